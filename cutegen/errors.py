@@ -1,0 +1,107 @@
+"""Every error that cutegen raises on purpose.
+
+    CutegenError
+    ├── RequestError              the request is wrong                     exit 2
+    │   ├── SpecError             a layout spec, with file and key
+    │   ├── OperandError          a tensor handed to a kernel
+    │   └── PtxSyntaxError        PTX text that cannot be read, with its line
+    ├── CheckError                a check said no                          exit 1
+    │   ├── ProofError            a finished plan contradicts the algebra
+    │   ├── EmissionError         the compiler emitted other instructions than planned
+    │   └── PtxFault              a PTX program did something undefined while executing
+    └── OutsideError              something outside cutegen failed         exit 3
+        ├── CompileError          the CuTe DSL or ptxas refused, crashed or timed out
+        ├── CacheError            the artifact cache cannot be used
+        ├── ArtifactError         an artifact on disk is damaged or incomplete
+        └── DeviceError           no usable GPU, or the driver reported a failure
+
+A message has an address and a way out: where, what was found, what was expected, the nearest valid value.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CutegenError(Exception):
+    """Root of the tree; `exit_code` is what the command line returns for it."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class RequestError(CutegenError):
+    """The request is wrong: a spec, an argument, an operand."""
+
+    exit_code = 2
+
+
+class SpecError(RequestError):
+    """A layout spec asks for something that cannot be.
+
+    `file` is the spec's path or name and `key` the dotted TOML key; `found`, `expected` and `fix` are sentences without a
+    final stop. Any of them may be empty where it does not apply.
+    """
+
+    def __init__(self, *, file: str, key: str, found: str, expected: str, fix: str = "") -> None:
+        self.file, self.key, self.found, self.expected, self.fix = file, key, found, expected, fix
+        address = ": ".join(part for part in (file, key) if part)
+        body = f"found {found}; expected {expected}"
+        super().__init__(f"{address}: {body}" + (f"; {fix}" if fix else ""))
+
+
+class OperandError(RequestError):
+    """A tensor handed to a kernel does not fit what the kernel was compiled for."""
+
+    def __init__(self, *, operand: str, found: str, expected: str, fix: str = "") -> None:
+        self.operand, self.found, self.expected, self.fix = operand, found, expected, fix
+        super().__init__(f"operand {operand}: found {found}; expected {expected}" + (f"; {fix}" if fix else ""))
+
+
+class PtxSyntaxError(RequestError):
+    """PTX text that cannot be read; `line` counts from 1."""
+
+    def __init__(self, message: str, *, line: int, instruction: str = "") -> None:
+        self.line, self.instruction = line, instruction
+        super().__init__(f"line {line}: {message}" + (f": {instruction}" if instruction else ""))
+
+
+class CheckError(CutegenError):
+    """A check was made and the answer is no."""
+
+    exit_code = 1
+
+
+class ProofError(CheckError):
+    """A finished plan contradicts the algebra it was built from: a defect of cutegen."""
+
+
+class EmissionError(CheckError):
+    """The compiler emitted other instructions than the plan calls for."""
+
+
+class PtxFault(CheckError):
+    """A PTX program did something undefined while executing; `line` is the instruction's line in the text."""
+
+    def __init__(self, message: str, *, line: int, instruction: str = "") -> None:
+        self.line, self.instruction = line, instruction
+        super().__init__(f"line {line}: {message}" + (f": {instruction}" if instruction else ""))
+
+
+class OutsideError(CutegenError):
+    """Something outside cutegen failed: compiler, driver, disk."""
+
+
+class CompileError(OutsideError):
+    """The CuTe DSL or ptxas refused, crashed or ran out of time."""
+
+
+class CacheError(OutsideError):
+    """The artifact cache cannot be read or written."""
+
+
+class ArtifactError(OutsideError):
+    """An artifact on disk is damaged, incomplete or of another format version."""
+
+
+class DeviceError(OutsideError):
+    """No usable GPU, or the driver reported a failure."""

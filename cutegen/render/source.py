@@ -1,0 +1,17 @@
+"""What rendering yields: the text of one kernel file and the name of its entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A generated, standalone CuTe DSL file.
+
+    The file defines `compile_kernel(gpu_arch: str)`, which returns the DSL's compiled object, and `entry` is the name of
+    the PTX `.entry` that the object holds.
+    """
+
+    text: str
+    entry: str
