@@ -1,0 +1,56 @@
+"""The one module that reads the environment. Each function reads its variable when it is called, never at import.
+
+    CUTEGEN_CACHE_DIR     folder of built kernels; default: the platform's user cache directory
+    CUTEGEN_CACHE_SIZE    the cache's size bound, as in `2GiB`, `500MB` or plain bytes
+
+A variable that is unset, or set to nothing, answers None.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from cutegen.errors import RequestError
+
+CACHE_DIR = "CUTEGEN_CACHE_DIR"
+CACHE_SIZE = "CUTEGEN_CACHE_SIZE"
+
+_UNIT_BYTES = {"": 1, "b": 1} | {
+    prefix + suffix: base**power
+    for power, prefix in enumerate("kmgt", start=1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
+}
+
+
+def cache_dir() -> Path | None:
+    """The absolute folder that CUTEGEN_CACHE_DIR names; `~` is the home directory.
+
+    Raises RequestError when `~` cannot be resolved.
+    """
+    text = os.environ.get(CACHE_DIR, "")
+    if not text:
+        return None
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise RequestError(f"{CACHE_DIR}: found {text!r}; expected a folder; {error}") from error
+
+
+def cache_size_limit_bytes() -> int | None:
+    """The bound that CUTEGEN_CACHE_SIZE sets, in bytes. Raises RequestError when it is not a size."""
+    text = os.environ.get(CACHE_SIZE, "")
+    return parse_size_bytes(text) if text else None
+
+
+def parse_size_bytes(text: str) -> int:
+    """A size with a decimal or binary unit, in bytes. Raises RequestError.
+
+    >>> parse_size_bytes("2GiB"), parse_size_bytes("1.5 MB"), parse_size_bytes("4096")
+    (2147483648, 1500000, 4096)
+    """
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([a-z]*)", text.strip().lower(), re.ASCII)
+    if match is None or match[2] not in _UNIT_BYTES:
+        raise RequestError(f"{CACHE_SIZE}: found {text!r}; expected bytes or a size such as 500MB or 2GiB")
+    return int(float(match[1]) * _UNIT_BYTES[match[2]])

@@ -1,0 +1,257 @@
+"""What one value of a spec may be.
+
+A check says what it expects, in words that the error message and layouts/README.md share, and answers a value with None
+or with the mismatch. Checks know one value only; what two keys must agree on is said by the part that holds both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.algebra import ComposedLayout, LayoutExpr, offsets, parse_layout, size
+from cutegen.spec.families import FAMILIES
+from cutegen.spec.text import alternatives, literal, nearest, typed
+
+MAX_THREADS_PER_CTA = 1024
+MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // 32
+MAX_SMEM_ELEMS = 1 << 17  # the power of two above 227 KB of 16-bit elements
+_LONGEST_LAYOUT_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """A value that cannot stand: sentences without a final stop. `key` leads below the key that was checked."""
+
+    found: str
+    expected: str
+    fix: str = ""
+    key: str = ""
+
+
+class Check(Protocol):
+    """Judges one value."""
+
+    @property
+    def expected(self) -> str:
+        """What the value may be, as it stands in messages and in the documentation."""
+
+    def __call__(self, value: object) -> Mismatch | None:
+        """None when `value` may stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false."""
+
+    expected: str = "true or false"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        return None if isinstance(value, bool) else Mismatch(found=typed(value), expected=self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of text, for people: it also becomes a comment of the generated kernel."""
+
+    longest: int = 200
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"one line of text, at most {self.longest} printable characters"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if not isinstance(value, str):
+            return Mismatch(found=typed(value), expected=self.expected)
+        if len(value) > self.longest:
+            return Mismatch(found=f"{len(value)} characters", expected=self.expected)
+        return None if value.isprintable() else Mismatch(found=literal(value), expected=self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of a few names or numbers; a name that is nearly right is told which one it is nearly."""
+
+    choices: tuple[str, ...] | tuple[int, ...]
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return alternatives(self.choices)
+
+    def __call__(self, value: object) -> Mismatch | None:
+        kind = type(self.choices[0])
+        if type(value) is not kind:
+            return Mismatch(found=typed(value), expected=self.expected)
+        return None if value in self.choices else self._unknown(value)
+
+    def _unknown(self, value: object) -> Mismatch:
+        if isinstance(value, int):
+            closest: object = min(self.choices, key=lambda choice: abs(int(choice) - value))
+        else:
+            closest = nearest(str(value), [str(choice) for choice in self.choices])
+        fix = f"the nearest is {literal(closest)}" if closest is not None else ""
+        return Mismatch(found=literal(value), expected=self.expected, fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyName:
+    """The name of an instruction family that exists already."""
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return alternatives([family.name for family in FAMILIES.values() if family.available])
+
+    def __call__(self, value: object) -> Mismatch | None:
+        family = FAMILIES.get(value) if isinstance(value, str) else None
+        if family is None:
+            known = OneOf(tuple(FAMILIES))(value)
+            return Mismatch(found=known.found, expected=self.expected, fix=known.fix) if known else None
+        if family.available:
+            return None
+        here = "; ".join(f'"{row.name}" is {row.instructions}' for row in FAMILIES.values() if row.available)
+        fix = f"{family.name} ({family.instructions}) is not built yet; what exists: {here}"
+        return Mismatch(found=literal(value), expected=self.expected, fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer from `low` to `high`; `reason` says why there is such a bound."""
+
+    low: int
+    high: int
+    reason: str = ""
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"an integer, {self.low} to {self.high}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if type(value) is not int:
+            fix = f"write {value}, without quotes" if isinstance(value, str) and _is_number(value) else ""
+            return Mismatch(found=typed(value), expected=self.expected, fix=fix)
+        if self.low <= value <= self.high:
+            return None
+        fix = f"the nearest is {min(max(value, self.low), self.high)}" + (f": {self.reason}" if self.reason else "")
+        return Mismatch(found=literal(value), expected=self.expected, fix=fix)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """Extents along M, N and K, each from 1 to `high`."""
+
+    high: int
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"three integers [M, N, K], each 1 to {self.high}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if wrong := _not_three_integers(value, self.expected):
+            return wrong
+        assert isinstance(value, tuple)
+        for mode, extent in zip("MNK", value, strict=True):
+            if not 1 <= extent <= self.high:
+                fix = f"{mode} = {literal(extent)}: the nearest is {min(max(extent, 1), self.high)}"
+                return Mismatch(found=literal(value), expected=self.expected, fix=fix)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SwizzleBits:
+    """CuTe's Swizzle<B, M, S>: keep M low bits, XOR the next B bits with the B bits that lie S higher.
+
+    S >= B is CuTe's own condition (cute/swizzle.hpp): the two groups of bits do not overlap. All of them lie within an
+    offset into shared memory.
+    """
+
+    offset_bits: int = MAX_SMEM_ELEMS.bit_length() - 1
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"three integers [B, M, S] with B >= 0, M >= 0, S >= B and B + M + S <= {self.offset_bits}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if wrong := _not_three_integers(value, self.expected):
+            return wrong
+        assert isinstance(value, tuple)
+        bits, base, shift = value
+        if bits >= 0 and base >= 0 and shift >= bits and bits + base + shift <= self.offset_bits:
+            return None
+        return Mismatch(found=literal(value), expected=self.expected, fix=self._fix(bits, base, shift))
+
+    def _fix(self, bits: int, base: int, shift: int) -> str:
+        small = bits in range(8) and base in range(8)
+        if small and shift < bits:
+            return f"S below B = {bits} swizzles bits with themselves: the nearest is {literal((bits, base, bits))}"
+        return "[3, 3, 3] spreads the eight 16-byte pieces of a 128-byte row over all banks"
+
+
+def _not_three_integers(value: object, expected: str) -> Mismatch | None:
+    """A tuple of exactly three ints; a list is what only Python could hand over."""
+    if not isinstance(value, tuple):
+        fix = "write a tuple" if isinstance(value, list) else ""
+        return Mismatch(found=typed(value), expected=expected, fix=fix)
+    if len(value) != 3:
+        return Mismatch(found=f"{literal(value)} with {len(value)} of them", expected=expected)
+    for item in value:
+        if type(item) is not int:
+            return Mismatch(found=f"{literal(value)}, in it {typed(item)}", expected=expected)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutText:
+    """A layout in CuTe's notation with the two modes of a tile, at most `largest` elements, each at a place of its own.
+
+    With `dense` the places are the numbers 0, 1, 2 ... without a gap, as threads have them.
+    """
+
+    example: str
+    largest: int
+    dense: bool = False
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"a CuTe layout of two modes, such as {literal(self.example)}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if not isinstance(value, str):
+            return Mismatch(found=typed(value), expected=self.expected)
+        if len(value) > _LONGEST_LAYOUT_TEXT:
+            return Mismatch(found=f"{len(value)} characters", expected=self.expected)
+        try:
+            reason = self._objection(parse_layout(value))
+        except ValueError as error:
+            reason = str(error)
+        return Mismatch(found=literal(value), expected=self.expected, fix=reason) if reason else None
+
+    def _objection(self, layout: LayoutExpr) -> str:
+        modes = len(layout.shape) if isinstance(layout.shape, tuple) else 1
+        if modes != 2:
+            return f"it has {modes} at its top level"
+        if size(layout) > self.largest:
+            return f"its size {literal(size(layout))} is above {self.largest}"
+        if isinstance(layout, ComposedLayout) and (layout.offset or self.dense):
+            return "a swizzle has no meaning for threads" if self.dense else "an atom begins at offset 0"
+        return self._objection_to_places(np.sort(offsets(layout)))
+
+    def _objection_to_places(self, places: npt.NDArray[np.int64]) -> str:
+        if self.dense and not np.array_equal(places, np.arange(len(places))):
+            return f"each thread from 0 to {len(places) - 1} must stand at exactly one position"
+        if places[0] < 0 or not np.all(np.diff(places)):
+            return "each element needs an offset of its own, 0 or above"
+        return ""

@@ -1,0 +1,25 @@
+"""The instruction families that a spec can name, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Named after the first target that has its instructions; `available` once kernels can be planned for it."""
+
+    name: str
+    instructions: str
+    available: bool
+
+
+FAMILIES: Mapping[str, Family] = {
+    row.name: row
+    for row in (
+        Family("sm80", "mma.sync, ldmatrix, cp.async", available=True),
+        Family("simt", "fused multiply-add without tensor cores", available=False),
+        Family("sm90", "wgmma, TMA", available=False),
+    )
+}

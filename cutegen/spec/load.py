@@ -1,0 +1,91 @@
+"""From a name or a path to the text of a spec file; what is in the way is a SpecError that says what was looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cutegen.errors import SpecError
+from cutegen.resources import layouts_dir
+from cutegen.spec.model import GemmSpec
+from cutegen.spec.parse import parse_spec
+from cutegen.spec.text import literal, nearest
+
+_SUFFIX = ".toml"
+_LARGEST_BYTES = 1 << 20
+
+
+def load_spec(name_or_path: str | os.PathLike[str]) -> GemmSpec:
+    """The spec in a file, or the shipped spec of that name. Raises SpecError.
+
+    A `/` or the ending `.toml` makes a text a path.
+
+    >>> load_spec("sm80_hgemm_tn").tile.cta
+    (128, 128, 64)
+    """
+    text = os.fspath(name_or_path)
+    bare = isinstance(name_or_path, str) and Path(text).name == text and not text.endswith(_SUFFIX)
+    path = spec_path(text) if bare else Path(text)
+    return parse_spec(_read(path), file=str(path), name=path.stem)
+
+
+def shipped_specs() -> tuple[str, ...]:
+    """The names of the specs that ship with cutegen, sorted."""
+    return tuple(sorted(path.stem for path in layouts_dir().glob(f"*{_SUFFIX}")))
+
+
+def spec_path(name: str) -> Path:
+    """The file of the shipped spec called `name`. Raises SpecError that lists them and suggests the nearest."""
+    names = shipped_specs()
+    if name in names:
+        return layouts_dir() / (name + _SUFFIX)
+    if name and os.path.isfile(name + _SUFFIX):
+        fix = f"a file of that name lies here: write {name}{_SUFFIX}"
+    else:
+        fix = _suggestion(name) or "a path has a / in it or ends in .toml"
+    found = f"{literal(name)}, which no shipped spec is called"
+    raise SpecError(file="", key="", found=found, expected=f"a path or one of {', '.join(names)}", fix=fix)
+
+
+def _suggestion(name: str) -> str:
+    close = nearest(name, shipped_specs())
+    return f"the nearest shipped spec is {close}" if close else ""
+
+
+def _read(path: Path) -> str:
+    """The text of a file; TOML is UTF-8 by definition, with or without a byte order mark."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_LARGEST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if len(content) > _LARGEST_BYTES:
+        found = f"more than {_LARGEST_BYTES} bytes"
+        raise SpecError(file=str(path), key="", found=found, expected="a spec, which is a small TOML file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{content[error.start]:02x} at offset {error.start}, which is not UTF-8"
+        raise SpecError(file=str(path), key="", found=found, expected="a TOML file", fix="") from error
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> SpecError:
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            found, fix = "no such file", _missing_file_fix(path)
+        case IsADirectoryError():
+            inside = sorted(path.glob(f"*{_SUFFIX}"))
+            found, fix = "a directory", f"in it lies {inside[0].name}" if inside else ""
+        case OSError():
+            found, fix = (error.strerror or str(error)).lower(), ""
+        case _:
+            found, fix = f"a path that cannot be: {error}", ""
+    return SpecError(file=str(path), key="", found=found, expected="a readable TOML file", fix=fix)
+
+
+def _missing_file_fix(path: Path) -> str:
+    if path.parent.is_dir():
+        if close := nearest(path.name, [sibling.name for sibling in path.parent.glob(f"*{_SUFFIX}")]):
+            return f"the nearest file beside it is {path.with_name(close)}"
+        return _suggestion(path.stem) or f"shipped specs are {', '.join(shipped_specs())}"
+    return f"the folder {path.parent} does not exist"

@@ -1,0 +1,254 @@
+"""What is asked of a kernel. The classes mirror a spec file's tables, their fields its keys; None is a key left out.
+
+A part is only a record. `GemmSpec` judges all of it when it is made, so that a spec built in Python is held to what a
+file is held to and fails with the same dotted key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom
+from cutegen.errors import SpecError
+from cutegen.spec.checks import (
+    MAX_SMEM_ELEMS,
+    MAX_THREADS_PER_CTA,
+    MAX_WARPS_PER_CTA,
+    Boolean,
+    Extents,
+    FamilyName,
+    Integer,
+    LayoutText,
+    Line,
+    Mismatch,
+    OneOf,
+    SwizzleBits,
+)
+from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
+from cutegen.spec.text import alternatives, literal
+
+MODES = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
+"""The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
+
+_CP_ASYNC_ATOMS = tuple(atom for atom in COPY_ATOMS.values() if isinstance(atom, CpAsyncAtom))
+_LDMATRIX_NAMES = tuple(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom))
+_ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()}))
+
+Text: TypeAlias = Annotated[str, Line()]
+Flag: TypeAlias = Annotated[bool, Boolean()]
+FamilyKey: TypeAlias = Annotated[str, FamilyName()]
+DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
+AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS)]
+Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
+AlignBytes: TypeAlias = Annotated[int, OneOf((2, 4, 8, 16, 32, 64, 128))]
+# Two stages of 8192 x 8 16-bit elements are 262,144 bytes, more than any target's shared memory.
+TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
+WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
+StageCount: TypeAlias = Annotated[int, Integer(2, 8, "a multistage pipeline fills one stage while another is read")]
+MmaAtomName: TypeAlias = Annotated[str, OneOf(tuple(MMA_ATOMS))]
+SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
+PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
+TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
+ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
+CpAsyncOp: TypeAlias = Annotated[str, OneOf(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS})))]
+CopyBits: TypeAlias = Annotated[int, OneOf(tuple(sorted({atom.bits for atom in _CP_ASYNC_ATOMS})))]
+SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, "universal"))]
+RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
+RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand(Part):
+    """One matrix in global memory, contiguous along the mode `major`.
+
+    Base address and leading stride are multiples of `align` bytes.
+    """
+
+    dtype: DTypeName
+    major: Mode
+    align: AlignBytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Part):
+    """C[M,N] = A[M,K] B[N,K]."""
+
+    a: Operand
+    b: Operand
+    c: Operand
+    accumulator: AccumulatorName | None = None
+
+    def contradiction(self) -> Mismatch | None:
+        """An operand's major is one of its own two modes."""
+        for name, modes in MODES.items():
+            found = getattr(self, name).major
+            if found not in modes:
+                shape = ",".join(modes).upper()
+                expected = f"{alternatives(modes)}, the modes of {name.upper()}({shape})"
+                return Mismatch(key=f"{name}.major", found=literal(found), expected=expected)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(Part):
+    """What one CTA computes: extents along M, N and K in elements, and how many K tiles are in flight."""
+
+    cta: TileExtents | None = None
+    stages: StageCount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mma(Part):
+    """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile."""
+
+    atom: MmaAtomName | None = None
+    atom_layout: WarpExtents | None = None
+    permutation: TileExtents | None = None
+
+    def contradiction(self) -> Mismatch | None:
+        """The warps fit one CTA."""
+        m, n, k = self.atom_layout or (1, 1, 1)
+        if m * n * k <= MAX_WARPS_PER_CTA:
+            return None
+        found = f"{literal(self.atom_layout)}: {m} x {n} x {k} = {m * n * k} warps"
+        return Mismatch(
+            key="atom_layout", found=found, expected=f"at most {MAX_WARPS_PER_CTA} warps, {MAX_THREADS_PER_CTA} threads"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SmemLayout(Part):
+    """How a tile lies in shared memory; with none of the three keys that is left to be chosen.
+
+    `swizzle` is CuTe's Swizzle<B, M, S>, `pad` elements after each row, `layout` the atom in CuTe's notation.
+    """
+
+    swizzle: SwizzleBMS | None = None
+    pad: PadElems | None = None
+    layout: TileLayout | None = None
+
+    def contradiction(self) -> Mismatch | None:
+        """The three exclude each other."""
+        given = [name for name in ("swizzle", "pad", "layout") if getattr(self, name) is not None]
+        if len(given) < 2:
+            return None
+        found = f"{' and '.join(given)} together"
+        return Mismatch(
+            found=found, expected="one of swizzle, pad or layout", fix=f"keep {given[0]} and leave out {given[1]}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Smem(Part):
+    """Shared memory of A and of B."""
+
+    a: SmemLayout | None = None
+    b: SmemLayout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class G2sCopy(Part):
+    """One operand's copy from global to shared memory; `threads` maps a position in the tile to a thread."""
+
+    op: CpAsyncOp | None = None
+    bits: CopyBits | None = None
+    threads: ThreadLayout | None = None
+
+    def contradiction(self) -> Mismatch | None:
+        """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
+        widths = tuple(atom.bits for atom in _CP_ASYNC_ATOMS if atom.op == self.op)
+        if None in (self.op, self.bits) or self.bits in widths:
+            return None
+        others = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits})
+        return Mismatch(
+            key="bits",
+            found=f"{self.bits} with op = {literal(self.op)}",
+            expected=f"{alternatives(widths)} with {self.op}",
+            fix=f"{alternatives(others)} moves {self.bits} bits",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class G2s(Part):
+    """Global to shared memory, A and B."""
+
+    a: G2sCopy | None = None
+    b: G2sCopy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class S2rCopy(Part):
+    """One operand's copy from shared memory to registers: an `ldmatrix` atom by CUTLASS's name, or "universal"."""
+
+    atom: SharedLoadName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class S2r(Part):
+    """Shared memory to registers, A and B."""
+
+    a: S2rCopy | None = None
+    b: S2rCopy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue(Part):
+    """How C leaves the CTA: staged through shared memory in that layout, or with False straight from registers."""
+
+    smem: SmemLayout | Literal[False] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raster(Part):
+    """The order in which CTAs visit tiles: strips `group` tiles wide along `along`, walked in the other mode.
+
+    With `zigzag` every second strip is walked backwards, so that it begins where the last one ended.
+    """
+
+    along: RasterMode | None = None
+    group: RasterGroup | None = None
+    zigzag: Flag | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule(Part):
+    """How the tiles of C are spread over time."""
+
+    raster: Raster | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmSpec(Part):
+    """What is asked of one GEMM kernel. Raises SpecError with the dotted key when a value cannot stand.
+
+    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal.
+
+    >>> row = Operand("f16", "k")
+    >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=1), name="mine")
+    ... # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    cutegen.errors.SpecError: mine: tile.stages: found 1; expected an integer, 2 to 8; the nearest is 2: ...
+    """
+
+    family: FamilyKey
+    description: Text = field(default="", compare=False)
+    problem: Problem
+    tile: Tile = Tile()
+    mma: Mma = Mma()
+    smem: Smem = Smem()
+    g2s: G2s = G2s()
+    s2r: S2r = S2r()
+    epilogue: Epilogue = Epilogue()
+    schedule: Schedule = Schedule()
+    name: str = field(default="", compare=False, metadata=NOT_A_KEY)
+    file: str = field(default="", compare=False, metadata=NOT_A_KEY)
+
+    def __post_init__(self) -> None:
+        for key, wrong in mismatches(self):
+            raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix)
+
+    def error(self, key: str, *, found: str, expected: str, fix: str = "") -> SpecError:
+        """The error of this spec at the dotted `key`, to be raised."""
+        return SpecError(file=self.file or self.name, key=key, found=found, expected=expected, fix=fix)

@@ -1,0 +1,95 @@
+"""A TOML text becomes a `GemmSpec`. Keys are judged here: unknown, missing, misplaced; values by the spec itself."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from cutegen.errors import SpecError
+from cutegen.spec.model import GemmSpec
+from cutegen.spec.schema import Key, Part, keys_of, known_keys
+from cutegen.spec.text import literal, nearest, quoted_key
+
+_A_SPEC = "a spec: family, and under [problem] the operands a, b and c"
+_KEYS_BY_DOTTED_NAME = dict(known_keys(GemmSpec))
+
+
+def parse_spec(toml: str, *, file: str = "", name: str = "") -> GemmSpec:
+    r"""The spec that a TOML text writes; `file` and `name` say where the text comes from. Raises SpecError.
+
+    >>> parse_spec("family = 'sm80'\nstage = 3")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    cutegen.errors.SpecError: stage: found an unknown key; expected family, description, problem, tile, mma, smem, ...
+    """
+    table = _table(toml, file)
+    if not table:
+        found = "no key in it" if toml.strip() else "an empty file"
+        raise SpecError(
+            file=file, key="", found=found, expected=_A_SPEC, fix="the shipped spec sm80_hgemm_tn is a short one"
+        )
+    return GemmSpec(**_fields(GemmSpec, table, "", file), file=file, name=name)
+
+
+def _table(toml: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(toml)
+    except RecursionError:
+        found, fix = "tables or lists nested too deeply to read", ""
+    except ValueError as error:  # TOMLDecodeError, and what int() says of a number of thousands of digits
+        found, fix = f"a syntax error: {error}", _offending_line(toml, str(error))
+    raise SpecError(file=file, key="", found=found, expected="TOML", fix=fix)
+
+
+def _offending_line(toml: str, message: str) -> str:
+    """The line of a message that ends as tomllib's do, "(at line 3, column 5)"; "" at the end of the text."""
+    position = re.search(r"at line (\d+), column \d+", message)
+    return f"the line reads {literal(toml.split(chr(10))[int(position[1]) - 1].strip())}" if position else ""
+
+
+def _fields(part: type[Part], table: Mapping[str, Any], prefix: str, file: str) -> dict[str, Any]:
+    """The keyword arguments of `part` that `table` writes."""
+    keys = {key.name: key for key in keys_of(part)}
+    for name in table:
+        if name not in keys:
+            raise _unknown_key(name, keys, prefix, file)
+    for key in keys.values():
+        if key.required and key.name not in table:
+            raise _missing_key(key, prefix, file)
+    return {name: _value(keys[name], value, prefix, file) for name, value in table.items()}
+
+
+def _value(key: Key, value: Any, prefix: str, file: str) -> object:
+    """A value for Python: a table becomes its part, a list a tuple. What does not fit is left for the spec to judge."""
+    if value is True and key.switch:
+        value = {}
+    if key.part is not None and isinstance(value, dict):
+        return key.part(**_fields(key.part, value, f"{prefix}{key.name}.", file))
+    return _frozen(value)
+
+
+def _frozen(value: Any) -> object:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+def _unknown_key(name: str, keys: Mapping[str, Key], prefix: str, file: str) -> SpecError:
+    elsewhere = [dotted for dotted in _KEYS_BY_DOTTED_NAME if dotted.rpartition(".")[2] == name]
+    close = nearest(name, keys)
+    if elsewhere and name not in keys:
+        fix = f"the key {name} exists as {elsewhere[0]}"
+    elif close:
+        fix = f"did you mean {prefix}{close}?"
+    else:
+        fix = "leave it out"
+    return SpecError(
+        file=file, key=prefix + quoted_key(name), found="an unknown key", expected=", ".join(keys), fix=fix
+    )
+
+
+def _missing_key(key: Key, prefix: str, file: str) -> SpecError:
+    where = f"to {prefix.rstrip('.')}" if prefix else "at the top of the file"
+    return SpecError(
+        file=file, key=prefix + key.name, found="nothing", expected=key.expected, fix=f"add {key.name} {where}"
+    )

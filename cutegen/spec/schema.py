@@ -1,0 +1,110 @@
+"""The known keys of a spec, read from the dataclasses of `model` for loader, validation and documentation alike."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from cutegen.spec.checks import Check, Mismatch
+from cutegen.spec.text import typed
+
+NOT_A_KEY = {"toml": False}
+"""Metadata of a field that Python sets and TOML does not."""
+
+
+class Part:
+    """A table of the spec. Its fields are its keys; a field's `Annotated` check judges the value."""
+
+    __slots__ = ()
+
+    def contradiction(self) -> Mismatch | None:
+        """What two keys of this table say against each other. Asked when each of them may stand on its own."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One known key: a value judged by `check`, or a table `part`; `optional` when it may be left out.
+
+    `switch` means that the table can also be refused with false, or asked for with true.
+    """
+
+    name: str
+    required: bool
+    optional: bool
+    check: Check | None = None
+    part: type[Part] | None = None
+    switch: bool = False
+
+    @property
+    def expected(self) -> str:
+        """What the key takes, in words."""
+        if self.check is not None:
+            return self.check.expected
+        assert self.part is not None
+        table = f"a table with {', '.join(key.name for key in keys_of(self.part))}"
+        return f"{table}; or true or false" if self.switch else table
+
+
+@cache
+def keys_of(part: type[Any]) -> tuple[Key, ...]:
+    """The keys of one table, in the order in which they are declared."""
+    hints = get_type_hints(part, include_extras=True)
+    return tuple(
+        _key(field.name, hints[field.name], required=field.default is MISSING)
+        for field in fields(part)  # type: ignore[arg-type]  # every Part is a dataclass
+        if field.metadata.get("toml", True)
+    )
+
+
+def _key(name: str, hint: Any, *, required: bool) -> Key:
+    """Take `Annotated[int, check] | None`, `Smem` or `SmemLayout | Literal[False] | None` apart."""
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    parts = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, Part)]
+    checks = [get_args(choice)[1] for choice in choices if get_origin(choice) is Annotated]
+    assert len(parts) + len(checks) == 1, f"{name}: a key is either a table or a checked value"
+    return Key(
+        name=name,
+        required=required,
+        optional=type(None) in choices,
+        check=checks[0] if checks else None,
+        part=parts[0] if parts else None,
+        switch=Literal[False] in choices,
+    )
+
+
+def known_keys(part: type[Part], prefix: str = "") -> Iterator[tuple[str, Key]]:
+    """Every known key below `part` with its dotted name, tables before what is in them."""
+    for key in keys_of(part):
+        yield prefix + key.name, key
+        if key.part is not None:
+            yield from known_keys(key.part, f"{prefix}{key.name}.")
+
+
+def mismatches(part: Part, prefix: str = "") -> Iterator[tuple[str, Mismatch]]:
+    """What cannot stand in `part`, each with its dotted key."""
+    sound = True
+    for key in keys_of(type(part)):
+        for fault in _value_mismatches(key, getattr(part, key.name), prefix):
+            sound = False
+            yield fault
+    if sound and (wrong := part.contradiction()):
+        yield f"{prefix}{wrong.key}".rstrip("."), wrong
+
+
+def _value_mismatches(key: Key, value: object, prefix: str) -> Iterator[tuple[str, Mismatch]]:
+    dotted = prefix + key.name
+    if (value is None and key.optional) or (value is False and key.switch):
+        return
+    if key.part is None:
+        assert key.check is not None
+        if wrong := key.check(value):
+            yield dotted, wrong
+    elif isinstance(value, key.part):
+        yield from mismatches(value, f"{dotted}.")
+    else:
+        fix = f"write [{dotted}], not [[{dotted}]]" if isinstance(value, tuple) else ""
+        yield dotted, Mismatch(found=typed(value), expected=key.expected, fix=fix)

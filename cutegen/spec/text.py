@@ -1,0 +1,78 @@
+"""How a spec's values are written in messages: as they would stand in TOML, short enough for one line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+_LONGEST = 60
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_INT64 = range(-(2**63), 2**63)
+
+
+def literal(value: object) -> str:
+    """`value` as TOML would write it, cut after about 60 characters.
+
+    >>> literal((3, 3, 3)), literal(True), literal("f16")
+    ('[3, 3, 3]', 'true', '"f16"')
+    """
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value) if value in _INT64 else "an integer of more than 64 bits"
+        case str():
+            return json.dumps(_shortened(value))
+        case list() | tuple():
+            return _shortened(f"[{', '.join(literal(item) for item in value[:_LONGEST])}]")
+        case dict():
+            return "{ " + _shortened(", ".join(quoted_key(key) for key in list(value)[:_LONGEST])) + " }"
+        case _:
+            return _shortened(str(value))
+
+
+def typed(value: object) -> str:
+    """`literal(value)` with what kind of value it is.
+
+    >>> typed("3"), typed(None)
+    ('"3" (a string)', 'nothing')
+    """
+    kinds = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", tuple: "a list", dict: "a table"}
+    if value is None:
+        return literal(value)
+    return f"{literal(value)} ({kinds.get(type(value), f'a Python {type(value).__name__}')})"
+
+
+def quoted_key(key: object) -> str:
+    """One segment of a dotted key, quoted where TOML would quote it."""
+    text = str(key)
+    return text if _BARE_KEY.fullmatch(text) else literal(text)
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The one of `words` that `word` was probably meant to be.
+
+    >>> nearest("swizle", ["pad", "swizzle"])
+    'swizzle'
+    """
+    by_lower = {candidate.lower(): candidate for candidate in words}
+    close = difflib.get_close_matches(word.lower()[:_LONGEST], by_lower, n=1, cutoff=0.55)
+    return by_lower[close[0]] if close else None
+
+
+def alternatives(values: Sequence[object]) -> str:
+    """A choice as prose.
+
+    >>> alternatives(["a", "b", "c"]), alternatives([32, 64])
+    ('"a", "b" or "c"', '32 or 64')
+    """
+    written = [literal(value) for value in values]
+    return " or ".join(part for part in (", ".join(written[:-1]), written[-1]) if part)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
