@@ -1,0 +1,94 @@
+"""The one straight line of a build: look it up; else compile it, check what came out, and publish it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cutegen.build.artifact import CUBIN, MANIFEST, PLAN, PTX, SOURCE, Artifact, Content
+from cutegen.build.cache import Cache
+from cutegen.build.compiler import CompilerOutput, compile_source, workspace
+from cutegen.build.cubin import resource_usage
+from cutegen.build.emission import check_emission, count_instructions
+from cutegen.build.manifest import Digest, InstructionCounts, Manifest
+from cutegen.build.request import BuildRequest
+from cutegen.errors import CacheError, EmissionError
+
+DEFAULT_TIMEOUT_S = 120.0
+
+_log = logging.getLogger("cutegen.build")
+
+
+def build(request: BuildRequest, cache: Cache, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Artifact:
+    """The artifact for `request`: from the cache, or compiled within `timeout_s` and published there.
+
+    When the cache cannot be written, one warning is logged and the artifact lives in a temporary folder until the
+    process ends. Raises CompileError when the compiler fails, EmissionError when it emitted another kind of instruction
+    than planned, CacheError when not even a temporary folder can be written.
+    """
+    if hit := cache.lookup(request):
+        return hit
+    try:
+        lock = cache.lock(request.inputs.key, wait_s=2 * timeout_s)
+    except CacheError as error:
+        return _keep_uncached(_make(request, timeout_s), error)
+    with lock:
+        if hit := cache.lookup(request):  # another process has built it while this one waited
+            return hit
+        content = _make(request, timeout_s)
+        try:
+            return cache.publish(content)
+        except CacheError as error:
+            return _keep_uncached(content, error)
+
+
+def _make(request: BuildRequest, timeout_s: float) -> Content:
+    with workspace() as directory:
+        output = compile_source(request.source, request.target.gpu_arch, directory, timeout_s=timeout_s)
+        try:
+            return _inspect(request, output)
+        except EmissionError as error:
+            raise EmissionError(f"{request.source.entry}: {error}; the PTX is {directory / PTX}") from error
+
+
+def _inspect(request: BuildRequest, output: CompilerOutput) -> Content:
+    """Check the compiler's output against the plan and put the artifact together."""
+    source = request.source
+    emitted = count_instructions(output.ptx.decode(), source.entry)
+    warnings = check_emission(request.instructions, emitted)
+    usage = resource_usage(output.cubin, source.entry)
+    files = {
+        SOURCE: source.text.encode(),
+        PLAN: request.plan_json.encode(),
+        PTX: output.ptx,
+        CUBIN: output.cubin,
+    }
+    inputs = request.inputs
+    manifest = Manifest(
+        format_version=inputs.format_version,
+        key=inputs.key,
+        entry=source.entry,
+        inputs=inputs,
+        files={name: Digest.of(data) for name, data in files.items()},
+        registers=usage.registers,
+        spill_bytes=usage.stack_bytes,
+        instructions=InstructionCounts(dict(request.instructions), emitted),
+        warnings=warnings,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return Content(manifest, {**files, MANIFEST: manifest.to_bytes()})
+
+
+def _keep_uncached(content: Content, reason: CacheError) -> Artifact:
+    _log.warning("%s; this build is not cached", reason)
+    try:
+        directory = Path(tempfile.mkdtemp(prefix="cutegen-uncached-"))
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        content.write(directory)
+    except OSError as error:
+        raise CacheError(f"{reason}; nor is there room for a temporary artifact: {error}") from error
+    return Artifact(directory, content, hit=False)

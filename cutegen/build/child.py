@@ -1,0 +1,50 @@
+"""Compiles one generated kernel: `python -P child.py KERNEL_PY GPU_ARCH LIMIT_S NAME=VALUE...`, run but never imported.
+
+The CuTe DSL can abort the process it runs in, so it gets one of its own. This file imports nothing of cutegen: the
+process starts as fast as Python does. It leaves `kernel.ptx` and `kernel.cubin` in the current directory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def main() -> None:
+    """Compile as the arguments say; any failure is an exception, and so a traceback and exit status 1."""
+    kernel_py, gpu_arch, limit_s, *options = sys.argv[1:]
+    signal.alarm(int(limit_s))  # the parent may be killed before it can stop us
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    set_compiler_options([*options, f"CUTE_DSL_ARCH={gpu_arch}", "CUTE_DSL_SHOW_STACKTRACE=1"])
+    artifacts = load(Path(kernel_py)).compile_kernel(gpu_arch).artifacts
+    Path("kernel.ptx").write_text(artifacts.PTX, encoding="utf-8")
+    Path("kernel.cubin").write_bytes(artifacts.CUBIN)
+
+
+def set_compiler_options(options: list[str]) -> None:
+    """Make `options` the only CUTE_DSL_* variables: a user's debugging switch must not end up in a cached kernel."""
+    for name in [name for name in os.environ if name.startswith("CUTE_DSL_")]:
+        del os.environ[name]
+    for option in options:
+        name, _, value = option.partition("=")
+        os.environ[name] = value
+
+
+def load(kernel_py: Path) -> ModuleType:
+    """Import the generated file."""
+    spec = importlib.util.spec_from_file_location("kernel", kernel_py)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kernel"] = module  # the DSL finds a function's source through its module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What the assembler did, read out of the cubin: registers and local memory per thread; and its disassembly.
+
+A cubin is a 64-bit little-endian ELF image. Its section `.nv.info` lists attributes (EIATTR_* in `cuobjdump -elf`), for
+functions as pairs (symbol index, value). Checked against `ptxas -v` for sm_80, 90a, 100a and 120a.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutegen.errors import CompileError, OutsideError
+
+_EIATTR_REGCOUNT = 0x2F
+_EIATTR_FRAME_SIZE = 0x11
+_EIFMT_SVAL = 4  # the attribute carries a 16-bit size and that many bytes; all other formats carry two bytes
+
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUsage:
+    """Per thread: registers, and bytes of local memory (the stack frame, where spilled registers go)."""
+
+    registers: int
+    stack_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    data: bytes
+    link: int
+
+
+def resource_usage(cubin: bytes, entry: str) -> ResourceUsage:
+    """Registers and local memory of the kernel `entry`. Raises CompileError when `cubin` does not hold it."""
+    try:
+        sections = _sections(cubin)
+        by_name = {section.name: section for section in sections}
+        symbols = _symbol_names(by_name[".symtab"], sections)
+        values = {
+            attribute: value
+            for attribute, symbol, value in _function_attributes(by_name[".nv.info"].data)
+            if symbols[symbol] == entry
+        }
+        return ResourceUsage(values[_EIATTR_REGCOUNT], values[_EIATTR_FRAME_SIZE])
+    except (struct.error, KeyError, IndexError, ValueError) as error:
+        raise CompileError(f"the cubin ({len(cubin)} bytes) holds no resource usage of {entry}: {error!r}") from error
+
+
+def disassemble(cubin: bytes) -> str:
+    """The SASS text of `cubin`, by nvdisasm. Raises OutsideError when there is no nvdisasm or it refuses."""
+    program = _nvdisasm()
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([program, "--print-code", file.name], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise OutsideError(f"{program}: exit status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _nvdisasm() -> str:
+    for directory in sys.path:
+        for pattern in ("nvidia/cu*/bin/nvdisasm", "nvidia/cuda_nvdisasm/bin/nvdisasm"):
+            for program in sorted(Path(directory).glob(pattern), reverse=True):
+                return str(program)
+    if program_on_path := shutil.which("nvdisasm"):
+        return program_on_path
+    raise OutsideError("nvdisasm not found; install it with: pip install nvidia-cuda-nvdisasm")
+
+
+def _sections(elf: bytes) -> list[_Section]:
+    if elf[:6] != b"\x7fELF\x02\x01":
+        raise ValueError(f"found {elf[:6]!r}; expected a 64-bit little-endian ELF image")
+    (table_offset,) = struct.unpack_from("<Q", elf, 40)
+    header_bytes, count, names_index = struct.unpack_from("<HHH", elf, 58)
+    headers = [_SECTION_HEADER.unpack_from(elf, table_offset + i * header_bytes) for i in range(count)]
+    data = [elf[header[4] : header[4] + header[5]] for header in headers]
+    return [
+        _Section(_string(data[names_index], header[0]), payload, header[6])
+        for header, payload in zip(headers, data, strict=True)
+    ]
+
+
+def _symbol_names(symtab: _Section, sections: list[_Section]) -> list[str]:
+    strings = sections[symtab.link].data
+    return [_string(strings, symbol[0]) for symbol in _SYMBOL.iter_unpack(symtab.data)]
+
+
+def _string(table: bytes, offset: int) -> str:
+    return table[offset : table.index(b"\0", offset)].decode()
+
+
+def _function_attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
+    """(attribute, symbol index, value) for each per-function attribute in the bytes of `.nv.info`."""
+    offset = 0
+    while offset < len(info):
+        format_code, attribute, size = struct.unpack_from("<BBH", info, offset)
+        offset += 4
+        if format_code == _EIFMT_SVAL:
+            if size == 8:
+                yield (attribute, *struct.unpack_from("<II", info, offset))
+            offset += size

@@ -1,0 +1,59 @@
+"""The instructions in the emitted PTX against those the plan calls for.
+
+Another kind of instruction than planned means that the kernel is not the one that was explained and proved: an error.
+Another static count of the right kind (the compiler unrolled differently) is worth a warning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from cutegen.errors import EmissionError
+
+# The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory.
+COUNTED = re.compile(r"(?:ldmatrix|mma\.sync|cp\.async\.c[ag])\.")
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STATEMENT_END = re.compile(r"[;{}]")
+_OPCODE = re.compile(r"(?:[$%\w]+:\s*)*(?:@!?%?\w+\s+)?([a-z][\w.:]*)")
+
+
+def count_instructions(ptx: str, entry: str) -> Mapping[str, int]:
+    """Static counts by full opcode, modifiers included and predicates left out, in the body of `entry`.
+
+    Raises EmissionError when `ptx` does not hold exactly the one entry.
+
+    >>> count_instructions(".entry k(.param .u64 p) { @%p1 cp.async.ca.shared.global [%r1], [%rd1], 4; ret; }", "k")
+    {'cp.async.ca.shared.global': 1}
+    """
+    text = _COMMENT.sub(" ", ptx)
+    entries = re.findall(r"\.entry\s+([\w$]+)", text)
+    if entries != [entry]:
+        raise EmissionError(f"the PTX has the entries {', '.join(entries) or 'none'}; expected exactly {entry}")
+    body = text[text.index("{", text.index(".entry")) :]
+    opcodes = (match[1] for part in _STATEMENT_END.split(body) if (match := _OPCODE.match(part.strip())))
+    return dict(sorted(Counter(opcode for opcode in opcodes if COUNTED.match(opcode)).items()))
+
+
+def check_emission(predicted: Mapping[str, int], emitted: Mapping[str, int]) -> tuple[str, ...]:
+    """Warnings, one for each opcode whose count differs.
+
+    Raises EmissionError, naming both sides, when the kinds differ.
+    """
+    missing = _listing(predicted, predicted.keys() - emitted.keys())
+    unplanned = _listing(emitted, emitted.keys() - predicted.keys())
+    if missing or unplanned:
+        raise EmissionError(
+            f"the compiler emitted {unplanned or 'nothing else'} where the plan calls for {missing or 'none of it'}"
+        )
+    return tuple(
+        f"{opcode}: {predicted[opcode]} predicted, {count} emitted"
+        for opcode, count in emitted.items()
+        if count != predicted[opcode]
+    )
+
+
+def _listing(counts: Mapping[str, int], opcodes: set[str]) -> str:
+    return ", ".join(f"{opcode} ({counts[opcode]} times)" for opcode in sorted(opcodes))

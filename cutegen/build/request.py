@@ -1,0 +1,96 @@
+"""What a build is asked for, and the key under which the answer is kept.
+
+The key is a SHA-256 over everything that decides the compiler's output, and over nothing else: no path, no time, no log
+level. Two requests with the same key have the same PTX.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from cutegen.render.source import KernelSource
+
+if TYPE_CHECKING:  # an artifact can be opened where nothing is planned, so the algebra need not be loaded
+    from cutegen.arch import Target
+
+FORMAT_VERSION = 1
+
+# The DSL's settings in the child process; every other CUTE_DSL_* variable is removed there.
+COMPILE_OPTIONS = ("CUTE_DSL_KEEP=ptx,cubin", "CUTE_DSL_DISABLE_FILE_CACHING=1", "CUTE_DSL_CACHE_DIR=.")
+
+_DISTRIBUTION = re.compile(r"(nvidia[-_.]cutlass[-_.]dsl[-_.\w]*)-([^-]+)\.(?:dist|egg)-info", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyInputs:
+    """The named fields that the key is made of; the rendered text stands here by its SHA-256."""
+
+    format_version: int
+    source_sha256: str
+    gpu_arch: str
+    dsl_distributions: tuple[str, ...]
+    compile_options: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """SHA-256 in hex over each field's name, number of values and values, every part preceded by its length."""
+        digest = hashlib.sha256()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            values = value if isinstance(value, tuple) else (str(value),)
+            for part in (field.name, str(len(values)), *values):
+                encoded = part.encode()
+                digest.update(b"%d:" % len(encoded) + encoded)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """A rendered kernel, the target to compile it for, and what the plan says of the outcome.
+
+    `instructions` are the predicted static counts by full PTX opcode; `plan_json` is kept in the artifact as it is.
+    """
+
+    source: KernelSource
+    target: Target
+    plan_json: str
+    instructions: Mapping[str, int]
+
+    @property
+    def inputs(self) -> KeyInputs:
+        """The key's fields, with the DSL distributions that are installed now."""
+        return KeyInputs(
+            format_version=FORMAT_VERSION,
+            source_sha256=hashlib.sha256(self.source.text.encode()).hexdigest(),
+            gpu_arch=self.target.gpu_arch,
+            dsl_distributions=dsl_distributions(),
+            compile_options=COMPILE_OPTIONS,
+        )
+
+
+def dsl_distributions() -> tuple[str, ...]:
+    """`name==version` of every `nvidia-cutlass-dsl*` distribution on `sys.path`, sorted.
+
+    The names of the `.dist-info` folders are read instead of their metadata: `importlib.metadata` would cost 30 ms, and
+    both name and version stand in the folder's name (PyPA specification "Recording installed projects").
+    """
+    found: dict[str, str] = {}
+    for directory in sys.path:
+        for name in _names_in(directory or "."):
+            if match := _DISTRIBUTION.fullmatch(name):
+                # The first on sys.path is the one that is imported.
+                found.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), match[2])
+    return tuple(f"{name}=={version}" for name, version in sorted(found.items()))
+
+
+def _names_in(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:  # a zip file, or a folder that is not there: sys.path may hold both
+        return []
