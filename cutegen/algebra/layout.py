@@ -1,0 +1,99 @@
+"""The one door to tensor-layouts: its layout types and operations, and the short helpers CuTe C++ has beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tensor_layouts import (
+    ComposedLayout,
+    Layout,
+    LayoutExpr,
+    Swizzle,
+    coalesce,
+    complement,
+    compose,
+    cosize,
+    logical_product,
+    mode,
+    rank,
+    right_inverse,
+    size,
+    upcast,
+)
+
+__all__ = [
+    "ComposedLayout",
+    "IntTree",
+    "Layout",
+    "LayoutExpr",
+    "Swizzle",
+    "coalesce",
+    "complement",
+    "compose",
+    "cosize",
+    "divide",
+    "inner_layout",
+    "leaves",
+    "logical_product",
+    "make_layout",
+    "mode",
+    "modes",
+    "right_inverse",
+    "size",
+    "upcast",
+    "with_inner",
+    "zipped_divide",
+]
+
+# A shape or a stride: an integer, or a tuple of such trees.
+IntTree = int | tuple["IntTree", ...]
+
+
+def make_layout(*layouts: Layout) -> Layout:
+    """The layout whose modes are `layouts` (CuTe's make_layout of layouts); one layout gives rank 1."""
+    return Layout(tuple(x.shape for x in layouts), tuple(x.stride for x in layouts))
+
+
+def modes(layout: Layout) -> list[Layout]:
+    """The top-level modes of an affine layout; a layout of rank 0 is its own only mode."""
+    return [mode(layout, i) for i in range(rank(layout))] if isinstance(layout.shape, tuple) else [layout]
+
+
+def inner_layout(layout: LayoutExpr) -> Layout:
+    """The affine part: the layout itself, or what a swizzle is composed with."""
+    return layout.inner if isinstance(layout, ComposedLayout) else layout
+
+
+def with_inner(layout: LayoutExpr, inner: Layout) -> LayoutExpr:
+    """`layout` with its affine part replaced, its swizzle and offset kept."""
+    return ComposedLayout(layout.outer, inner, offset=layout.offset) if isinstance(layout, ComposedLayout) else inner
+
+
+def leaves(shape: IntTree, stride: IntTree) -> Iterator[tuple[int, int]]:
+    """(extent, stride) of every leaf of two congruent trees, left to right.
+
+    >>> list(leaves((8, (2, 4)), (8, (1, 64))))
+    [(8, 8), (2, 1), (4, 64)]
+    """
+    if isinstance(shape, tuple) and isinstance(stride, tuple):
+        for sub_shape, sub_stride in zip(shape, stride, strict=True):
+            yield from leaves(sub_shape, sub_stride)
+    else:
+        assert isinstance(shape, int)
+        assert isinstance(stride, int)
+        yield shape, stride
+
+
+def divide(layout: Layout, tiler: int | Layout) -> Layout:
+    """(tile, rest): `layout` cut by a tiler of rank 1 (CuTe's logical_divide)."""
+    tile = Layout(tiler, 1) if isinstance(tiler, int) else tiler
+    return make_layout(compose(layout, tile), compose(layout, complement(tile, size(layout))))
+
+
+def zipped_divide(layout: Layout, tilers: Sequence[int | Layout]) -> tuple[Layout, Layout]:
+    """((tile0, tile1, ...), (rest0, rest1, ..., untiled modes)): each leading mode cut by its own tiler."""
+    all_modes = modes(layout)
+    cut = [divide(part, tiler) for part, tiler in zip(all_modes, tilers, strict=False)]
+    tiles = make_layout(*(mode(part, 0) for part in cut))
+    rests = make_layout(*(mode(part, 1) for part in cut), *all_modes[len(tilers) :])
+    return tiles, rests

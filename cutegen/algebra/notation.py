@@ -1,0 +1,184 @@
+"""Layouts as text: CuTe C++'s print format, and the notation that specs are written in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from cutegen.algebra.layout import ComposedLayout, IntTree, Layout, LayoutExpr, Swizzle
+
+
+class Dyn(int):
+    """An integer that CuTe holds at run time: printed without `_`, and never known to equal another.
+
+    Two such integers are equal only when they are one object, as for a C++ compiler that knows no values; that is what
+    keeps `coalesce` from merging modes that CuTe keeps apart.
+
+    >>> format_layout(Layout((128, Dyn(64)), (1, Dyn(128))))
+    '(_128,64):(_1,128)'
+    """
+
+    __slots__ = ()
+
+    def __mul__(self, other: int) -> int:
+        """A run-time integer, unless `other` is the static 0."""
+        return Dyn(int(self) * int(other)) if isinstance(other, Dyn) or other else 0
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: int) -> Dyn:
+        """A run-time integer."""
+        return Dyn(int(self) + int(other))
+
+    __radd__ = __add__
+
+    def __floordiv__(self, other: int) -> Dyn:
+        """A run-time integer."""
+        return Dyn(int(self) // int(other))
+
+    def __eq__(self, other: object) -> bool:
+        """Known to be equal: the same object."""
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        """Not known to be equal."""
+        return self is not other
+
+    __hash__ = int.__hash__
+
+
+def format_layout(layout: LayoutExpr) -> str:
+    """`layout` as CuTe C++ prints it: static integers with `_`, a swizzle as `Sw<B,M,S> o offset o ...`.
+
+    >>> format_layout(Layout((8, (8, 8)), (8, (1, 64))))
+    '(_8,(_8,_8)):(_8,(_1,_64))'
+    >>> format_layout(ComposedLayout(Swizzle(3, 3, 3), Layout((8, 64), (64, 1))))
+    'Sw<3,3,3> o _0 o (_8,_64):(_64,_1)'
+    """
+    if isinstance(layout, ComposedLayout):
+        swizzle = layout.outer
+        prefix = f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}> o {_format_tree(layout.offset)} o "
+        return prefix + format_layout(layout.inner)
+    return f"{_format_tree(layout.shape)}:{_format_tree(layout.stride)}"
+
+
+def _format_tree(tree: IntTree) -> str:
+    if isinstance(tree, tuple):
+        return f"({','.join(map(_format_tree, tree))})"
+    return f"{int(tree)}" if isinstance(tree, Dyn) else f"_{tree}"
+
+
+def parse_layout(text: str) -> LayoutExpr:
+    """Read a layout in CuTe notation; underscores, spaces and `o _0` may be left out.
+
+    A missing stride means compact column-major. Raises ValueError that says what was expected at which position.
+
+    >>> format_layout(parse_layout("Sw<3,3,3> o (8,(8,8)):(8,(1,64))"))
+    'Sw<3,3,3> o _0 o (_8,(_8,_8)):(_8,(_1,_64))'
+    >>> parse_layout("(16,8)")
+    Layout((16, 8), (1, 16))
+    """
+    parser = _Parser(text)
+    layout = parser.layout()
+    parser.expect_end()
+    return layout
+
+
+_TOKEN = re.compile(r"\s*(Swizzle|Sw|S|o|[<>(),:]|_?\d+|-\d+|\S)")
+
+
+@dataclass(slots=True)
+class _Parser:
+    """Recursive descent over `layout = [swizzle "o" [int "o"]] tree [":" tree]`."""
+
+    text: str
+    tokens: list[tuple[str, int]] = field(init=False)
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = [(m.group(1), m.start(1)) for m in _TOKEN.finditer(self.text)]
+
+    def layout(self) -> LayoutExpr:
+        if self.peek() not in ("S", "Sw", "Swizzle"):
+            return self.affine()
+        swizzle = self.swizzle()
+        self.expect("o")
+        offset = self.integer() if self.peek(1) == "o" else 0
+        if offset or self.peek() == "o":
+            self.expect("o")
+        return ComposedLayout(swizzle, self.affine(), offset=offset)
+
+    def swizzle(self) -> Swizzle:
+        self.at += 1
+        start = self.position()
+        self.expect("<")
+        bits = self.integer()
+        self.expect(",")
+        base = self.integer()
+        self.expect(",")
+        shift = self.integer()
+        self.expect(">")
+        if bits < 0 or base < 0 or abs(shift) < bits:
+            raise self.error(f"Swizzle<{bits},{base},{shift}> needs B >= 0, M >= 0 and |S| >= B", start)
+        return Swizzle(bits, base, shift)
+
+    def affine(self) -> Layout:
+        shape_at = self.position()
+        shape = self.tree()
+        if any(extent < 1 for extent in _flatten(shape)):
+            raise self.error("every extent of a shape is at least 1", shape_at)
+        if self.peek() != ":":
+            return Layout(shape)
+        self.at += 1
+        stride_at = self.position()
+        stride = self.tree()
+        if not _congruent(shape, stride):
+            raise self.error("the stride is not nested as the shape is", stride_at)
+        return Layout(shape, stride)
+
+    def tree(self) -> IntTree:
+        if self.peek() != "(":
+            return self.integer()
+        self.at += 1
+        parts = [self.tree()]
+        while self.peek() == ",":
+            self.at += 1
+            parts.append(self.tree())
+        self.expect(")")
+        return tuple(parts)
+
+    def integer(self) -> int:
+        token = self.peek()
+        if not re.fullmatch(r"_?\d+|-\d+", token):
+            raise self.error(f"expected an integer, found {token or 'the end'!r}", self.position())
+        self.at += 1
+        return int(token.removeprefix("_"))
+
+    def expect(self, token: str) -> None:
+        if self.peek() != token:
+            raise self.error(f"expected {token!r}, found {self.peek() or 'the end'!r}", self.position())
+        self.at += 1
+
+    def expect_end(self) -> None:
+        if self.at < len(self.tokens):
+            raise self.error(f"expected the end, found {self.peek()!r}", self.position())
+
+    def peek(self, ahead: int = 0) -> str:
+        """The token `ahead` of the present one, or "" after the last."""
+        return self.tokens[self.at + ahead][0] if self.at + ahead < len(self.tokens) else ""
+
+    def position(self) -> int:
+        return self.tokens[self.at][1] if self.at < len(self.tokens) else len(self.text)
+
+    def error(self, message: str, position: int) -> ValueError:
+        return ValueError(f"layout {self.text!r}, position {position}: {message}")
+
+
+def _flatten(tree: IntTree) -> list[int]:
+    return [leaf for part in tree for leaf in _flatten(part)] if isinstance(tree, tuple) else [tree]
+
+
+def _congruent(a: IntTree, b: IntTree) -> bool:
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_congruent, a, b))
+    return not isinstance(a, tuple) and not isinstance(b, tuple)

@@ -1,0 +1,99 @@
+"""One thread's share of a tensor: slicing a layout at a thread's coordinate, through a swizzle where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra import tables
+from cutegen.algebra.layout import (
+    ComposedLayout,
+    Layout,
+    LayoutExpr,
+    Swizzle,
+    compose,
+    cosize,
+    inner_layout,
+    leaves,
+    make_layout,
+    modes,
+)
+from cutegen.algebra.notation import Dyn, format_layout
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What one thread sees: `layout` (V, Rest...) starting `offset` elements into the tensor."""
+
+    layout: LayoutExpr
+    offset: int
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Element offsets into the tensor, colexicographic: int64[size]."""
+        return tables.offsets(self.layout) + self.offset
+
+    def __str__(self) -> str:
+        """The layout as CuTe C++ prints it."""
+        return format_layout(self.layout)
+
+
+def slice_thread(layout: LayoutExpr, thread: int | tuple[object, ...]) -> Partition:
+    """The partition at coordinate `thread` of the first mode; the other modes stay.
+
+    A swizzled layout becomes an affine one wherever CuTe's slice_and_offset makes it so.
+    """
+    inner = inner_layout(layout)
+    thread_mode, *rest_modes = modes(inner)
+    rest, offset = make_layout(*rest_modes), int(thread_mode(thread))
+    if not isinstance(layout, ComposedLayout):
+        return Partition(rest, offset)
+    return _slice_swizzled(layout.outer, rest, offset + layout.offset, varying=_reach(thread_mode))
+
+
+def _slice_swizzled(swizzle: Swizzle, rest: Layout, offset: int, *, varying: int) -> Partition:
+    """Swizzle o offset o rest, made affine where the rest never meets a bit together with the one it is XORed with.
+
+    `varying` has the bits of the offset that differ between threads. CUTLASS `cute/swizzle_layout.hpp`,
+    slice_and_offset.
+    """
+    active = _reach(rest) & (swizzle.yyy_msk | swizzle.zzz_msk)
+    if active & ~swizzle(active) or active & offset or not _power_of_two_strides(rest):
+        return Partition(ComposedLayout(swizzle, rest, offset=offset), 0)
+    return Partition(compose(_unswizzled(swizzle, offset, varying, cosize(rest)), rest), swizzle(offset))
+
+
+def _unswizzled(swizzle: Swizzle, offset: int, varying: int, extent: int) -> Layout:
+    """The affine layout that a swizzle is, seen from `offset`: one mode of extent 2 for each swizzled bit.
+
+    Its stride is known at compile time only where the bit it is XORed with does not vary between threads.
+    """
+    bits, base, distance = swizzle.bits, swizzle.base, abs(swizzle.shift)
+
+    def strides(lowest: int, partner_shift: int) -> list[int]:
+        found = []
+        for bit in (1 << (lowest + i) for i in range(bits)):
+            partner = bit << partner_shift if partner_shift > 0 else bit >> -partner_shift
+            stride = swizzle(offset | bit) - swizzle(offset & ~bit)
+            found.append(Dyn(stride) if partner & varying else stride)
+        return found
+
+    low, high = strides(base, distance), strides(base + distance, -distance)
+    window = 1 << (base + distance + bits)
+    return Layout(
+        (1 << base, *[2] * bits, 1 << (distance - bits), *[2] * bits, -(-extent // window) + 1),
+        (1, *low, 1 << (base + bits), *high, window),
+    )
+
+
+def _reach(layout: Layout) -> int:
+    """Every bit that an offset of `layout` can have set, extents rounded up to powers of two."""
+    bits = 0
+    for extent, stride in leaves(layout.shape, layout.stride):
+        bits |= ((1 << (extent - 1).bit_length()) - 1) * int(stride)
+    return bits
+
+
+def _power_of_two_strides(layout: Layout) -> bool:
+    return all(int(stride).bit_count() <= 1 for _, stride in leaves(layout.shape, layout.stride))

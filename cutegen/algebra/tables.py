@@ -1,0 +1,31 @@
+"""Layouts as numpy tables: every offset at once, so that counting and proving need no Python loop."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra.layout import ComposedLayout, LayoutExpr, inner_layout, leaves, mode, size
+
+
+def offsets(layout: LayoutExpr) -> NDArray[np.int64]:
+    """The offset of each coordinate in colexicographic order, swizzle included: int64[size].
+
+    >>> from cutegen.algebra import Layout
+    >>> offsets(Layout((2, 3), (10, 1)))
+    array([ 0, 10,  1, 11,  2, 12])
+    """
+    inner = inner_layout(layout)
+    table = np.zeros(1, np.int64)
+    for extent, stride in leaves(inner.shape, inner.stride):
+        table = (np.arange(extent, dtype=np.int64)[:, None] * int(stride) + table).ravel()
+    if isinstance(layout, ComposedLayout):
+        swizzled: NDArray[np.int64] = layout.outer(table + layout.offset)
+        return swizzled
+    return table
+
+
+def offsets_2d(layout: LayoutExpr) -> NDArray[np.int64]:
+    """The offsets of a layout of rank 2, indexed by its two modes: int64[size<0>, size<1>]."""
+    inner = inner_layout(layout)
+    return offsets(layout).reshape(size(mode(inner, 1)), size(mode(inner, 0))).T

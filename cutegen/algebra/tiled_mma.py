@@ -1,0 +1,180 @@
+"""TiledMma: an MMA atom laid over warps and repeated over a tile, and which thread holds which element of A, B and C.
+
+A port of CUTLASS `cute/atom/mma_atom.hpp` (struct TiledMMA, struct ThrMMA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+from cutegen.algebra.compact import fragment_like, ordered_layout
+from cutegen.algebra.layout import (
+    Layout,
+    LayoutExpr,
+    compose,
+    divide,
+    inner_layout,
+    make_layout,
+    mode,
+    modes,
+    right_inverse,
+    size,
+    with_inner,
+    zipped_divide,
+)
+from cutegen.algebra.partition import Partition, slice_thread
+
+OperandName = Literal["A", "B", "C"]
+Extents = tuple[int, int, int]
+
+# The two of (M, N, K) that each operand is indexed by.
+OPERAND_MODES: dict[OperandName, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
+
+
+class MmaAtomLike(Protocol):
+    """What TiledMma needs of an MMA atom; layouts map (thread, value) to a column-major offset in a tile."""
+
+    @property
+    def shape_mnk(self) -> Extents:
+        """(M, N, K) of one instruction."""
+
+    @property
+    def thr_id(self) -> Layout:
+        """Thread of the atom -> lane."""
+
+    @property
+    def a_layout(self) -> Layout:
+        """(T, V) -> (M, K)."""
+
+    @property
+    def b_layout(self) -> Layout:
+        """(T, V) -> (N, K)."""
+
+    @property
+    def c_layout(self) -> Layout:
+        """(T, V) -> (M, N)."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TiledMma:
+    """`atom` on the threads of `atom_layout` (M, N, K), each mode of the tile first permuted by `permutation`.
+
+    `atom_layout` may be given as extents, column-major. An entry of `permutation` is the tile's extent in that mode, or
+    a layout of it; None is the smallest: the atom's extent times the atoms along it. Raises ValueError when an extent is
+    not a multiple of that.
+    """
+
+    atom: MmaAtomLike
+    atom_layout: Layout
+    permutation: tuple[int | Layout, int | Layout, int | Layout]
+
+    def __init__(
+        self,
+        atom: MmaAtomLike,
+        atom_layout: Layout | Extents = (1, 1, 1),
+        permutation: Sequence[int | Layout | None] | None = None,
+    ) -> None:
+        layout = atom_layout if isinstance(atom_layout, Layout) else ordered_layout(atom_layout, range(3))
+        smallest = [atom.shape_mnk[i] * size(mode(layout, i)) for i in range(3)]
+        resolved = [
+            least if given is None else given
+            for given, least in zip(permutation or (None, None, None), smallest, strict=True)
+        ]
+        for name, extent, least in zip("MNK", map(size, resolved), smallest, strict=True):
+            if extent % least:
+                raise ValueError(
+                    f"permutation {name}={extent} is not a multiple of {least}, the atoms along {name} together"
+                )
+        object.__setattr__(self, "atom", atom)
+        object.__setattr__(self, "atom_layout", layout)
+        object.__setattr__(self, "permutation", tuple(resolved))
+
+    @property
+    def thr_layout_vmnk(self) -> Layout:
+        """(ThrV, ThrM, ThrN, ThrK) -> thread index."""
+        lanes = size(self.atom.thr_id)
+        strides = tuple(stride * lanes for stride in self.atom_layout.stride)
+        return Layout((lanes, *self.atom_layout.shape), (1, *strides))
+
+    @property
+    def threads(self) -> int:
+        """Threads that take part."""
+        return int(size(self.thr_layout_vmnk))
+
+    @property
+    def tile_mnk(self) -> Extents:
+        """(M, N, K) of the tile that all threads compute together."""
+        m, n, k = map(size, self.permutation)
+        return m, n, k
+
+    def tile_of(self, op: OperandName) -> tuple[int, int]:
+        """The extents of the operand's tile: (M,K), (N,K) or (M,N)."""
+        x, y = OPERAND_MODES[op]
+        return self.tile_mnk[x], self.tile_mnk[y]
+
+    def values(self, op: OperandName) -> int:
+        """Values of the operand's tile that one thread holds."""
+        return int(size(mode(self.tv_layout(op), 1)))
+
+    def tv_layout(self, op: OperandName) -> Layout:
+        """(thread, value) -> column-major coordinate in the operand's tile (get_layoutA_TV and so on)."""
+        return _tv_layout(self, op)
+
+    def partition(self, op: OperandName, layout: LayoutExpr, thread: int) -> Partition:
+        """(V, RestM, RestK, ...): the thread's share of a tensor (partition_A and so on).
+
+        Raises ValueError when there is no such thread.
+        """
+        thrfrg = _thrfrg(self, op, inner_layout(layout))
+        frg = mode(thrfrg, 1)
+        flat = make_layout(mode(thrfrg, 0), mode(frg, 0), *modes(mode(frg, 1)))
+        return slice_thread(with_inner(layout, flat), self._coordinate(op, thread))
+
+    def fragment(self, op: OperandName, layout: LayoutExpr, thread: int) -> Layout:
+        """The register layout for `partition(op, layout, thread)` (make_fragment_A and so on)."""
+        share = inner_layout(self.partition(op, layout, thread).layout)
+        # Accumulators never follow the tensor they are stored to.
+        return Layout(share.shape) if op == "C" else fragment_like(share)
+
+    def _coordinate(self, op: OperandName, thread: int) -> tuple[int, tuple[int, int]]:
+        """(ThrV, (ThrX, ThrY)) of a thread index."""
+        if not 0 <= thread < self.threads:
+            raise ValueError(f"thread {thread} is not one of the {self.threads} threads of the tiled MMA")
+        vmnk = self.thr_layout_vmnk
+        v, *mnk = (
+            thread // stride % extent if stride else 0 for extent, stride in zip(vmnk.shape, vmnk.stride, strict=True)
+        )
+        x, y = OPERAND_MODES[op]
+        return v, (mnk[x], mnk[y])
+
+
+def _thrfrg(mma: TiledMma, op: OperandName, layout: Layout) -> Layout:
+    """((ThrV, (ThrX, ThrY)), (FrgV, (RestX, RestY, ...))) of an affine tensor layout (thrfrg_A and so on)."""
+    x, y = OPERAND_MODES[op]
+    all_modes = modes(layout)
+    permuted = [divide(part, mma.permutation[i]) for part, i in zip(all_modes, (x, y), strict=False)]
+    shape = mma.atom.shape_mnk
+    atom_tile, rest = zipped_divide(make_layout(*permuted, *all_modes[2:]), (shape[x], shape[y]))
+    tv = compose(atom_tile, _atom_tv(mma.atom, op))
+    vmnk = mma.thr_layout_vmnk
+    thr, frg = zipped_divide(rest, [size(mode(vmnk, i + 1)) for i in (x, y)])
+    return make_layout(make_layout(mode(tv, 0), thr), make_layout(mode(tv, 1), frg))
+
+
+def _atom_tv(atom: MmaAtomLike, op: OperandName) -> Layout:
+    return {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
+
+
+@lru_cache(maxsize=64)
+def _tv_layout(mma: TiledMma, op: OperandName) -> Layout:
+    x, y = OPERAND_MODES[op]
+    thrfrg = _thrfrg(mma, op, Layout(mma.tile_of(op)))
+    thr_v, thr_xy = modes(mode(thrfrg, 0))
+    # The mode that the operand lacks is broadcast: its threads hold the same elements.
+    by_mode = {i: Layout(size(mode(mma.thr_layout_vmnk, i + 1)), 0) for i in range(3)}
+    by_mode |= {x: mode(thr_xy, 0), y: mode(thr_xy, 1)}
+    threads = compose(make_layout(thr_v, *by_mode.values()), right_inverse(mma.thr_layout_vmnk))
+    return make_layout(threads, mode(thrfrg, 1))

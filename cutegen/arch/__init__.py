@@ -1,0 +1,37 @@
+"""The hardware as cited rows: element types, targets, MMA atoms, copy atoms."""
+
+from __future__ import annotations
+
+from cutegen.arch.copy_atoms import (
+    COPY_ATOMS,
+    CopyAtom,
+    CpAsyncAtom,
+    LdmatrixAtom,
+    copy_atom,
+    cp_async_atom,
+    ldmatrix_atom,
+    universal_atom,
+)
+from cutegen.arch.dtypes import DTYPES, DType, dtype
+from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom, mma_atom
+from cutegen.arch.targets import TARGETS, Target, target
+
+__all__ = [
+    "COPY_ATOMS",
+    "DTYPES",
+    "MMA_ATOMS",
+    "TARGETS",
+    "CopyAtom",
+    "CpAsyncAtom",
+    "DType",
+    "LdmatrixAtom",
+    "MmaAtom",
+    "Target",
+    "copy_atom",
+    "cp_async_atom",
+    "dtype",
+    "ldmatrix_atom",
+    "mma_atom",
+    "target",
+    "universal_atom",
+]

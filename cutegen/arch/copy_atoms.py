@@ -1,0 +1,136 @@
+"""Copy atoms: `ldmatrix`, `cp.async`, and the plain load and store that every target has.
+
+Layouts map (thread, value) to a bit offset, as CUTLASS `cute/atom/copy_traits_sm75.hpp` and `copy_traits_sm80.hpp` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tensor_layouts import CopyAtom as LibraryCopyAtom
+from tensor_layouts import atoms_nv
+
+from cutegen.algebra import Layout
+from cutegen.arch.lookup import find
+from cutegen.errors import RequestError
+
+CpAsyncOp = Literal["cp.async.ca", "cp.async.cg"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAtom:
+    """One copy instruction: (thread, value) -> bit, at the source and at the destination."""
+
+    name: str
+    src_layout_bits: Layout
+    dst_layout_bits: Layout
+
+    @property
+    def ref_layout_bits(self) -> Layout:
+        """The side on which a tiled copy's thread-value layout is given (CuTe's RefLayout)."""
+        return self.src_layout_bits
+
+
+@dataclass(frozen=True, slots=True)
+class LdmatrixAtom(CopyAtom):
+    """`ldmatrix`: a warp loads `matrices` 8x8 matrices of 16-bit elements, each row 16 contiguous bytes.
+
+    Lanes 8i to 8i+7 address the rows of matrix i. PTX ISA, "Warp-level matrix load instruction: ldmatrix".
+    """
+
+    matrices: int
+    transpose: bool
+
+    @property
+    def ref_layout_bits(self) -> Layout:
+        """The destination: an MMA atom says what each thread must receive."""
+        return self.dst_layout_bits
+
+    @property
+    def ptx(self) -> str:
+        """The opcode as PTX text has it."""
+        return f"ldmatrix.sync.aligned.m8n8.x{self.matrices}{'.trans' if self.transpose else ''}.shared.b16"
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsyncAtom(CopyAtom):
+    """`cp.async`: a thread copies `bits` bits from global to shared memory, asynchronously.
+
+    `ca` caches in L1 and L2, `cg` in L2 only. PTX ISA, "Data Movement and Conversion Instructions: cp.async".
+    """
+
+    op: CpAsyncOp
+    bits: int
+
+    @property
+    def ptx(self) -> str:
+        """The opcode as PTX text has it."""
+        return f"{self.op}.shared.global"
+
+
+def universal_atom(bits: int) -> CopyAtom:
+    """A plain load and store of `bits` bits by one thread.
+
+    >>> universal_atom(32).name
+    'universal'
+    """
+    return CopyAtom("universal", Layout((1, bits)), Layout((1, bits)))
+
+
+def _ldmatrix(row: LibraryCopyAtom, matrices: int, *, transpose: bool) -> LdmatrixAtom:
+    return LdmatrixAtom(row.name, row.src_layout_bits, row.dst_layout_bits, matrices, transpose)
+
+
+def _cp_async(cutlass_name: str, op: CpAsyncOp, size_bytes: int) -> CpAsyncAtom:
+    layout = Layout((1, 8 * size_bytes))
+    return CpAsyncAtom(f"{cutlass_name}_{size_bytes}B", layout, layout, op, 8 * size_bytes)
+
+
+COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {
+    row.name: row
+    for row in (
+        _ldmatrix(atoms_nv.SM75_U32x1_LDSM_N, 1, transpose=False),
+        _ldmatrix(atoms_nv.SM75_U32x2_LDSM_N, 2, transpose=False),
+        _ldmatrix(atoms_nv.SM75_U32x4_LDSM_N, 4, transpose=False),
+        _ldmatrix(atoms_nv.SM75_U16x2_LDSM_T, 1, transpose=True),
+        _ldmatrix(atoms_nv.SM75_U16x4_LDSM_T, 2, transpose=True),
+        _ldmatrix(atoms_nv.SM75_U16x8_LDSM_T, 4, transpose=True),
+        _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 4),
+        _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 8),
+        _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 16),
+        _cp_async("SM80_CP_ASYNC_CACHEGLOBAL", "cp.async.cg", 16),
+    )
+}
+
+
+def copy_atom(name: str) -> LdmatrixAtom | CpAsyncAtom:
+    """The copy atom with CUTLASS's name (cp.async with its size, `..._16B`). Raises RequestError for an unknown one."""
+    return find(COPY_ATOMS, name, "copy atom")
+
+
+def ldmatrix_atom(matrices: int, *, transpose: bool) -> LdmatrixAtom:
+    """The `ldmatrix` that loads `matrices` (1, 2 or 4) matrices. Raises RequestError for another count.
+
+    >>> ldmatrix_atom(4, transpose=True).name
+    'SM75_U16x8_LDSM_T'
+    """
+    for row in COPY_ATOMS.values():
+        if isinstance(row, LdmatrixAtom) and (row.matrices, row.transpose) == (matrices, transpose):
+            return row
+    raise RequestError(f"ldmatrix loads 1, 2 or 4 matrices, not {matrices}")
+
+
+def cp_async_atom(op: str, bits: int) -> CpAsyncAtom:
+    """The `cp.async` of `op` ("cp.async.ca" or "cp.async.cg") and width. Raises RequestError where there is none.
+
+    >>> cp_async_atom("cp.async.cg", 128).name
+    'SM80_CP_ASYNC_CACHEGLOBAL_16B'
+    """
+    rows = [row for row in COPY_ATOMS.values() if isinstance(row, CpAsyncAtom)]
+    for row in rows:
+        if (row.op, row.bits) == (op, bits):
+            return row
+    known = ", ".join(f"{row.op} with {row.bits}" for row in rows)
+    raise RequestError(f"there is no {op} of {bits} bits; there is {known}")

@@ -1,0 +1,20 @@
+"""Finding a row of a table by its name, and saying which name was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+from cutegen.errors import RequestError
+
+Row = TypeVar("Row")
+
+
+def find(table: Mapping[str, Row], name: str, kind: str) -> Row:
+    """The row called `name`. Raises RequestError that names the nearest row, or all rows when none is near."""
+    if name in table:
+        return table[name]
+    near = get_close_matches(name, table, n=1)
+    way_out = f"did you mean {near[0]}?" if near else f"known are {', '.join(table)}"
+    raise RequestError(f"unknown {kind} {name!r}; {way_out}")

@@ -1,0 +1,91 @@
+"""MMA atoms of the `sm80` family: `mma.sync` on 16-bit operands.
+
+Thread-value layouts and opcodes are tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp`. The
+instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k8 and m16n8k16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from tensor_layouts import MMAAtom, atoms_nv
+
+from cutegen.algebra import Layout, mode, offsets, size
+from cutegen.arch.dtypes import DType, dtype
+from cutegen.arch.lookup import find
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmaAtom:
+    """One instruction: D[M,N] = A[M,K] B[N,K] + C[M,N], all operands in registers.
+
+    `ptx` is the opcode as PTX text has it. `thr_id` maps a thread of the atom to its lane. `a_layout` maps (thread,
+    value) to the column-major offset in the (M,K) tile, `b_layout` in (N,K), `c_layout` in (M,N).
+    """
+
+    name: str
+    ptx: str
+    shape_mnk: tuple[int, int, int]
+    a_dtype: DType
+    b_dtype: DType
+    c_dtype: DType
+    thr_id: Layout
+    a_layout: Layout
+    b_layout: Layout
+    c_layout: Layout
+
+    def __post_init__(self) -> None:
+        """Prove the row: each layout gives every element of its tile to exactly one (thread, value)."""
+        m, n, k = self.shape_mnk
+        for layout, elems in ((self.a_layout, m * k), (self.b_layout, n * k), (self.c_layout, m * n)):
+            if size(mode(layout, 0)) != size(self.thr_id):
+                raise ValueError(f"{self.name}: {layout} is not for {size(self.thr_id)} threads")
+            if not np.array_equal(np.sort(offsets(layout)), np.arange(elems)):
+                raise ValueError(f"{self.name}: {layout} does not cover its {elems} elements exactly once")
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one instruction, a multiply-add counting two."""
+        m, n, k = self.shape_mnk
+        return 2 * m * n * k
+
+
+def _from_library(row: MMAAtom) -> MmaAtom:
+    # The opcode ends in the types of D, A, B and C; D and C are one type in every f16 and bf16 variant of CUTLASS.
+    _, a, b, c = (dtype(field) for field in row.ptx.split(".")[-4:])
+    return MmaAtom(
+        name=row.name,
+        ptx=row.ptx,
+        shape_mnk=row.shape_mnk,
+        a_dtype=a,
+        b_dtype=b,
+        c_dtype=c,
+        thr_id=row.thr_id or Layout(32),  # tensor-layouts leaves out the identity
+        a_layout=row.a_layout,
+        b_layout=row.b_layout,
+        c_layout=row.c_layout,
+    )
+
+
+MMA_ATOMS: Mapping[str, MmaAtom] = {
+    row.name: _from_library(row)
+    for row in (
+        atoms_nv.SM80_16x8x8_F16F16F16F16_TN,
+        atoms_nv.SM80_16x8x16_F16F16F16F16_TN,
+        atoms_nv.SM80_16x8x8_F32F16F16F32_TN,
+        atoms_nv.SM80_16x8x16_F32F16F16F32_TN,
+        atoms_nv.SM80_16x8x8_F32BF16BF16F32_TN,
+        atoms_nv.SM80_16x8x16_F32BF16BF16F32_TN,
+    )
+}
+
+
+def mma_atom(name: str) -> MmaAtom:
+    """The MMA atom with CUTLASS's name. Raises RequestError that suggests the nearest one.
+
+    >>> mma_atom("SM80_16x8x16_F32F16F16F32_TN").ptx
+    'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
+    """
+    return find(MMA_ATOMS, name, "MMA atom")
