@@ -7,8 +7,9 @@ launcher and the CPU executor both take grid, block, dynamic shared memory and p
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64"]
 
 INT32_MAX = 2**31 - 1
@@ -43,6 +44,18 @@ class LaunchGeometry:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_smem_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemSize:
+    """The integers of one call: the extents, and the leading strides of A, B and C in elements."""
+
+    m: int
+    n: int
+    k: int
+    lda: int
+    ldb: int
+    ldc: int
 
 
 GEMM_PARAMETERS = (
@@ -81,6 +94,11 @@ class LaunchContract:
         tile_m, tile_n = self.cta_tile
         tiles = -(-m // tile_m) * -(-n // tile_n)
         return LaunchGeometry((tiles, 1, 1), (self.threads, 1, 1), self.dynamic_smem_bytes)
+
+    def arguments(self, a: Address, b: Address, c: Address, size: ProblemSize) -> tuple[Address | int, ...]:
+        """The values of `parameters`, in order; an address is whatever the launcher calls one. Raises KeyError."""
+        values = {"a": a, "b": b, "c": c, **asdict(size)}
+        return tuple(values[parameter.name] for parameter in self.parameters)
 
     def to_json(self) -> dict[str, Any]:
         """The plain form that `from_json` reads back."""

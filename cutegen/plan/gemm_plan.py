@@ -1,0 +1,207 @@
+"""A finished plan: everything that is needed to write, launch, explain and check one GEMM kernel, and nothing undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutegen.algebra import Layout, LayoutExpr, Swizzle, TiledCopy, TiledMma, inner_layout, make_layout, mode
+from cutegen.algebra.layout import with_inner
+from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
+from cutegen.plan.decision import Decision, Rejected
+from cutegen.plan.launch import LaunchContract
+from cutegen.spec import GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Wavefronts:
+    """Shared-memory cycles of one kind of access: the fewest that its bytes need, and those that its addresses need."""
+
+    ideal: int
+    predicted: int
+
+    @property
+    def ways(self) -> float:
+        """How many times the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
+        return self.predicted / self.ideal
+
+
+@dataclass(frozen=True, slots=True)
+class Sectors:
+    """32-byte sectors of global memory that one access of a whole tile touches, and the fewest that its bytes need."""
+
+    ideal: int
+    predicted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmemCandidate:
+    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once."""
+
+    name: str
+    atom: LayoutExpr
+    swizzle: Swizzle | None
+    pad_elems: int
+    tile_bytes: int
+    write: Wavefronts
+    read: Wavefronts
+
+    @property
+    def wavefronts(self) -> int:
+        """What the ranking compares first."""
+        return self.write.predicted + self.read.predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmemTile:
+    """An operand's shared memory: `layout` maps (X, Y) or (X, Y, PIPE) coordinates to element offsets."""
+
+    layout: LayoutExpr
+    chosen: SmemCandidate
+    bytes: int
+    ranking: tuple[SmemCandidate, ...]
+
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """The swizzle, or None for a plain or padded layout."""
+        return self.chosen.swizzle
+
+    @property
+    def pad_elems(self) -> int:
+        """Elements added to each row or column of the contiguous mode."""
+        return self.chosen.pad_elems
+
+    @property
+    def layout_of_one_stage(self) -> LayoutExpr:
+        """The layout without its PIPE mode: (X, Y) -> element offset in the first stage."""
+        inner = inner_layout(self.layout)
+        return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorCopy:
+    """A copy between global and shared memory: each thread moves vectors of `bits` along the contiguous mode."""
+
+    atom: CpAsyncAtom | CopyAtom
+    bits: int
+    threads: Layout
+    values: Layout
+    tiled_copy: TiledCopy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentCopy:
+    """The copy from shared memory to the MMA's fragments: an `ldmatrix`, or plain loads of `bits`."""
+
+    atom: LdmatrixAtom | CopyAtom
+    bits: int
+    tiled_copy: TiledCopy
+    rejected: tuple[Rejected, ...]
+
+    @property
+    def matrices(self) -> int | None:
+        """8x8 matrices per instruction; None for plain loads."""
+        return self.atom.matrices if isinstance(self.atom, LdmatrixAtom) else None
+
+    @property
+    def transpose(self) -> bool | None:
+        """Whether the ldmatrix transposes; None for plain loads."""
+        return self.atom.transpose if isinstance(self.atom, LdmatrixAtom) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandPlan:
+    """A or B on its way from global memory to the tensor core; `tile` is its (X, K) share of the CTA tile."""
+
+    name: str
+    dtype: DType
+    modes: tuple[str, str]
+    major: str
+    align_bytes: int
+    tile: tuple[int, int]
+    g2s: VectorCopy
+    smem: SmemTile
+    s2r: FragmentCopy
+
+    @property
+    def major_mode(self) -> int:
+        """Index of the contiguous mode in `modes`."""
+        return self.modes.index(self.major)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpiloguePlan:
+    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None."""
+
+    dtype: DType
+    major: str
+    align_bytes: int
+    smem: SmemTile | None
+    store: VectorCopy | None
+
+    @property
+    def major_mode(self) -> int:
+        """Index of the contiguous mode in (M, N)."""
+        return ("m", "n").index(self.major)
+
+
+@dataclass(frozen=True, slots=True)
+class RasterPlan:
+    """The order in which CTAs visit tiles: bands of `group` tiles `along` one mode, each band swept over the other mode."""
+
+    along: str
+    group: int
+    zigzag: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """CTAs that fit on one SM, and what each resource alone would allow; registers are an estimate."""
+
+    ctas_per_sm: int
+    by_threads: int
+    by_smem: int
+    by_registers: int
+    registers_per_thread: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """What the plan says the hardware will do.
+
+    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a", "s2r.b", of the whole tile for "epilogue.write" and
+    "epilogue.read". `sectors` likewise ("g2s.a", "g2s.b", "epilogue"). `instructions` counts opcodes as they stand in the
+    PTX text, unrolled code counted as often as it is written.
+    """
+
+    wavefronts: Mapping[str, Wavefronts]
+    sectors: Mapping[str, Sectors]
+    instructions: Mapping[str, int]
+    occupancy: Occupancy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmPlan:
+    """A finished plan of the `sm80` family; `plan.explain()` and `plan.to_json()` live in `cutegen.plan.report`."""
+
+    spec: GemmSpec
+    target: Target
+    entry: str
+    cta_tile: tuple[int, int, int]
+    stages: int
+    atom: MmaAtom
+    tiled_mma: TiledMma
+    a: OperandPlan
+    b: OperandPlan
+    epilogue: EpiloguePlan
+    raster: RasterPlan
+    smem_bytes: int
+    smem_b_offset_bytes: int
+    predictions: Predictions
+    launch: LaunchContract
+    decisions: tuple[Decision, ...]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.tiled_mma.threads

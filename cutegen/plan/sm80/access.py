@@ -1,0 +1,70 @@
+"""Which tile elements each thread of each instruction touches: the tables that rankings, predictions and proofs count on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra import LayoutExpr, TiledMma, offsets, offsets_2d
+
+Coordinates = NDArray[np.int64]
+WARP = 32
+
+
+def over_tile(within: Coordinates, tiler: tuple[int, int], tile: tuple[int, int]) -> Coordinates:
+    """Column-major coordinates of a (thread, value) table for every repetition of `tiler` in `tile`.
+
+    int64[thread, value] with coordinates in `tiler` becomes int64[instruction, thread, value] with coordinates in `tile`.
+    """
+    x, y = within % tiler[0], within // tiler[0]
+    rest_x = np.arange(0, tile[0], tiler[0])[None, :, None, None]
+    rest_y = np.arange(0, tile[1], tiler[1])[:, None, None, None]
+    table = (x + rest_x) + (y + rest_y) * tile[0]
+    return table.reshape(-1, *within.shape)
+
+
+def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> Coordinates:
+    """Elements of a vector copy, int64[instruction, thread, element of the vector].
+
+    `threads` maps a position in the thread grid to a thread and `values` has the vector along one mode, as CuTe's
+    make_tiled_copy takes them.
+    """
+    grid, vector = offsets_2d(threads), offsets_2d(values)
+    tiler = (grid.shape[0] * vector.shape[0], grid.shape[1] * vector.shape[1])
+    within = np.empty((grid.size, vector.size), np.int64)
+    gx, gy, vx, vy = np.ix_(*map(np.arange, (*grid.shape, *vector.shape)))
+    coordinate = (gx * vector.shape[0] + vx) + (gy * vector.shape[1] + vy) * tiler[0]
+    within[np.broadcast_to(grid[:, :, None, None], coordinate.shape), np.broadcast_to(vector, coordinate.shape)] = coordinate
+    return over_tile(within, tiler, tile)
+
+
+def fragment_loads(tiled_mma: TiledMma, operand: str, tile: tuple[int, int], vector_elems: int) -> Coordinates:
+    """Elements of plain fragment loads, int64[instruction, thread, element of the vector], in the order of the MMA's values."""
+    m, n, k = tiled_mma.tile_mnk
+    tiler = (m if operand == "A" else n, k)
+    values = offsets_2d(tiled_mma.tv_layout(operand))
+    table = over_tile(values, tiler, tile)
+    split = table.reshape(table.shape[0], table.shape[1], -1, vector_elems)
+    return split.transpose(0, 2, 1, 3).reshape(-1, table.shape[1], vector_elems)
+
+
+def by_warp(table: Coordinates) -> Coordinates:
+    """int64[instruction, thread, ...] as int64[instruction, warp, lane, ...]."""
+    return table.reshape(table.shape[0], -1, WARP, *table.shape[2:])
+
+
+def contiguity(layout: LayoutExpr, tile: tuple[int, int], major_mode: int) -> int:
+    """The longest vector (8, 4, 2 or 1 elements) that lies contiguous and aligned everywhere along the major mode.
+
+    >>> from cutegen.algebra import Layout
+    >>> contiguity(Layout((8, 64), (68, 1)), (8, 64), 1)
+    4
+    """
+    table = offsets(layout).reshape(tile[1], tile[0])
+    rows = table.T if major_mode == 1 else table
+    for elems in (8, 4, 2):
+        if rows.shape[1] % elems == 0:
+            runs = rows.reshape(-1, elems)
+            if (runs[:, 0] % elems == 0).all() and (runs == runs[:, :1] + np.arange(elems)).all():
+                return elems
+    return 1

@@ -1,0 +1,121 @@
+"""What the finished decisions will cost: wavefronts, sectors, static instruction counts, occupancy."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from cutegen.algebra import TiledMma
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom, Target
+from cutegen.plan.gemm_plan import EpiloguePlan, Occupancy, OperandPlan, Sectors, Wavefronts
+from cutegen.plan.sm80.access import Coordinates, by_warp, vectors
+from cutegen.plan.sm80.epilogue import accumulators
+from cutegen.plan.sm80.pipeline import round_up
+
+SECTOR_BYTES = 32
+ADDRESS_REGISTERS = 40
+FRAGMENT_BUFFERS = 2
+
+
+def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
+    """Of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none."""
+    found = {
+        "g2s.a": a.smem.chosen.write,
+        "g2s.b": b.smem.chosen.write,
+        "s2r.a": a.smem.chosen.read,
+        "s2r.b": b.smem.chosen.read,
+    }
+    if epilogue.smem is not None:
+        found["epilogue.write"] = epilogue.smem.chosen.write
+        found["epilogue.read"] = epilogue.smem.chosen.read
+    return found
+
+
+def predict_sectors(
+    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
+) -> dict[str, Sectors]:
+    """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
+    found = {
+        f"g2s.{x.name}": _sectors(vectors(x.g2s.threads, x.g2s.values, x.tile), x.tile, x.major_mode, x.dtype.bytes)
+        for x in (a, b)
+    }
+    tile = cta_tile[0], cta_tile[1]
+    if epilogue.store is not None:
+        held = vectors(epilogue.store.threads, epilogue.store.values, tile)
+    else:
+        values = accumulators(tiled_mma, tile)
+        pair = 2 if epilogue.major_mode == 1 else 1
+        held = values.reshape(*values.shape[:2], -1, pair).transpose(0, 2, 1, 3).reshape(-1, values.shape[1], pair)
+    found["epilogue"] = _sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
+    return found
+
+
+def _sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:
+    """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory."""
+    x, y = table % tile[0], table // tile[0]
+    major, other = (y, x) if major_mode == 1 else (x, y)
+    per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
+    sector = other * per_row + major * element_bytes // SECTOR_BYTES
+    requests = np.sort(by_warp(sector).reshape(-1, 32 * sector.shape[-1]), axis=1)
+    distinct = requests.shape[0] + int((requests[:, 1:] != requests[:, :-1]).sum())
+    return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=distinct)
+
+
+def predict_instructions(
+    a: OperandPlan, b: OperandPlan, atom: MmaAtom, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], stages: int
+) -> dict[str, int]:
+    """Opcodes as often as the PTX text holds them.
+
+    The prologue fills stages - 1 tiles and loads one k-block; the main loop, not unrolled over k-tiles, has one fetch of a tile,
+    and every k-block once.
+    """
+    counts: Counter[str] = Counter()
+    k_blocks = cta_tile[2] // tiled_mma.tile_mnk[2]
+    for operand in (a, b):
+        cp_async = operand.g2s.atom
+        assert isinstance(cp_async, CpAsyncAtom)
+        vector = operand.g2s.bits // operand.dtype.bits
+        counts[cp_async.ptx] += stages * (operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads))
+        if isinstance(operand.s2r.atom, LdmatrixAtom):
+            counts[operand.s2r.atom.ptx] += (k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
+    m, n, k = cta_tile
+    warps = tiled_mma.threads // 32
+    counts[atom.ptx] += m * n * k // (warps * atom.shape_mnk[0] * atom.shape_mnk[1] * atom.shape_mnk[2])
+    return dict(counts)
+
+
+def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
+    """`ldmatrix` that one warp executes for one k-block of an operand."""
+    assert operand.s2r.matrices is not None
+    op = "A" if operand.name == "a" else "B"
+    extent = tiled_mma.tile_of(op)[0]
+    return operand.tile[0] // extent * tiled_mma.values(op) // (2 * operand.s2r.matrices)
+
+
+def estimate_registers(cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom) -> int:
+    """Registers a thread: accumulators, two buffers of fragments, and what addresses and predicates took in practice."""
+    m, n, _ = cta_tile
+    accumulators_ = m * n * atom.c_dtype.bits // (32 * tiled_mma.threads)
+    tile_m, tile_n, _ = tiled_mma.tile_mnk
+    values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
+    fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // 32
+    return round_up(accumulators_ + fragments + ADDRESS_REGISTERS, 8)
+
+
+def predict_occupancy(target: Target, threads: int, smem_bytes: int, registers_per_thread: int) -> Occupancy:
+    """CTAs a multiprocessor holds at once, by each resource alone and together (CUDA occupancy calculation)."""
+    by_threads = min(target.threads_per_sm // threads, target.ctas_per_sm)
+    smem = round_up(smem_bytes + target.smem_reserved_per_cta_bytes, target.smem_allocation_unit_bytes)
+    by_smem = target.smem_per_sm_bytes // smem
+    held = min(registers_per_thread, target.registers_per_thread)
+    per_warp = round_up(held * 32, target.register_allocation_unit)
+    warps = target.registers_per_sm // per_warp // target.warp_allocation_unit * target.warp_allocation_unit
+    by_registers = warps // (threads // 32)
+    return Occupancy(
+        ctas_per_sm=min(by_threads, by_smem, by_registers),
+        by_threads=by_threads,
+        by_smem=by_smem,
+        by_registers=by_registers,
+        registers_per_thread=registers_per_thread,
+    )

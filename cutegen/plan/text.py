@@ -1,0 +1,23 @@
+"""How numbers are written in reasons and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def extents(values: Iterable[int]) -> str:
+    """Extents as people write them.
+
+    >>> extents((128, 128, 64))
+    '128x128x64'
+    """
+    return "x".join(str(value) for value in values)
+
+
+def plural(count: int, word: str) -> str:
+    """A count and its word.
+
+    >>> plural(1, "stage"), plural(3, "stage")
+    ('1 stage', '3 stages')
+    """
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
