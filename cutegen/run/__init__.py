@@ -1,0 +1,36 @@
+"""Runs an artifact on a GPU through cuda-python, or its PTX on the CPU.
+
+    operands.py   a caller's tensor -> TensorView (dlpack.py reads capsules)
+    storage.py    how each matrix has to lie in memory; allocation
+    check.py      do these operands fit this kernel (fixes.py: what to paste if not)
+    driver.py     the CUDA driver, its errors made readable
+    gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
+    kernel.py     Kernel: the call
+    reference.py  random operands, the float64 reference, the comparison
+
+Operands are checked before every launch; what the reference says of a result is the caller's to ask.
+"""
+
+from __future__ import annotations
+
+from cutegen.run.kernel import Kernel
+from cutegen.run.reference import (
+    Comparison,
+    FirstWrong,
+    Reference,
+    bf16_bits,
+    compare,
+    float64_reference,
+    random_operands,
+)
+
+__all__ = [
+    "Comparison",
+    "FirstWrong",
+    "Kernel",
+    "Reference",
+    "bf16_bits",
+    "compare",
+    "float64_reference",
+    "random_operands",
+]

@@ -1,0 +1,125 @@
+"""The CUDA driver through cuda-python: every call checked, every failure a DeviceError that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from cutegen.errors import DeviceError
+
+_WAYS_OUT = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "free device memory, e.g. with torch.cuda.empty_cache()",
+    "CUDA_ERROR_NOT_INITIALIZED": "a process forked after CUDA was used cannot use it: start it with 'spawn'",
+    "CUDA_ERROR_NO_DEVICE": "no GPU is visible: look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
+    "CUDA_ERROR_INVALID_DEVICE": "no such GPU is visible: look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU": "the kernel was built for another GPU: build it again for this one",
+    "CUDA_ERROR_INVALID_IMAGE": "the cubin is damaged or newer than this driver: build it again, or update the driver",
+    "CUDA_ERROR_INVALID_HANDLE": "a stream must belong to the operands' GPU and still exist",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "libcuda and the kernel module differ in version: reboot or reinstall",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "an earlier kernel of this process accessed invalid memory, and the process must be "
+    "restarted; find it with compute-sanitizer",
+    "CUDA_ERROR_LAUNCH_FAILED": "an earlier kernel of this process failed, and the process must be restarted; find it "
+    "with compute-sanitizer",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "call the kernel once before the graph is captured",
+    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": "something else in this capture failed before",
+}
+
+
+class Driver:
+    """`cuda.bindings.driver` (or what stands in for it) with its error codes turned into DeviceError."""
+
+    def __init__(self, api: Any) -> None:
+        self.api = api
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call `function`; its one result, a tuple of several, or None. Raises DeviceError."""
+        status, *results = getattr(self.api, function)(*arguments)
+        if int(status):
+            raise self.failure(function, status)
+        return results[0] if len(results) == 1 else tuple(results) or None
+
+    def failure(self, function: str, status: Any) -> DeviceError:
+        """The error for a `status` that is not success: the driver's name and text for it, and a way out."""
+        name, text = self._text("cuGetErrorName", status), self._text("cuGetErrorString", status)
+        way_out = _WAYS_OUT.get(name)
+        return DeviceError(f"{function}: {name} ({text})" + (f"; {way_out}" if way_out else ""))
+
+    def _text(self, function: str, status: Any) -> str:
+        unknown, text = getattr(self.api, function)(status)
+        return f"error {int(status)}" if int(unknown) else text.decode()
+
+    def device_name(self, ordinal: int) -> str:
+        """The marketing name, as in `NVIDIA H200`."""
+        name: bytes = self.call("cuDeviceGetName", 256, self.call("cuDeviceGet", ordinal))
+        return name.split(b"\0")[0].decode()
+
+    def attribute(self, name: str, ordinal: int) -> int:
+        """A device attribute, named without its prefix `CU_DEVICE_ATTRIBUTE_`."""
+        attribute = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self.call("cuDeviceGetAttribute", attribute, self.call("cuDeviceGet", ordinal)))
+
+    def compute_capability(self, ordinal: int) -> tuple[int, int]:
+        """(major, minor), as (9, 0) for sm_90."""
+        return (
+            self.attribute("COMPUTE_CAPABILITY_MAJOR", ordinal),
+            self.attribute("COMPUTE_CAPABILITY_MINOR", ordinal),
+        )
+
+    def ordinal_of(self, pointer: int) -> int:
+        """The GPU that a device address belongs to."""
+        attribute = self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        return int(self.call("cuPointerGetAttribute", attribute, pointer))
+
+    def primary_context(self, ordinal: int) -> Any:
+        """The context that the CUDA runtime, and so every framework, uses on this GPU.
+
+        It is retained and never released: captured graphs may hold our kernels until the process ends.
+        """
+        return self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", ordinal))
+
+    @contextmanager
+    def current(self, context: Any) -> Iterator[None]:
+        """Make `context` the calling thread's for a while."""
+        self.call("cuCtxPushCurrent", context)
+        try:
+            yield
+        finally:
+            self.call("cuCtxPopCurrent")
+
+    @contextmanager
+    def relaxed_capture(self) -> Iterator[None]:
+        """Let this thread load modules although some stream is being captured (as frameworks' allocators do)."""
+        relaxed = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        previous = self.call("cuThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            yield
+        finally:
+            self.call("cuThreadExchangeStreamCaptureMode", previous)
+
+    def order_after(self, stream: int, producer: int) -> None:
+        """What is launched on `stream` from now on waits for what is on `producer` now, without blocking the host."""
+        flags = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        event = self.call("cuEventCreate", int(flags))
+        try:
+            self.call("cuEventRecord", event, producer)
+            self.call("cuStreamWaitEvent", stream, event, 0)
+        finally:
+            self.call("cuEventDestroy", event)
+
+
+@lru_cache(maxsize=1)
+def load_driver() -> Driver:
+    """The machine's driver, initialized. Raises DeviceError when there is none, or no GPU."""
+    try:
+        from cuda.bindings import driver as api
+    except ImportError as error:
+        raise DeviceError(f"cuda-python cannot be imported ({error}); install it: pip install cuda-python") from error
+    driver = Driver(api)
+    try:
+        driver.call("cuInit", 0)
+    except RuntimeError as error:  # cuda-python looks for libcuda at the first call
+        first_line = str(error).partition("\n")[0]
+        raise DeviceError(f"no NVIDIA driver on this machine ({first_line}); use CPU operands instead") from error
+    return driver

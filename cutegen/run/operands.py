@@ -1,0 +1,197 @@
+"""What a kernel is handed: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack, read into one view.
+
+No framework is imported here. An operand can only be a torch tensor when the caller has imported torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cutegen.arch import DTYPES
+from cutegen.errors import OperandError
+from cutegen.run import dlpack
+from cutegen.run.driver import load_driver
+
+Device = tuple[str, int]
+"""`("cuda", ordinal)` or `("cpu", 0)`; other kinds are named so that a message can say what they are."""
+
+CPU: Device = ("cpu", 0)
+LEGACY_STREAM = 1
+"""CU_STREAM_LEGACY: the default stream, as `__cuda_array_interface__` and DLPack spell it."""
+
+_DTYPE_NAMES = {row.torch_name: row.name for row in DTYPES.values()}
+# NumPy has no bfloat16, and no kernel takes 16-bit integers: there, uint16 holds the bits of bf16.
+_NUMPY_DTYPE_NAMES = {**_DTYPE_NAMES, "uint16": "bf16"}
+_NO_ARRAY = "a torch tensor, a NumPy array, or an object with `__cuda_array_interface__` or `__dlpack__`"
+
+
+# Both are named tuples because three of each are made per call; a frozen dataclass takes five times as long to make.
+class Form(NamedTuple):
+    """All of an operand but its address: a launch is prepared from three of these, once.
+
+    `strides` are in elements. `dtype` is cutegen's name (`f16`) where it has one, else the framework's.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: Device
+    framework: str
+    read_only: bool
+
+
+class TensorView(NamedTuple):
+    """An operand as a kernel needs it.
+
+    `stream` is the stream whose work must come first, where the operand's protocol names one. `owner` keeps borrowed
+    memory alive while the view is.
+    """
+
+    pointer: int
+    form: Form
+    stream: int | None = None
+    owner: object = None
+
+
+def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
+    """View `operand` without copying; `stream` is the caller's, told to DLPack producers.
+
+    >>> view_of(np.zeros((2, 8), np.float16), "a").form.strides
+    (8, 1)
+
+    Raises OperandError when it is no array, or one without strided memory.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(operand, torch.Tensor):
+        return _view_torch(operand, name, torch)
+    if isinstance(operand, np.ndarray):
+        return _view_numpy(operand, name)
+    if hasattr(operand, "__cuda_array_interface__"):
+        return _view_cuda_array(operand, name)
+    if hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__"):
+        return _view_dlpack(operand, name, stream)
+    raise OperandError(operand=name, found=f"a {type(operand).__qualname__}", expected=_NO_ARRAY)
+
+
+def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise OperandError(
+            operand=name,
+            found="a tensor that requires grad",
+            expected="one that does not: a kernel call is not recorded by autograd",
+            fix=f"pass `{name}.detach()`, or call under `torch.no_grad()`",
+        )
+    try:
+        # tuple.__new__ is what a named tuple's constructor ends in; going there at once saves a fifth of a whole call.
+        form = tuple.__new__(
+            Form,
+            (tensor.shape, tensor.stride(), _torch_dtype(tensor.dtype), _torch_device(tensor.device), "torch", False),
+        )
+        return tuple.__new__(TensorView, (tensor.data_ptr(), form, None, None))
+    except RuntimeError as error:
+        first_line = str(error).partition("\n")[0]
+        raise OperandError(
+            operand=name,
+            found=f"a torch tensor without strided memory ({first_line})",
+            expected="a dense tensor with an address",
+            fix=f"`{name}.to_dense()` for a sparse one" if tensor.layout is not torch.strided else "",
+        ) from error
+
+
+@lru_cache(maxsize=64)
+def _torch_dtype(dtype: Any) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return _DTYPE_NAMES.get(name, name)
+
+
+@lru_cache(maxsize=64)
+def _torch_device(device: Any) -> Device:
+    return (device.type, device.index or 0)
+
+
+def _view_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
+    form = Form(
+        shape=array.shape,
+        strides=_element_strides(array.strides, array.itemsize, name),
+        dtype=_numpy_dtype_name(array.dtype, _NUMPY_DTYPE_NAMES),
+        device=CPU,
+        framework="numpy",
+        read_only=not array.flags.writeable,
+    )
+    return TensorView(array.ctypes.data, form)
+
+
+def _numpy_dtype_name(dtype: np.dtype[Any], names: Mapping[str, str]) -> str:
+    return names.get(dtype.name, dtype.name) if dtype.isnative else f"{dtype.name} in foreign byte order"
+
+
+def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str) -> tuple[int, ...]:
+    if any(stride % item_bytes for stride in strides_bytes):
+        raise OperandError(
+            operand=name,
+            found=f"strides of {strides_bytes} bytes",
+            expected=f"multiples of the element's {item_bytes} bytes",
+            fix="copy it into an array of its own",
+        )
+    return tuple(stride // item_bytes for stride in strides_bytes)
+
+
+def _view_cuda_array(operand: Any, name: str) -> TensorView:
+    """`__cuda_array_interface__` version 2 and 3 (Numba's documentation, "CUDA Array Interface")."""
+    interface = operand.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise OperandError(operand=name, found="a masked array", expected="one without a mask")
+    pointer, read_only = interface["data"]
+    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
+    strides = interface.get("strides")
+    form = Form(
+        shape=shape,
+        strides=compact_strides(shape) if strides is None else _element_strides(tuple(strides), dtype.itemsize, name),
+        dtype=_numpy_dtype_name(dtype, _DTYPE_NAMES),
+        device=_cuda_array_device(operand, pointer),
+        framework=_framework(operand),
+        read_only=read_only,
+    )
+    return TensorView(pointer, form, interface.get("stream"), operand)
+
+
+def _cuda_array_device(operand: Any, pointer: int) -> Device:
+    """The interface names no device: DLPack does where the object speaks it too, else the driver knows the address."""
+    if hasattr(operand, "__dlpack_device__"):
+        return dlpack.device_of(operand)
+    return ("cuda", load_driver().ordinal_of(pointer))
+
+
+def _view_dlpack(operand: Any, name: str, stream: int | None) -> TensorView:
+    device = dlpack.device_of(operand)
+    consumer = (stream or LEGACY_STREAM) if device[0] == "cuda" else None
+    try:
+        tensor = dlpack.read(operand, consumer)
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise OperandError(
+            operand=name, found=f"an object that does not export itself ({error})", expected=_NO_ARRAY
+        ) from error
+    strides = compact_strides(tensor.shape) if tensor.strides is None else tensor.strides
+    form = Form(tensor.shape, strides, tensor.dtype, device, _framework(operand), tensor.read_only)
+    return TensorView(tensor.pointer, form, consumer, tensor.capsule)
+
+
+def _framework(operand: Any) -> str:
+    return type(operand).__module__.partition(".")[0]
+
+
+def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides without gaps.
+
+    >>> compact_strides((3, 4, 5))
+    (20, 5, 1)
+    """
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return tuple(strides[: len(shape)])

@@ -1,0 +1,195 @@
+"""Random operands, the float64 reference, and a comparison that says how wrong a result may be and where it is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutegen.errors import OperandError
+from cutegen.plan.launch import LaunchContract
+from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
+
+# Half the distance between 1 and the next value: the largest relative error of one rounding.
+_UNIT_ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
+_SMALLEST_STEP = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149}
+_MMA_K = 8  # the least K of one tensor-core instruction, so the most additions into an accumulator
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """`product` is A B in float64, (M,N). `scale` is what its rounding errors are proportional to, (M,N).
+
+    `scale[i, j]` = |A row i| |B column j| / sqrt(K): how large a sum of such terms is when they do not cancel.
+    """
+
+    product: Any
+    scale: Any
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstWrong:
+    """The first element, in row-major order, that is out of bounds."""
+
+    row: int
+    column: int
+    found: float
+    expected: float
+    allowed_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`rel_error` = |out - product| / |product| (Frobenius norms); `ok` when every element is within its bound."""
+
+    rel_error: float
+    max_abs_error: float
+    wrong: int
+    first_wrong: FirstWrong | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element is within its bound. A NaN never is."""
+        return self.first_wrong is None
+
+
+def random_operands(
+    contract: LaunchContract, m: int, n: int, k: int, *, seed: int, framework: str = "numpy", device: str = "cpu"
+) -> tuple[Any, Any, Any]:
+    """Fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), as the contract wants them in memory.
+
+    Where leading strides are padded, the padding is NaN, so that a kernel that reads it gives NaN; `out` is all NaN, so
+    that an element not written shows. `framework` is "numpy" (bf16 as its bits in uint16) or "torch".
+    """
+    a, b, out = call_tensors(contract)
+    source = _TorchSource(device, seed) if framework == "torch" else _NumpySource(seed)
+    return source.matrix(a, (m, k)), source.matrix(b, (k, n)), source.poisoned(out, (m, n))
+
+
+class _NumpySource:
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def matrix(self, tensor: CallTensor, shape: tuple[int, int]) -> Any:
+        matrix = self.poisoned(tensor, shape)
+        values = self._generator.standard_normal(shape, np.float32)
+        matrix[...] = bf16_bits(values) if tensor.contract.dtype == "bf16" else values
+        return matrix
+
+    def poisoned(self, tensor: CallTensor, shape: tuple[int, int]) -> Any:
+        storage = tensor.storage(shape)
+        nan = 0x7FC0 if tensor.contract.dtype == "bf16" else np.nan
+        dtype = numpy_dtype(tensor.dtype.torch_name)
+        return storage.matrix(np.full((storage.rows, storage.stride), nan, dtype))
+
+
+class _TorchSource:
+    def __init__(self, device: str, seed: int) -> None:
+        import torch
+
+        self._torch, self._device = torch, device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def matrix(self, tensor: CallTensor, shape: tuple[int, int]) -> Any:
+        matrix = self.poisoned(tensor, shape)
+        values = self._torch.randn(shape, generator=self._generator, device=self._device)
+        return matrix.copy_(values)
+
+    def poisoned(self, tensor: CallTensor, shape: tuple[int, int]) -> Any:
+        storage = tensor.storage(shape)
+        extents, dtype = (storage.rows, storage.stride), getattr(self._torch, tensor.dtype.torch_name)
+        return storage.matrix(self._torch.full(extents, math.nan, dtype=dtype, device=self._device))
+
+
+def float64_reference(a: Any, b: Any) -> Reference:
+    """A B in float64 of `a` (M,K) and `b` (K,N), both torch or both NumPy, on the device where they are."""
+    a, b = float64(a), float64(b)
+    k = a.shape[1]
+    rows, columns = (a * a).sum(1) ** 0.5, (b * b).sum(0) ** 0.5
+    return Reference(a @ b, rows[:, None] * columns[None, :] / max(1, k) ** 0.5, k)
+
+
+def compare(out: Any, reference: Reference, *, dtype: str, accumulator: str = "f32") -> Comparison:
+    """Compare `out`, whose elements are `dtype`, with the reference. An element passes when
+
+        |out - product| <= 2 u(dtype) |product| + 2 g(K) scale + s(dtype)
+        g(K) = u(accumulator) sqrt(K) + 2**-24 K / 8
+
+    u is the unit roundoff (f16 2**-11, bf16 2**-8, f32 2**-24) and s the smallest step of `dtype`. The first term is
+    the last rounding. g is the accumulation: K roundings that do not know of each other, plus what the tensor core cuts
+    off instead of rounding, always towards zero, once per instruction (K >= 8) at no less than float32's precision.
+
+    Raises OperandError when the shapes differ.
+    """
+    if tuple(out.shape) != tuple(reference.product.shape):
+        raise OperandError(
+            operand="out",
+            found=f"shape {tuple(out.shape)}",
+            expected=f"the reference's {tuple(reference.product.shape)}",
+        )
+    found, product = float64(out), reference.product
+    error = abs(found - product)
+    bound = (
+        2 * _UNIT_ROUNDOFF[dtype] * abs(product)
+        + 2 * accumulation_error(accumulator, reference.k) * reference.scale
+        + _SMALLEST_STEP[dtype]
+    )
+    wrong = ~(error <= bound)  # not `error > bound`, which is false for NaN
+    norm = float((product * product).sum()) ** 0.5
+    error_norm = float((error * error).sum()) ** 0.5
+    return Comparison(
+        rel_error=error_norm / norm if norm else error_norm,
+        max_abs_error=float(error.max()) if 0 not in error.shape else 0.0,
+        wrong=int(wrong.sum()),
+        first_wrong=_first_wrong(wrong, found, product, bound),
+    )
+
+
+def accumulation_error(accumulator: str, k: int) -> float:
+    """g(K) of `compare`: the error of a sum of K products, relative to `Reference.scale`.
+
+    >>> accumulation_error("f32", 4096) < 4e-5 < 0.03 < accumulation_error("f16", 4096)
+    True
+    """
+    return _UNIT_ROUNDOFF[accumulator] * math.sqrt(k) + _UNIT_ROUNDOFF["f32"] * k / _MMA_K
+
+
+def _first_wrong(wrong: Any, found: Any, product: Any, bound: Any) -> FirstWrong | None:
+    if not bool(wrong.any()):
+        return None
+    # Of NumPy's tuple of index arrays as of torch's (n, 1) tensor, [0][0] is the first index.
+    row, column = divmod(int(wrong.reshape(-1).nonzero()[0][0]), wrong.shape[1])
+    at = (row, column)
+    return FirstWrong(row, column, float(found[at]), float(product[at]), float(bound[at]))
+
+
+def float64(array: Any) -> Any:
+    """The values of a torch or NumPy array as float64; uint16 is taken as bf16."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.double()
+    return bf16_values(array).astype(np.float64) if array.dtype == np.uint16 else array.astype(np.float64)
+
+
+def bf16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bits of bf16, in uint16, nearest to `values` (ties to even; NaN stays NaN).
+
+    >>> [hex(bits) for bits in bf16_bits(np.array([1.0, -2.5, np.nan]))]
+    ['0x3f80', '0xc020', '0x7fc0']
+    """
+    bits = values.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def bf16_values(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float32 values of bf16's bits.
+
+    >>> bf16_values(np.array([0x3F80], np.uint16))
+    array([1.], dtype=float32)
+    """
+    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutegen.plan.launch import GEMM_PARAMETERS, LaunchContract, TensorContract
+
+
+def make_contract(
+    majors: str = "kkn", dtype: str = "f16", align: int = 16, parameters: tuple[Any, ...] = GEMM_PARAMETERS
+) -> LaunchContract:
+    """`majors` names the contiguous mode of A, B and C, in this order."""
+    modes = (("m", "k"), ("n", "k"), ("m", "n"))
+    a, b, c = (TensorContract(name, dtype, mode, major, align) for name, mode, major in zip("abc", modes, majors))
+    return LaunchContract(
+        entry="gemm",
+        tensors=(a, b, c),
+        parameters=parameters,
+        cta_tile=(128, 64),
+        threads=128,
+        dynamic_smem_bytes=98304,
+    )
+
+
+@pytest.fixture
+def contract() -> Callable[..., LaunchContract]:
+    return make_contract
+
+
+@pytest.fixture
+def artifact() -> Callable[..., Any]:
+    """An artifact as far as a kernel looks at it."""
+
+    def make(contract: LaunchContract, gpu_arch: str = "sm_90a", ptx: str = "") -> Any:
+        return SimpleNamespace(
+            path="somewhere",
+            plan_json=json.dumps({"launch": contract.to_json()}),
+            cubin=b"\x7fELF",
+            ptx=ptx,
+            manifest=SimpleNamespace(inputs=SimpleNamespace(gpu_arch=gpu_arch)),
+        )
+
+    return make
+
+
+class CudaArray:
+    """A matrix that claims to be on a GPU; its memory is the host's, and nobody looks into it."""
+
+    def __init__(
+        self, array: np.ndarray, *, ordinal: int = 0, stream: int | None = None, read_only: bool = False
+    ) -> None:
+        self.array, self.ordinal, self.stream, self.read_only = array, ordinal, stream, read_only
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.array.shape,
+            "typestr": self.array.dtype.str,
+            "data": (self.array.ctypes.data, self.read_only),
+            "strides": None if self.array.flags.c_contiguous else self.array.strides,
+            "stream": self.stream,
+            "version": 3,
+        }
+
+    def __dlpack__(self) -> object:
+        raise AssertionError("the CUDA array interface comes first")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, self.ordinal)
+
+
+@pytest.fixture
+def cuda_array() -> type[CudaArray]:
+    return CudaArray
+
+
+class FakeStatus(int):
+    """CUresult."""
+
+
+class FakeApi:
+    """`cuda.bindings.driver` of a machine with two GPUs, which keeps a record of what it was asked."""
+
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN="smem",
+    )
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="max_smem")
+    CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
+    CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
+
+    def __init__(self, capability: tuple[int, int] = (9, 0), smem: int = 232448) -> None:
+        self.attributes = {"major": capability[0], "minor": capability[1], "smem": smem}
+        self.calls: list[tuple[Any, ...]] = []
+        self.launches: list[dict[str, Any]] = []
+        self.failures: dict[str, int] = {}
+        self.contexts = [1000]
+
+    def names(self) -> list[str]:
+        return [call[0] for call in self.calls]
+
+    def _answer(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        results: dict[str, tuple[Any, ...]] = {
+            "cuDeviceGet": (arguments[0],) if arguments else (),
+            "cuDeviceGetName": (b"NVIDIA Imaginary\0\0",),
+            "cuDeviceGetAttribute": (self.attributes.get(arguments[0]),) if arguments else (),
+            "cuDevicePrimaryCtxRetain": (1000 + arguments[0],) if arguments else (),
+            "cuLibraryLoadData": ("library",),
+            "cuLibraryGetKernel": ("kernel",),
+            "cuKernelGetFunction": (f"function in {self.contexts[-1]}",),
+            "cuPointerGetAttribute": (1,),
+            "cuThreadExchangeStreamCaptureMode": ("global",),
+            "cuEventCreate": ("event",),
+            "cuCtxGetCurrent": (self.contexts[-1],),
+        }
+        return results.get(name, ())
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> tuple[Any, ...]:
+            self.calls.append((name, *arguments))
+            if name in self.failures:
+                return (FakeStatus(self.failures[name]), *self._answer(name, *arguments))
+            if name == "cuCtxPushCurrent":
+                self.contexts.append(arguments[0])
+            if name == "cuCtxPopCurrent":
+                return (FakeStatus(0), self.contexts.pop())
+            return (FakeStatus(0), *self._answer(name, *arguments))
+
+        return function
+
+    def cuGetErrorName(self, status: int) -> tuple[int, bytes]:
+        return (0, {2: b"CUDA_ERROR_OUT_OF_MEMORY", 209: b"CUDA_ERROR_NO_BINARY_FOR_GPU"}[int(status)])
+
+    def cuGetErrorString(self, status: int) -> tuple[int, bytes]:
+        return (0, b"the driver's text")
+
+    def cuLaunchKernel(self, function: Any, *rest: Any) -> tuple[Any, ...]:
+        *geometry, stream, parameters, extra = rest
+        self.calls.append(("cuLaunchKernel", function))
+        if "cuLaunchKernel" in self.failures:
+            return (FakeStatus(self.failures["cuLaunchKernel"]),)
+        self.launches.append(
+            {
+                "function": function,
+                "grid": tuple(geometry[:3]),
+                "block": tuple(geometry[3:6]),
+                "smem": geometry[6],
+                "stream": stream,
+                "values": _read_parameters(parameters),
+                "extra": extra,
+                "context": self.contexts[-1],
+            }
+        )
+        return (FakeStatus(0),)
+
+
+def _read_parameters(address: int) -> tuple[int, ...]:
+    """As the driver does: 8, 4 and 8 bytes from where each of the pointers points, by the entry's parameter types."""
+    sizes = {"ptr": ctypes.c_uint64, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
+    pointers = (ctypes.c_void_p * len(GEMM_PARAMETERS)).from_address(address)
+    return tuple(
+        sizes[parameter.type].from_address(pointer).value
+        for parameter, pointer in zip(GEMM_PARAMETERS, pointers, strict=True)
+    )
+
+
+@pytest.fixture
+def fake_api() -> type[FakeApi]:
+    return FakeApi
