@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.algebra import ComposedLayout, LayoutExpr, offsets, parse_layout, size
+from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.text import alternatives, literal, nearest, typed
 
@@ -74,9 +74,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few names or numbers; a name that is nearly right is told which one it is nearly."""
+    """One of a few names or numbers. The way out is the nearest of them, or `reason` where nearness means nothing."""
 
     choices: tuple[str, ...] | tuple[int, ...]
+    reason: str = ""
 
     @property
     def expected(self) -> str:
@@ -90,6 +91,8 @@ class OneOf:
         return None if value in self.choices else self._unknown(value)
 
     def _unknown(self, value: object) -> Mismatch:
+        if self.reason:
+            return Mismatch(found=literal(value), expected=self.expected, fix=self.reason)
         if isinstance(value, int):
             closest: object = min(self.choices, key=lambda choice: abs(int(choice) - value))
         else:
@@ -114,18 +117,18 @@ class FamilyName:
             return Mismatch(found=known.found, expected=self.expected, fix=known.fix) if known else None
         if family.available:
             return None
-        here = "; ".join(f'"{row.name}" is {row.instructions}' for row in FAMILIES.values() if row.available)
-        fix = f"{family.name} ({family.instructions}) is not built yet; what exists: {here}"
+        here = " and ".join(f'"{row.name}" ({row.instructions})' for row in FAMILIES.values() if row.available)
+        fix = f"{family.name} ({family.instructions}) comes later; today there is {here}"
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer from `low` to `high`; `reason` says why there is such a bound."""
+    """An integer from `low` to `high`; `why_low` says why it cannot be less."""
 
     low: int
     high: int
-    reason: str = ""
+    why_low: str = ""
 
     @property
     def expected(self) -> str:
@@ -138,7 +141,10 @@ class Integer:
             return Mismatch(found=typed(value), expected=self.expected, fix=fix)
         if self.low <= value <= self.high:
             return None
-        fix = f"the nearest is {min(max(value, self.low), self.high)}" + (f": {self.reason}" if self.reason else "")
+        if value < self.low and self.why_low:
+            fix = f"the nearest is {self.low}: {self.why_low}"
+        else:
+            fix = f"the nearest is {min(max(value, self.low), self.high)}"
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
 
 
@@ -242,12 +248,23 @@ class LayoutText:
     def _objection(self, layout: LayoutExpr) -> str:
         modes = len(layout.shape) if isinstance(layout.shape, tuple) else 1
         if modes != 2:
-            return f"it has {modes} at its top level"
-        if size(layout) > self.largest:
-            return f"its size {literal(size(layout))} is above {self.largest}"
-        if isinstance(layout, ComposedLayout) and (layout.offset or self.dense):
-            return "a swizzle has no meaning for threads" if self.dense else "an atom begins at offset 0"
+            return f"modes at its top level: {modes}"
+        inner = inner_layout(layout)
+        extent = max(size(inner), cosize(inner))
+        if extent > self.largest:
+            return f"it spans {literal(extent)}, more than {self.largest}"
+        if isinstance(layout, ComposedLayout):
+            return self._objection_to_swizzle(layout)
         return self._objection_to_places(np.sort(offsets(layout)))
+
+    def _objection_to_swizzle(self, layout: ComposedLayout) -> str:
+        if self.dense:
+            return "a swizzle has no meaning for threads"
+        if layout.offset:
+            return "an atom begins at offset 0"
+        swizzle = layout.outer
+        wrong = SwizzleBits()((swizzle.bits, swizzle.base, swizzle.shift))
+        return f"its swizzle must be {wrong.expected}" if wrong else self._objection_to_places(np.sort(offsets(layout)))
 
     def _objection_to_places(self, places: npt.NDArray[np.int64]) -> str:
         if self.dense and not np.array_equal(places, np.arange(len(places))):

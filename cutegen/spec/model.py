@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom
+from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -39,7 +39,7 @@ Text: TypeAlias = Annotated[str, Line()]
 Flag: TypeAlias = Annotated[bool, Boolean()]
 FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
-AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS)]
+AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums 16-bit products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
 AlignBytes: TypeAlias = Annotated[int, OneOf((2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 8 16-bit elements are 262,144 bytes, more than any target's shared memory.
@@ -68,6 +68,14 @@ class Operand(Part):
     dtype: DTypeName
     major: Mode
     align: AlignBytes | None = None
+
+    def contradiction(self) -> Mismatch | None:
+        """An aligned address begins a whole element."""
+        element_bytes = dtype(self.dtype).bytes
+        if self.align is None or self.align >= element_bytes:
+            return None
+        expected = f"at least {element_bytes}, the bytes of one {self.dtype}"
+        return Mismatch(key="align", found=literal(self.align), expected=expected, fix=f"write align = {element_bytes}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +143,9 @@ class SmemLayout(Part):
             return None
         found = f"{' and '.join(given)} together"
         return Mismatch(
-            found=found, expected="one of swizzle, pad or layout", fix=f"keep {given[0]} and leave out {given[1]}"
+            found=found,
+            expected="one of swizzle, pad or layout",
+            fix=f"keep {given[0]} and leave out {' and '.join(given[1:])}",
         )
 
 
@@ -201,9 +211,9 @@ class Epilogue(Part):
 
 @dataclass(frozen=True, slots=True)
 class Raster(Part):
-    """The order in which CTAs visit tiles: strips `group` tiles wide along `along`, walked in the other mode.
+    """The order in which CTAs visit tiles: bands of `group` tiles along `along`, each swept over the other mode.
 
-    With `zigzag` every second strip is walked backwards, so that it begins where the last one ended.
+    With `zigzag` every second band is swept backwards, so that it begins where the last one ended.
     """
 
     along: RasterMode | None = None

@@ -89,7 +89,10 @@ def _unknown_key(name: str, keys: Mapping[str, Key], prefix: str, file: str) -> 
 
 
 def _missing_key(key: Key, prefix: str, file: str) -> SpecError:
+    line = key.name
+    if key.part is not None:
+        inside = ", ".join(f"{inner.name} = ..." for inner in keys_of(key.part) if inner.required)
+        line = f"{key.name} = {{ {inside} }}" if prefix else f"a table [{key.name}]"
     where = f"to {prefix.rstrip('.')}" if prefix else "at the top of the file"
-    return SpecError(
-        file=file, key=prefix + key.name, found="nothing", expected=key.expected, fix=f"add {key.name} {where}"
-    )
+    fix = f"add {line}" if line.startswith("a table") else f"add {line} {where}"
+    return SpecError(file=file, key=prefix + key.name, found="nothing", expected=key.expected, fix=fix)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cutegen.spec.checks import Check, Mismatch
@@ -49,15 +48,19 @@ class Key:
         return f"{table}; or true or false" if self.switch else table
 
 
-@cache
-def keys_of(part: type[Any]) -> tuple[Key, ...]:
+_KEYS: dict[type[Part], tuple[Key, ...]] = {}  # derived once; mypy does not let functools.cache take a class
+
+
+def keys_of(part: type[Part]) -> tuple[Key, ...]:
     """The keys of one table, in the order in which they are declared."""
-    hints = get_type_hints(part, include_extras=True)
-    return tuple(
-        _key(field.name, hints[field.name], required=field.default is MISSING)
-        for field in fields(part)  # type: ignore[arg-type]  # every Part is a dataclass
-        if field.metadata.get("toml", True)
-    )
+    if part not in _KEYS:
+        hints = get_type_hints(part, include_extras=True)
+        _KEYS[part] = tuple(
+            _key(field.name, hints[field.name], required=field.default is MISSING)
+            for field in fields(part)  # type: ignore[arg-type]  # every Part is a dataclass
+            if field.metadata.get("toml", True)
+        )
+    return _KEYS[part]
 
 
 def _key(name: str, hint: Any, *, required: bool) -> Key:
@@ -106,5 +109,10 @@ def _value_mismatches(key: Key, value: object, prefix: str) -> Iterator[tuple[st
     elif isinstance(value, key.part):
         yield from mismatches(value, f"{dotted}.")
     else:
-        fix = f"write [{dotted}], not [[{dotted}]]" if isinstance(value, tuple) else ""
-        yield dotted, Mismatch(found=typed(value), expected=key.expected, fix=fix)
+        yield dotted, Mismatch(found=typed(value), expected=key.expected, fix=_table_fix(key, key.part, value, dotted))
+
+
+def _table_fix(key: Key, part: type[Part], value: object, dotted: str) -> str:
+    if isinstance(value, tuple):
+        return f"write [{dotted}], not [[{dotted}]]"
+    return f"write {part.__name__}() for true" if value is True and key.switch else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import json
 import re
@@ -10,6 +11,17 @@ from collections.abc import Iterable, Sequence
 _LONGEST = 60
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _INT64 = range(-(2**63), 2**63)
+_KINDS: dict[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a float",
+    str: "a string",
+    tuple: "a list",
+    dict: "a table",
+    datetime.date: "a date",
+    datetime.time: "a time",
+    datetime.datetime: "a date and time",
+}
 
 
 def literal(value: object) -> str:
@@ -30,7 +42,7 @@ def literal(value: object) -> str:
         case list() | tuple():
             return _shortened(f"[{', '.join(literal(item) for item in value[:_LONGEST])}]")
         case dict():
-            return "{ " + _shortened(", ".join(quoted_key(key) for key in list(value)[:_LONGEST])) + " }"
+            return "{" + _shortened(", ".join(quoted_key(key) for key in list(value)[:_LONGEST])) + "}"
         case _:
             return _shortened(str(value))
 
@@ -41,10 +53,9 @@ def typed(value: object) -> str:
     >>> typed("3"), typed(None)
     ('"3" (a string)', 'nothing')
     """
-    kinds = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", tuple: "a list", dict: "a table"}
     if value is None:
         return literal(value)
-    return f"{literal(value)} ({kinds.get(type(value), f'a Python {type(value).__name__}')})"
+    return f"{literal(value)} ({_KINDS.get(type(value), f'a Python {type(value).__name__}')})"
 
 
 def quoted_key(key: object) -> str:
@@ -75,4 +86,4 @@ def alternatives(values: Sequence[object]) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
