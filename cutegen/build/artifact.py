@@ -138,9 +138,12 @@ def _read_file(path: Path, owner: int | None) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be opened as a file of its own: {error.strerror}") from error
-    with open(descriptor, "rb") as file:
+    try:
         _check_kind(path, os.fstat(descriptor), stat.S_ISREG, "a regular file", owner)
-        return file.read()
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def _check_digests(manifest: Manifest, files: Mapping[str, bytes]) -> None:

@@ -122,7 +122,7 @@ class Cache:
         if not os.path.lexists(directory):
             return None
         try:
-            content = read_content(directory, owner=os.geteuid())
+            content = _read_entry(directory)
             _check_prediction(content, request)
         except ArtifactError as error:
             if os.path.lexists(directory):  # else evicted while it was read: an ordinary miss
@@ -186,7 +186,7 @@ class Cache:
         damages = []
         for path in self._entry_paths():
             try:
-                read_content(path, owner=os.geteuid())
+                _read_entry(path)
             except ArtifactError as error:
                 damages.append(Damage(path, str(error)))
                 self._quarantine(path, str(error))
@@ -293,6 +293,13 @@ class Cache:
         # A builder that waits for this very lock may then build twice; publishing stays atomic.
         self._lock_path(entry.key).unlink(missing_ok=True)
         return True
+
+
+def _read_entry(directory: Path) -> Content:
+    content = read_content(directory, owner=os.geteuid())
+    if content.manifest.key != directory.name:
+        raise ArtifactError(f"{directory}: holds the artifact of another key, {content.manifest.key}")
+    return content
 
 
 def _check_prediction(content: Content, request: BuildRequest) -> None:

@@ -20,6 +20,7 @@ def main() -> None:
     kernel_py, gpu_arch, limit_s, *options = sys.argv[1:]
     signal.alarm(int(limit_s))  # the parent may be killed before it can stop us
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ["TMPDIR"] = os.getcwd()  # the DSL makes a folder there as soon as it is imported
     set_compiler_options([*options, f"CUTE_DSL_ARCH={gpu_arch}", "CUTE_DSL_SHOW_STACKTRACE=1"])
     artifacts = load(Path(kernel_py)).compile_kernel(gpu_arch).artifacts
     Path("kernel.ptx").write_text(artifacts.PTX, encoding="utf-8")

@@ -25,7 +25,10 @@ _LOG = "log.txt"
 _FATAL = "Fatal Python error"  # how faulthandler begins, after whatever the DSL itself said
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_KERNEL_FRAME = re.compile(r'File "[^"\n]*kernel\.py", line (\d+)')
+# A line of the kernel, in a traceback of Python's or in an arrow of the DSL's.
+_KERNEL_LINE = re.compile(r'(?:File "[^"\n]*kernel\.py", line |--> [^\n]*kernel\.py:)(\d+)')
+# What follows the complaint in the DSL's messages: advice, and an excerpt of the source.
+_AFTER_COMPLAINT = ("suggestion:", "--> ", "= note:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def _place(log: str) -> str:
     """` at kernel.py:LINE`, the innermost line of the kernel that the log names, if any."""
     before, fatal, after = log.partition(_FATAL)
     # A traceback ends with the innermost frame, faulthandler's begins with it.
-    lines = _KERNEL_FRAME.findall(after)[:1] if fatal else _KERNEL_FRAME.findall(before)[-1:]
+    lines = _KERNEL_LINE.findall(after)[:1] if fatal else _KERNEL_LINE.findall(before)[-1:]
     return f" at kernel.py:{lines[0]}" if lines else ""
 
 
@@ -121,5 +124,5 @@ def useful_line(log: str) -> str:
         lines = lines[frames[-1] + 1 :]
         while lines and lines[0].startswith("    "):  # the frame's own source
             lines = lines[1:]
-    complaint = takewhile(lambda line: not line.lstrip().startswith("suggestion:"), lines[-20:])
+    complaint = takewhile(lambda line: not line.lstrip().startswith(_AFTER_COMPLAINT), lines[-20:])
     return " ".join(" ".join(complaint).split())[:600] or "it said nothing"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # an artifact can be opened where nothing is planned, so the 
 FORMAT_VERSION = 1
 
 # The DSL's settings in the child process; every other CUTE_DSL_* variable is removed there.
-COMPILE_OPTIONS = ("CUTE_DSL_KEEP=ptx,cubin", "CUTE_DSL_DISABLE_FILE_CACHING=1", "CUTE_DSL_CACHE_DIR=.")
+COMPILE_OPTIONS = ("CUTE_DSL_KEEP=ptx,cubin", "CUTE_DSL_DISABLE_FILE_CACHING=1")
 
 _DISTRIBUTION = re.compile(r"(nvidia[-_.]cutlass[-_.]dsl[-_.\w]*)-([^-]+)\.(?:dist|egg)-info", re.IGNORECASE)
 
@@ -86,7 +86,7 @@ def dsl_distributions() -> tuple[str, ...]:
             if match := _DISTRIBUTION.fullmatch(name):
                 # The first on sys.path is the one that is imported.
                 found.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), match[2])
-    return tuple(f"{name}=={version}" for name, version in sorted(found.items()))
+    return tuple(sorted(f"{name}=={version}" for name, version in found.items()))
 
 
 def _names_in(directory: str) -> list[str]:

@@ -1,0 +1,164 @@
+"""An artifact folder is used only when it is whole, unchanged and one's own; a copy of it opens anywhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cutegen.build import Artifact, BuildRequest, Cache, build, open_artifact
+from cutegen.errors import ArtifactError
+
+FILES = ("kernel.cubin", "kernel.ptx", "kernel.py", "manifest.json", "plan.json")
+MakeRequest = Callable[..., BuildRequest]
+Damage = Callable[[Path, random.Random], object]
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    """Flip one bit somewhere."""
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def truncate(path: Path, rng: random.Random) -> None:
+    """Cut the file somewhere."""
+    os.truncate(path, rng.randrange(path.stat().st_size))
+
+
+def append(path: Path, rng: random.Random) -> None:
+    """Add a byte."""
+    path.write_bytes(path.read_bytes() + rng.randbytes(1))
+
+
+def remove(path: Path, rng: random.Random) -> None:
+    """Remove the file."""
+    path.unlink()
+
+
+def link(path: Path, rng: random.Random) -> None:
+    """Replace the file by a symbolic link to the same bytes."""
+    elsewhere = path.parent.parent / path.name
+    shutil.move(path, elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def pipe(path: Path, rng: random.Random) -> None:
+    """Replace the file by a pipe, which would be read for ever."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path: Path, rng: random.Random) -> None:
+    """Replace the file by a folder."""
+    path.unlink()
+    path.mkdir()
+
+
+def give_away(path: Path, rng: random.Random) -> None:
+    """Make another user the file's owner."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    os.chown(path, 12345, -1)
+
+
+IN_ANY_FOLDER = (flip, truncate, append, remove, link, pipe, folder)
+
+
+@pytest.fixture
+def artifact(stand_in: MakeRequest, cache: Cache) -> Artifact:
+    return build(stand_in(), cache)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", [*IN_ANY_FOLDER, give_away])
+def test_a_damaged_entry_is_a_miss_with_one_warning_and_is_set_aside(
+    artifact: Artifact,
+    stand_in: MakeRequest,
+    cache: Cache,
+    damage: Damage,
+    name: str,
+    rng: random.Random,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    damage(artifact.path / name, rng)
+    assert cache.lookup(stand_in()) is None
+    assert not artifact.path.exists()
+    assert cache.info().quarantined == 1
+    [record] = caplog.records
+    assert (record.name, record.levelno) == ("cutegen.build", logging.WARNING)
+    assert "\n" not in record.getMessage()
+    assert name in record.getMessage()
+    assert cache.publish(artifact.content).path == artifact.path
+    assert cache.lookup(stand_in()) is not None
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", IN_ANY_FOLDER)
+def test_a_damaged_copy_is_refused(artifact: Artifact, damage: Damage, name: str, rng: random.Random) -> None:
+    damage(artifact.path / name, rng)
+    with pytest.raises(ArtifactError, match=name):
+        open_artifact(artifact.path)
+
+
+def test_something_extra_is_refused(artifact: Artifact, stand_in: MakeRequest, cache: Cache) -> None:
+    (artifact.path / "sitecustomize.py").symlink_to("/etc/hostname")
+    with pytest.raises(ArtifactError, match=r"holds sitecustomize\.py, which is no part of an artifact"):
+        open_artifact(artifact.path)
+    assert cache.lookup(stand_in()) is None
+
+
+def test_an_entry_that_is_a_link_is_refused(artifact: Artifact, stand_in: MakeRequest, cache: Cache) -> None:
+    elsewhere = cache.directory.parent / "elsewhere"
+    shutil.move(artifact.path, elsewhere)
+    artifact.path.symlink_to(elsewhere)
+    assert cache.lookup(stand_in()) is None
+    assert elsewhere.is_dir()
+    assert not build(stand_in(), cache).hit
+
+
+def test_an_entry_under_another_key_is_refused(artifact: Artifact, stand_in: MakeRequest, cache: Cache) -> None:
+    other = stand_in(arch="sm_86")
+    wrong = cache.path(other.inputs.key)
+    wrong.parent.mkdir(exist_ok=True)
+    shutil.copytree(artifact.path, wrong)
+    assert cache.lookup(other) is None
+    assert cache.lookup(stand_in()) is not None
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"nowhere: cannot be read: No such file"):
+        open_artifact(tmp_path / "nowhere")
+
+
+def test_a_copy_opens_with_every_byte_and_is_independent_of_the_folder(artifact: Artifact, tmp_path: Path) -> None:
+    copied = open_artifact(shutil.copytree(artifact.path, tmp_path / "copy"))
+    shutil.rmtree(tmp_path / "copy")
+    assert (copied.source, copied.plan_json, copied.ptx, copied.cubin) == (
+        artifact.source,
+        artifact.plan_json,
+        artifact.ptx,
+        artifact.cubin,
+    )
+    assert copied.manifest == artifact.manifest
+    assert copied.key == artifact.key
+
+
+def test_a_copy_opens_where_there_is_no_dsl(
+    artifact: Artifact, tmp_path: Path, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    shutil.copytree(artifact.path, tmp_path / "copy")
+    script = """
+import sys
+sys.modules["cutlass"] = None
+from cutegen.build import open_artifact
+print(open_artifact(sys.argv[1]).manifest.registers)
+"""
+    out, error = spawn(script, tmp_path / "copy").communicate()
+    assert (out, error) == ("40\n", "")
