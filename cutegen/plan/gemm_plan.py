@@ -186,7 +186,7 @@ class GemmPlan:
 
     spec: GemmSpec
     target: Target
-    entry: str
+    kernel_name: str
     cta_tile: tuple[int, int, int]
     stages: int
     atom: MmaAtom

@@ -49,11 +49,12 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
-    entry = entry_name(spec)
+    kernel = kernel_name(spec)
+    entry = f"{kernel}_0"  # the DSL numbers the kernels of a module
     plan = GemmPlan(
         spec=spec,
         target=target,
-        entry=entry,
+        kernel_name=kernel,
         cta_tile=cta_tile.value,
         stages=stages.value,
         atom=atom.value,
@@ -88,11 +89,11 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     return plan
 
 
-def entry_name(spec: GemmSpec) -> str:
-    """The PTX `.entry`: the spec's name as an identifier.
+def kernel_name(spec: GemmSpec) -> str:
+    """The kernel function: the spec's name as an identifier.
 
     >>> from cutegen.spec import load_spec
-    >>> entry_name(load_spec("sm80_hgemm_tn"))
+    >>> kernel_name(load_spec("sm80_hgemm_tn"))
     'sm80_hgemm_tn'
     """
     name = re.sub(r"\W", "_", spec.name, flags=re.ASCII) or "gemm"

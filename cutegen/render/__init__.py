@@ -1,0 +1,25 @@
+"""From a plan to source text: the template writes down what the plan decided, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from cutegen.plan import GemmPlan
+from cutegen.render import sm80
+from cutegen.render.environment import environment
+from cutegen.render.source import KernelSource
+
+__all__ = ["TEMPLATES", "KernelSource", "render"]
+
+TEMPLATES: Mapping[str, tuple[str, Callable[[GemmPlan], dict[str, Any]]]] = MappingProxyType(
+    {"sm80": ("sm80_gemm.py.j2", sm80.context)}
+)
+"""The template of each instruction family, and what fills its holes."""
+
+
+def render(plan: GemmPlan) -> KernelSource:
+    """The plan as one standalone CuTe DSL file."""
+    template, context = TEMPLATES[plan.spec.family]
+    return KernelSource(environment().get_template(template).render(context(plan)), plan.launch.entry)

@@ -1,0 +1,22 @@
+"""The only Jinja2 environment: strict, so that a hole without a value is an error, and blocks leave no blank lines behind."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cutegen.resources import templates_dir
+
+
+@cache
+def environment() -> Environment:
+    """The environment over the shipped `templates/` directory."""
+    return Environment(
+        loader=FileSystemLoader(templates_dir()),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is Python, not HTML
+    )
