@@ -8,6 +8,7 @@ from __future__ import annotations
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.load import load_spec, shipped_specs, spec_path
 from cutegen.spec.model import (
+    MODES,
     Epilogue,
     G2s,
     G2sCopy,
@@ -28,6 +29,7 @@ from cutegen.spec.schema import Key, known_keys
 
 __all__ = [
     "FAMILIES",
+    "MODES",
     "Epilogue",
     "Family",
     "G2s",

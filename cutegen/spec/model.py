@@ -6,6 +6,7 @@ file is held to and fails with the same dotted key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
@@ -28,7 +29,7 @@ from cutegen.spec.checks import (
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.text import alternatives, literal
 
-MODES = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
+MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
 
 _CP_ASYNC_ATOMS = tuple(atom for atom in COPY_ATOMS.values() if isinstance(atom, CpAsyncAtom))

@@ -77,7 +77,7 @@ def _frozen(value: Any) -> object:
 def _unknown_key(name: str, keys: Mapping[str, Key], prefix: str, file: str) -> SpecError:
     elsewhere = [dotted for dotted in _KEYS_BY_DOTTED_NAME if dotted.rpartition(".")[2] == name]
     close = nearest(name, keys)
-    if elsewhere and name not in keys:
+    if elsewhere:
         fix = f"the key {name} exists as {elsewhere[0]}"
     elif close:
         fix = f"did you mean {prefix}{close}?"
@@ -89,10 +89,11 @@ def _unknown_key(name: str, keys: Mapping[str, Key], prefix: str, file: str) -> 
 
 
 def _missing_key(key: Key, prefix: str, file: str) -> SpecError:
-    line = key.name
-    if key.part is not None:
+    if not prefix:
+        fix = f"add a table [{key.name}]" if key.part else f"add {key.name} at the top of the file"
+    elif key.part:
         inside = ", ".join(f"{inner.name} = ..." for inner in keys_of(key.part) if inner.required)
-        line = f"{key.name} = {{ {inside} }}" if prefix else f"a table [{key.name}]"
-    where = f"to {prefix.rstrip('.')}" if prefix else "at the top of the file"
-    fix = f"add {line}" if line.startswith("a table") else f"add {line} {where}"
+        fix = f"add {key.name} = {{ {inside} }} to {prefix[:-1]}"
+    else:
+        fix = f"add {key.name} to {prefix[:-1]}"
     return SpecError(file=file, key=prefix + key.name, found="nothing", expected=key.expected, fix=fix)
