@@ -4,7 +4,7 @@ import ctypes
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ def make_contract(
 ) -> LaunchContract:
     """`majors` names the contiguous mode of A, B and C, in this order."""
     modes = (("m", "k"), ("n", "k"), ("m", "n"))
-    a, b, c = (TensorContract(name, dtype, mode, major, align) for name, mode, major in zip("abc", modes, majors))
+    a, b, c = (
+        TensorContract(name, dtype, mode, major, align) for name, mode, major in zip("abc", modes, majors, strict=True)
+    )
     return LaunchContract(
         entry="gemm",
         tensors=(a, b, c),
@@ -96,6 +98,13 @@ class FakeApi:
     CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
+    fixed_answers: ClassVar = {
+        "cuLibraryLoadData": ("library",),
+        "cuLibraryGetKernel": ("kernel",),
+        "cuPointerGetAttribute": (1,),
+        "cuThreadExchangeStreamCaptureMode": ("global",),
+        "cuEventCreate": ("event",),
+    }
 
     def __init__(self, capability: tuple[int, int] = (9, 0), smem: int = 232448) -> None:
         self.attributes = {"major": capability[0], "minor": capability[1], "smem": smem}
@@ -108,20 +117,23 @@ class FakeApi:
         return [call[0] for call in self.calls]
 
     def _answer(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        results: dict[str, tuple[Any, ...]] = {
-            "cuDeviceGet": (arguments[0],) if arguments else (),
-            "cuDeviceGetName": (b"NVIDIA Imaginary\0\0",),
-            "cuDeviceGetAttribute": (self.attributes.get(arguments[0]),) if arguments else (),
-            "cuDevicePrimaryCtxRetain": (1000 + arguments[0],) if arguments else (),
-            "cuLibraryLoadData": ("library",),
-            "cuLibraryGetKernel": ("kernel",),
-            "cuKernelGetFunction": (f"function in {self.contexts[-1]}",),
-            "cuPointerGetAttribute": (1,),
-            "cuThreadExchangeStreamCaptureMode": ("global",),
-            "cuEventCreate": ("event",),
-            "cuCtxGetCurrent": (self.contexts[-1],),
-        }
-        return results.get(name, ())
+        match name:
+            case "cuDeviceGet":
+                return (arguments[0],)
+            case "cuDeviceGetName":
+                return (b"NVIDIA Imaginary\0\0",)
+            case "cuDeviceGetAttribute":
+                return (self.attributes[arguments[0]],)
+            case "cuDevicePrimaryCtxRetain":
+                return (1000 + arguments[0],)
+            case "cuKernelGetFunction":
+                return (f"function in {self.contexts[-1]}",)
+            case "cuCtxGetCurrent":
+                return (self.contexts[-1],)
+            case "cuCtxPopCurrent":
+                return (self.contexts.pop(),)
+            case _:
+                return self.fixed_answers.get(name, ())
 
     def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
         if not name.startswith("cu"):
@@ -130,11 +142,9 @@ class FakeApi:
         def function(*arguments: Any) -> tuple[Any, ...]:
             self.calls.append((name, *arguments))
             if name in self.failures:
-                return (FakeStatus(self.failures[name]), *self._answer(name, *arguments))
+                return (FakeStatus(self.failures[name]), None)
             if name == "cuCtxPushCurrent":
                 self.contexts.append(arguments[0])
-            if name == "cuCtxPopCurrent":
-                return (FakeStatus(0), self.contexts.pop())
             return (FakeStatus(0), *self._answer(name, *arguments))
 
         return function

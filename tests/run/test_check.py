@@ -157,7 +157,7 @@ REFUSED = {
     "leading stride": (
         "a",
         half(64, 50)[:, :48],
-        "found leading stride 50: 50 x 2 = 100 bytes; expected a multiple of 16 bytes, that is 8 elements (problem.a.align)",
+        "found leading stride 50: 50 x 2 = 100 bytes; expected a multiple of 16 bytes, that is 8 elements (problem.a",
         True,
     ),
     "out leading stride": ("out", half(64, 33)[:, :32], "found leading stride 33: 33 x 2 = 66 bytes", True),

@@ -1,0 +1,169 @@
+"""One view of operands from every protocol."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutegen.errors import OperandError
+from cutegen.run import operands
+from cutegen.run.driver import Driver
+from cutegen.run.operands import CPU, Form, view_of
+
+torch = pytest.importorskip("torch")
+
+
+class Producer:
+    """Speaks DLPack only. `versioned` is the protocol of 1.0; without it, the one before `max_version`."""
+
+    def __init__(self, tensor: Any, *, device: tuple[int, int] = (1, 0), versioned: bool = True) -> None:
+        self.tensor, self.device, self.versioned = tensor, device, versioned
+        self.streams: list[int | None] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
+        if options and not self.versioned:
+            raise TypeError("unexpected keyword argument 'max_version'")
+        self.streams.append(stream)
+        return self.tensor.__dlpack__(**{name: options[name] for name in ("max_version",) if name in options})
+
+
+def test_torch_tensor() -> None:
+    tensor = torch.zeros(40, 64, dtype=torch.bfloat16)[3:, 8:50]
+    view = view_of(tensor, "a")
+    assert view.pointer == tensor.data_ptr()
+    assert view.form == Form((37, 42), (64, 1), "bf16", CPU, "torch", False)
+    assert view_of(torch.nn.Parameter(torch.zeros(2, 2), requires_grad=False), "a").form.dtype == "f32"
+
+
+def test_numpy_array() -> None:
+    array = np.zeros((40, 64), np.float16)[::2].T
+    view = view_of(array, "a")
+    assert view.pointer == array.ctypes.data
+    assert view.form == Form((64, 20), (1, 128), "f16", CPU, "numpy", False)
+    array.flags.writeable = False
+    assert view_of(array, "a").form.read_only
+
+
+def test_uint16_is_bf16_for_numpy_alone() -> None:
+    assert view_of(np.zeros((2, 2), np.uint16), "a").form.dtype == "bf16"
+    assert view_of(torch.zeros(2, 2, dtype=torch.uint16), "a").form.dtype == "uint16"
+
+
+def test_numpy_array_in_foreign_byte_order() -> None:
+    assert view_of(np.zeros((2, 2), ">f2"), "a").form.dtype == "float16 in foreign byte order"
+
+
+def test_strides_that_are_no_whole_elements() -> None:
+    array = np.zeros(4, np.dtype([("x", np.float16), ("y", np.int8)]))["x"]
+    with pytest.raises(
+        OperandError, match=r"found strides of \(3,\) bytes; expected multiples of the element's 2 bytes"
+    ):
+        view_of(array, "b")
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+@pytest.mark.parametrize(
+    ("tensor", "dtype", "strides"),
+    [
+        (torch.zeros(6, 8, dtype=torch.float16), "f16", (8, 1)),
+        (torch.zeros(6, 8, dtype=torch.bfloat16).t()[2:], "bf16", (1, 8)),
+        (torch.zeros(6, 8)[:, 3:], "f32", (8, 1)),
+        (torch.zeros(6, 8, dtype=torch.int8), "int8", (8, 1)),
+        (torch.zeros(6, 8, dtype=torch.complex64), "complex64", (8, 1)),
+    ],
+)
+def test_dlpack(tensor: Any, dtype: str, strides: tuple[int, int], versioned: bool) -> None:
+    producer = Producer(tensor, versioned=versioned)
+    view = view_of(producer, "a")
+    assert view.pointer == tensor.data_ptr()
+    assert view.form == Form(tuple(tensor.shape), strides, dtype, CPU, "test_operands", False)
+    assert producer.streams == [None]
+
+
+def test_dlpack_of_numpy_says_read_only() -> None:
+    array = np.zeros((4, 4), np.float16)
+    array.flags.writeable = False
+    view = view_of(SimpleNamespace(__dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__), "out")
+    assert view.form.read_only
+    assert view.pointer == array.ctypes.data
+
+
+def test_dlpack_capsule_lives_as_long_as_the_view_and_then_frees_the_tensor() -> None:
+    released: list[bool] = []
+
+    class Storage(np.ndarray):
+        def __del__(self) -> None:
+            if self.base is None:
+                released.append(True)
+
+    array = Storage((4, 4), np.float16)
+    view: Any = view_of(Producer(array), "a")
+    del array
+    gc.collect()
+    assert not released
+    del view
+    gc.collect()
+    assert released
+
+
+@pytest.mark.parametrize(("stream", "told"), [(None, 1), (0, 1), (2, 2), (4711, 4711)])
+def test_dlpack_producer_is_told_the_stream(stream: int | None, told: int) -> None:
+    producer = Producer(torch.zeros(2, 2), device=(2, 1))
+    view = view_of(producer, "a", stream)
+    assert view.form.device == ("cuda", 1)
+    assert producer.streams == [told]
+    assert view.stream == told
+
+
+@pytest.mark.parametrize(
+    ("device", "name"), [((3, 0), CPU), ((13, 1), ("cuda", 1)), ((10, 0), ("DLPack device type 10", 0))]
+)
+def test_dlpack_devices(device: tuple[int, int], name: tuple[str, int]) -> None:
+    assert view_of(Producer(torch.zeros(2, 2), device=device), "a").form.device == name
+
+
+def test_dlpack_that_refuses() -> None:
+    tensor = torch.zeros(2, 2).requires_grad_()
+    with pytest.raises(OperandError, match=r"operand a: found an object that does not export itself \(.*grad"):
+        view_of(Producer(tensor), "a")
+
+
+def test_dlpack_that_returns_something_else() -> None:
+    class Broken(Producer):
+        def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
+            return object()
+
+    with pytest.raises(OperandError, match="returned no DLPack capsule"):
+        view_of(Broken(None), "a")
+
+
+def test_cuda_array_interface(cuda_array: Any) -> None:
+    array = np.zeros((8, 16), np.float16)
+    view = view_of(cuda_array(array, ordinal=1, stream=99, read_only=True), "a")
+    assert view.pointer == array.ctypes.data
+    assert view.form == Form((8, 16), (16, 1), "f16", ("cuda", 1), "conftest", True)
+    assert view.stream == 99
+    assert view_of(cuda_array(array.T), "a").form.strides == (1, 16)
+
+
+def test_cuda_array_without_a_device_asks_the_driver(fake_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = fake_api()
+    monkeypatch.setattr(operands, "load_driver", lambda: Driver(api))
+    interface = {"shape": (2, 8), "typestr": "<u2", "data": (4096, False), "version": 2}
+    view = view_of(SimpleNamespace(__cuda_array_interface__=interface), "a")
+    assert view.form.device == ("cuda", 1)
+    assert ("cuPointerGetAttribute", "ordinal", 4096) in api.calls
+    assert (view.form.dtype, view.form.strides, view.stream) == ("uint16", (8, 1), None)
+
+
+def test_masked_cuda_array_is_refused() -> None:
+    interface = {"shape": (2, 8), "typestr": "<f2", "data": (4096, False), "version": 3, "mask": object()}
+    with pytest.raises(OperandError, match="found a masked array"):
+        view_of(SimpleNamespace(__cuda_array_interface__=interface), "a")
