@@ -33,6 +33,9 @@ QUARANTINE_LIMIT = 8
 _ABANDONED_AFTER_S = 3600.0
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _KEY = re.compile(r"[0-9a-f]{64}")
+_LEFTOVER = re.compile(r"\.[0-9a-f]{64}-.+")
+_LOCK = re.compile(r"[0-9a-f]{64}\.lock")
+_QUARANTINED = re.compile(r"[0-9]+-[0-9a-f]{64}")
 
 _log = logging.getLogger("cutegen.build")
 
@@ -68,10 +71,11 @@ class CacheInfo:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """An entry that failed its verification, and how."""
+    """An entry that failed its verification: how, and what was done with it."""
 
     path: Path
     problem: str
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Cache:
             _check_prediction(content, request)
         except ArtifactError as error:
             if os.path.lexists(directory):  # else evicted while it was read: an ordinary miss
-                self._quarantine(directory, str(error))
+                _log.warning("damaged cache entry: %s; %s", error, self._quarantine(directory))
             return None
         with suppress(OSError):  # a read-only cache still serves
             os.utime(directory)
@@ -149,7 +153,8 @@ class Cache:
     def publish(self, content: Content) -> Artifact:
         """Make `content` an entry, at once and whole, then evict what is over the size bound.
 
-        Call it under the key's lock. Raises CacheError when the disk is full or the cache cannot be written.
+        Call it under the key's lock; should the entry be there nevertheless, it is used instead of `content`.
+        Raises CacheError when the disk is full or the cache cannot be written.
         """
         key = content.manifest.key
         directory = self.path(key)
@@ -159,7 +164,10 @@ class Cache:
                 _remove(abandoned)
             self._write_and_rename(content, directory)
         except OSError as error:
-            raise self._unusable(error) from error
+            try:
+                return Artifact(directory, _read_entry(directory), hit=True)
+            except ArtifactError:
+                raise self._unusable(error) from error
         self._evict(self.size_limit_bytes, keep=key)
         return Artifact(directory, content, hit=False)
 
@@ -177,38 +185,40 @@ class Cache:
             entries=len(entries),
             size_bytes=sum(entry.size_bytes for entry in entries),
             size_limit_bytes=self.size_limit_bytes,
-            quarantined=len(_children(self._quarantine_directory)),
+            quarantined=len(self._quarantined()),
             writable=existing.is_dir() and os.access(existing, os.W_OK | os.X_OK),
         )
 
     def verify(self) -> tuple[Damage, ...]:
-        """Read and check every entry; the damaged ones, which are set aside."""
+        """Read and check every entry; the damaged ones, which are moved to the quarantine."""
         damages = []
         for path in self._entry_paths():
             try:
                 _read_entry(path)
             except ArtifactError as error:
-                damages.append(Damage(path, str(error)))
-                self._quarantine(path, str(error))
+                damages.append(Damage(path, str(error), self._quarantine(path)))
         return tuple(damages)
 
     def prune(self, size_limit_bytes: int | None = None) -> tuple[Entry, ...]:
         """Evict the least recently used entries over the bound (the cache's own unless given); sweep up leftovers."""
         evicted = self._evict(self.size_limit_bytes if size_limit_bytes is None else size_limit_bytes)
         oldest_s = time.time() - _ABANDONED_AFTER_S
-        for shard in self._shards():
-            for leftover in shard.glob(".*"):
-                with suppress(OSError):
-                    if leftover.lstat().st_mtime < oldest_s:
-                        _remove(leftover)
+        for leftover in self._leftovers():
+            with suppress(OSError):
+                if leftover.lstat().st_mtime < oldest_s:
+                    _remove(leftover)
         return evicted
 
     def clear(self) -> tuple[Entry, ...]:
         """Remove every entry, everything set aside and every lock; the entries that were there."""
-        entries = self._evict(0)
+        entries = self.entries()
         # Only what the cache itself made: CUTEGEN_CACHE_DIR may name a folder that holds more.
-        for directory in (*self._shards(), self._quarantine_directory, self.directory / "locks"):
-            shutil.rmtree(directory, ignore_errors=True)
+        locks = _children(self._locks_directory, _LOCK)
+        for path in (*self._entry_paths(), *self._leftovers(), *self._quarantined(), *locks):
+            _remove(path)
+        for directory in (*self._shards(), self._quarantine_directory, self._locks_directory):
+            with suppress(OSError):
+                directory.rmdir()
         return entries
 
     def explain_miss(self, request: BuildRequest) -> Miss:
@@ -231,14 +241,24 @@ class Cache:
     def _quarantine_directory(self) -> Path:
         return self.directory / "quarantine"
 
+    @property
+    def _locks_directory(self) -> Path:
+        return self.directory / "locks"
+
     def _lock_path(self, key: str) -> Path:
-        return self.directory / "locks" / f"{key}.lock"
+        return self._locks_directory / f"{key}.lock"
 
     def _shards(self) -> list[Path]:
-        return [path for path in _children(self.directory) if _SHARD.fullmatch(path.name)]
+        return _children(self.directory, _SHARD)
 
     def _entry_paths(self) -> list[Path]:
-        return [path for shard in self._shards() for path in _children(shard) if _KEY.fullmatch(path.name)]
+        return [path for shard in self._shards() for path in _children(shard, _KEY)]
+
+    def _leftovers(self) -> list[Path]:
+        return [path for shard in self._shards() for path in _children(shard, _LEFTOVER)]
+
+    def _quarantined(self) -> list[Path]:
+        return _children(self._quarantine_directory, _QUARANTINED)
 
     def _unusable(self, error: OSError) -> CacheError:
         return CacheError(
@@ -256,18 +276,17 @@ class Cache:
             raise
         sync_directory(directory.parent)
 
-    def _quarantine(self, directory: Path, problem: str) -> None:
-        """Move a damaged entry out of the way, keep the newest few such, and tell the user in one line."""
+    def _quarantine(self, directory: Path) -> str:
+        """Move a damaged entry out of the way and keep the newest few such; a sentence that says where it went."""
         target = self._quarantine_directory / f"{time.time_ns()}-{directory.name}"
         try:
             self._quarantine_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.rename(directory, target)
         except OSError as error:
-            _log.warning("damaged cache entry: %s; it cannot be moved away: %s", problem, error.strerror)
-            return
-        _log.warning("damaged cache entry: %s; it was moved to %s and will be built again", problem, target)
-        for old in sorted(_children(self._quarantine_directory))[:-QUARANTINE_LIMIT]:
+            return f"it cannot be moved away: {error.strerror}"
+        for old in sorted(self._quarantined())[:-QUARANTINE_LIMIT]:
             _remove(old)
+        return f"it was moved to {target} and will be built again"
 
     def _evict(self, size_limit_bytes: int, keep: str = "") -> tuple[Entry, ...]:
         """Remove the least recently used entries, never `keep`, until the rest fits."""
@@ -291,7 +310,7 @@ class Cache:
             return False
         _remove(Path(trash))
         # A builder that waits for this very lock may then build twice; publishing stays atomic.
-        self._lock_path(entry.key).unlink(missing_ok=True)
+        _remove(self._lock_path(entry.key))
         return True
 
 
@@ -320,18 +339,20 @@ def _entry(path: Path) -> Entry | None:
         return None
 
 
-def _children(directory: Path) -> list[Path]:
+def _children(directory: Path, name: re.Pattern[str]) -> list[Path]:
     try:
-        return [directory / name for name in os.listdir(directory)]
+        return [directory / child for child in os.listdir(directory) if name.fullmatch(child)]
     except OSError:
         return []
 
 
 def _remove(path: Path) -> None:
-    if path.is_symlink() or path.is_file():
-        path.unlink(missing_ok=True)
-    else:
+    """Remove the file, link or folder as far as that is possible."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _differences(manifest: Manifest, request: BuildRequest) -> tuple[Difference, ...]:

@@ -15,10 +15,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cutegen.build.request import COMPILE_OPTIONS
 from cutegen.errors import CacheError, CompileError, CutegenError
-from cutegen.render.source import KernelSource
+
+if TYPE_CHECKING:
+    from cutegen.render.source import KernelSource
 
 _CHILD = Path(__file__).with_name("child.py")
 _LOG = "log.txt"
@@ -76,7 +79,7 @@ def compile_source(source: KernelSource, gpu_arch: str, directory: Path, *, time
 
 def _run_child(directory: Path, gpu_arch: str, timeout_s: float) -> int | None:
     """The child's exit status as `subprocess` gives it; None when it ran out of time."""
-    command = [sys.executable, "-P", "-B", "-X", "faulthandler", str(_CHILD), "kernel.py", gpu_arch]
+    command = [sys.executable, "-P", "-X", "faulthandler", str(_CHILD), "kernel.py", gpu_arch]
     command += [str(math.ceil(timeout_s) + 1), *COMPILE_OPTIONS]
     with open(directory / _LOG, "wb") as log:
         child = subprocess.Popen(

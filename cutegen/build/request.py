@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from cutegen.render.source import KernelSource
-
-if TYPE_CHECKING:  # an artifact can be opened where nothing is planned, so the algebra need not be loaded
+if TYPE_CHECKING:  # to open an artifact nothing is planned or rendered, so 100 ms of imports can be left out
     from cutegen.arch import Target
+    from cutegen.render.source import KernelSource
 
 FORMAT_VERSION = 1
 
@@ -54,7 +53,8 @@ class KeyInputs:
 class BuildRequest:
     """A rendered kernel, the target to compile it for, and what the plan says of the outcome.
 
-    `instructions` are the predicted static counts by full PTX opcode; `plan_json` is kept in the artifact as it is.
+    `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg};
+    `plan_json` is kept in the artifact as it is.
     """
 
     source: KernelSource

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,13 @@ def test_two_processes_build_once(
     hits = sorted(out.split()[1] for out, _ in answers)
     assert hits == ["False", "True", "True"]
     assert len({out.split()[2] for out, _ in answers}) == 1
+    assert number_of_calls(calls) == 1
+
+
+def test_two_threads_build_once(stand_in: MakeRequest, cache: Cache, calls: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        artifacts = list(pool.map(lambda _: build(stand_in("import time; time.sleep(0.3)"), cache), range(4)))
+    assert sorted(artifact.hit for artifact in artifacts) == [False, True, True, True]
     assert number_of_calls(calls) == 1
 
 

@@ -76,10 +76,12 @@ def test_prune_to_a_bound_and_clear(stand_in: MakeRequest, cache: Cache) -> None
     assert cache.prune() == ()
     evicted = cache.prune(size_limit_bytes=cache.info().size_bytes // 2 + SLACK_BYTES)
     assert [entry.key for entry in evicted] == [artifact.key for artifact in artifacts[:2]]
-    stranger = cache.directory / "notes.txt"
-    stranger.write_text("not the cache's")
+    strangers = [cache.directory / "ab" / "notes.txt", cache.directory / "locks" / "notes.txt"]
+    for stranger in strangers:
+        stranger.parent.mkdir(exist_ok=True)
+        stranger.write_text("not the cache's")
     assert len(cache.clear()) == 2
-    assert list(cache.directory.iterdir()) == [stranger]
+    assert sorted(path for path in cache.directory.rglob("*") if path.is_file()) == strangers
     assert not build(stand_in(), cache).hit
 
 
@@ -103,6 +105,8 @@ def test_verify_names_and_sets_aside_the_damaged(
     (artifacts[1].path / "kernel.cubin").write_bytes(b"")
     [damage] = cache.verify()
     assert damage.path == artifacts[1].path
+    assert damage.outcome.startswith(f"it was moved to {cache.directory / 'quarantine'}")
+    assert caplog.records == []  # it is the answer, no surprise
     assert "kernel.cubin: found 0 bytes" in damage.problem
     assert (cache.info().entries, cache.info().quarantined) == (3, 1)
 
@@ -159,6 +163,27 @@ def test_a_hit_of_200_kb_costs_under_2_ms(stand_in: MakeRequest, cache: Cache, r
         return time.perf_counter() - start_s
 
     assert min(cost_s() for _ in range(20)) < 2e-3
+
+
+def test_an_entry_that_is_there_already_is_not_replaced(stand_in: MakeRequest, cache: Cache) -> None:
+    """It happens when a lock was evicted with its entry while another process waited for it."""
+    first = build(stand_in(plan_json="first"), cache)
+    other = build(stand_in(plan_json="second"), Cache(cache.directory.parent / "other"))
+    published = cache.publish(other.content)
+    assert (published.path, published.plan_json, published.hit) == (first.path, "first", True)
+    assert [path.name for path in first.path.parent.iterdir()] == [first.key]
+
+
+def test_an_entry_that_cannot_be_moved_away_is_not_in_the_way_of_a_build(
+    stand_in: MakeRequest, cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = build(stand_in(), cache)
+    (first.path / "kernel.ptx").write_text("")
+    (cache.directory / "quarantine").write_text("a file")
+    artifact = build(stand_in(), cache)
+    assert not artifact.path.is_relative_to(cache.directory)
+    assert "cannot be moved away" in caplog.messages[0]
+    assert caplog.messages[-1].endswith("this build is not cached")
 
 
 def test_a_lock_that_stays_taken_is_an_error_that_names_it(cache: Cache) -> None:

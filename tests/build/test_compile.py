@@ -36,10 +36,10 @@ def warp_mma(arch: str = "sm_80", **changes: int) -> BuildRequest:
     return BuildRequest(source=source, target=target(arch), plan_json="{}", instructions={**WARP_MMA, **changes})
 
 
-def test_a_cold_build_takes_less_than_two_seconds_and_the_entry_has_the_given_name(cache: Cache) -> None:
+def test_a_cold_build_takes_less_than_four_seconds_and_the_entry_has_the_given_name(cache: Cache) -> None:
     start_s = time.perf_counter()
     artifact = build(scale(), cache)
-    assert time.perf_counter() - start_s < 2
+    assert time.perf_counter() - start_s < 4
     assert re.findall(r"\.entry (\w+)", artifact.ptx) == ["scale_0"]
     parameters = re.findall(r"\.param \.(\w+)", artifact.ptx)
     assert parameters == ["u64", "u32", "f32"]
