@@ -83,8 +83,8 @@ class _NumpySource:
     def poisoned(self, tensor: CallTensor, shape: tuple[int, int]) -> Any:
         storage = tensor.storage(shape)
         nan = 0x7FC0 if tensor.contract.dtype == "bf16" else np.nan
-        dtype = numpy_dtype(tensor.dtype.torch_name)
-        return storage.matrix(np.full((storage.rows, storage.stride), nan, dtype))
+        flat = np.full(storage.host_elems, nan, numpy_dtype(tensor.dtype.torch_name))
+        return storage.matrix(storage.host_buffer(flat, flat.ctypes.data))
 
 
 class _TorchSource:
@@ -101,8 +101,9 @@ class _TorchSource:
 
     def poisoned(self, tensor: CallTensor, shape: tuple[int, int]) -> Any:
         storage = tensor.storage(shape)
-        extents, dtype = (storage.rows, storage.stride), getattr(self._torch, tensor.dtype.torch_name)
-        return storage.matrix(self._torch.full(extents, math.nan, dtype=dtype, device=self._device))
+        dtype = getattr(self._torch, tensor.dtype.torch_name)
+        flat = self._torch.full((storage.host_elems,), math.nan, dtype=dtype, device=self._device)
+        return storage.matrix(storage.host_buffer(flat, flat.data_ptr()))
 
 
 def float64_reference(a: Any, b: Any) -> Reference:

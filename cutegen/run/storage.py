@@ -44,17 +44,32 @@ class CallTensor:
     def storage(self, shape: tuple[int, int]) -> MatrixStorage:
         """The storage of a matrix of this kind, `shape` as the caller writes it."""
         rows, columns = shape if self.row_major else (shape[1], shape[0])
-        return MatrixStorage(rows, columns, -(-columns // self.align_elems) * self.align_elems, not self.row_major)
+        align = self.align_elems
+        return MatrixStorage(rows, columns, -(-columns // align) * align, not self.row_major, align)
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixStorage:
-    """`rows` x `stride` elements, of which `columns` in each row are the matrix, or its transpose if `transposed`."""
+    """`rows` x `stride` elements, of which `columns` in each row are the matrix, or its transpose if `transposed`.
+
+    The first element and `stride` are aligned to `align` elements.
+    """
 
     rows: int
     columns: int
     stride: int
     transposed: bool
+    align: int
+
+    @property
+    def host_elems(self) -> int:
+        """What a flat array in host memory needs so that an aligned buffer is found in it, wherever it begins."""
+        return self.rows * self.stride + self.align - 1
+
+    def host_buffer(self, flat: Any, address: int) -> Any:
+        """The aligned (rows, stride) array within a flat one of `host_elems`, of NumPy or torch, without copying."""
+        first = -(address // flat.itemsize) % self.align
+        return flat[first : first + self.rows * self.stride].reshape(self.rows, self.stride)
 
     def matrix(self, buffer: Any) -> Any:
         """The matrix within a (rows, stride) array of any framework, without copying."""
@@ -73,13 +88,13 @@ def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream
 
     `dtype_name` is torch's. Raises OperandError for a framework that is neither torch, NumPy nor CuPy.
     """
-    extents = (storage.rows, storage.stride)
     if form.framework == "torch":
-        return storage.matrix(_empty_torch(extents, dtype_name, like.device, stream))
+        return storage.matrix(_empty_torch(storage, dtype_name, like.device, stream))
     if form.framework == "numpy":
-        return storage.matrix(np.empty(extents, numpy_dtype(dtype_name, like.dtype)))
+        flat = np.empty(storage.host_elems, numpy_dtype(dtype_name, like.dtype))
+        return storage.matrix(storage.host_buffer(flat, flat.ctypes.data))
     if form.framework == "cupy":
-        return storage.matrix(_empty_cupy(extents, dtype_name, form.device[1], stream))
+        return storage.matrix(_empty_cupy((storage.rows, storage.stride), dtype_name, form.device[1], stream))
     raise OperandError(
         operand="out",
         found=f"nothing, and operands of {form.framework}",
@@ -95,11 +110,14 @@ def numpy_dtype(name: str, like: np.dtype[Any] | None = None) -> np.dtype[Any]:
     return like if like is not None and like.name == "bfloat16" else np.dtype(np.uint16)
 
 
-def _empty_torch(extents: tuple[int, int], name: str, device: Any, stream: int | None) -> Any:
+def _empty_torch(storage: MatrixStorage, name: str, device: Any, stream: int | None) -> Any:
     torch = sys.modules["torch"]
-    dtype = getattr(torch, name)
-    if stream is None or device.type != "cuda":
-        return torch.empty(extents, dtype=dtype, device=device)
+    dtype, extents = getattr(torch, name), (storage.rows, storage.stride)
+    if device.type != "cuda":
+        flat = torch.empty(storage.host_elems, dtype=dtype, device=device)
+        return storage.host_buffer(flat, flat.data_ptr())
+    if stream is None:
+        return torch.empty(extents, dtype=dtype, device=device)  # aligned to 512 bytes by torch's allocator
     # The allocator gives memory back to the stream it was taken on, so take it on the one the kernel runs on.
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
         return torch.empty(extents, dtype=dtype, device=device)

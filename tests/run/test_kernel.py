@@ -93,20 +93,23 @@ def test_loaded_once_for_two_gpus_and_launched_in_each_primary_context(
     assert api.contexts == [1000], "every context that was pushed was popped"
 
 
-def test_threads_do_not_share_parameters(kernel: Kernel, api: Any, cuda_array: Any) -> None:
-    calls = [Call(cuda_array) for _ in range(4)]
+def test_threads_do_not_share_parameters(fake_api: Any, artifact: Any, contract: Any, cuda_array: Any) -> None:
+    both_have_written = threading.Barrier(2, timeout=10)
 
-    def work(call: Call) -> None:
-        for _ in range(50):
-            kernel(call.a, call.b, out=call.out)
+    class Meeting(fake_api):  # type: ignore[misc]
+        def cuCtxGetCurrent(self) -> tuple[int, int]:
+            both_have_written.wait()
+            return (0, 1000)
 
-    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+    api = Meeting()
+    kernel = Kernel(artifact(contract()), driver=lambda: Driver(api))
+    calls = [Call(cuda_array) for _ in range(2)]
+    threads = [threading.Thread(target=kernel, args=(call.a, call.b), kwargs={"out": call.out}) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for call in calls:
-        assert [launch["values"] for launch in api.launches].count(call.values) == 50
+    assert {launch["values"] for launch in api.launches} == {call.values for call in calls}
 
 
 def test_an_empty_result_is_not_launched(kernel: Kernel, api: Any, cuda_array: Any) -> None:

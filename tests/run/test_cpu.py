@@ -1,0 +1,100 @@
+"""Operands in host memory: the PTX executor gets the arguments that a GPU would get."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from cutegen.errors import OperandError
+from cutegen.run import Kernel, compare, cpu, float64_reference, random_operands
+from cutegen.run.reference import bf16_bits, float64
+
+
+class Executor:
+    """Stands in for `cutegen.ptx.Program`: does what the entry should do, out of its arguments alone."""
+
+    launches: ClassVar[list[dict[str, Any]]] = []
+
+    @classmethod
+    def parse(cls, text: str) -> Executor:
+        assert text == "the PTX"
+        return cls()
+
+    def launch(self, entry: str, **options: Any) -> None:
+        self.launches.append({"entry": entry, **options})
+        flat_a, flat_b, flat_c, m, n, k, lda, ldb, ldc = options["args"]
+        a, b = (
+            np.lib.stride_tricks.as_strided(float64(flat), (extent, k), (8 * stride, 8))
+            for flat, extent, stride in ((flat_a, m, lda), (flat_b, n, ldb))
+        )
+        c = np.lib.stride_tricks.as_strided(flat_c, (m, n), (flat_c.itemsize * ldc, flat_c.itemsize))
+        product = a @ b.T
+        c[...] = bf16_bits(product) if flat_c.dtype == np.uint16 else product
+
+
+@pytest.fixture
+def executor(monkeypatch: pytest.MonkeyPatch) -> type[Executor]:
+    monkeypatch.setattr(cpu, "Program", Executor)
+    Executor.launches.clear()
+    return Executor
+
+
+def no_driver() -> Any:
+    raise AssertionError("operands on the CPU need no driver")
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 32, 48), (7, 257, 13), (1, 1, 1)])
+def test_result_is_the_product(
+    executor: type[Executor], artifact: Any, contract: Any, framework: str, dtype: str, m: int, n: int, k: int
+) -> None:
+    if framework == "torch":
+        pytest.importorskip("torch")
+    kernel = Kernel(artifact(contract("kkn", dtype), ptx="the PTX"), driver=no_driver)
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=m * n, framework=framework)
+    reference = float64_reference(a, b)
+    assert kernel(a, b, out=out) is out
+    assert compare(out, reference, dtype=dtype).ok
+    fresh = kernel(a, b)
+    assert type(fresh) is type(a)
+    assert fresh.dtype == a.dtype
+    assert compare(fresh, reference, dtype=dtype).ok
+
+
+def test_arguments_are_the_contracts(executor: type[Executor], artifact: Any, contract: Any) -> None:
+    kernel = Kernel(artifact(contract(), ptx="the PTX"), driver=no_driver)
+    a, b, out = random_operands(kernel.contract, 200, 65, 13, seed=1)
+    kernel(a, b, out=out)
+    (launch,) = executor.launches
+    assert launch["entry"] == "gemm"
+    assert (launch["grid"], launch["block"], launch["dynamic_smem_bytes"]) == ((2 * 2, 1, 1), (128, 1, 1), 98304)
+    flat_a, flat_b, flat_c, *integers = launch["args"]
+    assert integers == [200, 65, 13, 16, 16, 72]
+    # From the address to the last element: the padding of the last row is no part of the operand.
+    assert [flat.size for flat in (flat_a, flat_b, flat_c)] == [199 * 16 + 13, 64 * 16 + 13, 199 * 72 + 65]
+    assert np.shares_memory(flat_a, a)
+    assert flat_c.ctypes.data == out.ctypes.data
+
+
+def test_k_zero_is_zeros_and_leaves_the_padding(executor: type[Executor], artifact: Any, contract: Any) -> None:
+    kernel = Kernel(artifact(contract(), ptx="the PTX"), driver=no_driver)
+    storage = np.ones((5, 16), np.float16)
+    kernel(np.zeros((5, 0), np.float16), np.zeros((0, 6), np.float16), out=storage[:, :6])
+    assert not storage[:, :6].any()
+    assert storage[:, 6:].all()
+    assert executor.launches == []
+
+
+def test_empty_result(executor: type[Executor], artifact: Any, contract: Any) -> None:
+    kernel = Kernel(artifact(contract(), ptx="the PTX"), driver=no_driver)
+    assert kernel(np.zeros((0, 8), np.float16), np.zeros((8, 6), np.float16, order="F")).shape == (0, 6)
+    assert executor.launches == []
+
+
+def test_a_list_is_refused_before_anything_is_parsed(artifact: Any, contract: Any) -> None:
+    kernel = Kernel(artifact(contract(), ptx="no PTX at all"), driver=no_driver)
+    with pytest.raises(OperandError, match="found a list"):
+        kernel([[1.0]], np.zeros((1, 1), np.float16))
