@@ -31,7 +31,7 @@ class Producer:
         if options and not self.versioned:
             raise TypeError("unexpected keyword argument 'max_version'")
         self.streams.append(stream)
-        return self.tensor.__dlpack__(**{name: options[name] for name in ("max_version",) if name in options})
+        return self.tensor.__dlpack__(**options)
 
 
 def test_torch_tensor() -> None:
