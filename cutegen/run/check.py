@@ -91,7 +91,7 @@ def check_apart(out: Placed, out_pointer: int, other: Placed, pointer: int) -> N
             operand="out",
             found=f"memory shared with {other.tensor.name}",
             expected=f"memory apart from it: CTAs still read {other.tensor.name} while others write the result",
-            fix="leave out= away",
+            fix=_copy_fix(out.tensor, out.form),
         )
 
 

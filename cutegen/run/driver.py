@@ -32,6 +32,7 @@ class Driver:
 
     def __init__(self, api: Any) -> None:
         self.api = api
+        self._primary_contexts: dict[int, Any] = {}
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call `function`; its one result, a tuple of several, or None. Raises DeviceError."""
@@ -77,7 +78,10 @@ class Driver:
 
         It is retained and never released: captured graphs may hold our kernels until the process ends.
         """
-        return self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", ordinal))
+        if ordinal not in self._primary_contexts:
+            retained = self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", ordinal))
+            self._primary_contexts[ordinal] = retained
+        return self._primary_contexts[ordinal]
 
     @contextmanager
     def current(self, context: Any) -> Iterator[None]:
@@ -98,15 +102,16 @@ class Driver:
         finally:
             self.call("cuThreadExchangeStreamCaptureMode", previous)
 
-    def order_after(self, stream: int, producer: int) -> None:
+    def order_after(self, ordinal: int, stream: int, producer: int) -> None:
         """What is launched on `stream` from now on waits for what is on `producer` now, without blocking the host."""
         flags = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING
-        event = self.call("cuEventCreate", int(flags))
-        try:
-            self.call("cuEventRecord", event, producer)
-            self.call("cuStreamWaitEvent", stream, event, 0)
-        finally:
-            self.call("cuEventDestroy", event)
+        with self.current(self.primary_context(ordinal)):
+            event = self.call("cuEventCreate", int(flags))
+            try:
+                self.call("cuEventRecord", event, producer)
+                self.call("cuStreamWaitEvent", stream, event, 0)
+            finally:
+                self.call("cuEventDestroy", event)
 
 
 @lru_cache(maxsize=1)

@@ -40,7 +40,7 @@ def copy(tensor: CallTensor, form: Form) -> str:
     if form.framework in _NUMPY_LIKE:
         order = "ascontiguousarray" if tensor.row_major else "asfortranarray"
         return f"`{_NUMPY_LIKE[form.framework]}.{order}({name})`"
-    return _in_words(storage)
+    return f"copy it to {_in_words(storage)}"
 
 
 def fresh_copy(tensor: CallTensor, form: Form) -> str:
@@ -55,15 +55,17 @@ def fresh_copy(tensor: CallTensor, form: Form) -> str:
         padding = f"((0, 0), (0, {storage.stride - storage.columns}))"
         copied = f"{module}.pad({module}.ascontiguousarray({name}), {padding})"
         return f"`{copied}[:, : {storage.columns}]{'.T' if storage.transposed else ''}`"
-    return _in_words(storage)
+    return f"copy it to {_in_words(storage)}"
 
 
 def new_out(tensor: CallTensor, shape: tuple[int, int], form: Form) -> str:
-    """Leave `out=` away, or allocate it like this."""
-    advice = "leave out= away"
-    if form.framework != "torch":
-        return advice
-    return f"{advice}, or use `{_torch_empty(tensor.storage(shape), f'torch.{tensor.dtype.torch_name}', tensor.name)}`"
+    """Leave `out=` away, where the kernel can allocate, or allocate it like this."""
+    storage = tensor.storage(shape)
+    if form.framework == "torch":
+        return f"leave out= away, or use `{_torch_empty(storage, f'torch.{tensor.dtype.torch_name}', tensor.name)}`"
+    if form.framework in _NUMPY_LIKE:
+        return "leave out= away"
+    return f"allocate {_in_words(storage)}"
 
 
 def _torch_empty(storage: MatrixStorage, dtype: str, device_of: str) -> str:
@@ -74,4 +76,4 @@ def _torch_empty(storage: MatrixStorage, dtype: str, device_of: str) -> str:
 
 def _in_words(storage: MatrixStorage) -> str:
     major = "column" if storage.transposed else "row"
-    return f"copy it to {major}-major memory with a leading stride of {storage.stride} elements"
+    return f"{major}-major memory with a leading stride of {storage.stride} elements"

@@ -142,8 +142,10 @@ class GpuZero:
 
 
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
-    """Whether a cubin for `gpu_arch` runs on a GPU of this compute capability (CUDA C++ Programming Guide, "Binary
-    Compatibility"): on the same major and any later minor; `a` only on exactly its own, `f` within its family.
+    """Whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
+
+    It does on the same major and the same or a later minor, with the suffix `a` on exactly its own. Source: CUDA C++
+    Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".
 
     >>> runs_on("sm_80", (8, 9)), runs_on("sm_80", (9, 0)), runs_on("sm_90a", (9, 0)), runs_on("sm_100a", (10, 3))
     (True, False, True, False)

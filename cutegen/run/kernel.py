@@ -97,7 +97,7 @@ class Kernel:
         chosen = streams.current_stream(a, b, out, call.device) if stream is None else stream
         if a.stream or b.stream or out.stream:
             for producer in streams.producers(chosen, a, b, out):
-                self._load_driver().order_after(chosen, producer)
+                self._load_driver().order_after(call.device[1], chosen, producer)
         return chosen
 
     @cached_property

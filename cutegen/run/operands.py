@@ -164,7 +164,8 @@ def _cuda_array_device(operand: Any, pointer: int) -> Device:
     """The interface names no device: DLPack does where the object speaks it too, else the driver knows the address."""
     if hasattr(operand, "__dlpack_device__"):
         return dlpack.device_of(operand)
-    return ("cuda", load_driver().ordinal_of(pointer))
+    # An empty array has no address to ask about, and nothing to launch.
+    return ("cuda", load_driver().ordinal_of(pointer) if pointer else 0)
 
 
 def _view_dlpack(operand: Any, name: str, stream: int | None) -> TensorView:

@@ -238,6 +238,29 @@ def test_columns_of_one_buffer_do_not_share_memory(contract: MakeContract) -> No
     assert error.found == "memory shared with a"
 
 
+@pytest.mark.parametrize("seed", range(300))
+def test_shared_memory_is_found_exactly(contract: MakeContract, seed: int) -> None:
+    """Two random windows of one buffer, against the sets of their elements."""
+    generator = np.random.default_rng(seed)
+    buffer = torch.zeros(4000, dtype=torch.float16)
+    rows, *columns = (int(extent) for extent in generator.integers(1, 30, 3))
+    strides = [extent + int(generator.integers(0, 60)) for extent in columns]
+    a, out = (
+        buffer.as_strided((rows, extent), (stride, 1), int(generator.integers(0, 60)))
+        for extent, stride in zip(columns, strides, strict=True)
+    )
+    b = half(columns[0], columns[1])
+    if _elements(a) & _elements(out):
+        assert refused(contract("knn", align=2), a, b, out).found == "memory shared with a"
+    else:
+        check(contract("knn", align=2), a, b, out)
+
+
+def _elements(view: Any) -> set[int]:
+    (rows, columns), first = view.shape, view.storage_offset()
+    return {first + row * view.stride(0) + column for row in range(rows) for column in range(columns)}
+
+
 def test_result_may_not_be_b(contract: MakeContract) -> None:
     square = half(32, 32)
     assert refused(contract("knn"), half(32, 32), square, square).found == "memory shared with b"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +18,8 @@ from cutegen.plan.launch import GEMM_PARAMETERS
 from cutegen.run import Kernel, operands
 from cutegen.run.driver import Driver
 from cutegen.run.gpu import runs_on
+from cutegen.run.operands import Form
+from cutegen.run.storage import call_tensors, empty
 from cutegen.run.streams import stream_handle
 
 
@@ -127,6 +132,24 @@ def test_k_zero_is_a_memset_of_the_result_without_its_padding(kernel: Kernel, ap
     assert ("cuMemsetD2D8Async", out.array.ctypes.data, 32, 0, 12, 5, 77) in api.calls
 
 
+def test_cupy_allocates_on_its_device_and_on_the_callers_stream(monkeypatch: pytest.MonkeyPatch, contract: Any) -> None:
+    """CuPy as documented: Device and ExternalStream are context managers, and empty allocates within them."""
+    entered: list[tuple[Any, ...]] = []
+
+    @contextmanager
+    def entering(*values: Any) -> Iterator[None]:
+        entered.append(values)
+        yield
+
+    cuda = SimpleNamespace(Device=partial(entering, "device"), ExternalStream=partial(entering, "stream"))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=np.empty))
+    result = call_tensors(contract())[2]
+    form = Form((30, 48), (48, 1), "f16", ("cuda", 1), "cupy", False)
+    out = empty(result.storage((30, 70)), "float16", None, form, 12)
+    assert (out.shape, out.strides, out.dtype) == ((30, 70), (144, 2), np.float16)
+    assert sorted(entered) == [("device", 1), ("stream", 12, 1)]
+
+
 def test_unknown_framework_must_bring_its_result(kernel: Kernel, call: Call) -> None:
     with pytest.raises(OperandError, match="operand out: found nothing, and operands of conftest; expected an array"):
         kernel(call.a, call.b)
@@ -211,6 +234,12 @@ def test_operands_stream_is_used_and_others_are_waited_for(kernel: Kernel, api: 
     kernel(call.a, call.b, out=call.out, stream=30)
     assert api.launches[-1]["stream"] == 30
     assert ("cuEventRecord", "event", 21) in api.calls
+    # A thread that never used CUDA has no context, and an event is made in the current one.
+    assert (
+        api.names().index("cuCtxPushCurrent")
+        < api.names().index("cuEventCreate")
+        < api.names().index("cuCtxPopCurrent")
+    )
 
 
 def test_zero_and_one_are_the_same_stream(kernel: Kernel, api: Any, cuda_array: Any) -> None:
