@@ -1,0 +1,34 @@
+"""Executes PTX on the CPU with numpy, and watches it: results, memory traffic, races, undefined behaviour.
+
+    program = Program.parse(text)
+    report = program.launch("kernel", grid=(2, 2), block=128, args=[a, b, c, 256, 256, 256], dynamic_smem_bytes=49152)
+
+Knows nothing of specs or plans: any PTX will do. `docs/ptx.md` says what is modelled.
+"""
+
+from __future__ import annotations
+
+from cutegen.ptx.errors import LaunchError
+from cutegen.ptx.policy import IN_ORDER, REVERSED, Policy, random_order
+from cutegen.ptx.program import Program
+from cutegen.ptx.report import InstructionReport, LaunchReport
+from cutegen.ptx.tensor_core import AMPERE, HOPPER, TensorCore
+from cutegen.ptx.violations import ALL_KINDS, ExecutionFault, Violation, ViolationKind
+
+__all__ = [
+    "ALL_KINDS",
+    "AMPERE",
+    "HOPPER",
+    "IN_ORDER",
+    "REVERSED",
+    "ExecutionFault",
+    "InstructionReport",
+    "LaunchError",
+    "LaunchReport",
+    "Policy",
+    "Program",
+    "TensorCore",
+    "Violation",
+    "ViolationKind",
+    "random_order",
+]

@@ -1,0 +1,130 @@
+"""Kernel arguments: numpy arrays become buffers with addresses, numbers become bytes of the declared type.
+
+An array stands for its own memory: the kernel's writes appear in it. Views of one array keep their distance, so that aliases alias; each may be touched
+only within its own extent. The allocation that a view belongs to is taken to begin at a multiple of 256 bytes, as `cudaMalloc` gives.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.errors import LaunchError
+from cutegen.ptx.memory import ALLOCATION_STRIDE, Buffer, Bytes
+from cutegen.ptx.rounding import to_bf16
+from cutegen.ptx.syntax import Entry, Parameter
+from cutegen.ptx.types import Kind
+
+Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...]"
+MAX_ALLOCATIONS = 256
+
+
+@dataclass(slots=True)
+class _Window:
+    """Gives numpy a byte view of memory, and keeps its owner alive."""
+
+    owner: npt.NDArray[Any]
+    __array_interface__: dict[str, Any]
+
+
+def extent(array: npt.NDArray[Any]) -> tuple[int, int]:
+    """(first address, bytes) of the memory that `array` reaches."""
+    low = high = array.__array_interface__["data"][0]
+    if array.size == 0:
+        return low, 0
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high - low + array.itemsize
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    start, size = extent(array)
+    if size == 0:
+        return np.zeros(0, np.uint8)
+    interface = {"data": (start, not array.flags.writeable), "shape": (size,), "typestr": "|u1", "version": 3}
+    return np.asarray(_Window(array, interface))
+
+
+def _root(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+@dataclass(slots=True)
+class Binding:
+    """The buffers that the arguments of one launch name."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+    _allocations: dict[int, int] = field(default_factory=dict)
+
+    def bind(self, array: npt.NDArray[Any], name: str) -> int:
+        """The address at which a kernel finds element 0 of `array`."""
+        root_start, _ = extent(_root(array))
+        if root_start not in self._allocations:
+            if len(self._allocations) >= MAX_ALLOCATIONS:
+                raise LaunchError(f"more than {MAX_ALLOCATIONS} arrays")
+            self._allocations[root_start] = (len(self._allocations) + 1) * ALLOCATION_STRIDE
+        shift = self._allocations[root_start] - root_start
+        start, _ = extent(array)
+        data = Bytes(_bytes_of(array))
+        self.buffers.append(Buffer(name=name, start=start + shift, writeable=array.flags.writeable, bytes=data))
+        return int(array.__array_interface__["data"][0]) + shift
+
+
+def pack_arguments(entry: Entry, arguments: Sequence[Argument], binding: Binding) -> bytes:
+    """The parameter buffer of a launch; binds the arrays among `arguments`.
+
+    Raises:
+        LaunchError: a wrong number of arguments, or one that does not fit its parameter.
+    """
+    if len(arguments) != len(entry.parameters):
+        raise LaunchError(f"{entry.name} has {len(entry.parameters)} parameters, {len(arguments)} arguments were given")
+    data = bytearray(entry.parameter_bytes)
+    for index, (parameter, argument) in enumerate(zip(entry.parameters, arguments, strict=True)):
+        packed = _pack(parameter, argument, binding, f"argument {index}")
+        data[parameter.offset_bytes : parameter.offset_bytes + len(packed)] = packed
+    return bytes(data)
+
+
+def _pack(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
+    if parameter.count is not None:
+        return _pack_struct(parameter, argument, binding, name)
+    kind = parameter.type
+    if isinstance(argument, np.ndarray) and argument.ndim > 0:
+        if kind.bits != 64 or kind.kind is Kind.FLOAT:
+            raise LaunchError(f"{name} is an array, its parameter is .{kind.name}; expected a .u64 parameter")
+        return struct.pack("<Q", binding.bind(argument, name))
+    if isinstance(argument, bytes | tuple):
+        raise LaunchError(f"{name} is a structure, its parameter is .{kind.name}")
+    if kind.kind is Kind.FLOAT:
+        value = np.array([float(argument)])
+        return bytes((to_bf16(value) if kind.name == "bf16" else value.astype(kind.dtype)).tobytes())
+    number = int(argument)
+    if number != argument or not -(1 << (kind.bits - 1)) <= number < 1 << kind.bits:
+        raise LaunchError(f"{name} is {argument}; its parameter .{kind.name} takes integers of {kind.bits} bits")
+    return (number & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
+
+
+def _pack_struct(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
+    """Bytes of an array parameter: given as such, or a tuple of arrays (pointers) and numpy scalars laid out as C does."""
+    if isinstance(argument, tuple):
+        packed = bytearray()
+        for item in argument:
+            if isinstance(item, np.ndarray) and item.ndim > 0:
+                piece = struct.pack("<Q", binding.bind(item, name))
+            elif isinstance(item, np.generic):
+                piece = item.tobytes()
+            else:
+                raise LaunchError(f"{name} holds {item!r}; a structure takes arrays and numpy scalars")
+            packed += bytes(-len(packed) % len(piece)) + piece
+        argument = bytes(packed)
+    if not isinstance(argument, bytes) or len(argument) > parameter.size_bytes:
+        raise LaunchError(f"{name} must be at most {parameter.size_bytes} bytes, or a tuple of arrays and numpy scalars")
+    return argument

@@ -1,0 +1,200 @@
+"""Runs one CTA: its warps take turns until all have exited, and wait for each other at barriers.
+
+Source: PTX ISA, "Independent Thread Scheduling" is left aside (the lanes of a warp run together between branches and meet again at the
+post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.blocks import Arrival
+from cutegen.ptx.executable import Executable
+from cutegen.ptx.memory import GlobalMemory, LocalMemory
+from cutegen.ptx.ordering import Ordering
+from cutegen.ptx.policy import Schedule
+from cutegen.ptx.shared import SharedMemory
+from cutegen.ptx.special import Dim3, Place
+from cutegen.ptx.tensor_core import TensorCore
+from cutegen.ptx.traffic import TrafficCounters
+from cutegen.ptx.violations import Monitor, ViolationKind
+from cutegen.ptx.warp import WARP_LANES, Path, Warp
+
+
+@dataclass(slots=True, kw_only=True)
+class Machine:
+    """What all CTAs of a launch share."""
+
+    executable: Executable
+    grid: Dim3
+    block: Dim3
+    dynamic_smem_bytes: int
+    memories: Mapping[str, GlobalMemory]
+    monitor: Monitor
+    traffic: TrafficCounters
+    tensor_core: TensorCore
+    max_steps: int
+    block_runs: list[int]
+    steps: int = 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static and dynamic shared memory of a CTA."""
+        layout = self.executable.layout
+        return max(layout.static_shared_bytes, layout.dynamic_shared_offset + self.dynamic_smem_bytes)
+
+    def count_block(self, number: int, site: int, steps: int, cta: Dim3) -> None:
+        """A warp begins a block; the step limit ends programs that do not end themselves."""
+        self.block_runs[number] += 1
+        self.steps += steps
+        if self.steps > self.max_steps:
+            message = f"the launch ran more than {self.max_steps} warp instructions; raise max_steps if it is not in a loop"
+            self.monitor.report(ViolationKind.STEP_LIMIT, site, message, cta=cta, thread=None)
+
+
+@dataclass(slots=True)
+class _Barrier:
+    """A barrier that has not completed: how many threads have come, who waits, what was told and voted."""
+
+    threads: int = 0
+    votes: int = 0
+    waiting: list[tuple[Warp, Arrival]] = field(default_factory=list)
+    told: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+
+class Cta:
+    """One CTA; `place` is its index in the grid."""
+
+    def __init__(self, machine: Machine, place: Dim3, schedule: Schedule) -> None:
+        self.place, self.memories, self.tensor_core = place, machine.memories, machine.tensor_core
+        self._machine, self._schedule = machine, schedule
+        x, y, z = machine.block
+        threads = x * y * z
+        count = -(-threads // WARP_LANES)
+        self.ordering = Ordering(count)
+        executable = machine.executable
+        self.shared = SharedMemory(
+            machine.shared_bytes,
+            granule_bytes=executable.granule_bytes,
+            ordering=self.ordering,
+            monitor=machine.monitor,
+            traffic=machine.traffic,
+            atomic_sites=executable.atomic_sites,
+        )
+        self._warps = [self._make_warp(index, count, threads) for index in range(count)]
+        self._blocked: set[int] = set()
+        self._barriers: dict[int, _Barrier] = {}
+
+    def _make_warp(self, index: int, count: int, threads: int) -> Warp:
+        machine = self._machine
+        place = Place(
+            grid=machine.grid,
+            block=machine.block,
+            cta=self.place,
+            warp=index,
+            warps=count,
+            dynamic_smem_bytes=machine.dynamic_smem_bytes,
+            total_smem_bytes=machine.shared_bytes,
+        )
+        local = LocalMemory(machine.executable.layout.local_bytes, machine.monitor)
+        return Warp(machine.executable.frame, self, place, min(WARP_LANES, threads - index * WARP_LANES), local)
+
+    def run(self) -> None:
+        """Runs all warps to their exit.
+
+        Raises:
+            ExecutionFault: undefined behaviour that the launch raises on.
+        """
+        running = self._warps
+        while running:
+            ready = [warp for warp in running if warp.index not in self._blocked]
+            if not ready:
+                self._deadlock()
+            for warp in self._schedule.order(ready):
+                arrival = self._advance(warp, self._schedule.turn_blocks())
+                if arrival is not None:
+                    self._arrive(warp, arrival)
+            running = [warp for warp in running if warp.stack]
+
+    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | None:
+        """Runs `warp` for some blocks, or until it arrives at a barrier or exits."""
+        machine, stack = self._machine, warp.stack
+        blocks = machine.executable.blocks
+        active: Path | None = None
+        for _ in range(turn_blocks):
+            path = _next_path(warp)
+            if path is None:
+                return None
+            if path is not active or warp.count == 0:
+                mask = path.mask & warp.alive
+                warp.set_mask(mask, int(np.count_nonzero(mask)))
+            block = blocks[path.block]
+            machine.count_block(path.block, block.first, block.last - block.first, self.place)
+            for step in block.steps:
+                step(warp)
+            arrival = block.end(warp, path)
+            active = path if stack and stack[-1] is path else None
+            if active is not None and (warp.count == 0 or not (path.mask & warp.mask).any()):
+                active = None
+            if arrival is not None:
+                return arrival
+        return None
+
+    def _arrive(self, warp: Warp, arrival: Arrival) -> None:
+        barrier = self._barriers.setdefault(arrival.barrier, _Barrier())
+        barrier.threads += WARP_LANES
+        barrier.votes += arrival.votes
+        barrier.told.append(self.ordering.arrive(warp.index))
+        if arrival.waits:
+            barrier.waiting.append((warp, arrival))
+            self._blocked.add(warp.index)
+        expected = arrival.threads or len(self._warps) * WARP_LANES
+        if barrier.threads >= expected:
+            self._complete(arrival.barrier, barrier)
+
+    def _complete(self, number: int, barrier: _Barrier) -> None:
+        del self._barriers[number]
+        self.ordering.complete(barrier.told, [warp.index for warp, _ in barrier.waiting])
+        x, y, z = self._machine.block
+        for warp, arrival in barrier.waiting:
+            self._blocked.discard(warp.index)
+            if arrival.deliver is not None:
+                arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
+
+    def _deadlock(self) -> None:
+        """Every warp that still runs waits at a barrier that nobody will complete."""
+        number, barrier = next(iter(self._barriers.items()))
+        warp, arrival = barrier.waiting[0]
+        expected = arrival.threads or len(self._warps) * WARP_LANES
+        elsewhere = [w.index for w in self._warps if w.stack and w.index not in {v.index for v, _ in barrier.waiting}]
+        gone = [w.index for w in self._warps if not w.stack]
+        message = (
+            f"barrier {number} waits for {expected} threads and {barrier.threads} have come; "
+            f"warps that exited: {gone}, warps that wait elsewhere: {elsewhere}"
+        )
+        self.fault(ViolationKind.BARRIER, arrival.site, warp.thread0, message)
+
+    def order_ways(self, ways: list[tuple[int | None, npt.NDArray[np.bool_]]]) -> list[tuple[int | None, npt.NDArray[np.bool_]]]:
+        """The sides of a divergent branch; the last one runs first."""
+        return self._schedule.order(ways)
+
+    def fault(
+        self, kind: ViolationKind, site: int, thread: int, message: str, address: int | None = None, *, always: bool = False
+    ) -> None:
+        """Reports a violation of one thread of this CTA."""
+        self._machine.monitor.report(kind, site, message, cta=self.place, thread=thread, address=address, always=always)
+
+
+def _next_path(warp: Warp) -> Path | None:
+    """The path on top of the stack that has lanes and has not met the others; None where the warp is done."""
+    stack = warp.stack
+    while stack:
+        path = stack[-1]
+        if path.block != path.meet and (path.mask & warp.alive).any():
+            return path
+        stack.pop()
+    return None

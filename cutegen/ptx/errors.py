@@ -1,0 +1,9 @@
+"""The error for a launch that does not fit the kernel; the others come from `cutegen.errors` and `violations`."""
+
+from __future__ import annotations
+
+from cutegen.errors import RequestError
+
+
+class LaunchError(RequestError):
+    """Grid, block, arguments or policy do not fit the entry."""

@@ -1,0 +1,42 @@
+"""The instructions, by family: each turns one kind of instruction into a step."""
+
+from __future__ import annotations
+
+from cutegen.ptx.instructions import (
+    atomics,
+    collective,
+    compare,
+    convert,
+    copies,
+    floating,
+    integer,
+    matrix,
+    memory,
+)
+from cutegen.ptx.lowering import Lowering, Step
+from cutegen.ptx.syntax import Instruction
+
+_LOWERERS = {
+    **integer.LOWERERS,
+    **compare.LOWERERS,
+    **convert.LOWERERS,
+    **memory.LOWERERS,
+    **atomics.LOWERERS,
+    **copies.LOWERERS,
+    **collective.LOWERERS,
+    **matrix.LOWERERS,
+}
+
+
+def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
+    """The step that does what `instruction` says, in the active lanes.
+
+    Raises:
+        PtxSyntaxError: the instruction, a modifier or an operand is not known or does not fit.
+    """
+    name = instruction.parts[0]
+    is_float = name in floating.LOWERERS and (name not in _LOWERERS or not integer.is_integer(instruction))
+    table = floating.LOWERERS if is_float else _LOWERERS
+    if name not in table:
+        raise instruction.error(f"instruction {name} is not supported")
+    return table[name](context, instruction)

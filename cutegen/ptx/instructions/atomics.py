@@ -1,0 +1,94 @@
+"""Atomic operations: `atom` and `red`.
+
+Source: PTX ISA, `atom`, `red`. Lanes take effect one after the other, in lane order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cutegen.ptx.instructions.floating import element_type, on_pairs
+from cutegen.ptx.instructions.memory import take_hints, take_space
+from cutegen.ptx.lowering import Lowering, Step
+from cutegen.ptx.rounding import Array, decode, encode
+from cutegen.ptx.spaces import resolve_space
+from cutegen.ptx.syntax import Instruction
+from cutegen.ptx.types import Kind, ScalarType
+from cutegen.ptx.warp import Warp
+
+_OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
+_TYPES = ("b16", "b32", "b64", "u32", "u64", "s32", "s64", "f16", "bf16", "f16x2", "bf16x2", "f32", "f64")
+
+
+def _increment(old: Array, limit: Array) -> Array:
+    return np.where(old >= limit, 0, old + 1).astype(old.dtype)
+
+
+def _decrement(old: Array, limit: Array) -> Array:
+    return np.where((old == 0) | (old > limit), limit, old - 1).astype(old.dtype)
+
+
+def _operation(instruction: Instruction, name: str, kind: ScalarType) -> Callable[..., Array]:
+    if kind.kind is Kind.FLOAT:
+        if name != "add":
+            raise instruction.error(f"atomic .{name} of .{kind.name} is not supported")
+        half = element_type(kind)
+        to_double, to_kind = decode(half), encode(half, "rn")
+        return on_pairs(lambda a, b: to_kind(to_double(a) + to_double(b)), kind)
+    functions: dict[str, Callable[..., Array]] = {
+        "add": np.add,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "min": np.minimum,
+        "max": np.maximum,
+        "inc": _increment,
+        "dec": _decrement,
+        "exch": lambda old, value: value,
+        "cas": lambda old, expected, value: np.where(old == expected, value, old),
+    }
+    return functions[name]
+
+
+def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
+    """`atom{.space}.op.type d, [a], b{, c}` and `red{.space}.op.type [a], b`."""
+    returns = instruction.parts[0] == "atom"
+    modifiers = context.modifiers(instruction, (3, 4) if returns else (2, 3))
+    has_policy = take_hints(modifiers)
+    modifiers.flag("noftz")
+    operands = instruction.operands[int(returns) :]
+    space = resolve_space(context, instruction, take_space(modifiers), operands[0])
+    name = modifiers.need(*_OPERATIONS)
+    kind = modifiers.type(*_TYPES)
+    modifiers.finish()
+    values = operands[1 : len(operands) - has_policy]
+    if len(values) != (2 if name == "cas" else 1):
+        raise instruction.error("wrong number of operands")
+    sources = [context.source(instruction, value, kind) for value in values]
+    target = context.target(instruction, instruction.operands[0], kind) if returns else None
+    base, offset = context.address(instruction, operands[0])
+    site = context.access(instruction, space.name, kind.size_bytes, atomic=True)
+    function = _operation(instruction, name, kind)
+
+    def step(warp: Warp) -> None:
+        old = np.zeros(warp.count, kind.dtype)
+        addresses = warp.addresses(base, offset).tolist()
+        columns: list[Any] = [warp.cells[source][warp.lanes()] for source in sources]
+        for i, address in enumerate(addresses):
+            place = space.element(warp, site, i, address, kind.size_bytes)
+            if place is not None:
+                window, at = place
+                before = np.array([window[at]]).view(kind.dtype)
+                after = function(before, *(column[i : i + 1] for column in columns))
+                window[at] = np.ascontiguousarray(after).view(window.dtype)[0]
+                old[i] = before[0]
+        if target is not None:
+            warp.put_active(target, old)
+
+    return step
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"atom": lower_atomic, "red": lower_atomic}

@@ -1,0 +1,231 @@
+"""Instructions that the lanes of a warp execute together: shuffles, votes, matches, reductions.
+
+Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`, `bar.warp.sync`. A lane that the member mask names and
+that is not here (it took another path and has not exited) is a fault: nothing makes it arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cutegen.ptx.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.rounding import Array
+from cutegen.ptx.syntax import Instruction, Operand, Pair, Sink
+from cutegen.ptx.types import scalar_type
+from cutegen.ptx.violations import ViolationKind
+from cutegen.ptx.warp import Warp
+
+_B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")
+_LANES = np.arange(32)
+_WEIGHTS = np.uint32(1) << np.arange(32, dtype=np.uint32)
+
+
+def ballot(mask: Array) -> int:
+    """The bits of a mask of lanes, lane 0 lowest."""
+    return int(_WEIGHTS[mask].sum())
+
+
+def check_members(warp: Warp, site: int, members: int) -> None:
+    """Faults where the member mask names a lane that is not active here, or leaves an active one out."""
+    active, alive = ballot(warp.mask), ballot(warp.alive)
+    missing, extra = members & alive & ~active, active & ~members
+    if missing or extra:
+        lanes = [lane for lane in range(32) if (missing or extra) >> lane & 1]
+        what = "names lanes that took another path" if missing else "leaves out lanes that execute it"
+        message = f"the member mask {members:#010x} {what}: {lanes}"
+        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lanes[0], message)
+
+
+def check_converged(warp: Warp, site: int) -> None:
+    """Faults where not all lanes of the warp that are still running are here (`.aligned` instructions)."""
+    if not warp.full and (warp.mask != warp.alive).any():
+        lane = int(np.flatnonzero(warp.alive & ~warp.mask)[0])
+        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, "not all lanes of the warp execute it together")
+
+
+def _members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:
+    cell = context.source(instruction, operand, _U32)
+    site = context.site
+
+    def check(warp: Warp) -> None:
+        values = warp.cells[cell][warp.lanes()]
+        for value in np.unique(values).tolist():
+            if len(values) == 1 or (values == value).all():
+                check_members(warp, site, value)
+            else:
+                lane = int(warp.lanes()[0])
+                message = "the lanes give different member masks"
+                warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
+
+    return check
+
+
+def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
+    """`shfl.sync.mode.b32 d{|p}, a, b, c, members`."""
+    modifiers = context.modifiers(instruction, 5)
+    modifiers.need("sync")
+    mode = modifiers.need("up", "down", "bfly", "idx")
+    modifiers.type("b32")
+    modifiers.finish()
+    result, validity = _results(instruction.operands[0])
+    target = context.target(instruction, result, _B32)
+    valid_target = None if validity is None else context.target(instruction, validity, _PRED)
+    a = context.source(instruction, instruction.operands[1], _B32)
+    b, c = (context.source(instruction, operand, _U32) for operand in instruction.operands[2:4])
+    check = _members(context, instruction, instruction.operands[4])
+
+    def step(warp: Warp) -> None:
+        check(warp)
+        lane, valid = _shuffle_source(mode, warp.cells[b].astype(np.int64), warp.cells[c].astype(np.int64))
+        here = warp.mask[lane]
+        values = np.where(here, warp.cells[a][lane], np.uint32(0xFFFFFFFF))
+        warp.put(target, values)
+        if valid_target is not None:
+            warp.put(valid_target, valid)
+
+    return step
+
+
+def _results(operand: Operand) -> tuple[Operand, Operand | None]:
+    if isinstance(operand, Pair):
+        return operand.first, None if isinstance(operand.second, Sink) else operand.second
+    return operand, None
+
+
+def _shuffle_source(mode: str, b: Array, c: Array) -> tuple[Array, Array]:
+    """The lane that each lane reads, and whether it was in range (PTX ISA, pseudo-code of shfl.sync)."""
+    b, clamp, segment = b & 31, c & 31, (c >> 8) & 31
+    high = (_LANES & segment) | (clamp & ~segment)
+    low = _LANES & segment
+    wanted = {"up": _LANES - b, "down": _LANES + b, "bfly": _LANES ^ b, "idx": low | (b & ~segment)}[mode]
+    valid = wanted >= high if mode == "up" else wanted <= high
+    return np.where(valid, wanted, _LANES) & 31, valid
+
+
+def lower_vote(context: Lowering, instruction: Instruction) -> Step:
+    """`vote.sync.all|any|uni.pred` and `vote.sync.ballot.b32`."""
+    modifiers = context.modifiers(instruction, 3)
+    modifiers.need("sync")
+    mode = modifiers.need("all", "any", "uni", "ballot")
+    modifiers.type("b32" if mode == "ballot" else "pred")
+    modifiers.finish()
+    target = context.target(instruction, instruction.operands[0], _B32 if mode == "ballot" else _PRED)
+    source, inverted = context.predicate(instruction, instruction.operands[1])
+    check = _members(context, instruction, instruction.operands[2])
+
+    def step(warp: Warp) -> None:
+        check(warp)
+        votes = (warp.cells[source] != inverted) & warp.mask
+        count = int(np.count_nonzero(votes))
+        values = {"all": count == warp.count, "any": count > 0, "uni": count in (0, warp.count), "ballot": ballot(votes)}
+        warp.put(target, np.full(32, values[mode], np.uint32 if mode == "ballot" else bool))
+
+    return step
+
+
+def lower_match(context: Lowering, instruction: Instruction) -> Step:
+    """`match.sync.any|all`: which lanes have the same value."""
+    modifiers = context.modifiers(instruction, 3)
+    modifiers.need("sync")
+    mode = modifiers.need("any", "all")
+    kind = modifiers.type("b32", "b64")
+    modifiers.finish()
+    result, validity = _results(instruction.operands[0])
+    target = context.target(instruction, result, _B32)
+    valid_target = None if validity is None else context.target(instruction, validity, _PRED)
+    source = context.source(instruction, instruction.operands[1], kind)
+    check = _members(context, instruction, instruction.operands[2])
+
+    def step(warp: Warp) -> None:
+        check(warp)
+        values = warp.cells[source]
+        same = (values[:, None] == values[None, :]) & warp.mask
+        if mode == "any":
+            warp.put(target, (same * _WEIGHTS).sum(axis=1, dtype=np.uint32))
+            return
+        equal = bool(same[warp.mask].sum() == warp.count**2)
+        warp.put(target, np.full(32, ballot(warp.mask) if equal else 0, np.uint32))
+        if valid_target is not None:
+            warp.put(valid_target, np.full(32, equal))
+
+    return step
+
+
+def lower_redux(context: Lowering, instruction: Instruction) -> Step:
+    """`redux.sync.op.type`: one integer result for all lanes."""
+    modifiers = context.modifiers(instruction, 3)
+    modifiers.need("sync")
+    name = modifiers.need("add", "min", "max", "and", "or", "xor")
+    kind = modifiers.type("u32", "s32", "b32")
+    modifiers.finish()
+    functions = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or}
+    function = functions.get(name, np.bitwise_xor)
+    target = context.target(instruction, instruction.operands[0], kind)
+    source = context.source(instruction, instruction.operands[1], kind)
+    check = _members(context, instruction, instruction.operands[2])
+
+    def step(warp: Warp) -> None:
+        check(warp)
+        total = function.reduce(warp.cells[source][warp.lanes()])
+        warp.put(target, np.full(32, total).astype(kind.dtype))
+
+    return step
+
+
+def lower_activemask(context: Lowering, instruction: Instruction) -> Step:
+    """`activemask.b32 d`."""
+    modifiers = context.modifiers(instruction, 1)
+    modifiers.type("b32")
+    modifiers.finish()
+    target = context.target(instruction, instruction.operands[0], _B32)
+    return lambda warp: warp.put(target, np.full(32, ballot(warp.mask), np.uint32))
+
+
+def lower_elect(context: Lowering, instruction: Instruction) -> Step:
+    """`elect.sync d|p, members`: the lowest lane wins."""
+    modifiers = context.modifiers(instruction, 2)
+    modifiers.need("sync")
+    modifiers.finish()
+    pair = instruction.operands[0]
+    if not isinstance(pair, Pair):
+        raise instruction.error("expected d|p as the destination")
+    target, winner = context.target(instruction, pair.first, _B32), context.target(instruction, pair.second, _PRED)
+    check = _members(context, instruction, instruction.operands[1])
+
+    def step(warp: Warp) -> None:
+        check(warp)
+        first = int(warp.lanes()[0])
+        warp.put(target, np.full(32, first, np.uint32))
+        warp.put(winner, _LANES == first)
+
+    return step
+
+
+def lower_warp_barrier(context: Lowering, instruction: Instruction) -> Step:
+    """`bar.warp.sync members`: orders the memory accesses of the warp's lanes."""
+    modifiers = Modifiers(instruction)
+    modifiers.flag("warp", "sync")
+    modifiers.finish()
+    if len(instruction.operands) != 1:
+        raise instruction.error("expected a member mask")
+    check = _members(context, instruction, instruction.operands[0])
+
+    def step(warp: Warp) -> None:
+        check(warp)
+        warp.cta.ordering.warp_sync(warp.index)
+
+    return step
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+    "shfl": lower_shfl,
+    "vote": lower_vote,
+    "match": lower_match,
+    "redux": lower_redux,
+    "activemask": lower_activemask,
+    "elect": lower_elect,
+    "bar": lower_warp_barrier,
+    "barrier": lower_warp_barrier,
+}

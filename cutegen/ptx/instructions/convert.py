@@ -1,0 +1,241 @@
+"""Moves and conversions.
+
+Source: PTX ISA, `mov`, `cvt`, `cvta`, `isspacep`, "Integer and floating-point conversion". Integers clamp when a float does not fit; a NaN becomes 0
+(or the smallest integer where a 64-bit type is involved).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cutegen.ptx.instructions.floating import element_type
+from cutegen.ptx.lowering import Lowering, Step, elementwise
+from cutegen.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from cutegen.ptx.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
+from cutegen.ptx.syntax import Instruction, Sink, Vector
+from cutegen.ptx.types import Kind, ScalarType, scalar_type
+from cutegen.ptx.warp import Warp
+
+_INTEGER_ROUNDINGS: dict[str, Callable[[Doubles], Doubles]] = {
+    "rni": np.rint,
+    "rzi": np.trunc,
+    "rmi": np.floor,
+    "rpi": np.ceil,
+}
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
+
+
+def lower_mov(context: Lowering, instruction: Instruction) -> Step:
+    """`mov`: a register, a literal, an address, or the packing and unpacking of a vector."""
+    modifiers = context.modifiers(instruction, 2)
+    kind = modifiers.type()
+    modifiers.finish()
+    target, source = instruction.operands
+    if isinstance(target, Vector):
+        return _unpack(context, instruction, kind)
+    if isinstance(source, Vector):
+        return _pack(context, instruction, kind)
+    cell = context.source(instruction, source, kind)
+    return elementwise(lambda a: a, context.target(instruction, target, kind), cell)
+
+
+def _part_type(instruction: Instruction, kind: ScalarType, vector: Vector) -> ScalarType:
+    bits = kind.bits // max(1, len(vector.items))
+    if bits not in (8, 16, 32) or len(vector.items) not in (2, 4):
+        raise instruction.error(f"a .{kind.name} cannot be {len(vector.items)} parts")
+    return scalar_type(f"b{bits}")
+
+
+def _pack(context: Lowering, instruction: Instruction, kind: ScalarType) -> Step:
+    vector = instruction.operands[1]
+    assert isinstance(vector, Vector)
+    part = _part_type(instruction, kind, vector)
+    parts = [context.source(instruction, item, part) for item in vector.items]
+    target = context.target(instruction, instruction.operands[0], kind)
+
+    def step(warp: Warp) -> None:
+        cells = warp.cells
+        packed = np.stack([cells[cell] for cell in parts], axis=1)
+        warp.put(target, packed.view(kind.dtype).reshape(32))
+
+    return step
+
+
+def _unpack(context: Lowering, instruction: Instruction, kind: ScalarType) -> Step:
+    vector = instruction.operands[0]
+    assert isinstance(vector, Vector)
+    part = _part_type(instruction, kind, vector)
+    source = context.source(instruction, instruction.operands[1], scalar_type(f"b{kind.bits}"))
+    targets = [
+        (i, context.target(instruction, item, part)) for i, item in enumerate(vector.items) if not isinstance(item, Sink)
+    ]
+
+    def step(warp: Warp) -> None:
+        parts = warp.cells[source].copy().view(part.dtype).reshape(32, -1)
+        for i, cell in targets:
+            warp.put(cell, parts[:, i])
+
+    return step
+
+
+def lower_cvt(context: Lowering, instruction: Instruction) -> Step:
+    """`cvt`, between any two scalar types, and from two floats to a packed pair and back."""
+    modifiers = context.modifiers(instruction, (2, 3))
+    mode = modifiers.one_of(*ROUNDINGS, *_INTEGER_ROUNDINGS, "rna")
+    flush, saturate, finite = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("satfinite")
+    rectify = modifiers.flag("relu")
+    result, kind = modifiers.type(), modifiers.type()
+    modifiers.finish()
+    if result.name.endswith("x2"):
+        return _lower_to_pair(context, instruction, result, kind, mode or "rn", rectify=rectify)
+    if len(instruction.operands) != 2 or kind.name.endswith("x2") or Kind.PREDICATE in (result.kind, kind.kind):
+        raise instruction.error("this conversion is not supported")
+    if Kind.BITS in (result.kind, kind.kind):
+        raise instruction.error("cvt needs numeric types")
+    function = _conversion(result, kind, mode, flush=flush, saturate=saturate or finite, rectify=rectify)
+    target = context.target(instruction, instruction.operands[0], result, wide=True)
+    return elementwise(function, target, context.source(instruction, instruction.operands[1], kind, wide=True))
+
+
+def _conversion(
+    result: ScalarType, kind: ScalarType, mode: str | None, *, flush: bool, saturate: bool, rectify: bool
+) -> Callable[[Array], Array]:
+    if kind.kind is not Kind.FLOAT:
+        return _from_integer(result, mode or "rn", saturate=saturate)
+    to_double = decode(kind)
+    if flush and kind.name == "f32":
+        to_double = lambda a: flush_subnormals(a).astype(np.float64)  # noqa: E731
+    if result.kind is not Kind.FLOAT:
+        return _float_to_integer(result, kind, to_double, mode or "rzi")
+    if mode in _INTEGER_ROUNDINGS:
+        to_integer, to_result = _INTEGER_ROUNDINGS[mode], encode(result, "rn")
+        return lambda a: to_result(to_integer(to_double(a)))
+    return _float_to_float(result, to_double, mode or "rn", flush=flush, saturate=saturate, rectify=rectify)
+
+
+def _from_integer(result: ScalarType, mode: str, *, saturate: bool) -> Callable[[Array], Array]:
+    if result.kind is Kind.FLOAT:
+        return lambda a: _integer_to_float(a, result, mode)
+    if not saturate:
+        return lambda a: a.astype(result.dtype)
+    limits = np.iinfo(result.dtype)
+    return lambda a: np.array([min(max(int(x), limits.min), limits.max) for x in a]).astype(result.dtype)
+
+
+def _integer_to_float(values: Array, result: ScalarType, mode: str) -> Array:
+    """64-bit integers do not fit float64: what is cut off makes the last bit odd, so that one more rounding is correct."""
+    if values.dtype.itemsize < 8:
+        return encode(result, mode)(values.astype(np.float64))
+    if result.name == "f64" and mode == "rn":
+        return values.astype(np.float64)
+    high = (values >> values.dtype.type(32)).astype(np.float64) * 2.0**32
+    low = (values & values.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    total = high + low
+    error = low - (total - high)
+    if result.name == "f64":
+        wrong = {"rz": (error < 0) & (total > 0) | (error > 0) & (total < 0), "rm": error < 0, "rp": error > 0}[mode]
+        return np.where(wrong, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+    even = (total.view(np.int64) & 1) == 0
+    odd = np.where((error != 0) & even, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+    return encode(result, mode)(odd)
+
+
+def _float_to_integer(
+    result: ScalarType, kind: ScalarType, to_double: Callable[[Array], Doubles], mode: str
+) -> Callable[[Array], Array]:
+    limits = np.iinfo(result.dtype)
+    on_nan = 1 << (result.bits - 1) if kind.name == "f64" or result.bits == 64 else 0
+    rounding = _INTEGER_ROUNDINGS[mode] if mode in _INTEGER_ROUNDINGS else np.trunc
+
+    def function(a: Array) -> Array:
+        values = rounding(to_double(a))
+        out = [on_nan if x != x else min(max(_int(x), limits.min), limits.max) for x in values.tolist()]
+        return np.array([x & ((1 << 64) - 1) for x in out], np.uint64).astype(result.dtype)
+
+    return function
+
+
+def _int(value: float) -> int:
+    return int(value) if abs(value) < 2.0**100 else (1 << 100) * (1 if value > 0 else -1)
+
+
+def _float_to_float(
+    result: ScalarType, to_double: Callable[[Array], Doubles], mode: str, *, flush: bool, saturate: bool, rectify: bool
+) -> Callable[[Array], Array]:
+    to_result = encode(result, mode)
+
+    def function(a: Array) -> Array:
+        values = to_double(a)
+        if saturate and result.bits >= 16:
+            values = np.where(np.isnan(values), 0.0, values.clip(0.0, 1.0))
+        if rectify:
+            values = np.where(values < 0, 0.0, values)
+        out = to_result(values)
+        return flush_subnormals(out) if flush and result.name == "f32" else out
+
+    return function
+
+
+def _lower_to_pair(
+    context: Lowering, instruction: Instruction, result: ScalarType, kind: ScalarType, mode: str, *, rectify: bool
+) -> Step:
+    """`cvt.f16x2.f32 d, a, b`: a in the upper half, b in the lower; or from one packed pair to another."""
+    half = element_type(result)
+    source_half = element_type(kind)
+    target = context.target(instruction, instruction.operands[0], result)
+    to_double, to_half = decode(source_half), encode(half, mode)
+
+    def convert(lanes: Array) -> Array:
+        values = to_double(lanes)
+        return to_half(np.where(values < 0, 0.0, values) if rectify else values)
+
+    if kind.name.endswith("x2"):
+        source = context.source(instruction, instruction.operands[1], kind)
+        return elementwise(
+            lambda a: np.ascontiguousarray(convert(a.copy().view(source_half.dtype))).view(result.dtype), target, source
+        )
+    if len(instruction.operands) != 3:
+        raise instruction.error("a packed result needs two sources")
+    high, low = (context.source(instruction, operand, kind) for operand in instruction.operands[1:])
+
+    def join(a: Array, b: Array) -> Array:
+        return np.stack([convert(b), convert(a)], axis=1).view(result.dtype).reshape(32)
+
+    return elementwise(join, target, high, low)
+
+
+def lower_cvta(context: Lowering, instruction: Instruction) -> Step:
+    """`cvta{.to}.space.u64`: between an address in a state space and a generic one."""
+    modifiers = context.modifiers(instruction, 2)
+    to_space = modifiers.flag("to")
+    space = modifiers.need("global", "shared::cta", "shared", "local", "const", "param")
+    kind = modifiers.type("u64")
+    modifiers.finish()
+    shift = np.uint64(_WINDOWS[space.partition("::")[0]])
+    target = context.target(instruction, instruction.operands[0], kind)
+    source = context.source(instruction, instruction.operands[1], kind)
+    return elementwise(lambda a: a - shift if to_space else a + shift, target, source)
+
+
+def lower_isspacep(context: Lowering, instruction: Instruction) -> Step:
+    """`isspacep.space p, a`: does a generic address lie in a state space."""
+    modifiers = context.modifiers(instruction, 2)
+    space = modifiers.need("global", "shared::cta", "shared", "local").partition("::")[0]
+    modifiers.finish()
+
+    def function(a: Array) -> Array:
+        inside = {name: (a >= _WINDOWS[name]) & (a < _WINDOWS[name] + WINDOW_BYTES) for name in ("shared", "local")}
+        return ~(inside["shared"] | inside["local"]) if space == "global" else inside[space]
+
+    target = context.target(instruction, instruction.operands[0], scalar_type("pred"))
+    return elementwise(function, target, context.source(instruction, instruction.operands[1], scalar_type("u64")))
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+    "mov": lower_mov,
+    "cvt": lower_cvt,
+    "cvta": lower_cvta,
+    "isspacep": lower_isspacep,
+}

@@ -1,0 +1,130 @@
+"""Asynchronous copies from global to shared memory: `cp.async`.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", `cp.async`, `cp.async.commit_group`, `cp.async.wait_group`.
+Time is adversarial: the bytes land only at the wait that covers them, and until then any access to their place is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cutegen.ptx.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.memory import Addresses, Data, data_dtype
+from cutegen.ptx.syntax import Immediate, Instruction, Negated, Register
+from cutegen.ptx.types import scalar_type
+from cutegen.ptx.violations import ViolationKind
+from cutegen.ptx.warp import Warp
+
+_U32 = scalar_type("u32")
+
+
+def lower_cp_async(context: Lowering, instruction: Instruction) -> Step:
+    """`cp.async` and the group instructions."""
+    modifiers = Modifiers(instruction)
+    if not modifiers.flag("async"):
+        raise instruction.error("only cp.async is supported")
+    if modifiers.flag("commit_group"):
+        return _lower_group(instruction, modifiers, lambda warp: warp.commit_copies())
+    if modifiers.flag("wait_all"):
+        return _lower_group(instruction, modifiers, lambda warp: warp.wait_copies(None))
+    if modifiers.flag("wait_group"):
+        return _lower_wait(instruction, modifiers)
+    return _lower_copy(context, instruction, modifiers)
+
+
+def _lower_group(instruction: Instruction, modifiers: Modifiers, step: Step) -> Step:
+    modifiers.finish()
+    if instruction.operands:
+        raise instruction.error("this instruction has no operands")
+    return step
+
+
+def _lower_wait(instruction: Instruction, modifiers: Modifiers) -> Step:
+    modifiers.finish()
+    operands = instruction.operands
+    literal = operands[0] if len(operands) == 1 else None
+    if not isinstance(literal, Immediate) or not isinstance(literal.value, int) or literal.value < 0:
+        raise instruction.error("expected the number of groups that may stay in flight")
+    newest = literal.value
+    return lambda warp: warp.wait_copies(newest)
+
+
+def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    modifiers.need("ca", "cg")
+    modifiers.need("shared", "shared::cta")
+    modifiers.need("global")
+    modifiers.flag("L2::64B", "L2::128B", "L2::256B")
+    has_policy = modifiers.flag("L2::cache_hint")
+    modifiers.finish()
+    operands = instruction.operands[: len(instruction.operands) - has_policy]
+    if len(operands) not in (3, 4):
+        raise instruction.error(f"expected 3 or 4 operands, found {len(operands)}")
+    size = operands[2].value if isinstance(operands[2], Immediate) else None
+    allowed = (16,) if "cg" in instruction.parts else (4, 8, 16)
+    if not isinstance(size, int) or size not in allowed:
+        raise instruction.error(f"the copy size is one of {', '.join(map(str, allowed))} bytes")
+    destination, source = context.address(instruction, operands[0]), context.address(instruction, operands[1])
+    source_bytes = _source_bytes(context, instruction, size)
+    site = context.access(instruction, "shared", size)
+
+    def step(warp: Warp) -> None:
+        offsets = warp.cta.shared.begin_copy(warp, site, warp.addresses(*destination), size)
+        data = _fetch(warp, site, warp.addresses(*source), size, source_bytes(warp))
+        if offsets is not None:
+            warp.issue_copy(site, size, warp.lanes(), offsets, data)
+
+    return step
+
+
+def _source_bytes(context: Lowering, instruction: Instruction, size: int) -> Callable[[Warp], Addresses | None]:
+    """How many bytes each active lane copies (the rest are zeros); None where every lane copies all."""
+    has_policy = "L2::cache_hint" in instruction.parts
+    if len(instruction.operands) - has_policy == 3:
+        return lambda warp: None
+    operand = instruction.operands[3]
+    if isinstance(operand, Negated) or (isinstance(operand, Register) and operand.file_bits == 1):
+        cell, inverted = context.predicate(instruction, operand)
+        return lambda warp: np.where(warp.cells[cell] != inverted, 0, size)[warp.mask]
+    cell = context.source(instruction, operand, _U32)
+    return lambda warp: warp.cells[cell][warp.mask].astype(np.int64)
+
+
+def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addresses | None) -> Data:
+    """The bytes of each active lane's source, padded with zeros; a lane that copies nothing touches no memory."""
+    memory = warp.cta.memories["global"]
+    misaligned = np.flatnonzero((addresses % size != 0) & (counts is None or counts > 0))
+    if len(misaligned):
+        message = f"the source of a {size}-byte copy is not a multiple of {size}"
+        thread, address = int(warp.threads()[misaligned[0]]), int(addresses[misaligned[0]])
+        warp.cta.fault(ViolationKind.MISALIGNED, site, thread, message, address)
+    if counts is None or (counts == size).all():
+        return memory.read(warp, site, addresses, size)
+    data = np.zeros(len(addresses) * size, np.uint8).reshape(len(addresses), size)
+    for count in np.unique(counts):
+        chosen = np.flatnonzero(counts == count)
+        if count > size or count < 0:
+            message = f"source size {count} of a {size}-byte copy"
+            warp.cta.fault(ViolationKind.ASYNC_COPY, site, int(warp.threads()[chosen[0]]), message)
+        elif count > 0:
+            data[chosen, :count] = _fetch_part(warp, site, addresses, chosen, int(count))
+    return data.reshape(-1).view(data_dtype(size))
+
+
+def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, count: int) -> Data:
+    """The first `count` bytes at the addresses `chosen`, read in the largest pieces that divide it."""
+    memory = warp.cta.memories["global"]
+    piece = count & -count
+    mask, saved = np.zeros(32, bool), (warp.mask, warp.count)
+    mask[warp.lanes()[chosen]] = True
+    warp.set_mask(mask, len(chosen))
+    parts = [
+        memory.read(warp, site, addresses[chosen] + start, piece).view(np.uint8).reshape(len(chosen), piece)
+        for start in range(0, count, piece)
+    ]
+    warp.set_mask(*saved)
+    return np.concatenate(parts, axis=1)
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"cp": lower_cp_async}

@@ -1,0 +1,288 @@
+"""Floating-point arithmetic of f16, bf16, f32, f64 and the packed pairs.
+
+Source: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions". Rounded operations are exact to the
+bit. The `.approx` ones (`rcp rsqrt sqrt ex2 lg2 sin cos tanh div.full`) are computed in float64 and rounded once: within
+the error that the ISA allows, but not always the bits that the hardware gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+
+from cutegen.ptx.lowering import Lowering, Step, elementwise
+from cutegen.ptx.rounding import (
+    ROUNDINGS,
+    Array,
+    Doubles,
+    canonical_f32,
+    decode,
+    encode,
+    exact_f64,
+    flush_subnormals,
+    odd_sum,
+)
+from cutegen.ptx.syntax import Instruction
+from cutegen.ptx.types import ScalarType, scalar_type
+
+FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+_NATIVE: dict[str, Callable[..., Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+_OPERANDS = {"fma": 3, "mad": 3, "add": 2, "sub": 2, "mul": 2, "div": 2}
+_APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
+    "rcp": lambda x: 1.0 / x,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+}
+
+
+def _exact(name: str) -> Callable[..., Doubles]:
+    """The operation in float64: exact, or rounded so that rounding once more to 32 bits or fewer is correct."""
+    if name in ("fma", "mad"):
+        return lambda a, b, c: odd_sum(a * b, c)
+    if name == "add":
+        return odd_sum
+    if name == "sub":
+        return lambda a, b: odd_sum(a, -b)
+    return _NATIVE[name]
+
+
+def _fraction_root(value: Fraction) -> Fraction:
+    """The square root to 128 bits, nudged off any value that it does not equal."""
+    if value <= 0:
+        return Fraction(0)
+    scale = 1 << 1200
+    root = isqrt(int(value * scale * scale))
+    exact = Fraction(root, scale)
+    return exact if exact * exact == value else exact + Fraction(1, 2 * scale)
+
+
+def _double_function(name: str, mode: str) -> Callable[..., Array]:
+    """The f64 operation: numpy's own to nearest, rational arithmetic where numpy has none."""
+    rational: dict[str, Callable[..., Fraction]] = {
+        "fma": lambda a, b, c: a * b + c,
+        "mad": lambda a, b, c: a * b + c,
+        "add": lambda a, b: a + b,
+        "sub": lambda a, b: a - b,
+        "mul": lambda a, b: a * b,
+        "div": lambda a, b: a / b if b else Fraction(0),
+        "rcp": lambda a: 1 / a if a else Fraction(0),
+        "sqrt": _fraction_root,
+    }
+    plain: dict[str, Callable[..., Array]] = {
+        **_NATIVE,
+        "fma": lambda a, b, c: a * b + c,
+        "mad": lambda a, b, c: a * b + c,
+        **_APPROXIMATE,
+    }
+    if mode == "rn" and name not in ("fma", "mad"):
+        return plain[name]
+
+    def function(*operands: Doubles) -> Array:
+        special = plain[name](*operands)
+        exact = exact_f64(rational[name], mode, *operands)
+        keep = ~np.isfinite(special) | (special == 0) | np.isnan(exact)
+        overflow = np.isinf(special) & np.isfinite(np.stack(operands)).all(axis=0) & (name != "div")
+        return np.where(keep & ~overflow, special, exact)
+
+    return function
+
+
+def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> Callable[..., Array]:
+    """The operation on lanes of a scalar type, with its rounding."""
+    if kind.name == "f64":
+        return _double_function(name, mode)
+    if kind.name == "f32" and mode == "rn" and name in _NATIVE:
+        native = _NATIVE[name]
+        single: Callable[..., Array] = lambda a, b: canonical_f32(native(a, b))  # noqa: E731
+        return _flushing(single) if flush else single
+    wide, to_double, to_kind = _exact(name), decode(kind), encode(kind, mode)
+    general: Callable[..., Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
+    return _flushing(general) if flush and kind.name == "f32" else general
+
+
+def _flushing(function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda *lanes: flush_subnormals(function(*map(flush_subnormals, lanes)))
+
+
+def _saturating(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
+    """`.sat`: clamps to [0, 1]; NaN becomes 0."""
+    to_double, to_kind = decode(kind), encode(kind, "rn")
+
+    def clamp(*lanes: Array) -> Array:
+        values = to_double(function(*lanes))
+        return to_kind(np.where(np.isnan(values), 0.0, values.clip(0.0, 1.0) + 0.0))
+
+    return clamp
+
+
+def element_type(kind: ScalarType) -> ScalarType:
+    """The type of one half of a packed pair; a scalar type itself."""
+    return scalar_type(kind.name.removesuffix("x2"))
+
+
+def on_pairs(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
+    """`function` of scalars as a function of packed pairs, where `kind` is packed."""
+    if not kind.name.endswith("x2"):
+        return function
+    half = element_type(kind).dtype
+
+    def packed(*lanes: Array) -> Array:
+        result = function(*(np.ascontiguousarray(lane).view(half) for lane in lanes))
+        return np.ascontiguousarray(result).view(np.uint32)
+
+    return packed
+
+
+def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
+    """`add sub mul fma mad div` of floats."""
+    name = instruction.parts[0]
+    modifiers = context.modifiers(instruction, _OPERANDS[name] + 1)
+    mode = modifiers.one_of(*ROUNDINGS) or "rn"
+    flush, saturate, rectify = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("relu")
+    modifiers.flag("approx", "full")
+    kind = modifiers.type(*FLOATS)
+    modifiers.finish()
+    scalar = element_type(kind)
+    function = _scalar_function(name, scalar, mode, flush=flush)
+    if saturate:
+        function = _saturating(function, scalar)
+    if rectify:
+        function = _rectifying(function, scalar)
+    return _lower(context, instruction, on_pairs(function, kind), kind)
+
+
+def _rectifying(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
+    """`.relu`: negative results become 0, NaN stays."""
+    to_double, to_kind = decode(kind), encode(kind, "rn")
+
+    def clamp(*lanes: Array) -> Array:
+        values = to_double(function(*lanes))
+        return to_kind(np.where(values < 0, 0.0, values))
+
+    return clamp
+
+
+def _lower(context: Lowering, instruction: Instruction, function: Callable[..., Array], kind: ScalarType) -> Step:
+    target = context.target(instruction, instruction.operands[0], kind)
+    sources = [context.source(instruction, operand, kind) for operand in instruction.operands[1:]]
+    return elementwise(function, target, *sources)
+
+
+def lower_function(context: Lowering, instruction: Instruction) -> Step:
+    """`rcp sqrt rsqrt ex2 lg2 sin cos tanh`."""
+    name = instruction.parts[0]
+    modifiers = context.modifiers(instruction, 2)
+    modifiers.flag("approx")
+    mode = modifiers.one_of(*ROUNDINGS) or "rn"
+    flush = modifiers.flag("ftz")
+    kind = modifiers.type(*FLOATS)
+    modifiers.finish()
+    scalar = element_type(kind)
+    if scalar.name == "f64":
+        return _lower(context, instruction, _double_function(name, mode), kind)
+    to_double, to_kind, wide = decode(scalar), encode(scalar, mode), _APPROXIMATE[name]
+    function: Callable[..., Array] = lambda a: to_kind(wide(to_double(a)))  # noqa: E731
+    if flush:
+        function = _flushing(function)
+    return _lower(context, instruction, on_pairs(function, kind), kind)
+
+
+def _select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool, by_size: bool) -> Callable[..., Array]:
+    """`min max`: -0 < +0; a NaN loses against a number unless `.NaN`."""
+    to_double, to_kind = decode(kind), encode(kind, "rn")
+
+    def function(*lanes: Array) -> Array:
+        result = to_double(lanes[0])
+        for lane in lanes[1:]:
+            result = _extreme(name, result, to_double(lane), keeps_nan=keeps_nan, by_size=by_size)
+        return to_kind(result)
+
+    return function
+
+
+def _extreme(name: str, a: Doubles, b: Doubles, *, keeps_nan: bool, by_size: bool) -> Doubles:
+    left, right = (np.abs(a), np.abs(b)) if by_size else (a, b)
+    smaller = (left < right) | ((left == right) & np.signbit(left) & ~np.signbit(right))
+    result = np.where(smaller == (name == "min"), a, b)
+    result = np.where(np.isnan(a), b, np.where(np.isnan(b), a, result))
+    return np.where(np.isnan(a) | np.isnan(b), np.nan, result) if keeps_nan else result
+
+
+def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
+    """`min max` of floats."""
+    modifiers = context.modifiers(instruction, (3, 4))
+    flush = modifiers.flag("ftz")
+    keeps_nan, by_size = modifiers.flag("NaN"), modifiers.flag("xorsign")
+    if by_size or modifiers.has("abs"):
+        raise instruction.error("modifier .xorsign.abs is not supported")
+    kind = modifiers.type(*FLOATS)
+    modifiers.finish()
+    function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan, by_size=by_size)
+    if flush and kind.name == "f32":
+        function = _flushing(function)
+    return _lower(context, instruction, on_pairs(function, kind), kind)
+
+
+def lower_sign(context: Lowering, instruction: Instruction) -> Step:
+    """`abs neg` of floats: only the sign bits change."""
+    modifiers = context.modifiers(instruction, 2)
+    flush = modifiers.flag("ftz")
+    kind = modifiers.type(*FLOATS)
+    modifiers.finish()
+    bits = scalar_type(f"b{kind.bits}")
+    sign = (1 << (kind.bits - 1)) | (0x8000 if kind.name.endswith("x2") else 0)
+    sign_bits = bits.dtype.type(sign)
+    target = context.target(instruction, instruction.operands[0], bits)
+    source = context.source(instruction, instruction.operands[1], bits)
+    clears = instruction.parts[0] == "abs"
+
+    def function(a: Array) -> Array:
+        result = a & ~sign_bits if clears else a ^ sign_bits
+        return flush_subnormals(result.view(np.float32)).view(np.uint32) if flush and kind.name == "f32" else result
+
+    return elementwise(function, target, source)
+
+
+def lower_copysign(context: Lowering, instruction: Instruction) -> Step:
+    """`copysign d, a, b`: the sign of a on b."""
+    modifiers = context.modifiers(instruction, 3)
+    kind = modifiers.type("f32", "f64")
+    modifiers.finish()
+    return _lower(context, instruction, lambda a, b: np.copysign(b, a), kind)
+
+
+def lower_testp(context: Lowering, instruction: Instruction) -> Step:
+    """`testp.property`: classifies a float."""
+    modifiers = context.modifiers(instruction, 2)
+    wanted = modifiers.need("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+    kind = modifiers.type("f32", "f64")
+    modifiers.finish()
+    tiny = np.finfo(kind.dtype).tiny
+    functions: dict[str, Callable[[Array], Array]] = {
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "number": lambda a: ~np.isnan(a),
+        "notanumber": np.isnan,
+        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny),
+        "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
+    }
+    target = context.target(instruction, instruction.operands[0], scalar_type("pred"))
+    return elementwise(functions[wanted], target, context.source(instruction, instruction.operands[1], kind))
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+    **dict.fromkeys(_OPERANDS, lower_arithmetic),
+    **dict.fromkeys(_APPROXIMATE, lower_function),
+    **dict.fromkeys(("min", "max"), lower_extreme),
+    **dict.fromkeys(("abs", "neg"), lower_sign),
+    "copysign": lower_copysign,
+    "testp": lower_testp,
+}

@@ -1,0 +1,320 @@
+"""Integer arithmetic, logic and shifts.
+
+Source: PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Integer Arithmetic Instructions", "Logic and Shift
+Instructions", `bfe`, `bfi`, `prmt`, `dp4a`. Arithmetic wraps; `.sat` clamps to s32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cutegen.ptx.instructions.bits import (
+    bit_reverse,
+    count_leading_zeros,
+    extract_field,
+    funnel_shift,
+    insert_field,
+    most_significant,
+    multiply_high,
+    permute_bytes,
+)
+from cutegen.ptx.lowering import Lowering, Modifiers, Step, elementwise
+from cutegen.ptx.rounding import Array
+from cutegen.ptx.syntax import Immediate, Instruction
+from cutegen.ptx.types import Kind, ScalarType, scalar_type
+from cutegen.ptx.warp import Warp
+
+INTEGERS = ("u16", "u32", "u64", "s16", "s32", "s64")
+_U32 = scalar_type("u32")
+
+
+def is_integer(instruction: Instruction) -> bool:
+    """True where an instruction's first type is an integer or untyped bits."""
+    return not any(part.startswith(("f", "bf", "e4m3", "e5m2")) and part != "ftz" for part in instruction.parts[1:])
+
+
+def lower_simple(function: Callable[..., Array], operands: int) -> Callable[[Lowering, Instruction], Step]:
+    """The lowering of `op.type d, a, ...` with all operands of the one type."""
+
+    def lower(context: Lowering, instruction: Instruction) -> Step:
+        modifiers = context.modifiers(instruction, operands + 1)
+        modifiers.flag("lo")
+        kind = modifiers.type()
+        modifiers.finish()
+        return _apply(context, instruction, function, kind)
+
+    return lower
+
+
+def _apply(context: Lowering, instruction: Instruction, function: Callable[..., Array], kind: ScalarType) -> Step:
+    target = context.target(instruction, instruction.operands[0], kind)
+    sources = [context.source(instruction, operand, kind) for operand in instruction.operands[1:]]
+    return elementwise(function, target, *sources)
+
+
+def _saturated(function: Callable[..., Array]) -> Callable[..., Array]:
+    def clamp(*values: Array) -> Array:
+        exact = function(*(value.astype(np.int64) for value in values))
+        return exact.clip(-(1 << 31), (1 << 31) - 1).astype(np.int32)
+
+    return clamp
+
+
+def lower_add_sub(context: Lowering, instruction: Instruction) -> Step:
+    """`add sub addc subc` with `.cc` and `.sat`."""
+    modifiers = context.modifiers(instruction, 3)
+    carry_out = modifiers.flag("cc")
+    saturate = modifiers.flag("sat")
+    kind = modifiers.type(*INTEGERS, *(("b32", "b64") if carry_out else ()))
+    modifiers.finish()
+    name = instruction.parts[0]
+    if carry_out or name in ("addc", "subc"):
+        return _with_carry(context, instruction, kind, carry_out=carry_out)
+    function: Callable[..., Array] = np.add if name == "add" else np.subtract
+    if saturate:
+        function = _saturated(function)
+    return _apply(context, instruction, function, kind)
+
+
+def _with_carry(context: Lowering, instruction: Instruction, kind: ScalarType, *, carry_out: bool) -> Step:
+    """The carry flag `CC.CF` is one more predicate register; subtraction adds the complement, so a borrow is a clear carry."""
+    unsigned = scalar_type(f"u{kind.bits}")
+    target = context.target(instruction, instruction.operands[0], unsigned)
+    a, b = (context.source(instruction, operand, unsigned) for operand in instruction.operands[1:])
+    carry = context.carry_cell()
+    uses_carry = instruction.parts[0] in ("addc", "subc")
+    subtracts = instruction.parts[0].startswith("sub")
+
+    def step(warp: Warp) -> None:
+        cells = warp.cells
+        right = ~cells[b] if subtracts else cells[b]
+        extra = cells[carry] if uses_carry else np.full(32, subtracts)
+        first = cells[a] + right
+        total = first + extra.astype(first.dtype)
+        if carry_out:
+            overflow = (first < right) | (total < first)
+            warp.put(target, total)
+            warp.put(carry, overflow)
+        else:
+            warp.put(target, total)
+
+    return step
+
+
+def lower_multiply(context: Lowering, instruction: Instruction) -> Step:
+    """`mul mad mul24 mad24` with `.lo .hi .wide`."""
+    multiplies_only = instruction.parts[0] in ("mul", "mul24")
+    modifiers = context.modifiers(instruction, 3 if multiplies_only else 4)
+    part = modifiers.need("lo", "hi", "wide")
+    saturate = modifiers.flag("sat")
+    kind = modifiers.type(*INTEGERS)
+    modifiers.finish()
+    if instruction.parts[0].endswith("24"):
+        return _lower_24_bit(context, instruction, kind, part)
+    wide = scalar_type(f"{kind.name[0]}{kind.bits * 2}") if part == "wide" else kind
+    target = context.target(instruction, instruction.operands[0], wide)
+    sources = [context.source(instruction, operand, kind) for operand in instruction.operands[1:3]]
+    product = _product(part, wide)
+    if multiplies_only:
+        return elementwise(product, target, *sources)
+    addend = context.source(instruction, instruction.operands[3], wide)
+    if saturate:
+        return elementwise(_saturated(lambda a, b, c: multiply_high(a.astype(np.int32), b.astype(np.int32)) + c), target, *sources, addend)
+    return elementwise(lambda a, b, c: product(a, b) + c, target, *sources, addend)
+
+
+def _product(part: str, wide: ScalarType) -> Callable[[Array, Array], Array]:
+    if part == "wide":
+        return lambda a, b: np.multiply(a, b, dtype=wide.dtype)
+    return np.multiply if part == "lo" else multiply_high
+
+
+def _lower_24_bit(context: Lowering, instruction: Instruction, kind: ScalarType, part: str) -> Step:
+    if kind.bits != 32 or part == "wide":
+        raise instruction.error("only .lo and .hi of u32 and s32 are supported")
+    shift = 0 if part == "lo" else 16
+
+    def product(a: Array, b: Array, *addend: Array) -> Array:
+        low = [((value.astype(np.int64) << 40) >> 40) if kind.kind is Kind.SIGNED else value.astype(np.int64) & 0xFFFFFF for value in (a, b)]
+        result = (low[0] * low[1] >> shift).astype(kind.dtype)
+        return result + addend[0] if addend else result
+
+    return _apply(context, instruction, product, kind)
+
+
+def _divide(a: Array, b: Array) -> Array:
+    """Quotient towards zero; all bits one where the divisor is zero (the ISA leaves it to the machine)."""
+    safe = np.where(b == 0, 1, b).astype(b.dtype)
+    if a.dtype.kind == "u":
+        quotient = a // safe
+    else:
+        wide = [np.abs(value.astype(np.int64)).view(np.uint64) for value in (a, safe)]
+        size = (wide[0] // wide[1]).astype(a.dtype)
+        quotient = np.where((a < 0) != (safe < 0), -size, size)
+    return np.where(b == 0, np.array(-1).astype(a.dtype), quotient).astype(a.dtype)
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    return np.where(b == 0, a, a - _divide(a, b) * b).astype(a.dtype)
+
+
+def _shift_left(a: Array, b: Array) -> Array:
+    bits = a.dtype.itemsize * 8
+    amount = np.minimum(b, bits - 1).astype(a.dtype)
+    return np.where(b >= bits, 0, a << amount).astype(a.dtype)
+
+
+def _shift_right(a: Array, b: Array) -> Array:
+    bits = a.dtype.itemsize * 8
+    amount = np.minimum(b, bits - 1).astype(a.dtype)
+    return a >> amount if a.dtype.kind == "i" else np.where(b >= bits, 0, a >> amount).astype(a.dtype)
+
+
+def lower_shift(context: Lowering, instruction: Instruction) -> Step:
+    """`shl shr`: the amount is a u32 and clamps at the width."""
+    modifiers = context.modifiers(instruction, 3)
+    kind = modifiers.type()
+    modifiers.finish()
+    function = _shift_left if instruction.parts[0] == "shl" else _shift_right
+    target = context.target(instruction, instruction.operands[0], kind)
+    a = context.source(instruction, instruction.operands[1], kind)
+    amount = instruction.operands[2]
+    if isinstance(amount, Immediate) and isinstance(amount.value, int) and 0 <= amount.value < kind.bits:
+        constant = kind.dtype.type(amount.value)
+        return elementwise((lambda x: x << constant) if function is _shift_left else (lambda x: x >> constant), target, a)
+    return elementwise(function, target, a, context.source(instruction, amount, _U32, wide=True))
+
+
+def lower_logic(context: Lowering, instruction: Instruction) -> Step:
+    """`and or xor not cnot` of bits or predicates."""
+    name = instruction.parts[0]
+    modifiers = context.modifiers(instruction, 2 if name in ("not", "cnot") else 3)
+    kind = modifiers.type("pred", "b16", "b32", "b64")
+    modifiers.finish()
+    functions: dict[str, Callable[..., Array]] = {
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "not": np.invert,
+        "cnot": lambda a: (a == 0).astype(a.dtype),
+    }
+    return _apply(context, instruction, functions[name], kind)
+
+
+def lower_lop3(context: Lowering, instruction: Instruction) -> Step:
+    """`lop3.b32 d, a, b, c, table`: any logic function of three operands."""
+    modifiers = context.modifiers(instruction, 5)
+    kind = modifiers.type("b32")
+    modifiers.finish()
+    literal = instruction.operands[4]
+    if not isinstance(literal, Immediate) or not isinstance(literal.value, int):
+        raise instruction.error("the table is an integer literal")
+    table = literal.value & 0xFF
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        result = np.zeros(32, np.uint32)
+        for row in range(8):
+            if table >> row & 1:
+                result |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+        return result
+
+    target = context.target(instruction, instruction.operands[0], kind)
+    return elementwise(function, target, *(context.source(instruction, op, kind) for op in instruction.operands[1:4]))
+
+
+def _lower_mixed(
+    function: Callable[..., Array], types: tuple[str | None, ...], result: str | None = None
+) -> Callable[[Lowering, Instruction], Step]:
+    """The lowering of an instruction whose operands have the types `types` (None: the instruction's own)."""
+
+    def lower(context: Lowering, instruction: Instruction) -> Step:
+        modifiers = context.modifiers(instruction, len(types) + 1)
+        kind = modifiers.type()
+        modifiers.finish()
+        target = context.target(instruction, instruction.operands[0], scalar_type(result) if result else kind)
+        kinds = [scalar_type(name) if name else kind for name in types]
+        pairs = zip(instruction.operands[1:], kinds, strict=True)
+        return elementwise(function, target, *(context.source(instruction, operand, k) for operand, k in pairs))
+
+    return lower
+
+
+def lower_shf(context: Lowering, instruction: Instruction) -> Step:
+    """`shf.l|r.clamp|wrap.b32`: shift of the 64 bits b:a."""
+    modifiers = context.modifiers(instruction, 4)
+    left, wraps = modifiers.need("l", "r") == "l", modifiers.need("clamp", "wrap") == "wrap"
+    kind = modifiers.type("b32")
+    modifiers.finish()
+    return _apply(context, instruction, lambda a, b, c: funnel_shift(a, b, c, left=left, wraps=wraps), kind)
+
+
+def lower_prmt(context: Lowering, instruction: Instruction) -> Step:
+    """`prmt.b32{.mode}`: picks four of eight bytes."""
+    modifiers = context.modifiers(instruction, 4)
+    mode = modifiers.one_of("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
+    kind = modifiers.type("b32")
+    modifiers.finish()
+    return _apply(context, instruction, lambda a, b, c: permute_bytes(a, b, c, mode), kind)
+
+
+def lower_bfind(context: Lowering, instruction: Instruction) -> Step:
+    """`bfind{.shiftamt}`: position of the highest significant bit."""
+    modifiers = context.modifiers(instruction, 2)
+    as_shift = modifiers.flag("shiftamt")
+    kind = modifiers.type("u32", "u64", "s32", "s64")
+    modifiers.finish()
+    target = context.target(instruction, instruction.operands[0], _U32)
+    source = context.source(instruction, instruction.operands[1], kind)
+    return elementwise(lambda a: most_significant(a, as_shift=as_shift), target, source)
+
+
+def lower_dot(context: Lowering, instruction: Instruction) -> Step:
+    """`dp4a`, `dp2a`: dot product of bytes (and of 16-bit values with bytes) plus c."""
+    modifiers = context.modifiers(instruction, 4)
+    first = 2 if instruction.parts[0] == "dp2a" and modifiers.need("lo", "hi") == "hi" else 0
+    types = Modifiers(instruction)
+    types.flag("lo", "hi")
+    a_kind, b_kind = types.type("u32", "s32"), types.type("u32", "s32")
+    types.finish()
+    four = instruction.parts[0] == "dp4a"
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        left = a.view(f"{a.dtype.kind}{1 if four else 2}").reshape(32, -1).astype(np.int64)
+        right = b.view(f"{b.dtype.kind}1").reshape(32, 4)[:, first : first + left.shape[1]].astype(np.int64)
+        return (c + (left * right).sum(axis=1)).astype(c.dtype)
+
+    kinds = (a_kind, b_kind, scalar_type("s32") if "s32" in instruction.parts else _U32)
+    target = context.target(instruction, instruction.operands[0], kinds[2])
+    contiguous = [context.source(instruction, op, kind) for op, kind in zip(instruction.operands[1:], kinds, strict=True)]
+    return elementwise(function, target, *contiguous)
+
+
+def _absolute_difference(a: Array, b: Array, c: Array) -> Array:
+    return np.where(a > b, a - b, b - a) + c
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+    **dict.fromkeys(("add", "sub", "addc", "subc"), lower_add_sub),
+    **dict.fromkeys(("mul", "mad", "mul24", "mad24"), lower_multiply),
+    "div": lower_simple(_divide, 2),
+    "rem": lower_simple(_remainder, 2),
+    "min": lower_simple(np.minimum, 2),
+    "max": lower_simple(np.maximum, 2),
+    "abs": lower_simple(np.abs, 1),
+    "neg": lower_simple(np.negative, 1),
+    "sad": lower_simple(_absolute_difference, 3),
+    **dict.fromkeys(("shl", "shr"), lower_shift),
+    **dict.fromkeys(("and", "or", "xor", "not", "cnot"), lower_logic),
+    "lop3": lower_lop3,
+    "shf": lower_shf,
+    "prmt": lower_prmt,
+    "popc": _lower_mixed(lambda a: np.bitwise_count(a).astype(np.uint32), (None,), "u32"),
+    "clz": _lower_mixed(count_leading_zeros, (None,), "u32"),
+    "brev": lower_simple(bit_reverse, 1),
+    "bfind": lower_bfind,
+    "bfe": _lower_mixed(extract_field, (None, "u32", "u32")),
+    "bfi": _lower_mixed(insert_field, (None, None, "u32", "u32")),
+    **dict.fromkeys(("dp4a", "dp2a"), lower_dot),
+}

@@ -1,0 +1,201 @@
+"""Matrix instructions of a warp: `ldmatrix`, `stmatrix`, `movmatrix`, `mma.sync`.
+
+Source: PTX ISA, "Warp-level Matrix Instructions", the fragment figures of m16n8k8, m16n8k16 and m16n8k32. In a fragment lane `l` is (l / 4, l % 4);
+a 32-bit register holds 32 / bits consecutive elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cutegen.ptx.instructions.collective import check_converged
+from cutegen.ptx.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.rounding import Array
+from cutegen.ptx.spaces import resolve_space
+from cutegen.ptx.syntax import Instruction
+from cutegen.ptx.tensor_core import multiply_floats, multiply_integers
+from cutegen.ptx.types import ScalarType
+from cutegen.ptx.violations import ViolationKind
+from cutegen.ptx.warp import Warp
+
+_ROW_BYTES = 16
+_LANES = np.arange(32)
+_COUNTS = {"x1": 1, "x2": 2, "x4": 4}
+_SHAPES = {
+    ("m16n8k8", 16): 8, ("m16n8k16", 16): 16, ("m16n8k4", 32): 4, ("m16n8k8", 32): 8, ("m16n8k16", 8): 16, ("m16n8k32", 8): 32
+}  # fmt: skip
+
+
+def _take_matrix_words(modifiers: Modifiers) -> tuple[int, bool]:
+    """(number of matrices, transposed) of an `ldmatrix` or `stmatrix`."""
+    modifiers.need("sync")
+    modifiers.need("aligned")
+    modifiers.need("m8n8")
+    count = _COUNTS[modifiers.need("x1", "x2", "x4")]
+    transposed = modifiers.flag("trans")
+    modifiers.flag("shared", "shared::cta")
+    modifiers.type("b16")
+    modifiers.finish()
+    return count, transposed
+
+
+def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> Array:
+    """Addresses that the first `rows` lanes give; all lanes of the warp must be here."""
+    check_converged(warp, site)
+    if not warp.full:
+        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
+    return warp.addresses(base, offset)[:rows]
+
+
+def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
+    """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 r, [p]`: lane l gets elements 2 (l % 4) and the next of row l / 4."""
+    count, transposed = _take_matrix_words(context.modifiers(instruction, 2))
+    targets = context.rows32(instruction, context.vector(instruction, instruction.operands[0], count))
+    space = resolve_space(context, instruction, "shared", instruction.operands[1])
+    base, offset = context.address(instruction, instruction.operands[1])
+    site = context.access(instruction, space.name, _ROW_BYTES)
+    givers = _LANES[: 8 * count]
+
+    def step(warp: Warp) -> None:
+        addresses = _row_addresses(warp, site, base, offset, 8 * count)
+        rows = warp.cta.shared.read(warp, site, addresses, _ROW_BYTES, lanes=givers)
+        elements = rows.view(np.uint16).reshape(count, 8, 8)
+        if transposed:
+            elements = np.ascontiguousarray(elements.transpose(0, 2, 1))
+        warp.files[32][targets] = elements.view(np.uint32).reshape(count, 32)
+
+    return step
+
+
+def lower_stmatrix(context: Lowering, instruction: Instruction) -> Step:
+    """`stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [p], r`: the inverse of `ldmatrix`."""
+    count, transposed = _take_matrix_words(context.modifiers(instruction, 2))
+    sources = context.rows32(instruction, context.vector(instruction, instruction.operands[1], count))
+    base, offset = context.address(instruction, instruction.operands[0])
+    site = context.access(instruction, "shared", _ROW_BYTES)
+    givers = _LANES < 8 * count
+
+    def step(warp: Warp) -> None:
+        addresses = _row_addresses(warp, site, base, offset, 8 * count)
+        elements = warp.files[32][sources].view(np.uint16).reshape(count, 8, 8)
+        if transposed:
+            elements = elements.transpose(0, 2, 1)
+        rows = np.ascontiguousarray(elements).reshape(count * 8, 8).view("V16").reshape(-1)
+        saved = warp.mask, warp.count
+        warp.set_mask(givers, 8 * count)
+        warp.cta.shared.write(warp, site, addresses, _ROW_BYTES, rows)
+        warp.set_mask(*saved)
+
+    return step
+
+
+def lower_movmatrix(context: Lowering, instruction: Instruction) -> Step:
+    """`movmatrix.sync.aligned.m8n8.trans.b16 d, a`: transposes one 8x8 fragment."""
+    modifiers = context.modifiers(instruction, 2)
+    for word in ("sync", "aligned", "m8n8", "trans"):
+        modifiers.need(word)
+    kind = modifiers.type("b16")
+    modifiers.finish()
+    del kind
+    target, source = context.rows32(instruction, instruction.operands)
+    site = context.site
+
+    def step(warp: Warp) -> None:
+        check_converged(warp, site)
+        matrix = warp.files[32][source].view(np.uint16).reshape(8, 8)
+        warp.files[32][target] = np.ascontiguousarray(matrix.T).view(np.uint32).reshape(32)
+
+    return step
+
+
+def fragment_a(registers: Array, element: np.dtype) -> Array:
+    """(R, 32) registers of operand A -> (16, K) elements: registers alternate rows g and g + 8, then go along K."""
+    parts = registers.view(element).reshape(len(registers) // 2, 2, 8, 4, -1)
+    return np.ascontiguousarray(parts.transpose(1, 2, 0, 3, 4)).reshape(16, -1)
+
+
+def fragment_b(registers: Array, element: np.dtype) -> Array:
+    """(R, 32) registers of operand B -> (8, K) elements, one row for each column of B."""
+    parts = registers.view(element).reshape(len(registers), 8, 4, -1)
+    return np.ascontiguousarray(parts.transpose(1, 0, 2, 3)).reshape(8, -1)
+
+
+def fragment_c(registers: Array, element: np.dtype) -> Array:
+    """(4, 32) 32-bit or (2, 32) packed 16-bit accumulators -> (16, 8)."""
+    if element.itemsize == 2:
+        return registers.view(element).reshape(16, 8)
+    parts = registers.view(element).reshape(2, 2, 8, 4)
+    return np.ascontiguousarray(parts.transpose(0, 2, 3, 1)).reshape(16, 8)
+
+
+def registers_of_c(values: Array) -> Array:
+    """(16, 8) accumulators -> their registers; the inverse of `fragment_c`."""
+    if values.dtype.itemsize == 2:
+        return np.ascontiguousarray(values).view(np.uint32).reshape(2, 32)
+    parts = values.view(np.uint32).reshape(2, 8, 4, 2)
+    return np.ascontiguousarray(parts.transpose(0, 3, 1, 2)).reshape(4, 32)
+
+
+def lower_mma(context: Lowering, instruction: Instruction) -> Step:
+    """`mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype d, a, b, c`."""
+    modifiers = context.modifiers(instruction, 4)
+    for word in ("sync", "aligned", "row", "col"):
+        modifiers.need(word)
+    saturate = modifiers.flag("satfinite")
+    shape = modifiers.need("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32")
+    d_kind, a_kind, b_kind, c_kind = (modifiers.type() for _ in range(4))
+    modifiers.finish()
+    multiply = _multiplier(context, instruction, (d_kind, a_kind, b_kind, c_kind), saturate=saturate)
+    k = _SHAPES.get((shape, a_kind.bits))
+    if k is None:
+        raise instruction.error(f"shape {shape} of .{a_kind.name} is not supported")
+    a_count, c_count = k * a_kind.bits // 64, 4 if c_kind.bits == 32 else 2
+    counts = (c_count, a_count, a_count // 2, c_count)
+    d, a, b, c = (
+        context.rows32(instruction, context.vector(instruction, operand, count))
+        for operand, count in zip(instruction.operands, counts, strict=True)
+    )
+    site, a_bits, b_bits = context.site, _input_dtype(a_kind), _input_dtype(b_kind)
+
+    def step(warp: Warp) -> None:
+        if not warp.full:
+            check_converged(warp, site)
+            warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
+        file = warp.files[32]
+        matrices = fragment_a(file[a], a_bits), fragment_b(file[b], b_bits), fragment_c(file[c], c_kind.dtype)
+        file[d] = registers_of_c(multiply(warp, *matrices))
+
+    return step
+
+
+def _input_dtype(kind: ScalarType) -> np.dtype:
+    return kind.dtype if kind.name in ("s8", "u8") else np.dtype(f"u{kind.size_bytes}")
+
+
+def _multiplier(
+    context: Lowering, instruction: Instruction, kinds: tuple[ScalarType, ...], *, saturate: bool
+) -> Callable[[Warp, Array, Array, Array], Array]:
+    """The arithmetic for the types (d, a, b, c); refuses combinations that PTX does not have."""
+    d_kind, a_kind, b_kind, c_kind = kinds
+    names = d_kind.name, a_kind.name, b_kind.name, c_kind.name
+    integers = {"s8", "u8"}
+    f8 = {"e4m3", "e5m2"}
+    if names[0] == names[3] == "s32" and {names[1], names[2]} <= integers:
+        return lambda warp, a, b, c: multiply_integers(a, b, c, saturate=saturate)
+    same = names[1] == names[2] and names[1] in ("f16", "bf16", "tf32")
+    half_result = names[0] == names[3] == "f16" and (names[1] == "f16" or {names[1], names[2]} <= f8)
+    float_result = names[0] == names[3] == "f32"
+    if saturate or not ((same or {names[1], names[2]} <= f8) and (half_result or float_result)):
+        raise instruction.error(f"mma of types .{' .'.join(names)} is not supported")
+    inputs = a_kind, b_kind
+    return lambda warp, a, b, c: multiply_floats(warp.cta.tensor_core, inputs, a, b, c, f16_result=half_result)
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+    "ldmatrix": lower_ldmatrix,
+    "stmatrix": lower_stmatrix,
+    "movmatrix": lower_movmatrix,
+    "mma": lower_mma,
+}

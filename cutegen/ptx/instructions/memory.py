@@ -1,0 +1,140 @@
+"""Loads and stores of every state space and vector width.
+
+Source: PTX ISA, `ld`, `ld.global.nc`, `ldu`, `st`, "Cache Operators", "Cache Eviction Priority Hints". Cache operators, hints and memory scopes change
+no result here: within a launch, CTAs run one after the other and a warp's own accesses stay in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cutegen.ptx.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.memory import Data, data_dtype
+from cutegen.ptx.spaces import resolve_space
+from cutegen.ptx.syntax import Instruction, Sink
+from cutegen.ptx.types import Kind, ScalarType
+from cutegen.ptx.warp import Warp
+
+_HINTS = (
+    *("volatile", "relaxed", "acquire", "release", "weak", "mmio", "cta", "cluster", "gpu", "sys"),
+    *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"),
+    *(f"L{level}::{hint}" for level in (1, 2) for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")),
+    *(f"L2::{size}B" for size in (64, 128, 256)),
+)
+SPACES = ("global", "shared", "shared::cta", "local", "const", "param", "param::entry")
+
+
+def take_space(modifiers: Modifiers) -> str:
+    """The state space of an access; `generic` where none is written."""
+    return (modifiers.one_of(*SPACES) or "generic").partition("::")[0]
+
+
+def take_hints(modifiers: Modifiers) -> bool:
+    """Takes the hints off; True where a cache policy follows as the last operand."""
+    modifiers.flag(*_HINTS)
+    return modifiers.flag("L2::cache_hint")
+
+
+def _vector_width(modifiers: Modifiers) -> int:
+    word = modifiers.one_of("v2", "v4", "v8")
+    return int(word[1:]) if word else 1
+
+
+def lower_load(context: Lowering, instruction: Instruction) -> Step:
+    """`ld{.space}{.vec}.type d, [a]`."""
+    modifiers = context.modifiers(instruction, (2, 3))
+    take_hints(modifiers)
+    space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[1])
+    width, kind = _vector_width(modifiers), modifiers.type()
+    modifiers.finish()
+    _check_access(instruction, kind, width)
+    items = context.vector(instruction, instruction.operands[0], width)
+    targets = [
+        (i, context.target(instruction, item, kind, wide=True)) for i, item in enumerate(items) if not isinstance(item, Sink)
+    ]
+    base, offset = context.address(instruction, instruction.operands[1])
+    site, size = context.access(instruction, space.name, kind.size_bytes * width), kind.size_bytes * width
+    loaded = _loaded_dtype(kind)
+
+    def step(warp: Warp) -> None:
+        data = space.read(warp, site, warp.addresses(base, offset), size)
+        values = data.view(loaded).reshape(-1, width)
+        for i, cell in targets:
+            warp.put_active(cell, values[:, i])
+
+    return step
+
+
+def _loaded_dtype(kind: ScalarType) -> np.dtype[Any]:
+    """Signed types extend their sign into a wider register, all others zeros."""
+    return np.dtype(f"i{kind.size_bytes}") if kind.kind is Kind.SIGNED else _bits_or_float(kind)
+
+
+def _bits_or_float(kind: ScalarType) -> np.dtype[Any]:
+    return kind.dtype if kind.kind is Kind.FLOAT else np.dtype(f"u{kind.size_bytes}")
+
+
+def _check_access(instruction: Instruction, kind: ScalarType, width: int) -> None:
+    if kind.kind is Kind.PREDICATE or kind.bits > 64 or kind.size_bytes * width > 32:
+        raise instruction.error(f"an access of {width} x .{kind.name} does not exist")
+
+
+def lower_store(context: Lowering, instruction: Instruction) -> Step:
+    """`st{.space}{.vec}.type [a], b`."""
+    modifiers = context.modifiers(instruction, (2, 3))
+    take_hints(modifiers)
+    space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[0])
+    if space.name in ("const", "param"):
+        raise instruction.error(f"nothing can be stored to {space.name} memory")
+    width, kind = _vector_width(modifiers), modifiers.type()
+    modifiers.finish()
+    _check_access(instruction, kind, width)
+    items = context.vector(instruction, instruction.operands[1], width)
+    sources = [context.source(instruction, item, kind, wide=True) for item in items]
+    base, offset = context.address(instruction, instruction.operands[0])
+    site, size = context.access(instruction, space.name, kind.size_bytes * width), kind.size_bytes * width
+    gather = _gather(sources, size)
+
+    def step(warp: Warp) -> None:
+        space.write(warp, site, warp.addresses(base, offset), size, gather(warp))
+
+    return step
+
+
+def _gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
+    """The function from a warp to the bytes that each active lane stores."""
+    dtype = data_dtype(size_bytes)
+    if len(sources) == 1:
+        source = sources[0]
+
+        def one(warp: Warp) -> Data:
+            values = warp.cells[source] if warp.full else warp.cells[source][warp.mask]
+            return np.ascontiguousarray(values).view(dtype)
+
+        return one
+
+    def many(warp: Warp) -> Data:
+        values = np.stack([warp.cells[source] for source in sources], axis=1)
+        return (values if warp.full else values[warp.mask]).view(dtype).reshape(-1)
+
+    return many
+
+
+def lower_prefetch(context: Lowering, instruction: Instruction) -> Step:
+    """`prefetch`, `discard`, `applypriority`: no result."""
+    return _nothing
+
+
+def _nothing(warp: Warp) -> None:
+    """An instruction that changes nothing that can be seen here."""
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+    **dict.fromkeys(("ld", "ldu"), lower_load),
+    "st": lower_store,
+    **dict.fromkeys(("prefetch", "prefetchu", "discard", "applypriority", "membar", "fence"), lower_prefetch),
+    **dict.fromkeys(("nanosleep", "griddepcontrol", "setmaxnreg", "pmevent"), lower_prefetch),
+}

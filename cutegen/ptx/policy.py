@@ -1,0 +1,72 @@
+"""In what order things happen that a program must not depend on: CTAs of a grid, warps between barriers, sides of a branch."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cutegen.ptx.errors import LaunchError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`in-order`: lowest first, each warp as far as it can; `reversed`: highest first; `random`: by `seed`, warps also change
+    places in the middle of their way.
+
+    >>> Policy.parse("random:7")
+    Policy(name='random', seed=7)
+    """
+
+    name: str
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Policy:
+        """Reads `in-order`, `reversed`, `random` or `random:SEED`.
+
+        Raises:
+            LaunchError: anything else.
+        """
+        match = re.fullmatch(r"(in-order|reversed|random)(?::(\d+))?", text)
+        if match is None or (match[2] and match[1] != "random"):
+            raise LaunchError(f"policy is {text!r}; expected in-order, reversed, random or random:SEED")
+        return cls(match[1], int(match[2] or 0))
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return f"{self.name}:{self.seed}" if self.name == "random" else self.name
+
+    def schedule(self, key: str) -> Schedule:
+        """The order of one thing, as CTA 5; the same key gives the same order."""
+        return Schedule(self, random.Random(f"{self.seed}/{key}"))
+
+
+IN_ORDER = Policy("in-order")
+REVERSED = Policy("reversed")
+
+
+def random_order(seed: int) -> Policy:
+    """The random policy of `seed`."""
+    return Policy("random", seed)
+
+
+class Schedule:
+    """A policy at work."""
+
+    def __init__(self, policy: Policy, generator: random.Random) -> None:
+        self._policy, self._generator = policy, generator
+
+    def order(self, items: Sequence[T]) -> list[T]:
+        """`items` in the order in which they go."""
+        if self._policy.name == "random":
+            return self._generator.sample(list(items), len(items))
+        return list(items) if self._policy.name == "in-order" else list(reversed(items))
+
+    def turn_blocks(self) -> int:
+        """After how many basic blocks a warp lets others go on."""
+        return self._generator.randint(1, 8) if self._policy.name == "random" else 4096

@@ -1,0 +1,120 @@
+"""The door of this package: parse PTX once, launch its entries on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cutegen.ptx.arguments import Argument
+from cutegen.ptx.errors import LaunchError
+from cutegen.ptx.executable import Executable, prepare
+from cutegen.ptx.launch import Rules, Shape, all_ctas, check_shape, dim3, make_report, run_ctas
+from cutegen.ptx.parser import parse_module
+from cutegen.ptx.policy import IN_ORDER, Policy
+from cutegen.ptx.report import LaunchReport
+from cutegen.ptx.syntax import Entry
+from cutegen.ptx.tensor_core import HOPPER, TensorCore
+from cutegen.ptx.violations import ALL_KINDS, ViolationKind
+
+DEFAULT_MAX_STEPS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A PTX module that can be run.
+
+    >>> import numpy as np
+    >>> program = Program.parse('''
+    ... .version 8.0
+    ... .target sm_80
+    ... .address_size 64
+    ... .visible .entry scale(.param .u64 x, .param .f32 factor) {
+    ...     .reg .b32 %r<2>; .reg .b64 %rd<3>; .reg .f32 %f<3>;
+    ...     ld.param.u64 %rd0, [x];
+    ...     ld.param.f32 %f0, [factor];
+    ...     mov.u32 %r0, %tid.x;
+    ...     mul.wide.u32 %rd1, %r0, 4;
+    ...     add.s64 %rd2, %rd0, %rd1;
+    ...     ld.global.f32 %f1, [%rd2];
+    ...     mul.f32 %f2, %f1, %f0;
+    ...     st.global.f32 [%rd2], %f2;
+    ...     ret;
+    ... }''')
+    >>> x = np.arange(32, dtype=np.float32)
+    >>> report = program.launch("scale", grid=1, block=32, args=[x, 2.0])
+    >>> float(x[3]), report.sectors("ld.global")
+    (6.0, 4)
+    """
+
+    text: str
+    target: str
+    entries: Mapping[str, Entry]
+    _executables: Mapping[str, Executable]
+
+    @classmethod
+    def parse(cls, text: str) -> Program:
+        """Reads PTX text and readies every entry in it.
+
+        Raises:
+            PtxSyntaxError: text that is not PTX, or an instruction that this package does not know; with its line.
+        """
+        module = parse_module(text)
+        entries = MappingProxyType({entry.name: entry for entry in module.entries})
+        executables = MappingProxyType({entry.name: prepare(module, entry) for entry in module.entries})
+        return cls(text, module.target, entries, executables)
+
+    def launch(
+        self,
+        entry: str,
+        *,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Argument],
+        dynamic_smem_bytes: int = 0,
+        policy: Policy | str = IN_ORDER,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        progress: Callable[[int, int], None] | None = None,
+        jobs: int = 1,
+        raise_on: Collection[ViolationKind] = ALL_KINDS,
+        tensor_core: TensorCore = HOPPER,
+    ) -> LaunchReport:
+        """Runs `entry` on a grid; arrays among `args` are read and written in place.
+
+        `args`: a numpy array for a pointer (`.u64`), a number for a scalar (packed by its declared type), bytes or a tuple
+        of arrays and numpy scalars for a structure. `policy`: see `Policy`. `max_steps`: limit on warp instructions.
+        `progress(done, total)` is called after each CTA. `jobs`: processes to spread the CTAs over. `raise_on`: kinds of
+        violations that end the launch; the others are gathered in the report.
+
+        Raises:
+            LaunchError: the launch does not fit the entry.
+            PtxFault: undefined behaviour while executing (an `ExecutionFault`, with its `violation`).
+        """
+        executable = self._find(entry)
+        shape = Shape(grid=dim3(grid, "grid"), block=dim3(block, "block"), dynamic_smem_bytes=dynamic_smem_bytes)
+        check_shape(executable, shape)
+        chosen_policy = Policy.parse(policy) if isinstance(policy, str) else policy
+        rules = Rules(policy=chosen_policy, max_steps=max_steps, raise_on=raise_on, tensor_core=tensor_core)
+        if jobs != 1:
+            raise LaunchError("jobs")
+        places = all_ctas(shape, chosen_policy)
+        counter = _Counter(len(places), progress)
+        outcome = run_ctas(executable, shape, args, rules, places, counter.step)
+        return make_report(executable, shape, rules, [outcome])
+
+    def _find(self, entry: str) -> Executable:
+        if entry not in self._executables:
+            raise LaunchError(f"no entry {entry!r}; the program has {', '.join(self.entries) or 'none'}")
+        return self._executables[entry]
+
+
+class _Counter:
+    """Counts finished CTAs for a progress callback."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def step(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)

@@ -1,0 +1,67 @@
+"""What a launch did: counts for each instruction, traffic, violations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.ptx.special import Dim3
+from cutegen.ptx.violations import Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionReport:
+    """One PTX instruction: `executed` counts warps; the rest is zero where it does not reach that memory.
+
+    `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts, `sectors` are 32-byte pieces of global memory.
+    """
+
+    line: int
+    opcode: str
+    text: str
+    executed: int
+    shared_requests: int
+    wavefronts: int
+    ideal_wavefronts: int
+    shared_bytes: int
+    global_requests: int
+    sectors: int
+    global_bytes: int
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts beyond the fewest possible."""
+        return self.wavefronts - self.ideal_wavefronts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchReport:
+    """The report of one launch; `steps` is the number of warp instructions."""
+
+    entry: str
+    grid: Dim3
+    block: Dim3
+    policy: str
+    steps: int
+    instructions: tuple[InstructionReport, ...]
+    violations: tuple[Violation, ...]
+
+    def executed(self, opcode: str) -> int:
+        """Warp executions of all instructions whose opcode begins with `opcode`, as `"mma.sync"` or `"ldmatrix"`."""
+        return sum(i.executed for i in self.matching(opcode))
+
+    def matching(self, opcode: str) -> tuple[InstructionReport, ...]:
+        """The instructions whose opcode begins with `opcode`, in text order."""
+        prefix = opcode.split(".")
+        return tuple(i for i in self.instructions if i.opcode.split(".")[: len(prefix)] == prefix)
+
+    def wavefronts(self, opcode: str) -> int:
+        """Shared-memory wavefronts of all instructions whose opcode begins with `opcode`."""
+        return sum(i.wavefronts for i in self.matching(opcode))
+
+    def conflicts(self, opcode: str) -> int:
+        """Wavefronts beyond the fewest possible of all instructions whose opcode begins with `opcode`."""
+        return sum(i.conflicts for i in self.matching(opcode))
+
+    def sectors(self, opcode: str) -> int:
+        """Global sectors of all instructions whose opcode begins with `opcode`."""
+        return sum(i.sectors for i in self.matching(opcode))
