@@ -8,6 +8,7 @@ from cutegen.algebra.layout import (
     ComposedLayout,
     IntTree,
     Layout,
+    LayoutError,
     LayoutExpr,
     complement,
     compose,
@@ -18,20 +19,21 @@ from cutegen.algebra.layout import (
     size,
     with_inner,
 )
-from cutegen.algebra.notation import Dyn
+from cutegen.algebra.notation import Dyn, format_layout
 
 
-def ordered_layout(shape: IntTree, order: Sequence[int]) -> Layout:
+def ordered_layout(shape: IntTree, order: Sequence[int] | None = None) -> Layout:
     """The compact layout of `shape` whose leaves vary in the given order, smallest first (CuTe's make_ordered_layout).
 
     `order` has one number per leaf of `shape`; equal numbers stand in position order, and run-time numbers after all
-    static ones. A leaf of extent 1 has stride 0.
+    static ones. The default is left to right: column-major. A leaf of extent 1 has stride 0, as in CuTe.
 
     >>> ordered_layout((4, 8, 3), (1, 0, 2))
     Layout((4, 8, 3), (8, 1, 32))
     """
     extents = [extent for extent, _ in leaves(shape, shape)]
-    ranks = [(1, 0) if isinstance(number, Dyn) else (0, number) for number in order]
+    numbers = range(len(extents)) if order is None else order
+    ranks = [(1, 0) if isinstance(number, Dyn) else (0, number) for number in numbers]
     strides, stride = [0] * len(extents), 1
     for i in sorted(range(len(extents)), key=lambda i: ranks[i]):
         strides[i] = stride if extents[i] > 1 else 0
@@ -73,8 +75,14 @@ def tile_to_shape(atom: LayoutExpr, shape: Sequence[int], order: Sequence[int] |
     if len(blocks) > len(shape) or any(extent % size(block) for extent, block in zip(shape, blocks, strict=True)):
         raise ValueError(f"an atom of shape {tuple(map(size, blocks))} does not divide a tile of shape {tuple(shape)}")
     counts = tuple(extent // size(block) for extent, block in zip(shape, blocks, strict=True))
-    repeats = ordered_layout(counts, range(len(counts)) if order is None else order)
-    # Padding leaves holes that complement() rounds into; the bound must therefore count whole atoms, not elements.
+    repeats = ordered_layout(counts, order)
+    # The bound counts whole spans, not elements: padding takes room too.
     span = max(extent * stride for extent, stride in leaves(atom.shape, atom.stride))
-    rest = compose(complement(atom, span * size(repeats)), repeats)
+    holes = complement(atom, span * size(repeats))
+    try:
+        rest = compose(holes, repeats)
+    except LayoutError as error:
+        raise ValueError(
+            f"{size(repeats)} copies of {format_layout(atom)} do not fit into its holes {holes}"
+        ) from error
     return make_layout(*(make_layout(block, mode(rest, i)) for i, block in enumerate(blocks)))

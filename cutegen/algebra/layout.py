@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tensor_layouts import (
     ComposedLayout,
     Layout,
+    LayoutError,
     LayoutExpr,
     Swizzle,
     coalesce,
@@ -25,6 +26,7 @@ __all__ = [
     "ComposedLayout",
     "IntTree",
     "Layout",
+    "LayoutError",
     "LayoutExpr",
     "Swizzle",
     "coalesce",

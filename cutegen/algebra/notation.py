@@ -47,6 +47,18 @@ class Dyn(int):
     __hash__ = int.__hash__
 
 
+class MixedBits(int):
+    """An offset before a swizzle, of which CuTe knows all bits at compile time but those of `varying`."""
+
+    varying: int
+
+    def __new__(cls, value: int, varying: int) -> MixedBits:
+        """`value`, every bit of it within `varying`."""
+        self = super().__new__(cls, value)
+        self.varying = varying
+        return self
+
+
 def format_layout(layout: LayoutExpr) -> str:
     """`layout` as CuTe C++ prints it: static integers with `_`, a swizzle as `Sw<B,M,S> o offset o ...`.
 
@@ -57,14 +69,16 @@ def format_layout(layout: LayoutExpr) -> str:
     """
     if isinstance(layout, ComposedLayout):
         swizzle = layout.outer
-        prefix = f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}> o {_format_tree(layout.offset)} o "
-        return prefix + format_layout(layout.inner)
+        function = f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}>"
+        return f"{function} o {_format_tree(layout.offset)} o {format_layout(layout.inner)}"
     return f"{_format_tree(layout.shape)}:{_format_tree(layout.stride)}"
 
 
 def _format_tree(tree: IntTree) -> str:
     if isinstance(tree, tuple):
         return f"({','.join(map(_format_tree, tree))})"
+    if isinstance(tree, MixedBits):
+        return f"M_0|({int(tree)}&{tree.varying})={int(tree)}"
     return f"{int(tree)}" if isinstance(tree, Dyn) else f"_{tree}"
 
 

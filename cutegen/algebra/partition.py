@@ -20,7 +20,7 @@ from cutegen.algebra.layout import (
     make_layout,
     modes,
 )
-from cutegen.algebra.notation import Dyn, format_layout
+from cutegen.algebra.notation import Dyn, MixedBits, format_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,15 @@ def _slice_swizzled(swizzle: Swizzle, rest: Layout, offset: int, *, varying: int
     `varying` has the bits of the offset that differ between threads. CUTLASS `cute/swizzle_layout.hpp`,
     slice_and_offset.
     """
-    active = _reach(rest) & (swizzle.yyy_msk | swizzle.zzz_msk)
-    if active & ~swizzle(active) or active & offset or not _power_of_two_strides(rest):
+    window = swizzle.yyy_msk | swizzle.zzz_msk
+    reach = _reach(rest)
+    if offset & reach & ((1 << window.bit_length()) - 1):  # adding the rest could carry into the window
         return Partition(ComposedLayout(swizzle, rest, offset=offset), 0)
-    return Partition(compose(_unswizzled(swizzle, offset, varying, cosize(rest)), rest), swizzle(offset))
+    active = reach & window
+    if not active & ~swizzle(active) and _splits_into_bits(rest, window):
+        return Partition(compose(_unswizzled(swizzle, offset, varying, cosize(rest)), rest), swizzle(offset))
+    inside = MixedBits(offset & window, varying & window) if varying & window else offset & window
+    return Partition(ComposedLayout(swizzle, rest, offset=inside), offset - inside)
 
 
 def _unswizzled(swizzle: Swizzle, offset: int, varying: int, extent: int) -> Layout:
@@ -95,5 +100,7 @@ def _reach(layout: Layout) -> int:
     return bits
 
 
-def _power_of_two_strides(layout: Layout) -> bool:
-    return all(int(stride).bit_count() <= 1 for _, stride in leaves(layout.shape, layout.stride))
+def _splits_into_bits(layout: Layout, window: int) -> bool:
+    """Whether each stride is one bit or lies wholly above the window, so that the swizzle acts on each mode alone."""
+    end = 1 << window.bit_length()
+    return all(int(stride).bit_count() <= 1 or stride % end == 0 for _, stride in leaves(layout.shape, layout.stride))

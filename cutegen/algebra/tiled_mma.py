@@ -63,8 +63,8 @@ class TiledMma:
     """`atom` on the threads of `atom_layout` (M, N, K), each mode of the tile first permuted by `permutation`.
 
     `atom_layout` may be given as extents, column-major. An entry of `permutation` is the tile's extent in that mode, or
-    a layout of it; None is the smallest: the atom's extent times the atoms along it. Raises ValueError when an extent is
-    not a multiple of that.
+    a layout of it; None is the smallest: the atom's extent times the atoms along it. Raises ValueError when an extent
+    is not a multiple of that.
     """
 
     atom: MmaAtomLike
@@ -77,7 +77,7 @@ class TiledMma:
         atom_layout: Layout | Extents = (1, 1, 1),
         permutation: Sequence[int | Layout | None] | None = None,
     ) -> None:
-        layout = atom_layout if isinstance(atom_layout, Layout) else ordered_layout(atom_layout, range(3))
+        layout = atom_layout if isinstance(atom_layout, Layout) else ordered_layout(atom_layout)
         smallest = [atom.shape_mnk[i] * size(mode(layout, i)) for i in range(3)]
         resolved = [
             least if given is None else given
@@ -137,7 +137,7 @@ class TiledMma:
         """The register layout for `partition(op, layout, thread)` (make_fragment_A and so on)."""
         share = inner_layout(self.partition(op, layout, thread).layout)
         # Accumulators never follow the tensor they are stored to.
-        return Layout(share.shape) if op == "C" else fragment_like(share)
+        return ordered_layout(share.shape) if op == "C" else fragment_like(share)
 
     def _coordinate(self, op: OperandName, thread: int) -> tuple[int, tuple[int, int]]:
         """(ThrV, (ThrX, ThrY)) of a thread index."""
