@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cutegen.algebra import Layout, LayoutExpr, Swizzle, TiledCopy, TiledMma, inner_layout, make_layout, mode
 from cutegen.algebra.layout import with_inner
 from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
+from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
 from cutegen.spec import GemmSpec
@@ -182,7 +184,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmPlan:
-    """A finished plan of the `sm80` family; `plan.explain()` and `plan.to_json()` live in `cutegen.plan.report`."""
+    """A finished plan of the `sm80` family."""
 
     spec: GemmSpec
     target: Target
@@ -205,3 +207,16 @@ class GemmPlan:
     def threads(self) -> int:
         """Threads of a CTA."""
         return self.tiled_mma.threads
+
+    def explain(self, *, everything: bool = False) -> str:
+        """Every decision with its reason and what was rejected, ranked layouts and predictions, as text of 100 columns."""
+        return report.explain(self, everything=everything)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain tables: the content of an artifact's `plan.json`."""
+        return report.plan_table(self)
+
+    @property
+    def k_blocks(self) -> int:
+        """Steps of the tiled MMA along K in one k-tile."""
+        return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]

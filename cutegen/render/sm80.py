@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import Layout, inner_layout
-from cutegen.arch import LdmatrixAtom
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import Decision, GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile, VectorCopy
 
@@ -61,10 +61,14 @@ def operand_holes(operand: OperandPlan) -> OperandHoles:
     return OperandHoles(
         swizzled=operand.smem.swizzle is not None,
         k_major=operand.major == "k",
-        cache="GLOBAL" if operand.g2s.atom.name.startswith("SM80_CP_ASYNC_CACHEGLOBAL") else "ALWAYS",
+        cache="GLOBAL" if _bypasses_l1(operand) else "ALWAYS",
         s2r_op=op,
         torch_dtype=operand.dtype.torch_name,
     )
+
+
+def _bypasses_l1(operand: OperandPlan) -> bool:
+    return isinstance(operand.g2s.atom, CpAsyncAtom) and operand.g2s.atom.op == "cp.async.cg"
 
 
 def _loads(plan: GemmPlan) -> str:
@@ -93,7 +97,10 @@ def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
         ),
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {_atom_layout(plan)}", f"THREADS = {plan.threads}"),
-        "mma.permutation": (f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",),
+        "mma.permutation": (
+            f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
+            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
+        ),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
         "smem.a": _smem_constants(plan.a),
@@ -119,6 +126,7 @@ def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
     return (
         f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
         f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
+        f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
         *_vector_constants(f"{x}_G2S", operand.g2s),
     )

@@ -16,6 +16,7 @@ from cutegen.plan.sm80.pipeline import round_up
 SECTOR_BYTES = 32
 ADDRESS_REGISTERS = 40
 FRAGMENT_BUFFERS = 2
+MAIN_LOOPS = 2
 
 
 def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
@@ -67,8 +68,8 @@ def predict_instructions(
 ) -> dict[str, int]:
     """Opcodes as often as the PTX text holds them.
 
-    The prologue fills stages - 1 tiles and loads one k-block; the main loop, not unrolled over k-tiles, has one fetch of a tile,
-    and every k-block once.
+    The prologue fills stages - 1 tiles and loads one k-block. Two main loops follow, for k-tiles that lie inside the matrices
+    and for the others; neither is unrolled over k-tiles, and each has one fetch of a tile and every k-block once.
     """
     counts: Counter[str] = Counter()
     k_blocks = cta_tile[2] // tiled_mma.tile_mnk[2]
@@ -76,12 +77,12 @@ def predict_instructions(
         cp_async = operand.g2s.atom
         assert isinstance(cp_async, CpAsyncAtom)
         vector = operand.g2s.bits // operand.dtype.bits
-        counts[cp_async.ptx] += stages * (operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads))
+        counts[cp_async.ptx] += (stages - 1 + MAIN_LOOPS) * (operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads))
         if isinstance(operand.s2r.atom, LdmatrixAtom):
-            counts[operand.s2r.atom.ptx] += (k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
+            counts[operand.s2r.atom.ptx] += (MAIN_LOOPS * k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
     m, n, k = cta_tile
     warps = tiled_mma.threads // 32
-    counts[atom.ptx] += m * n * k // (warps * atom.shape_mnk[0] * atom.shape_mnk[1] * atom.shape_mnk[2])
+    counts[atom.ptx] += MAIN_LOOPS * m * n * k // (warps * atom.shape_mnk[0] * atom.shape_mnk[1] * atom.shape_mnk[2])
     return dict(counts)
 
 

@@ -1,0 +1,52 @@
+"""Aligned columns of plain text, the form in which plans and layouts are shown to people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Sequence
+
+WIDTH = 100
+_GAP = "  "
+
+
+def aligned(
+    rows: Sequence[Sequence[str]],
+    *,
+    header: Sequence[str] = (),
+    right: Collection[int] = (),
+    indent: int = 2,
+    width: int = WIDTH,
+) -> list[str]:
+    """One line for each row, every column as wide as its widest cell; the columns in `right` are aligned to the right.
+
+    The last column is wrapped at `width` characters, between words only.
+
+    >>> aligned([("g2s.a", "8"), ("s2r.a", "64")], header=("access", "n"), right={1})
+    ['  access   n', '  g2s.a    8', '  s2r.a   64']
+    """
+    table = [tuple(header), *rows] if header else list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [line for row in table for line in _line(row, widths, right, indent, width)]
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Collection[int], indent: int, width: int) -> list[str]:
+    cells = [
+        cell.rjust(size) if i in right else cell.ljust(size)
+        for i, (cell, size) in enumerate(zip(row, widths, strict=True))
+    ]
+    start = " " * indent + "".join(cell + _GAP for cell in cells[:-1])
+    last = cells[-1] if len(cells) - 1 in right else row[-1]
+    return wrapped(last, first=start, rest=" " * len(start), width=width)
+
+
+def wrapped(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
+    """`text` in lines of at most `width` characters, broken between words only, the first preceded by `first`.
+
+    >>> wrapped("one two three", first="- ", rest="  ", width=10)
+    ['- one two', '  three']
+    """
+    if len(first) + len(text) <= width:
+        return [(first + text).rstrip()]
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,95 @@
+"""Every layout of the main loop by the name that CuTe's tutorial gives it (CUTLASS, examples/cute/tutorial/sgemm_sm80.cu).
+
+    sA sB                     shared memory, (BLK_X, BLK_K, PIPE)
+    tAgA tAsA tBgB tBsB       one thread's copy from global to shared memory, (CPY, CPY_X, CPY_K, k-tiles or PIPE)
+    tCsA tCsB tCgC            one thread's share in the MMA of shared A and B and of global C
+    tCrA tCrB tCrC            its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N)
+    tXsA tXrA tXsB tXrB       its copy from shared memory to those registers
+    mmaC, ca, cb, copyA, copyB    thread-value layouts of the tiled MMA and of the copies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName
+from cutegen.errors import RequestError
+from cutegen.plan.gemm_plan import GemmPlan, OperandPlan
+
+Problem = tuple[int, int, int]
+
+
+def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, LayoutExpr]:
+    """The layouts of `thread` (0 to plan.threads - 1) for a problem of extents (M, N, K), in the tutorial's order.
+
+    Extents and strides of global memory are run-time integers, as they are in a kernel. Raises RequestError for a thread
+    or an extent that cannot be.
+    """
+    if not 0 <= thread < plan.threads:
+        raise RequestError(f"thread: found {thread}; expected 0 to {plan.threads - 1}, a thread of the CTA")
+    if min(problem) < 1:
+        raise RequestError(f"problem: found {problem}; expected extents of at least 1")
+    m, n, k = problem
+    a, b = _of_operand(plan, plan.a, (m, k), thread), _of_operand(plan, plan.b, (n, k), thread)
+    gC = _global_c(plan, (m, n))
+    found = {
+        **a,
+        **b,
+        "tCgC": plan.tiled_mma.partition("C", gC, thread).layout,
+        "tCrC": plan.tiled_mma.fragment("C", gC, thread),
+        **{f"mmaC.get_layout{op}_TV()": plan.tiled_mma.tv_layout(op) for op in _OPERANDS},
+    }
+    return {name: found[name] for name in NAMES}
+
+
+_OPERANDS: tuple[OperandName, ...] = ("A", "B", "C")
+_TV_LAYOUTS = tuple(f"{copy}.get_layout{side}_TV()" for copy in ("ca", "cb", "copyA", "copyB") for side in "SD")
+NAMES = (
+    *("sA", "sB", "tAgA", "tAsA", "tBgB", "tBsB", "tCgC", "tCsA", "tCsB", "tCrA", "tCrB", "tCrC"),
+    *("tXsA", "tXrA", "tXsB", "tXrB"),
+    *(f"mmaC.get_layout{op}_TV()" for op in _OPERANDS),
+    *_TV_LAYOUTS,
+)
+
+
+def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], thread: int) -> dict[str, LayoutExpr]:
+    x: OperandName = "A" if operand.name == "a" else "B"
+    s, g = operand.smem.layout, _global_tiles(operand, extents)
+    copy, load = operand.g2s.tiled_copy, operand.s2r.tiled_copy
+    fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
+    return {
+        f"s{x}": s,
+        f"t{x}g{x}": copy.partition_s(g, thread).layout,
+        f"t{x}s{x}": copy.partition_d(s, thread).layout,
+        f"tCs{x}": plan.tiled_mma.partition(x, s, thread).layout,
+        f"tCr{x}": fragment,
+        f"tXs{x}": load.partition_s(s, thread).layout,
+        f"tXr{x}": load.retile(fragment),
+        f"c{operand.name}.get_layoutS_TV()": load.layout_src_tv,
+        f"c{operand.name}.get_layoutD_TV()": load.layout_dst_tv,
+        f"copy{x}.get_layoutS_TV()": copy.layout_src_tv,
+        f"copy{x}.get_layoutD_TV()": copy.layout_dst_tv,
+    }
+
+
+def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
+    """gA or gB: the CTA's tiles along K, (BLK_X, BLK_K, k-tiles)."""
+    tile_x, tile_k = operand.tile
+    tiles = Dyn(-(-extents[1] // tile_k))
+    if operand.major_mode == 1:
+        return Layout((tile_x, tile_k, tiles), (_leading(extents[1], operand.align_bytes, operand.dtype.bytes), 1, tile_k))
+    lead = _leading(extents[0], operand.align_bytes, operand.dtype.bytes)
+    return Layout((tile_x, tile_k, tiles), (1, lead, lead * tile_k))
+
+
+def _global_c(plan: GemmPlan, extents: tuple[int, int]) -> Layout:
+    """gC: the CTA's tile, (BLK_M, BLK_N)."""
+    c = plan.epilogue
+    lead = _leading(extents[c.major_mode], c.align_bytes, c.dtype.bytes)
+    return Layout(plan.cta_tile[:2], (lead, 1) if c.major_mode == 1 else (1, lead))
+
+
+def _leading(extent: int, align_bytes: int, element_bytes: int) -> Dyn:
+    """The least leading stride that the operand's alignment allows, in elements."""
+    unit = align_bytes // element_bytes
+    return Dyn(-(-extent // unit) * unit)

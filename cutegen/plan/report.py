@@ -1,0 +1,243 @@
+"""A plan as people read it (`explain`) and as programs read it (`plan_table`, `plan_json`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from cutegen.algebra import Layout, format_layout
+from cutegen.arch import CpAsyncAtom
+from cutegen.plan.columns import WIDTH, aligned, wrapped
+from cutegen.plan.decision import Decision, Rejected
+from cutegen.plan.text import extents, plural
+
+if TYPE_CHECKING:  # GemmPlan's methods stand on this module
+    from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, SmemCandidate, SmemTile
+
+SHOWN_REJECTED = 3
+SHOWN_RANKS = 6
+SHARED_ACCESSES = ("g2s.a", "g2s.b", "s2r.a", "s2r.b", "epilogue.write", "epilogue.read")
+
+
+def explain(plan: GemmPlan, *, everything: bool = False, width: int = WIDTH) -> str:
+    """Every decision with its reason and what was rejected, the ranked shared layouts, and the predictions.
+
+    Of long lists only the first entries are shown, unless `everything`.
+    """
+    blocks = (
+        _title(plan, width),
+        _decisions(plan, everything, width),
+        *_rankings(plan, everything, width),
+        _accesses(plan, width),
+        _instructions(plan, width),
+        _resources(plan, width),
+    )
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def plan_json(plan: GemmPlan) -> str:
+    """The text of `plan.json`: `plan_table`, the same text for the same plan."""
+    return json.dumps(plan_table(plan), indent=2) + "\n"
+
+
+def plan_table(plan: GemmPlan) -> dict[str, Any]:
+    """The plan as plain tables, lists, strings and numbers; layouts are in CuTe's notation."""
+    predictions = plan.predictions
+    return {
+        "spec": plan.spec.name,
+        "description": plan.spec.description,
+        "family": plan.spec.family,
+        "target": plan.target.name,
+        "tile": list(plan.cta_tile),
+        "stages": plan.stages,
+        "threads": plan.threads,
+        "smem_bytes": plan.smem_bytes,
+        "mma": _mma_table(plan),
+        "smem": {x.name: _smem_table(x.smem) for x in (plan.a, plan.b)},
+        "g2s": {x.name: _g2s_table(x) for x in (plan.a, plan.b)},
+        "s2r": {x.name: _s2r_table(x) for x in (plan.a, plan.b)},
+        "epilogue": _epilogue_table(plan),
+        "raster": asdict(plan.raster),
+        "wavefronts": {key: _wavefronts_table(plan, key) for key in SHARED_ACCESSES},
+        "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
+        "instructions": dict(sorted(predictions.instructions.items())),
+        "occupancy": asdict(predictions.occupancy),
+        "decisions": [asdict(decision) for decision in plan.decisions],
+        "launch": plan.launch.to_json(),
+    }
+
+
+def spec_notation(layout: Layout) -> str:
+    """A layout as a spec would write it.
+
+    >>> spec_notation(Layout((16, 8), (8, 1)))
+    '(16,8):(8,1)'
+    """
+    return f"{layout.shape}:{layout.stride}".replace(" ", "")
+
+
+def ranking(smem: SmemTile, *, everything: bool = False) -> list[tuple[str, ...]]:
+    """Rows (mark, layout, write ways, read ways, wavefronts, bytes), best first; `*` marks the layout that is used.
+
+    A layout that the spec writes down and the ranking does not hold stands first.
+    """
+    ranked = list(smem.ranking)
+    if smem.chosen not in ranked:
+        ranked.insert(0, smem.chosen)
+    shown = ranked if everything else [row for i, row in enumerate(ranked) if i < SHOWN_RANKS or _is_plain(row)]
+    return [_ranking_row(row, "*" if row == smem.chosen else "") for row in shown]
+
+
+RANKING_HEADER = ("", "layout", "writes", "reads", "wavefronts", "bytes")
+RANKING_RIGHT = frozenset({2, 3, 4, 5})
+
+
+def ways(value: float) -> str:
+    """How a conflict is written.
+
+    >>> ways(1.0), ways(2.5)
+    ('1-way', '2.5-way')
+    """
+    return f"{value:.3g}-way"
+
+
+def _is_plain(row: SmemCandidate) -> bool:
+    return row.swizzle is None and row.pad_elems == 0
+
+
+def _ranking_row(row: SmemCandidate, mark: str) -> tuple[str, ...]:
+    return (
+        mark,
+        row.name,
+        ways(row.write.ways),
+        ways(row.read.ways),
+        f"{row.wavefronts:,}",
+        f"{row.tile_bytes:,}",
+    )
+
+
+def _mma_table(plan: GemmPlan) -> dict[str, Any]:
+    return {
+        "atom": plan.atom.name,
+        "ptx": plan.atom.ptx,
+        "shape_mnk": list(plan.atom.shape_mnk),
+        "atom_layout": list(plan.tiled_mma.atom_layout.shape),
+        "permutation": list(plan.tiled_mma.tile_mnk),
+    }
+
+
+def _smem_table(smem: SmemTile) -> dict[str, Any]:
+    swizzle = smem.swizzle
+    return {
+        "layout": format_layout(smem.layout),
+        "swizzle": None if swizzle is None else [swizzle.bits, swizzle.base, swizzle.shift],
+        "pad": smem.pad_elems,
+        "bytes": smem.bytes,
+        "ranking": [
+            {"layout": row.name, "write": asdict(row.write), "read": asdict(row.read), "bytes": row.tile_bytes}
+            for row in smem.ranking
+        ],
+    }
+
+
+def _g2s_table(operand: OperandPlan) -> dict[str, Any]:
+    atom = operand.g2s.atom
+    op = atom.op if isinstance(atom, CpAsyncAtom) else atom.name
+    return {"op": op, "bits": operand.g2s.bits, "threads": spec_notation(operand.g2s.threads)}
+
+
+def _s2r_table(operand: OperandPlan) -> dict[str, Any]:
+    s2r = operand.s2r
+    return {
+        "atom": s2r.atom.name,
+        "bits": s2r.bits,
+        "matrices": s2r.matrices,
+        "transpose": s2r.transpose,
+        "rejected": [asdict(rejected) for rejected in s2r.rejected],
+    }
+
+
+def _epilogue_table(plan: GemmPlan) -> dict[str, Any]:
+    epilogue = plan.epilogue
+    store = epilogue.store
+    return {
+        "smem": None if epilogue.smem is None else _smem_table(epilogue.smem),
+        "store": None if store is None else {"bits": store.bits, "threads": spec_notation(store.threads)},
+    }
+
+
+def _wavefronts_table(plan: GemmPlan, key: str) -> dict[str, int]:
+    """An epilogue straight from registers makes no access to shared memory, so it takes no wavefronts."""
+    found = plan.predictions.wavefronts.get(key)
+    return {"ideal": 0, "predicted": 0} if found is None else asdict(found)
+
+
+def _title(plan: GemmPlan, width: int) -> list[str]:
+    description = f": {plan.spec.description}" if plan.spec.description else ""
+    return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{description}", width=width)
+
+
+def _decisions(plan: GemmPlan, everything: bool, width: int) -> list[str]:
+    key_width = max(len(decision.key) for decision in plan.decisions)
+    lines = ["Decisions"]
+    for decision in plan.decisions:
+        state = "given " if decision.given else "chosen"
+        lines += [f"  {decision.key.ljust(key_width)}  {state}  {decision.chosen}", *_reasons(decision, everything, width)]
+    return lines
+
+
+def _reasons(decision: Decision, everything: bool, width: int) -> Iterator[str]:
+    indent = " " * 6
+    if why := decision.why.removeprefix("given").removeprefix("; "):
+        yield from wrapped(why, first=indent, rest=indent, width=width)
+    shown: Sequence[Rejected] = decision.rejected if everything else decision.rejected[:SHOWN_REJECTED]
+    for rejected in shown:
+        text = f"not {rejected.what}: {rejected.why}"
+        yield from wrapped(text, first=indent, rest=indent + "  ", width=width)
+    if hidden := len(decision.rejected) - len(shown):
+        yield f"{indent}and {plural(hidden, 'alternative')} more"
+
+
+def _rankings(plan: GemmPlan, everything: bool, width: int) -> Iterator[list[str]]:
+    """The ranked layouts; operands with the same ranking share one table."""
+    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for key, smem in (("smem.a", plan.a.smem), ("smem.b", plan.b.smem), ("epilogue.smem", plan.epilogue.smem)):
+        if smem is not None:
+            tables.setdefault(tuple(ranking(smem, everything=everything)), []).append(key)
+    for rows, keys in tables.items():
+        title = f"Shared-memory layouts of {' and '.join(keys)}, best first, * in use"
+        yield [title, *aligned(rows, header=RANKING_HEADER, right=RANKING_RIGHT, width=width)]
+
+
+def _accesses(plan: GemmPlan, width: int) -> list[str]:
+    predictions = plan.predictions
+    rows = []
+    for key in (*SHARED_ACCESSES, "epilogue"):
+        wavefronts, sectors = predictions.wavefronts.get(key), predictions.sectors.get(key)
+        if wavefronts is not None or sectors is not None:
+            shared = (f"{wavefronts.predicted:,}", f"{wavefronts.ideal:,}", ways(wavefronts.ways)) if wavefronts else ("",) * 3
+            global_ = (f"{sectors.predicted:,}", f"{sectors.ideal:,}") if sectors else ("",) * 2
+            rows.append((key, *shared, *global_))
+    header = ("access", "wavefronts", "ideal", "conflicts", "sectors", "ideal")
+    title = "Memory accesses predicted per CTA: of one k-tile for A and B, of the whole tile for C"
+    return [title, *aligned(rows, header=header, right=range(1, 6), width=width)]
+
+
+def _instructions(plan: GemmPlan, width: int) -> list[str]:
+    counts = sorted(plan.predictions.instructions.items())
+    rows = [(opcode, f"{count:,}") for opcode, count in counts]
+    return ["Instructions predicted in the PTX text", *aligned(rows, right={1}, width=width)]
+
+
+def _resources(plan: GemmPlan, width: int) -> list[str]:
+    occupancy, capacity = plan.predictions.occupancy, plan.target.smem_per_cta_bytes
+    limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
+    rows = [
+        ("threads", f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {extents(plan.tiled_mma.atom_layout.shape)} along M, N, K"),
+        ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
+        ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
+        ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),
+    ]
+    return ["Resources of a CTA", *aligned(rows, width=width)]
