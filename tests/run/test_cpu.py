@@ -77,6 +77,7 @@ def test_arguments_are_the_contracts(executor: type[Executor], artifact: Any, co
     assert [flat.size for flat in (flat_a, flat_b, flat_c)] == [199 * 16 + 13, 64 * 16 + 13, 199 * 72 + 65]
     assert np.shares_memory(flat_a, a)
     assert flat_c.ctypes.data == out.ctypes.data
+    assert [flat.flags.writeable for flat in (flat_a, flat_b, flat_c)] == [False, False, True]
 
 
 def test_k_zero_is_zeros_and_leaves_the_padding(executor: type[Executor], artifact: Any, contract: Any) -> None:
