@@ -1,0 +1,172 @@
+"""The hardware tables: what they hold, and that a wrong row cannot be made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cutegen.algebra import Layout, offsets, size
+from cutegen.arch import (
+    COPY_ATOMS,
+    DTYPES,
+    MMA_ATOMS,
+    TARGETS,
+    CpAsyncAtom,
+    LdmatrixAtom,
+    copy_atom,
+    cp_async_atom,
+    dtype,
+    ldmatrix_atom,
+    mma_atom,
+    target,
+    universal_atom,
+)
+from cutegen.errors import RequestError
+
+KIB = 1024
+
+
+def test_mma_atoms_are_all_of_the_family() -> None:
+    assert set(MMA_ATOMS) == {
+        f"SM80_16x8x{k}_{types}_TN" for k in (8, 16) for types in ("F16F16F16F16", "F32F16F16F32", "F32BF16BF16F32")
+    }
+
+
+@pytest.mark.parametrize("name", MMA_ATOMS)
+def test_an_mma_atoms_name_opcode_shape_and_types_agree(name: str) -> None:
+    atom = mma_atom(name)
+    m, n, k = atom.shape_mnk
+    d, a, b, c = atom.c_dtype.name, atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name
+    assert atom.name == name == f"SM80_{m}x{n}x{k}_{(d + a + b + c).upper()}_TN"
+    assert atom.ptx == f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{d}.{a}.{b}.{c}"
+    assert atom.flops == 2 * m * n * k
+
+
+@pytest.mark.parametrize("name", MMA_ATOMS)
+def test_fragments_are_those_of_the_ptx_isa(name: str) -> None:
+    """PTX ISA, matrix fragments for mma.m16n8k8 and m16n8k16 with 16-bit operands: groupID is lane / 4."""
+    atom = mma_atom(name)
+    m, n, k = atom.shape_mnk
+    lane = np.arange(32)
+    group, in_group = lane // 4, lane % 4
+
+    def expect(layout: Layout, rows: int, row: list[np.ndarray], column: list[np.ndarray]) -> None:
+        wanted = np.stack([r + rows * c for r, c in zip(row, column, strict=True)])
+        assert np.array_equal(offsets(layout).reshape(-1, 32), wanted)
+
+    a = range(m * k // 32)
+    expect(atom.a_layout, m, [group + 8 * (i // 2 % 2) for i in a], [2 * in_group + i % 2 + 8 * (i // 4) for i in a])
+    b = range(n * k // 32)
+    expect(atom.b_layout, n, [group for _ in b], [2 * in_group + i % 2 + 8 * (i // 2) for i in b])
+    c = range(m * n // 32)
+    expect(atom.c_layout, m, [group + 8 * (i // 2) for i in c], [2 * in_group + i % 2 for i in c])
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        ({"a_layout": Layout(((4, 8), (2, 2)), ((32, 1), (16, 8)))}, "does not cover its 256 elements exactly once"),
+        ({"b_layout": Layout(((4, 8), (2, 2)), ((16, 1), (8, 32)))}, "does not cover its 128 elements exactly once"),
+        ({"c_layout": Layout((16, 8))}, "is not for 32 threads"),
+    ],
+)
+def test_a_wrong_row_cannot_be_made(broken: dict[str, Layout], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        replace(mma_atom("SM80_16x8x16_F32F16F16F32_TN"), **broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu_arch", "per_cta_kib", "per_sm_kib", "threads", "ctas"),
+    [
+        ("sm_80", "sm_80", 163, 164, 2048, 32),
+        ("sm_86", "sm_86", 99, 100, 1536, 16),
+        ("sm_89", "sm_89", 99, 100, 1536, 24),
+        ("sm_90", "sm_90a", 227, 228, 2048, 32),
+        ("sm_100", "sm_100a", 227, 228, 2048, 32),
+        ("sm_120", "sm_120a", 99, 100, 1536, 24),
+    ],
+)
+def test_targets(name: str, gpu_arch: str, per_cta_kib: int, per_sm_kib: int, threads: int, ctas: int) -> None:
+    row = target(name)
+    assert (row.name, row.gpu_arch) == (name, gpu_arch)
+    assert (row.smem_per_cta_bytes, row.smem_per_sm_bytes) == (per_cta_kib * KIB, per_sm_kib * KIB)
+    assert (row.threads_per_sm, row.ctas_per_sm, row.warps_per_sm) == (threads, ctas, threads // 32)
+    assert target(gpu_arch) is row
+
+
+def test_a_cta_that_takes_all_shared_memory_fits_an_sm_once() -> None:
+    for row in TARGETS.values():
+        assert row.smem_per_cta_bytes + row.smem_reserved_per_cta_bytes == row.smem_per_sm_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"), [("sm_80", (8, 0)), ("sm_89", (8, 9)), ("sm_90a", (9, 0)), ("sm_120", (12, 0))]
+)
+def test_compute_capability(name: str, capability: tuple[int, int]) -> None:
+    assert target(name).compute_capability == capability
+
+
+@pytest.mark.parametrize(("matrices", "transpose"), [(n, t) for n in (1, 2, 4) for t in (False, True)])
+def test_ldmatrix_atoms(matrices: int, transpose: bool) -> None:
+    atom = ldmatrix_atom(matrices, transpose=transpose)
+    trans = ".trans" if transpose else ""
+    assert atom.ptx == f"ldmatrix.sync.aligned.m8n8.x{matrices}{trans}.shared.b16"
+    assert atom.ref_layout_bits is atom.dst_layout_bits
+    assert size(atom.dst_layout_bits) == matrices * 8 * 8 * 16
+    assert np.array_equal(np.sort(offsets(atom.dst_layout_bits)), np.arange(matrices * 1024))
+    assert np.array_equal(np.unique(offsets(atom.src_layout_bits)), np.arange(matrices * 1024))
+
+
+def test_copy_atom_table() -> None:
+    assert sum(isinstance(row, LdmatrixAtom) for row in COPY_ATOMS.values()) == 6
+    assert {(row.op, row.bits) for row in COPY_ATOMS.values() if isinstance(row, CpAsyncAtom)} == {
+        ("cp.async.ca", 32),
+        ("cp.async.ca", 64),
+        ("cp.async.ca", 128),
+        ("cp.async.cg", 128),
+    }
+    assert cp_async_atom("cp.async.cg", 128).ptx == "cp.async.cg.shared.global"
+
+
+def test_universal_atom_moves_its_bits() -> None:
+    assert size(universal_atom(64).src_layout_bits) == 64
+    assert universal_atom(64).ref_layout_bits == universal_atom(64).src_layout_bits
+
+
+def test_dtypes() -> None:
+    assert {row.name: row.bytes for row in DTYPES.values()} == {"f16": 2, "bf16": 2, "f32": 4}
+    assert (dtype("bf16").dsl_name, dtype("bf16").torch_name) == ("BFloat16", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("lookup", "name", "message"),
+    [
+        (dtype, "fp16", "unknown dtype 'fp16'; did you mean f16?"),
+        (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32"),
+        (target, "sm_81", "unknown target 'sm_81'; did you mean sm_89?"),
+        (target, "", "unknown target ''; known are sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"),
+        (
+            mma_atom,
+            "SM80_16x8x16_F32F16F16F32_NT",
+            "unknown MMA atom 'SM80_16x8x16_F32F16F16F32_NT'; did you mean SM80_16x8x16_F32F16F16F32_TN?",
+        ),
+        (
+            copy_atom,
+            "SM75_U32x3_LDSM_N",
+            "unknown copy atom 'SM75_U32x3_LDSM_N'; did you mean SM75_U32x4_LDSM_N?",
+        ),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(lookup: object, name: str, message: str) -> None:
+    with pytest.raises(RequestError) as error:
+        lookup(name)  # type: ignore[operator]
+    assert str(error.value) == message
+
+
+def test_copies_that_do_not_exist() -> None:
+    with pytest.raises(RequestError, match="ldmatrix loads 1, 2 or 4 matrices, not 3"):
+        ldmatrix_atom(3, transpose=False)
+    with pytest.raises(RequestError, match=r"there is no cp.async.cg of 64 bits; there is cp.async.ca with 32, "):
+        cp_async_atom("cp.async.cg", 64)
