@@ -187,7 +187,8 @@ def _check_out(tensor: CallTensor, out: Form, shape: tuple[int, int], device: De
     elif out.read_only:
         found, expected = "a read-only array", "one that can be written"
     else:
-        return _check_device(tensor, out, device)
+        _check_device(tensor, out, device)
+        return
     raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
 
 
