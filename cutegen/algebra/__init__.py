@@ -5,22 +5,20 @@ Layouts, swizzles and composition are tensor-layouts'; what stands on top of the
 
 from __future__ import annotations
 
-from cutegen.algebra.compact import fragment_like, ordered_layout, tile_to_shape
+from cutegen.algebra.compact import tile_to_shape
 from cutegen.algebra.layout import (
     ComposedLayout,
     Layout,
     LayoutExpr,
     Swizzle,
-    coalesce,
-    complement,
-    compose,
     cosize,
     inner_layout,
+    leaves,
     make_layout,
     mode,
     modes,
-    right_inverse,
     size,
+    with_inner,
 )
 from cutegen.algebra.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.algebra.notation import Dyn, format_layout, parse_layout
@@ -43,25 +41,21 @@ __all__ = [
     "Swizzle",
     "TiledCopy",
     "TiledMma",
-    "coalesce",
-    "complement",
-    "compose",
     "cosize",
     "format_layout",
-    "fragment_like",
     "ideal_wavefronts",
     "inner_layout",
     "ldmatrix_trace",
+    "leaves",
     "make_layout",
     "mode",
     "modes",
     "offsets",
     "offsets_2d",
-    "ordered_layout",
     "parse_layout",
     "phases",
-    "right_inverse",
     "size",
     "tile_to_shape",
     "wavefronts",
+    "with_inner",
 ]

@@ -5,7 +5,7 @@ A port of CUTLASS `cute/atom/mma_atom.hpp` (struct TiledMMA, struct ThrMMA).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Protocol
@@ -31,7 +31,7 @@ OperandName = Literal["A", "B", "C"]
 Extents = tuple[int, int, int]
 
 # The two of (M, N, K) that each operand is indexed by.
-OPERAND_MODES: dict[OperandName, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
+OPERAND_MODES: Mapping[OperandName, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 
 
 class MmaAtomLike(Protocol):

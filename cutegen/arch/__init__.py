@@ -7,13 +7,12 @@ from cutegen.arch.copy_atoms import (
     CopyAtom,
     CpAsyncAtom,
     LdmatrixAtom,
-    copy_atom,
     cp_async_atom,
     ldmatrix_atom,
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
-from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom, mma_atom
+from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.targets import TARGETS, Target, target
 
 __all__ = [
@@ -27,11 +26,9 @@ __all__ = [
     "LdmatrixAtom",
     "MmaAtom",
     "Target",
-    "copy_atom",
     "cp_async_atom",
     "dtype",
     "ldmatrix_atom",
-    "mma_atom",
     "target",
     "universal_atom",
 ]

@@ -13,7 +13,6 @@ from tensor_layouts import CopyAtom as LibraryCopyAtom
 from tensor_layouts import atoms_nv
 
 from cutegen.algebra import Layout
-from cutegen.arch.lookup import find
 from cutegen.errors import RequestError
 
 CpAsyncOp = Literal["cp.async.ca", "cp.async.cg"]
@@ -103,11 +102,6 @@ COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {
         _cp_async("SM80_CP_ASYNC_CACHEGLOBAL", "cp.async.cg", 16),
     )
 }
-
-
-def copy_atom(name: str) -> LdmatrixAtom | CpAsyncAtom:
-    """The copy atom with CUTLASS's name (cp.async with its size, `..._16B`). Raises RequestError for an unknown one."""
-    return find(COPY_ATOMS, name, "copy atom")
 
 
 def ldmatrix_atom(matrices: int, *, transpose: bool) -> LdmatrixAtom:

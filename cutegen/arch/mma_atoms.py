@@ -14,7 +14,6 @@ from tensor_layouts import MMAAtom, atoms_nv
 
 from cutegen.algebra import Layout, mode, offsets, size
 from cutegen.arch.dtypes import DType, dtype
-from cutegen.arch.lookup import find
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +79,3 @@ MMA_ATOMS: Mapping[str, MmaAtom] = {
         atoms_nv.SM80_16x8x16_F32BF16BF16F32_TN,
     )
 }
-
-
-def mma_atom(name: str) -> MmaAtom:
-    """The MMA atom with CUTLASS's name. Raises RequestError that suggests the nearest one.
-
-    >>> mma_atom("SM80_16x8x16_F32F16F16F32_TN").ptx
-    'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
-    """
-    return find(MMA_ATOMS, name, "MMA atom")

@@ -37,11 +37,6 @@ class Target:
     threads_per_cta: int = 1024
 
     @property
-    def warps_per_sm(self) -> int:
-        """Warps that can be resident at once."""
-        return self.threads_per_sm // 32
-
-    @property
     def compute_capability(self) -> tuple[int, int]:
         """(major, minor), as the driver reports it."""
         digits = self.name.removeprefix("sm_")

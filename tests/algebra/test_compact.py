@@ -14,14 +14,13 @@ from cutegen.algebra import (
     Swizzle,
     cosize,
     format_layout,
-    fragment_like,
     inner_layout,
     offsets,
     offsets_2d,
-    ordered_layout,
     parse_layout,
     tile_to_shape,
 )
+from cutegen.algebra.compact import fragment_like, ordered_layout
 
 powers_of_two = st.sampled_from([1, 2, 4, 8, 16, 32, 64])
 counts = st.integers(1, 6)

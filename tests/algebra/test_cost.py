@@ -7,7 +7,7 @@ import sys
 import time
 
 from cutegen.algebra import TiledCopy, TiledMma, ldmatrix_trace, parse_layout, tile_to_shape, wavefronts
-from cutegen.arch import ldmatrix_atom, mma_atom
+from cutegen.arch import MMA_ATOMS, ldmatrix_atom
 
 HEAVY = ("cutlass", "torch", "cuda", "matplotlib", "jinja2", "rich", "typer")
 
@@ -29,7 +29,7 @@ def best_ms(action: object) -> float:
 
 
 def test_one_threads_view_is_immediate() -> None:
-    mma = TiledMma(mma_atom("SM80_16x8x16_F32F16F16F32_TN"), (2, 2, 1), (32, 32, 16))
+    mma = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], (2, 2, 1), (32, 32, 16))
     atom = ldmatrix_atom(4, transpose=False)
     copy = TiledCopy.for_mma(atom, mma, "A", 16)
     smem = tile_to_shape(parse_layout("Sw<3,3,3> o (8,64):(64,1)"), (128, 64, 3))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.algebra import Dyn, Layout, Partition, TiledCopy, TiledMma, format_layout, parse_layout, tile_to_shape
-from cutegen.arch import COPY_ATOMS, cp_async_atom, mma_atom
+from cutegen.arch import COPY_ATOMS, MMA_ATOMS, cp_async_atom
 
 GOLDEN = Path(__file__).parent / "golden"
 M, N, K = 5120, 5120, 4096
@@ -75,7 +75,7 @@ def tiled_copies(mma: TiledMma, a: str, b: str) -> tuple[TiledCopy, TiledCopy]:
 @cache
 def tutorial_facts() -> Facts:
     thread = 0
-    mma = TiledMma(mma_atom(M8), (2, 2, 1), (32, 32, 16))
+    mma = TiledMma(MMA_ATOMS[M8], (2, 2, 1), (32, 32, 16))
     copy = TiledCopy.from_thr_val(cp_async_atom("cp.async.ca", 128), parse_layout("(16,8):(8,1)"), Layout((1, 8)), 16)
     copy_a, copy_b = tiled_copies(mma, N4, N4)
     sA = tile_to_shape(parse_layout(TUTORIAL), (128, 64, 3))
@@ -111,7 +111,7 @@ def tutorial_facts() -> Facts:
 @cache
 def mma_facts(name: str, thread: int) -> Facts:
     atom, copy_atom_a, copy_atom_b, atom_layout, permutation, smem_a, smem_b, (bm, bn, bk, stages) = MMA_CASES[name]
-    mma = TiledMma(mma_atom(atom), atom_layout, permutation)
+    mma = TiledMma(MMA_ATOMS[atom], atom_layout, permutation)
     copy_a, copy_b = tiled_copies(mma, copy_atom_a, copy_atom_b)
     sA = tile_to_shape(parse_layout(smem_a), (bm, bk, stages))
     sB = tile_to_shape(parse_layout(smem_b), (bn, bk, stages))

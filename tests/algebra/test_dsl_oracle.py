@@ -25,7 +25,7 @@ from cutegen.algebra import (
     parse_layout,
     tile_to_shape,
 )
-from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom, mma_atom
+from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom
 
 pytestmark = pytest.mark.dsl
 
@@ -91,8 +91,8 @@ def dsl_copy(dsl: SimpleNamespace, tiled: Any, op: OperandName, matrices: int, t
 
 
 def tiled_mma(atom: str, atom_layout: tuple[int, int, int], repeats: tuple[int, int, int]) -> TiledMma:
-    smallest = TiledMma(mma_atom(atom), atom_layout).tile_mnk
-    return TiledMma(mma_atom(atom), atom_layout, [e * r for e, r in zip(smallest, repeats, strict=True)])
+    smallest = TiledMma(MMA_ATOMS[atom], atom_layout).tile_mnk
+    return TiledMma(MMA_ATOMS[atom], atom_layout, [e * r for e, r in zip(smallest, repeats, strict=True)])
 
 
 def tensors(op: OperandName) -> list[Layout]:
@@ -115,7 +115,7 @@ MMAS = [
 
 @pytest.mark.parametrize("name", MMA_ATOMS)
 def test_atom_layouts(dsl: SimpleNamespace, name: str) -> None:
-    atom = mma_atom(name)
+    atom = MMA_ATOMS[name]
     tiled = dsl_mma(dsl, TiledMma(atom))
     assert str(tiled.tv_layout_A) == plain(atom.a_layout)
     assert str(tiled.tv_layout_B) == plain(atom.b_layout)

@@ -19,7 +19,7 @@ from cutegen.algebra import (
     tile_to_shape,
     wavefronts,
 )
-from cutegen.arch import ldmatrix_atom, mma_atom
+from cutegen.arch import MMA_ATOMS, ldmatrix_atom
 
 ATOMS = ["SM80_16x8x8_F32F16F16F32_TN", "SM80_16x8x16_F32BF16BF16F32_TN"]
 ATOM_LAYOUTS = [(1, 1, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1), (2, 1, 2)]
@@ -27,8 +27,8 @@ TILE = {"A": (128, 64), "B": (128, 64)}
 
 
 def tiled_mma(atom: str, atom_layout: tuple[int, int, int], repeats: tuple[int, int, int]) -> TiledMma:
-    smallest = TiledMma(mma_atom(atom), atom_layout).tile_mnk
-    return TiledMma(mma_atom(atom), atom_layout, [e * r for e, r in zip(smallest, repeats, strict=True)])
+    smallest = TiledMma(MMA_ATOMS[atom], atom_layout).tile_mnk
+    return TiledMma(MMA_ATOMS[atom], atom_layout, [e * r for e, r in zip(smallest, repeats, strict=True)])
 
 
 def smem_layout(op: OperandName, k_major: bool) -> Layout:

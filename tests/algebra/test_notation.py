@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutegen.algebra import ComposedLayout, Dyn, Layout, Swizzle, coalesce, compose, format_layout, parse_layout
+from cutegen.algebra import ComposedLayout, Dyn, Layout, Swizzle, format_layout, parse_layout
+from cutegen.algebra.layout import coalesce, compose
 
 trees = st.recursive(st.integers(1, 64), lambda sub: st.lists(sub, min_size=2, max_size=3).map(tuple), max_leaves=6)
 

@@ -18,7 +18,7 @@ from cutegen.algebra import (
     parse_layout,
     tile_to_shape,
 )
-from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom, mma_atom
+from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom
 
 TILE = (128, 64)
 SMEM_ATOMS = [
@@ -43,7 +43,7 @@ smem_layouts = st.sampled_from(SMEM_ATOMS).map(lambda text: tile_to_shape(parse_
 
 @st.composite
 def tiled_mmas(draw: st.DrawFn) -> TiledMma:
-    atom = mma_atom(draw(st.sampled_from(sorted(MMA_ATOMS))))
+    atom = draw(st.sampled_from(list(MMA_ATOMS.values())))
     atom_layout = draw(st.sampled_from([(1, 1, 1), (2, 2, 1), (2, 1, 1), (4, 2, 1), (1, 4, 1), (2, 1, 2)]))
     smallest = TiledMma(atom, atom_layout).tile_mnk
     repeats = draw(st.tuples(*[st.sampled_from([1, 2])] * 3))
@@ -134,7 +134,7 @@ def test_a_stride_is_static_where_no_thread_varies_its_swizzle(smem: str, thread
 
 
 def test_a_share_that_meets_both_swizzled_bits_stays_swizzled() -> None:
-    mma = TiledMma(mma_atom("SM80_16x8x16_F32F16F16F32_TN"), (2, 2, 1), (32, 32, 16))
+    mma = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], (2, 2, 1), (32, 32, 16))
     smem = tile_to_shape(parse_layout("Sw<3,3,3> o (64,8):(1,64)"), TILE)
     share = mma.partition("A", smem, 37)
     assert isinstance(share.layout, ComposedLayout)
@@ -143,7 +143,7 @@ def test_a_share_that_meets_both_swizzled_bits_stays_swizzled() -> None:
 
 @pytest.mark.parametrize("thread", [-1, 128])
 def test_there_is_no_such_thread(thread: int) -> None:
-    mma = TiledMma(mma_atom("SM80_16x8x16_F32F16F16F32_TN"), (2, 2, 1))
+    mma = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], (2, 2, 1))
     copy = TiledCopy.for_mma(ldmatrix_atom(2, transpose=False), mma, "B", 16)
     with pytest.raises(ValueError, match=f"thread {thread} is not one of the 128 threads of the tiled MMA"):
         mma.partition("A", Layout(TILE), thread)

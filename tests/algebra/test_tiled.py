@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, TiledCopy, TiledMma, format_layout, offsets_2d, parse_layout
-from cutegen.arch import cp_async_atom, ldmatrix_atom, mma_atom, universal_atom
+from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom, universal_atom
 
-ATOM = mma_atom("SM80_16x8x16_F32F16F16F32_TN")
+ATOM = MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"]
 
 
 def test_the_smallest_tile_is_the_default() -> None:

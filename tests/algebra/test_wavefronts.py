@@ -18,7 +18,7 @@ from cutegen.algebra import (
     tile_to_shape,
     wavefronts,
 )
-from cutegen.arch import cp_async_atom, ldmatrix_atom, mma_atom
+from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom
 
 F16_BYTES = 2
 
@@ -92,7 +92,7 @@ def test_unknown_width_is_refused(access_bytes: int) -> None:
 
 
 def ways_of_ldmatrix(smem: LayoutExpr) -> set[int]:
-    mma = TiledMma(mma_atom("SM80_16x8x16_F32F16F16F32_TN"), (2, 2, 1), (32, 32, 16))
+    mma = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], (2, 2, 1), (32, 32, 16))
     trace = ldmatrix_trace(mma, "A", smem, ldmatrix_atom(4, transpose=False))
     assert trace.legal
     return ways(trace.row_offsets_bytes)
@@ -134,7 +134,7 @@ def test_shared_memory_layouts(atom: str, tile: tuple[int, int], threads: str, r
 def test_measured_conflicts_of_the_unswizzled_tile() -> None:
     """133,120 ldmatrix.x4 made 1,597,440 conflicts on the machine: 12 wavefronts beyond the ideal 4 each."""
     smem = tile_to_shape(parse_layout("(8,32):(32,1)"), (128, 32))
-    mma = TiledMma(mma_atom("SM80_16x8x16_F32F16F16F32_TN"), (2, 2, 1), (32, 32, 16))
+    mma = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], (2, 2, 1), (32, 32, 16))
     trace = ldmatrix_trace(mma, "A", smem, ldmatrix_atom(4, transpose=False))
     extra = wavefronts(trace.row_offsets_bytes, 16) - ideal_wavefronts(32, 16)
     assert set(extra.ravel().tolist()) == {1_597_440 // 133_120}
@@ -142,6 +142,6 @@ def test_measured_conflicts_of_the_unswizzled_tile() -> None:
 
 def test_offsets_of_the_table_are_what_the_trace_reads() -> None:
     smem = tile_to_shape(parse_layout("Sw<3,3,3> o (8,64):(64,1)"), (64, 64))
-    mma = TiledMma(mma_atom("SM80_16x8x16_F32F16F16F32_TN"), (2, 2, 1), (32, 32, 16))
+    mma = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], (2, 2, 1), (32, 32, 16))
     trace = ldmatrix_trace(mma, "A", smem, ldmatrix_atom(4, transpose=False))
     assert np.array_equal(trace.source_offsets, offsets(smem)[trace.source_coords])
