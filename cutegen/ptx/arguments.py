@@ -43,7 +43,8 @@ def extent(array: npt.NDArray[Any]) -> tuple[int, int]:
     return low, high - low + array.itemsize
 
 
-def _bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """A view of all bytes from the first to the last that `array` reaches."""
     start, size = extent(array)
     if size == 0:
         return np.zeros(0, np.uint8)
@@ -51,7 +52,8 @@ def _bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.asarray(_Window(array, interface))
 
 
-def _root(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def root_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array that `array` is a view of, in the end."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -66,14 +68,14 @@ class Binding:
 
     def bind(self, array: npt.NDArray[Any], name: str) -> int:
         """The address at which a kernel finds element 0 of `array`."""
-        root_start, _ = extent(_root(array))
+        root_start, _ = extent(root_of(array))
         if root_start not in self._allocations:
             if len(self._allocations) >= MAX_ALLOCATIONS:
                 raise LaunchError(f"more than {MAX_ALLOCATIONS} arrays")
             self._allocations[root_start] = (len(self._allocations) + 1) * ALLOCATION_STRIDE
         shift = self._allocations[root_start] - root_start
         start, _ = extent(array)
-        data = Bytes(_bytes_of(array))
+        data = Bytes(bytes_of(array))
         self.buffers.append(Buffer(name=name, start=start + shift, writeable=array.flags.writeable, bytes=data))
         return int(array.__array_interface__["data"][0]) + shift
 

@@ -10,6 +10,7 @@ from cutegen.ptx.arguments import Argument
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.executable import Executable, prepare
 from cutegen.ptx.launch import Rules, Shape, all_ctas, check_shape, dim3, make_report, run_ctas
+from cutegen.ptx.parallel import run_in_processes
 from cutegen.ptx.parser import parse_module
 from cutegen.ptx.policy import IN_ORDER, Policy
 from cutegen.ptx.report import LaunchReport
@@ -95,12 +96,15 @@ class Program:
         check_shape(executable, shape)
         chosen_policy = Policy.parse(policy) if isinstance(policy, str) else policy
         rules = Rules(policy=chosen_policy, max_steps=max_steps, raise_on=raise_on, tensor_core=tensor_core)
-        if jobs != 1:
-            raise LaunchError("jobs")
         places = all_ctas(shape, chosen_policy)
         counter = _Counter(len(places), progress)
-        outcome = run_ctas(executable, shape, args, rules, places, counter.step)
-        return make_report(executable, shape, rules, [outcome])
+        if jobs < 1 or (jobs > 1 and executable.has_global_atomics):
+            raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel with atomics on global memory")
+        if jobs == 1:
+            outcomes = [run_ctas(executable, shape, args, rules, places, lambda: counter.step(1))]
+        else:
+            outcomes = run_in_processes(self.text, entry, shape, args, rules, places, jobs, counter.step)
+        return make_report(executable, shape, rules, outcomes)
 
     def _find(self, entry: str) -> Executable:
         if entry not in self._executables:
@@ -114,7 +118,8 @@ class _Counter:
     def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
         self._done, self._total, self._progress = 0, total, progress
 
-    def step(self) -> None:
-        self._done += 1
+    def step(self, ctas: int) -> None:
+        """`ctas` more are finished."""
+        self._done += ctas
         if self._progress is not None:
             self._progress(self._done, self._total)

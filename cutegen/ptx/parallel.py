@@ -1,0 +1,149 @@
+"""Spreads the CTAs of a launch over processes.
+
+Each worker parses the text for itself and maps the arrays from temporary files, so what the kernel writes ends up in the caller's arrays. CTAs must
+not depend on each other: an entry with atomics on global memory is refused.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.arguments import Argument, bytes_of, extent, root_of
+from cutegen.ptx.executable import Executable, prepare
+from cutegen.ptx.launch import Outcome, Rules, Shape, run_ctas
+from cutegen.ptx.parser import parse_module
+from cutegen.ptx.special import Dim3
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedArray:
+    """An array argument as it travels: the file of its allocation, and where in it the array lies."""
+
+    file: Path
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    writeable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    text: str
+    entry: str
+    shape: Shape
+    arguments: tuple[Any, ...]
+    rules: Rules
+    places: tuple[Dim3, ...]
+
+
+def run_in_processes(
+    text: str,
+    entry: str,
+    shape: Shape,
+    arguments: Sequence[Argument],
+    rules: Rules,
+    places: Sequence[Dim3],
+    jobs: int,
+    done: Callable[[int], None],
+) -> list[Outcome]:
+    """Runs the CTAs `places` in `jobs` processes; `done(n)` is called when n more are finished.
+
+    Raises:
+        ExecutionFault: the first violation that a worker raises.
+    """
+    chunk = max(1, -(-len(places) // (4 * jobs)))
+    chunks = [tuple(places[i : i + chunk]) for i in range(0, len(places), chunk)]
+    with ExitStack() as stack:
+        files = _Files(Path(stack.enter_context(TemporaryDirectory(prefix="cutegen-ptx-"))))
+        shared = tuple(files.share(argument) for argument in arguments)
+        pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        futures = {}
+        for part in chunks:
+            task = _Task(text=text, entry=entry, shape=shape, arguments=shared, rules=rules, places=part)
+            futures[pool.submit(_work, task)] = len(part)
+        outcomes = []
+        for future in as_completed(futures):
+            outcomes.append(future.result())
+            done(futures[future])
+        files.copy_back()
+    return outcomes
+
+
+class _Files:
+    """The files of a launch: one for each allocation that its arguments name."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._maps: dict[int, tuple[Path, npt.NDArray[np.uint8]]] = {}
+        self._written: list[tuple[npt.NDArray[Any], int]] = []
+
+    def share(self, argument: Any) -> Any:
+        """The argument with its arrays replaced by what a worker opens."""
+        if isinstance(argument, tuple):
+            return tuple(self.share(item) for item in argument)
+        if not isinstance(argument, np.ndarray) or argument.ndim == 0 or argument.size == 0:
+            return argument
+        start, _ = extent(root_of(argument))
+        if start not in self._maps:
+            self._maps[start] = self._create(bytes_of(root_of(argument)))
+        offset = int(argument.__array_interface__["data"][0]) - start
+        writeable = bool(argument.flags.writeable)
+        if writeable:
+            self._written.append((argument, start))
+        path = self._maps[start][0]
+        return _SharedArray(path, offset, argument.shape, argument.strides, argument.dtype.str, writeable)
+
+    def _create(self, data: npt.NDArray[np.uint8]) -> tuple[Path, npt.NDArray[np.uint8]]:
+        path = self._directory / f"array{len(self._maps)}"
+        mapped = np.memmap(path, np.uint8, "w+", shape=data.shape)
+        mapped[:] = data
+        return path, mapped
+
+    def copy_back(self) -> None:
+        """Brings what the kernel wrote into the caller's arrays."""
+        for array, root_start in self._written:
+            start, size = extent(array)
+            mapped = self._maps[root_start][1]
+            bytes_of(array)[:] = mapped[start - root_start : start - root_start + size]
+
+
+def _work(task: _Task) -> Outcome:
+    """Runs in a worker process."""
+    executable = _prepared(task.text, task.entry)
+    opened: dict[Path, npt.NDArray[np.uint8]] = {}
+    arguments = [_open(argument, opened) for argument in task.arguments]
+    return run_ctas(executable, task.shape, arguments, task.rules, task.places, lambda: None)
+
+
+@lru_cache(maxsize=1)
+def _prepared(text: str, entry: str) -> Executable:
+    module = parse_module(text)
+    return prepare(module, next(found for found in module.entries if found.name == entry))
+
+
+def _open(argument: Any, opened: dict[Path, npt.NDArray[np.uint8]]) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(_open(item, opened) for item in argument)
+    if not isinstance(argument, _SharedArray):
+        return argument
+    if argument.file not in opened:
+        opened[argument.file] = np.memmap(argument.file, np.uint8, "r+")
+    block = opened[argument.file]
+    array: npt.NDArray[Any] = np.ndarray(
+        argument.shape, np.dtype(argument.dtype), block, argument.offset, argument.strides
+    )
+    array.flags.writeable = argument.writeable
+    return array
