@@ -44,13 +44,13 @@ def cache_size_limit_bytes() -> int | None:
     return parse_size_bytes(text) if text else None
 
 
-def parse_size_bytes(text: str) -> int:
-    """A size with a decimal or binary unit, in bytes. Raises RequestError.
+def parse_size_bytes(text: str, origin: str = CACHE_SIZE) -> int:
+    """A size with a decimal or binary unit, in bytes. Raises RequestError that names `origin`.
 
     >>> parse_size_bytes("2GiB"), parse_size_bytes("1.5 MB"), parse_size_bytes("4096")
     (2147483648, 1500000, 4096)
     """
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([a-z]*)", text.strip().lower(), re.ASCII)
     if match is None or match[2] not in _UNIT_BYTES:
-        raise RequestError(f"{CACHE_SIZE}: found {text!r}; expected bytes or a size such as 500MB or 2GiB")
+        raise RequestError(f"{origin}: found {text!r}; expected bytes or a size such as 500MB or 2GiB")
     return int(float(match[1]) * _UNIT_BYTES[match[2]])

@@ -46,7 +46,7 @@ class SpecError(RequestError):
         self.file, self.key, self.found, self.expected, self.fix = file, key, found, expected, fix
         address = ": ".join(part for part in (file, key) if part)
         body = f"found {found}; expected {expected}"
-        super().__init__(f"{address}: {body}" + (f"; {fix}" if fix else ""))
+        super().__init__((f"{address}: " if address else "") + body + (f"; {fix}" if fix else ""))
 
 
 class OperandError(RequestError):

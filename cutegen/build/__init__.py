@@ -20,7 +20,7 @@ from __future__ import annotations
 from cutegen.build.artifact import Artifact, open_artifact
 from cutegen.build.builder import build
 from cutegen.build.cache import Cache, CacheInfo, Damage, Entry, Miss
-from cutegen.build.cubin import disassemble
+from cutegen.build.cubin import disassemble, find_nvdisasm
 from cutegen.build.manifest import Digest, InstructionCounts, Manifest
 from cutegen.build.request import BuildRequest, KeyInputs, dsl_distributions
 
@@ -39,5 +39,6 @@ __all__ = [
     "build",
     "disassemble",
     "dsl_distributions",
+    "find_nvdisasm",
     "open_artifact",
 ]

@@ -58,7 +58,7 @@ def resource_usage(cubin: bytes, entry: str) -> ResourceUsage:
 
 def disassemble(cubin: bytes) -> str:
     """The SASS text of `cubin`, by nvdisasm. Raises OutsideError when there is no nvdisasm or it refuses."""
-    program = _nvdisasm()
+    program = find_nvdisasm()
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -68,7 +68,8 @@ def disassemble(cubin: bytes) -> str:
     return done.stdout
 
 
-def _nvdisasm() -> str:
+def find_nvdisasm() -> str:
+    """The path of the nvdisasm program, out of its wheel or on PATH. Raises OutsideError."""
     for directory in sys.path:
         for pattern in ("nvidia/cu*/bin/nvdisasm", "nvidia/cuda_nvdisasm/bin/nvdisasm"):
             for program in sorted(Path(directory).glob(pattern), reverse=True):

@@ -122,6 +122,7 @@ def _mma_table(plan: GemmPlan) -> dict[str, Any]:
     return {
         "atom": plan.atom.name,
         "ptx": plan.atom.ptx,
+        "accumulator": plan.atom.c_dtype.name,
         "shape_mnk": list(plan.atom.shape_mnk),
         "atom_layout": list(plan.tiled_mma.atom_layout.shape),
         "permutation": list(plan.tiled_mma.tile_mnk),

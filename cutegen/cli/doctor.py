@@ -1,0 +1,116 @@
+"""`cutegen doctor`: what this machine has, and so what will and what will not work here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+from cutegen.arch import TARGETS
+from cutegen.build import Cache, dsl_distributions, find_nvdisasm
+from cutegen.cli.options import JsonOption
+from cutegen.cli.output import print_json, print_lines
+from cutegen.errors import CutegenError
+from cutegen.plan.columns import aligned
+from cutegen.run.driver import load_driver
+from cutegen.straight_line import choose_target
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked for; `ok` is False where something will not work without it."""
+
+    name: str
+    ok: bool
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """Something one may want to do, and whether it will work; if not, `why` says what is missing."""
+
+    what: str
+    works: bool
+    why: str
+
+
+def doctor(json: JsonOption = False) -> None:
+    """What this machine can do: CuTe DSL, driver, GPU, targets, cache. Exit 0 also where something is missing."""
+    findings = _findings()
+    abilities = _abilities({finding.name: finding for finding in findings})
+    if json:
+        print_json({"findings": [asdict(x) for x in findings], "abilities": [asdict(x) for x in abilities]})
+        return
+    lines = ["This machine", *aligned([(x.name, "ok" if x.ok else "no", x.found) for x in findings])]
+    rows = [(x.what, "yes" if x.works else "no", x.why) for x in abilities]
+    print_lines([*lines, "", "What will work here", *aligned(rows)])
+
+
+def _findings() -> list[Finding]:
+    from_probes = [_probe(name, probe) for name, probe in _PROBES.items()]
+    return [Finding("python", True, platform.python_version()), *from_probes]
+
+
+def _probe(name: str, probe: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, probe())
+    except CutegenError as error:
+        return Finding(name, False, str(error))
+    except metadata.PackageNotFoundError:
+        return Finding(name, False, "not installed")
+
+
+def _dsl() -> str:
+    found = dsl_distributions()
+    if not found:
+        raise metadata.PackageNotFoundError
+    return ", ".join(found)
+
+
+def _driver() -> str:
+    version = load_driver().call("cuDriverGetVersion")
+    return f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def _gpus() -> str:
+    driver = load_driver()
+    names = []
+    for ordinal in range(driver.call("cuDeviceGetCount")):
+        major, minor = driver.compute_capability(ordinal)
+        names.append(f"cuda:{ordinal} {driver.device_name(ordinal)} (sm_{major}{minor})")
+    return ", ".join(names)
+
+
+def _cache() -> str:
+    info = Cache.from_environment().info()
+    state = "" if info.writable else ", not writable"
+    return f"{info.directory}: {info.entries} entries, {info.size_bytes:,} of {info.size_limit_bytes:,} bytes{state}"
+
+
+_PROBES: dict[str, Callable[[], str]] = {
+    "cutegen": lambda: metadata.version("cutegen"),
+    "CuTe DSL": _dsl,
+    "nvdisasm": find_nvdisasm,
+    "cuda-python": lambda: metadata.version("cuda-python"),
+    "driver": _driver,
+    "GPU": _gpus,
+    "torch": lambda: metadata.version("torch"),
+    "targets": lambda: f"{', '.join(TARGETS)}; default here {choose_target().name}",
+    "cache": _cache,
+}
+
+
+def _abilities(found: dict[str, Finding]) -> list[Ability]:
+    def needs(what: str, *names: str) -> Ability:
+        missing = [name for name in names if not found[name].ok]
+        return Ability(what, not missing, f"no {' and no '.join(missing)}" if missing else "")
+
+    return [
+        needs("list, show, plan, emit"),
+        needs("build for any target", "CuTe DSL"),
+        needs("run --device cuda", "driver", "GPU", "torch"),
+        needs("run --device cpu"),
+        needs("kernel(a, b) on a GPU", "cuda-python", "driver", "GPU"),
+        needs("disassembly", "nvdisasm"),
+    ]

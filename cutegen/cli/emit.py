@@ -1,0 +1,43 @@
+"""`cutegen emit`: the generated kernel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
+from cutegen.cli.output import print_json
+from cutegen.errors import OutsideError
+from cutegen.render import render
+from cutegen.spec import load_spec
+from cutegen.straight_line import plan as make_plan
+
+
+def emit(
+    spec: SpecArgument,
+    arch: ArchOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False)
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """The generated CuTe DSL kernel, a standalone Python file."""
+    plan = make_plan(load_spec(spec), arch)
+    source = render(plan)
+    if output is not None:
+        _write(output, source.text)
+    if json:
+        table = {"spec": plan.spec.name, "target": plan.target.name, "entry": source.entry, "source": source.text}
+        print_json(table)
+    elif output is None:
+        sys.stdout.write(source.text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutsideError(f"--output: {path} cannot be written: {error.strerror}") from error

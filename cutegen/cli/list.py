@@ -1,0 +1,18 @@
+"""`cutegen list`: the shipped specs."""
+
+from __future__ import annotations
+
+from cutegen.cli.options import JsonOption
+from cutegen.cli.output import print_json, print_lines
+from cutegen.plan.columns import aligned
+from cutegen.spec import load_spec, shipped_specs
+
+
+def list_specs(json: JsonOption = False) -> None:
+    """Shipped specs, one line each."""
+    specs = [load_spec(name) for name in shipped_specs()]
+    if json:
+        rows = [{"name": x.name, "family": x.family, "description": x.description, "file": x.file} for x in specs]
+        print_json({"specs": rows})
+    else:
+        print_lines(aligned([(x.name, x.description) for x in specs], indent=0))

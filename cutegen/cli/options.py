@@ -1,0 +1,45 @@
+"""Arguments and options that several verbs share."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from cutegen.errors import RequestError
+from cutegen.plan.launch import INT32_MAX
+
+DEFAULT_PROBLEM = (4096, 4096, 4096)
+
+SpecArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False)
+]
+ArchOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="ARCH",
+        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a. [default: the present GPU's, else sm_80]",
+        show_default=False,
+    ),
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+ProblemOption: TypeAlias = Annotated[
+    str | None, typer.Option("--problem", metavar="M,N,K", help="Extents of the problem.", show_default=False)
+]
+
+
+def parse_problem(text: str) -> tuple[int, int, int]:
+    """M, N and K out of `M,N,K`. Raises RequestError.
+
+    >>> parse_problem("5120,5120,4096")
+    (5120, 5120, 4096)
+    """
+    parts = text.split(",")
+    if len(parts) == 3 and all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+        m, n, k = map(int, parts)
+        if all(1 <= extent <= INT32_MAX for extent in (m, n, k)):
+            return m, n, k
+    raise RequestError(
+        f"--problem: found {text!r}; expected three integers M,N,K from 1 to {INT32_MAX}, such as 4096,4096,4096"
+    )

@@ -1,0 +1,58 @@
+"""How verbs speak: text for people and JSON for programs on stdout, complaints in one line on stderr.
+
+Text is laid out without colour; on a terminal, unless NO_COLOR is set, a highlighter then colours what it recognizes, so
+that nothing is said by colour alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.text import Text
+from rich.theme import Theme
+
+_THEME = Theme(
+    {
+        "cutegen.title": "bold",
+        "cutegen.key": "cyan",
+        "cutegen.rejected": "dim",
+        "cutegen.good": "green",
+        "cutegen.bad": "red",
+    }
+)
+
+
+class _Highlighter(RegexHighlighter):
+    base_style = "cutegen."
+    highlights = [  # noqa: RUF012 - the base class's own form
+        r"(?m)^(?P<title>\S.*)$",
+        r"(?m)^  (?P<key>[a-z0-9_.]+)(?=  )",
+        r"(?m)^ {6,}(?P<rejected>not \S+.*)$",
+        r"(?<![\d.])(?P<good>1-way|hit|ok|yes)\b",
+        r"(?<![\d.])(?P<bad>(?!1-way)\d+(?:\.\d+)?-way|miss|wrong|no)\b",
+    ]
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines for people. A line is never broken here: whoever lays out the text keeps it within 100 columns."""
+    console = Console(theme=_THEME, highlight=False, soft_wrap=True)
+    text = "\n".join(lines)
+    if console.is_terminal and not console.no_color:
+        console.print(_Highlighter()(Text(text)))
+    else:
+        sys.stdout.write(text + "\n")
+
+
+def print_json(value: Any) -> None:
+    """A JSON value, indented."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def complain(kind: str, message: str) -> None:
+    """One line on stderr, whatever line breaks the message has."""
+    sys.stderr.write(f"cutegen: {kind}: {' '.join(message.split())}\n")

@@ -1,0 +1,26 @@
+"""`cutegen plan`: every decision, and what it will cost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
+from cutegen.cli.output import print_json, print_lines
+from cutegen.spec import load_spec
+from cutegen.straight_line import plan as make_plan
+
+
+def plan(
+    spec: SpecArgument,
+    arch: ArchOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show every rejected alternative.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Every decision: chosen, why, what was rejected and why; and the predictions."""
+    made = make_plan(load_spec(spec), arch)
+    if json:
+        print_json(made.to_json())
+    else:
+        print_lines(made.explain(everything=everything).splitlines())

@@ -1,0 +1,88 @@
+"""`show SPEC g2s`: the copies from global to shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutegen.algebra import format_layout, offsets
+from cutegen.cli.show.view import View, named_layouts, phase_header, phase_rows, tile_corner, titled
+from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.partitions import Problem
+from cutegen.plan.report import spec_notation, ways
+from cutegen.plan.sm80.access import by_warp, vectors
+from cutegen.plan.text import plural
+
+
+def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:
+    """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
+    blocks: list[list[str]] = []
+    for operand in (plan.a, plan.b):
+        blocks += _blocks(plan, operand, thread // 32)
+    return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
+
+
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+    copy, x = operand.g2s, operand.name.upper()
+    shared, sectors = _predicted(plan, operand)
+    coords = vectors(copy.threads, copy.values, operand.tile)
+    facts = [
+        ("atom", f"{copy.atom.name}, {copy.bits} bits"),
+        ("threads", f"{spec_notation(copy.threads)}, {plural(len(coords), 'copy').replace('copys', 'copies')} each"),
+        ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
+        ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
+    ]
+    return [
+        titled(f"{x} from global to shared memory, each k-tile", facts),
+        named_layouts("Thread and value to column-major coordinate in the copy's tile", _tv_layouts(operand)),
+        [
+            f"Thread that copies each 8 neighbours of {x}",
+            *tile_corner(_copier(coords), operand.tile, operand.major_mode, operand.modes),
+        ],
+        titled(
+            f"First copy of warp {warp} into shared memory",
+            _phases(operand, coords, warp),
+            header=phase_header(operand.modes),
+            right={1},
+        ),
+    ]
+
+
+def _predicted(plan: GemmPlan, operand: OperandPlan) -> Any:
+    key = f"g2s.{operand.name}"
+    return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
+
+
+def _tv_layouts(operand: OperandPlan) -> dict[str, str]:
+    tiled_copy = operand.g2s.tiled_copy
+    return {
+        "get_layoutS_TV()": format_layout(tiled_copy.layout_src_tv),
+        "get_layoutD_TV()": format_layout(tiled_copy.layout_dst_tv),
+    }
+
+
+def _copier(coords: Any) -> Any:
+    """The thread that copies each element of the tile."""
+    copier = np.empty(coords.size, np.int64)
+    copier[coords] = np.arange(coords.shape[1])[None, :, None]
+    return copier
+
+
+def _phases(operand: OperandPlan, coords: Any, warp: int) -> list[tuple[str, ...]]:
+    first = by_warp(coords[..., 0])[0, warp]
+    placed = offsets(operand.smem.layout_of_one_stage)[first] * operand.dtype.bytes
+    return phase_rows(placed, first, operand.tile[0], operand.g2s.bits // 8)
+
+
+def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    shared, sectors = _predicted(plan, operand)
+    return {
+        "atom": operand.g2s.atom.name,
+        "bits": operand.g2s.bits,
+        "threads": spec_notation(operand.g2s.threads),
+        "layouts": _tv_layouts(operand),
+        "wavefronts": {"ideal": shared.ideal, "predicted": shared.predicted},
+        "sectors": {"ideal": sectors.ideal, "predicted": sectors.predicted},
+    }

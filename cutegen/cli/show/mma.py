@@ -1,0 +1,73 @@
+"""`show SPEC mma`: the atom, how warps and permutation tile it, and which thread holds which element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutegen.algebra import OperandName, format_layout, offsets_2d
+from cutegen.cli.show.view import View, grid, named_layouts, titled
+from cutegen.plan import GemmPlan
+from cutegen.plan.partitions import Problem
+from cutegen.plan.text import extents
+
+OPERANDS: dict[OperandName, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
+LETTERS = "mnk"
+
+
+def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
+    """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
+    tiled = plan.tiled_mma
+    layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERANDS}
+    held = {op: _held(plan, op, thread) for op in OPERANDS}
+    facts = [
+        ("atom", plan.atom.name),
+        ("instruction", plan.atom.ptx),
+        ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by 32 threads"),
+        ("warps", f"{extents(tiled.atom_layout.shape)} along M, N, K: {plan.threads} threads"),
+        ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}, the permutation"),
+        ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),
+    ]
+    blocks = [
+        titled("Tiled MMA", facts),
+        named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", layouts),
+        *(_atom_table(plan, op) for op in OPERANDS),
+        titled(f"Held by thread {thread} of the tiled MMA's tile, in the order of its values", [
+            (f"{op} ({LETTERS[x]}, {LETTERS[y]})", " ".join(f"({i},{j})" for i, j in held[op]))
+            for op, (x, y) in OPERANDS.items()
+        ]),
+    ]
+    table = {
+        "spec": plan.spec.name,
+        "atom": plan.atom.name,
+        "ptx": plan.atom.ptx,
+        "shape_mnk": list(plan.atom.shape_mnk),
+        "atom_layout": list(tiled.atom_layout.shape),
+        "permutation": list(tiled.tile_mnk),
+        "threads": plan.threads,
+        "thr_layout_vmnk": format_layout(tiled.thr_layout_vmnk),
+        "layouts": layouts,
+        "thread": thread,
+        "holds": held,
+    }
+    return View(tuple(blocks), table)
+
+
+def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]:
+    rows = plan.tiled_mma.tile_of(op)[0]
+    coords = offsets_2d(plan.tiled_mma.tv_layout(op))[thread]
+    return [(int(c) % rows, int(c) // rows) for c in coords]
+
+
+def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
+    """Which thread holds an element of the atom's tile, in which value."""
+    atom = plan.atom
+    layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
+    x, y = OPERANDS[op]
+    shape = atom.shape_mnk[x], atom.shape_mnk[y]
+    coords = offsets_2d(layout)
+    holder = np.empty(shape[0] * shape[1], object)
+    for (thread, value), coord in np.ndenumerate(coords):
+        holder[coord] = f"T{thread}V{value}"
+    cells = holder.reshape(shape[1], shape[0]).T
+    title = f"{op} of one atom: thread and value of each element"
+    return [title, *grid(cells.tolist(), range(shape[0]), range(shape[1]), f"{LETTERS[x]}\\{LETTERS[y]}")]

@@ -1,0 +1,83 @@
+"""`show SPEC s2r`: the copies from shared memory to fragments."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from cutegen.algebra import OperandName, format_layout, ldmatrix_trace, offsets
+from cutegen.arch import LdmatrixAtom
+from cutegen.cli.show.view import Table, View, named_layouts, phase_header, phase_rows, titled
+from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.partitions import Problem
+from cutegen.plan.report import ways
+from cutegen.plan.sm80.access import by_warp, fragment_loads
+
+
+def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:
+    """The chosen instruction and the rejected ones, thread-value layouts, and which lanes address which rows."""
+    blocks: list[list[str]] = []
+    for operand in (plan.a, plan.b):
+        blocks += _blocks(plan, operand, thread // 32)
+    return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
+
+
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+    x, atom = operand.name.upper(), operand.s2r.atom
+    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
+    instruction = atom.ptx if isinstance(atom, LdmatrixAtom) else f"plain loads of {operand.s2r.bits} bits"
+    facts = [
+        ("atom", atom.name),
+        ("instruction", instruction),
+        ("wavefronts", f"{found.predicted:,} of at least {found.ideal:,}, {ways(found.ways)}"),
+        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in operand.s2r.rejected),
+    ]
+    return [
+        titled(f"{x} from shared memory to registers, each k-tile", facts),
+        named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", _tv_layouts(operand)),
+        titled(
+            f"First load of warp {warp}: what its lanes address, phase by phase",
+            _phases(plan, operand, warp),
+            header=phase_header(operand.modes),
+            right={1},
+        ),
+    ]
+
+
+def _tv_layouts(operand: OperandPlan) -> dict[str, str]:
+    tiled_copy = operand.s2r.tiled_copy
+    return {
+        "get_layoutS_TV()": format_layout(tiled_copy.layout_src_tv),
+        "get_layoutD_TV()": format_layout(tiled_copy.layout_dst_tv),
+    }
+
+
+def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, ...]]:
+    first, access_bytes = _first_access(plan, operand, warp)
+    placed = offsets(operand.smem.layout_of_one_stage)[first] * operand.dtype.bytes
+    return phase_rows(placed, first, operand.tile[0], access_bytes)
+
+
+def _first_access(plan: GemmPlan, operand: OperandPlan, warp: int) -> tuple[Table, int]:
+    """The tile coordinate that each lane addresses in the first instruction, and the bytes at each address."""
+    op: OperandName = "A" if operand.name == "a" else "B"
+    atom, bits = operand.s2r.atom, operand.dtype.bits
+    if isinstance(atom, LdmatrixAtom):
+        trace = ldmatrix_trace(plan.tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits)
+        return trace.source_coords[0, warp, : 8 * atom.matrices, 0], 16
+    loads = fragment_loads(plan.tiled_mma, op, operand.tile, operand.s2r.bits // bits)
+    return by_warp(loads[..., 0])[0, warp], operand.s2r.bits // 8
+
+
+def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
+    return {
+        "atom": operand.s2r.atom.name,
+        "bits": operand.s2r.bits,
+        "matrices": operand.s2r.matrices,
+        "transpose": operand.s2r.transpose,
+        "rejected": [asdict(rejected) for rejected in operand.s2r.rejected],
+        "layouts": _tv_layouts(operand),
+        "wavefronts": asdict(found),
+    }
