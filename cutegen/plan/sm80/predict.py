@@ -68,7 +68,7 @@ def predict_instructions(
 ) -> dict[str, int]:
     """Opcodes as often as the PTX text holds them.
 
-    The prologue fills stages - 1 tiles and loads one k-block. Two main loops follow, for k-tiles that lie inside the matrices
+    The prologue fills every stage and loads one k-block. Two main loops follow, for k-tiles that lie inside the matrices
     and for the others; neither is unrolled over k-tiles, and each has one fetch of a tile and every k-block once.
     """
     counts: Counter[str] = Counter()
@@ -77,7 +77,7 @@ def predict_instructions(
         cp_async = operand.g2s.atom
         assert isinstance(cp_async, CpAsyncAtom)
         vector = operand.g2s.bits // operand.dtype.bits
-        counts[cp_async.ptx] += (stages - 1 + MAIN_LOOPS) * (operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads))
+        counts[cp_async.ptx] += (stages + MAIN_LOOPS) * (operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads))
         if isinstance(operand.s2r.atom, LdmatrixAtom):
             counts[operand.s2r.atom.ptx] += (MAIN_LOOPS * k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
     m, n, k = cta_tile
