@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.algebra import Layout, LayoutExpr, Swizzle, TiledCopy, TiledMma, inner_layout, make_layout, mode
-from cutegen.algebra.layout import with_inner
+from cutegen.algebra import (
+    Layout,
+    LayoutExpr,
+    OperandName,
+    Swizzle,
+    TiledCopy,
+    TiledMma,
+    inner_layout,
+    make_layout,
+    mode,
+    with_inner,
+)
 from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
@@ -116,6 +126,7 @@ class OperandPlan:
     """A or B on its way from global memory to the tensor core; `tile` is its (X, K) share of the CTA tile."""
 
     name: str
+    operand: OperandName
     dtype: DType
     modes: tuple[str, str]
     major: str

@@ -1,11 +1,11 @@
 """Every layout of the main loop by the name that CuTe's tutorial gives it (CUTLASS, examples/cute/tutorial/sgemm_sm80.cu).
 
-    sA sB                     shared memory, (BLK_X, BLK_K, PIPE)
-    tAgA tAsA tBgB tBsB       one thread's copy from global to shared memory, (CPY, CPY_X, CPY_K, k-tiles or PIPE)
-    tCsA tCsB tCgC            one thread's share in the MMA of shared A and B and of global C
-    tCrA tCrB tCrC            its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N)
-    tXsA tXrA tXsB tXrB       its copy from shared memory to those registers
-    mmaC, ca, cb, copyA, copyB    thread-value layouts of the tiled MMA and of the copies
+sA sB                     shared memory, (BLK_X, BLK_K, PIPE)
+tAgA tAsA tBgB tBsB       one thread's copy from global to shared memory, (CPY, CPY_X, CPY_K, k-tiles or PIPE)
+tCsA tCsB tCgC            one thread's share in the MMA of shared A and B and of global C
+tCrA tCrB tCrC            its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N)
+tXsA tXrA tXsB tXrB       its copy from shared memory to those registers
+mmaC, ca, cb, copyA, copyB    thread-value layouts of the tiled MMA and of the copies
 """
 
 from __future__ import annotations
@@ -73,11 +73,13 @@ def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], 
 
 
 def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
-    """gA or gB: the CTA's tiles along K, (BLK_X, BLK_K, k-tiles)."""
+    """GA or gB: the CTA's tiles along K, (BLK_X, BLK_K, k-tiles)."""
     tile_x, tile_k = operand.tile
     tiles = Dyn(-(-extents[1] // tile_k))
     if operand.major_mode == 1:
-        return Layout((tile_x, tile_k, tiles), (_leading(extents[1], operand.align_bytes, operand.dtype.bytes), 1, tile_k))
+        return Layout(
+            (tile_x, tile_k, tiles), (_leading(extents[1], operand.align_bytes, operand.dtype.bytes), 1, tile_k)
+        )
     lead = _leading(extents[0], operand.align_bytes, operand.dtype.bytes)
     return Layout((tile_x, tile_k, tiles), (1, lead, lead * tile_k))
 

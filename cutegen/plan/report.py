@@ -185,7 +185,10 @@ def _decisions(plan: GemmPlan, everything: bool, width: int) -> list[str]:
     lines = ["Decisions"]
     for decision in plan.decisions:
         state = "given " if decision.given else "chosen"
-        lines += [f"  {decision.key.ljust(key_width)}  {state}  {decision.chosen}", *_reasons(decision, everything, width)]
+        lines += [
+            f"  {decision.key.ljust(key_width)}  {state}  {decision.chosen}",
+            *_reasons(decision, everything, width),
+        ]
     return lines
 
 
@@ -218,7 +221,11 @@ def _accesses(plan: GemmPlan, width: int) -> list[str]:
     for key in (*SHARED_ACCESSES, "epilogue"):
         wavefronts, sectors = predictions.wavefronts.get(key), predictions.sectors.get(key)
         if wavefronts is not None or sectors is not None:
-            shared = (f"{wavefronts.predicted:,}", f"{wavefronts.ideal:,}", ways(wavefronts.ways)) if wavefronts else ("",) * 3
+            shared = (
+                (f"{wavefronts.predicted:,}", f"{wavefronts.ideal:,}", ways(wavefronts.ways))
+                if wavefronts
+                else ("",) * 3
+            )
             global_ = (f"{sectors.predicted:,}", f"{sectors.ideal:,}") if sectors else ("",) * 2
             rows.append((key, *shared, *global_))
     header = ("access", "wavefronts", "ideal", "conflicts", "sectors", "ideal")
@@ -236,7 +243,10 @@ def _resources(plan: GemmPlan, width: int) -> list[str]:
     occupancy, capacity = plan.predictions.occupancy, plan.target.smem_per_cta_bytes
     limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
     rows = [
-        ("threads", f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {extents(plan.tiled_mma.atom_layout.shape)} along M, N, K"),
+        (
+            "threads",
+            f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {extents(plan.tiled_mma.atom_layout.shape)} along M, N, K",
+        ),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
         ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
         ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),

@@ -150,7 +150,9 @@ def _smem_constants(operand: OperandPlan) -> tuple[str, ...]:
 
 def _layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:
     inner = inner_layout(smem.layout)
-    swizzle = (f"{prefix}_SWIZZLE = {(smem.swizzle.bits, smem.swizzle.base, smem.swizzle.shift)}",) if smem.swizzle else ()
+    swizzle = (
+        (f"{prefix}_SWIZZLE = {(smem.swizzle.bits, smem.swizzle.base, smem.swizzle.shift)}",) if smem.swizzle else ()
+    )
     return (f"{prefix}_SHAPE = {inner.shape}", f"{prefix}_STRIDE = {inner.stride}", *swizzle)
 
 

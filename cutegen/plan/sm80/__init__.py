@@ -21,8 +21,7 @@ from cutegen.plan.sm80.pipeline import choose_raster, choose_stages, smem_offset
 from cutegen.plan.sm80.proof import prove
 from cutegen.plan.sm80.s2r import OPERANDS, choose_s2r
 from cutegen.plan.sm80.smem import Access, SmemRanking, SmemRequest, choose_smem, lay_out, requested_shape
-from cutegen.spec import GemmSpec
-from cutegen.spec.model import MODES
+from cutegen.spec import MODES, GemmSpec
 
 DEFAULT_ALIGN_BYTES = 16
 MAX_VECTOR_ELEMS = 8
@@ -119,6 +118,7 @@ class _OperandChoices:
         operand = getattr(spec.problem, self.name)
         return OperandPlan(
             name=self.name,
+            operand=OPERANDS[self.name],
             dtype=dtype(operand.dtype),
             modes=MODES[self.name],
             major=operand.major,
@@ -130,9 +130,7 @@ class _OperandChoices:
         )
 
 
-def _choose_operand(
-    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
-) -> _OperandChoices:
+def _choose_operand(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma) -> _OperandChoices:
     """One operand's copies and shared layout.
 
     A layout that the spec writes down limits the copies; otherwise the copies come first and the layout is ranked for them.
@@ -183,4 +181,6 @@ def _fragment_access(
     if isinstance(s2r.atom, LdmatrixAtom):
         trace = ldmatrix_trace(tiled_mma, OPERANDS[name], Layout(tile), s2r.atom, element_bits)
         return Access(trace.source_coords[:, :, : 8 * s2r.atom.matrices, 0], 16)
-    return Access(by_warp(fragment_loads(tiled_mma, OPERANDS[name], tile, s2r.bits // element_bits)[..., 0]), s2r.bits // 8)
+    return Access(
+        by_warp(fragment_loads(tiled_mma, OPERANDS[name], tile, s2r.bits // element_bits)[..., 0]), s2r.bits // 8
+    )

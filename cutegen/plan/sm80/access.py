@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra import LayoutExpr, TiledMma, offsets, offsets_2d
+from cutegen.algebra import LayoutExpr, OperandName, TiledMma, offsets, offsets_2d
 
 Coordinates = NDArray[np.int64]
 WARP = 32
@@ -34,11 +34,13 @@ def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> C
     within = np.empty((grid.size, vector.size), np.int64)
     gx, gy, vx, vy = np.ix_(*map(np.arange, (*grid.shape, *vector.shape)))
     coordinate = (gx * vector.shape[0] + vx) + (gy * vector.shape[1] + vy) * tiler[0]
-    within[np.broadcast_to(grid[:, :, None, None], coordinate.shape), np.broadcast_to(vector, coordinate.shape)] = coordinate
+    within[np.broadcast_to(grid[:, :, None, None], coordinate.shape), np.broadcast_to(vector, coordinate.shape)] = (
+        coordinate
+    )
     return over_tile(within, tiler, tile)
 
 
-def fragment_loads(tiled_mma: TiledMma, operand: str, tile: tuple[int, int], vector_elems: int) -> Coordinates:
+def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:
     """Elements of plain fragment loads, int64[instruction, thread, element of the vector], in the order of the MMA's values."""
     m, n, k = tiled_mma.tile_mnk
     tiler = (m if operand == "A" else n, k)

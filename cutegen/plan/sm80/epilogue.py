@@ -52,7 +52,9 @@ def choose_epilogue(
         return Choice(plan, Decision("epilogue.smem", "false, straight from registers", why, given=asked is False))
     plan = EpiloguePlan(dtype=element, major=c.major, align_bytes=align_bytes, smem=staged, store=store)
     why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
-    direct = Rejected("straight from registers", "a thread holds two neighbours at most, 4 bytes of a 32-byte sector at a time")
+    direct = Rejected(
+        "straight from registers", "a thread holds two neighbours at most, 4 bytes of a 32-byte sector at a time"
+    )
     rejected = ((direct,) if asked is None else ()) + ranking.decision.rejected
     chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
     return Choice(plan, Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected))

@@ -39,21 +39,30 @@ def choose_g2s(
             rejected.append(Rejected(f"{bits} bits", "cp.async.cg copies 16 bytes only"))
             continue
         if bits > limit_bits:
-            rejected.append(Rejected(f"{bits} bits", _limit_reason(bits, align_bytes, smem_vector_elems * element_bits)))
+            rejected.append(
+                Rejected(f"{bits} bits", _limit_reason(bits, align_bytes, smem_vector_elems * element_bits))
+            )
             continue
         vector = bits // element_bits
         grid = _grid(given, vector, tile, major_mode, threads)
         if grid is None:
-            rejected.append(Rejected(f"{bits} bits", f"{threads} threads x {vector} elements do not tile {extents(tile)}"))
+            rejected.append(
+                Rejected(f"{bits} bits", f"{threads} threads x {vector} elements do not tile {extents(tile)}")
+            )
             continue
         if given.threads is not None:
             _check_given_grid(spec, key, grid, vector, tile, major_mode, threads)
         return _chosen(given, key, bits, grid, major_mode, element_bits, rejected)
     raise spec.error(
         f"problem.{name}.align" if 8 * align_bytes < WIDTHS_BITS[-1] else "tile.cta",
-        found=f"align = {align_bytes}" if 8 * align_bytes < WIDTHS_BITS[-1] else f"an operand tile of {extents(tile)} for {threads} threads",
-        expected="a copy of 4, 8 or 16 bytes that every thread can make: " + "; ".join(f"{r.what}: {r.why}" for r in rejected),
-        fix="align = 4 is the least that cp.async can copy" if 8 * align_bytes < WIDTHS_BITS[-1] else "use fewer warps or a larger tile",
+        found=f"align = {align_bytes}"
+        if 8 * align_bytes < WIDTHS_BITS[-1]
+        else f"an operand tile of {extents(tile)} for {threads} threads",
+        expected="a copy of 4, 8 or 16 bytes that every thread can make: "
+        + "; ".join(f"{r.what}: {r.why}" for r in rejected),
+        fix="align = 4 is the least that cp.async can copy"
+        if 8 * align_bytes < WIDTHS_BITS[-1]
+        else "use fewer warps or a larger tile",
     )
 
 
@@ -68,7 +77,9 @@ def _too_wide(spec: GemmSpec, key: str, name: str, bits: int, align_bytes: int, 
         f"{key}.bits",
         found=f"{bits} ({bits // 8} bytes), but {_limit_reason(bits, align_bytes, smem_bits)}",
         expected=f"at most {min(8 * align_bytes, smem_bits)} bits",
-        fix=f"set problem.{name}.align = {bits // 8} if that is so" if bits > 8 * align_bytes else "change the shared layout or the width",
+        fix=f"set problem.{name}.align = {bits // 8} if that is so"
+        if bits > 8 * align_bytes
+        else "change the shared layout or the width",
     )
 
 
@@ -94,7 +105,9 @@ def _check_given_grid(
             if size(grid) != threads
             else f'"{text}", which does not number its {threads} threads 0 to {threads - 1} once each',
             expected=f"every one of the {threads} threads exactly once",
-            fix=f'"{_text(nearest)}" covers {extents(tile)} exactly' if nearest else f"no grid of {threads} threads tiles {extents(tile)}",
+            fix=f'"{_text(nearest)}" covers {extents(tile)} exactly'
+            if nearest
+            else f"no grid of {threads} threads tiles {extents(tile)}",
         )
     unit = (rows * vector, columns) if major_mode == 0 else (rows, columns * vector)
     if tile[0] % unit[0] or tile[1] % unit[1]:

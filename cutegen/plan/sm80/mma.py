@@ -46,7 +46,9 @@ def choose_atom(spec: GemmSpec, cta_tile: tuple[int, int, int]) -> Choice[MmaAto
         raise spec.error(
             "problem.accumulator",
             found=f"{accumulator} with {a} operands",
-            expected=f"{' or '.join(known)}: no mma.sync accumulates {a} in {accumulator}" if known else "f16 or bf16 operands",
+            expected=f"{' or '.join(known)}: no mma.sync accumulates {a} in {accumulator}"
+            if known
+            else "f16 or bf16 operands",
         )
     fitting.sort(key=lambda atom: -atom.shape_mnk[2])
     usable = [atom for atom in fitting if cta_tile[2] >= 2 * atom.shape_mnk[2] and cta_tile[2] % atom.shape_mnk[2] == 0]
@@ -117,7 +119,9 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: tuple[int, int, int], atom: Mma
 
     options.sort(key=rank)
     chosen = options[0]
-    rejected = tuple(Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom)) for option in options[1:6])
+    rejected = tuple(
+        Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom)) for option in options[1:6]
+    )
     registers = _accumulator_registers(cta_tile, atom, chosen)
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {registers} accumulator registers a thread of at most "
@@ -139,7 +143,11 @@ def _why_not_warps(
         return f"{registers} accumulator registers a thread, more than {MAX_ACCUMULATOR_REGISTERS}"
     warps = option[0] * option[1]
     if warps != chosen[0] * chosen[1]:
-        return f"{warps} warps where {chosen[0] * chosen[1]} do" if warps > WARP_COUNTS[0] else "fewer warps than schedulers"
+        return (
+            f"{warps} warps where {chosen[0] * chosen[1]} do"
+            if warps > WARP_COUNTS[0]
+            else "fewer warps than schedulers"
+        )
     rows = cta_tile[0] * option[1] + cta_tile[1] * option[0]
     return f"{rows:,} fragment rows read per k-tile"
 
@@ -149,9 +157,7 @@ def _rounded_up(cta_tile: tuple[int, int, int], atom: MmaAtom) -> tuple[int, int
     return m, n, k
 
 
-def _given_atom_layout(
-    spec: GemmSpec, cta_tile: tuple[int, int, int], atom: MmaAtom
-) -> Choice[tuple[int, int, int]]:
+def _given_atom_layout(spec: GemmSpec, cta_tile: tuple[int, int, int], atom: MmaAtom) -> Choice[tuple[int, int, int]]:
     layout = spec.mma.atom_layout
     assert layout is not None
     if layout[2] != 1:
@@ -190,9 +196,13 @@ def choose_permutation(
     n = 2 * base[1] if cta_tile[1] % (2 * base[1]) == 0 else base[1]
     k = 16 if cta_tile[2] % 16 == 0 and cta_tile[2] >= 32 else base[2]
     chosen = (base[0], n, k)
-    repeats = [f"{letter} {new // old} times" for letter, new, old in (("N", n, base[1]), ("K", k, base[2])) if new > old]
+    repeats = [
+        f"{letter} {new // old} times" for letter, new, old in (("N", n, base[1]), ("K", k, base[2])) if new > old
+    ]
     if repeats:
-        why = f"warps x atom is {extents(base)}; repeated along {' and '.join(repeats)}, so that one ldmatrix.x4 feeds B"
+        why = (
+            f"warps x atom is {extents(base)}; repeated along {' and '.join(repeats)}, so that one ldmatrix.x4 feeds B"
+        )
     else:
         why = f"warps x atom; the CTA tile {extents(cta_tile)} leaves no room for a repetition"
     rejected = (Rejected(extents(base), "an ldmatrix would load fewer matrices"),) if repeats else ()
@@ -219,7 +229,9 @@ def _given_permutation(
             "mma.permutation",
             found=f"{extents(permutation)}: {permutation[2]} along K of a k-tile of {cta_tile[2]}",
             expected="at least two k-blocks in a k-tile, one multiplied while the next is loaded",
-            fix=f"K = {base[2]} in the permutation" if cta_tile[2] >= 2 * base[2] else f"tile.cta with K = {2 * permutation[2]}",
+            fix=f"K = {base[2]} in the permutation"
+            if cta_tile[2] >= 2 * base[2]
+            else f"tile.cta with K = {2 * permutation[2]}",
         )
     return Choice(permutation, Decision("mma.permutation", extents(permutation), "given", given=True))
 

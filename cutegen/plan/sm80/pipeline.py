@@ -24,9 +24,7 @@ def round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def choose_stages(
-    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int
-) -> Choice[int]:
+def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int) -> Choice[int]:
     """How many k-tiles shared memory holds at once.
 
     The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow.
@@ -42,11 +40,17 @@ def choose_stages(
     options = [count for count in fitting if count <= DEFAULT_MAX_STAGES]
 
     def resident(count: int) -> int:
-        return min(ctas_by_registers, target.smem_per_sm_bytes // (smem_offsets(stage_bytes, count)[1] + target.smem_reserved_per_cta_bytes))
+        return min(
+            ctas_by_registers,
+            target.smem_per_sm_bytes // (smem_offsets(stage_bytes, count)[1] + target.smem_reserved_per_cta_bytes),
+        )
 
     chosen = max(options, key=lambda count: (resident(count), count))
     rejected = [
-        Rejected(plural(count, "stage"), f"{plural(resident(count), 'CTA')} a multiprocessor, {smem_offsets(stage_bytes, count)[1]:,} bytes")
+        Rejected(
+            plural(count, "stage"),
+            f"{plural(resident(count), 'CTA')} a multiprocessor, {smem_offsets(stage_bytes, count)[1]:,} bytes",
+        )
         for count in options
         if count != chosen
     ]

@@ -77,7 +77,9 @@ def predict_instructions(
         cp_async = operand.g2s.atom
         assert isinstance(cp_async, CpAsyncAtom)
         vector = operand.g2s.bits // operand.dtype.bits
-        counts[cp_async.ptx] += (stages + MAIN_LOOPS) * (operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads))
+        counts[cp_async.ptx] += (stages + MAIN_LOOPS) * (
+            operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
+        )
         if isinstance(operand.s2r.atom, LdmatrixAtom):
             counts[operand.s2r.atom.ptx] += (MAIN_LOOPS * k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
     m, n, k = cta_tile
@@ -89,9 +91,8 @@ def predict_instructions(
 def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
     """`ldmatrix` that one warp executes for one k-block of an operand."""
     assert operand.s2r.matrices is not None
-    op = "A" if operand.name == "a" else "B"
-    extent = tiled_mma.tile_of(op)[0]
-    return operand.tile[0] // extent * tiled_mma.values(op) // (2 * operand.s2r.matrices)
+    extent = tiled_mma.tile_of(operand.operand)[0]
+    return operand.tile[0] // extent * tiled_mma.values(operand.operand) // (2 * operand.s2r.matrices)
 
 
 def estimate_registers(cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom) -> int:

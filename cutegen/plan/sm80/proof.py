@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.algebra import OperandName, TiledMma, ldmatrix_trace, offsets, offsets_2d
+from cutegen.algebra import TiledMma, ldmatrix_trace, offsets, offsets_2d
 from cutegen.arch import LdmatrixAtom
 from cutegen.errors import ProofError
 from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, VectorCopy
 from cutegen.plan.sm80.access import Coordinates, over_tile, vectors
 
-OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B"}
 MATRIX_ROWS = 8
 WARP = 32
 
@@ -47,7 +46,9 @@ def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode
         bool((across == across[..., :1]).all() and (along == along[..., :1] + np.arange(length)).all()),
         f"{key} has vectors that do not run along the contiguous mode",
     )
-    _demand(bool((along[..., 0] % length == 0).all()), f"{key} has vectors that do not start at a multiple of their length")
+    _demand(
+        bool((along[..., 0] % length == 0).all()), f"{key} has vectors that do not start at a multiple of their length"
+    )
 
 
 def _prove_aligned(key: str, operand: OperandPlan) -> None:
@@ -70,9 +71,14 @@ def _prove_smem(operand: OperandPlan, stages: int) -> None:
     """Every element of every stage has its own place within the bytes that are set aside."""
     table = offsets(operand.smem.layout)
     key = f"smem.{operand.name}"
-    _demand(table.size == operand.tile[0] * operand.tile[1] * stages, f"{key} does not hold {stages} stages of the tile")
+    _demand(
+        table.size == operand.tile[0] * operand.tile[1] * stages, f"{key} does not hold {stages} stages of the tile"
+    )
     _demand(np.unique(table).size == table.size, f"{key} puts two elements at one offset")
-    _demand(int(table.max() + 1) * operand.dtype.bytes <= operand.smem.bytes, f"{key} reaches past its {operand.smem.bytes} bytes")
+    _demand(
+        int(table.max() + 1) * operand.dtype.bytes <= operand.smem.bytes,
+        f"{key} reaches past its {operand.smem.bytes} bytes",
+    )
 
 
 def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
@@ -81,7 +87,7 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
     `ldmatrix` is carried out as PTX ISA defines it: lane 8 i + r addresses row r of matrix i, and thread t receives of each
     matrix elements 2 (t mod 4) and 2 (t mod 4) + 1 of row t / 4, or with .trans the same of column t / 4.
     """
-    op, key = OPERANDS[operand.name], f"s2r.{operand.name}"
+    op, key = operand.operand, f"s2r.{operand.name}"
     wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
     covered = np.unique(wanted)
     _demand(_covers_once(covered, operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile")
@@ -95,9 +101,15 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
     received = _execute_ldmatrix(memory, rows, operand.s2r.atom.transpose)
     _demand(np.array_equal(received, trace.destination_coords), f"{key} brings elements to the wrong registers")
     _demand(
-        np.array_equal(np.sort(received.transpose(1, 0, 2).reshape(tiled_mma.threads, -1)), np.sort(wanted.transpose(1, 0, 2).reshape(tiled_mma.threads, -1))),
+        np.array_equal(_by_thread(received), _by_thread(wanted)),
         f"{key} brings threads other elements than the MMA multiplies",
     )
+
+
+def _by_thread(table: Coordinates) -> Coordinates:
+    """The elements each thread has, in order: int64[instruction, thread, value] as int64[thread, element]."""
+    by_thread: Coordinates = np.sort(table.transpose(1, 0, 2).reshape(table.shape[1], -1), axis=1)
+    return by_thread
 
 
 def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, transpose: bool) -> Coordinates:
@@ -107,7 +119,7 @@ def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, transpose: bool) -
     if transpose:
         matrices = matrices.swapaxes(-1, -2)
     thread = np.arange(WARP)
-    pairs = matrices[:, :, :, thread[:, None] // 4, 2 * (thread[:, None] % 4) + np.arange(2)]
+    pairs: Coordinates = matrices[:, :, :, thread[:, None] // 4, 2 * (thread[:, None] % 4) + np.arange(2)]
     return pairs.transpose(0, 1, 3, 2, 4).reshape(instructions, warps * WARP, -1)
 
 

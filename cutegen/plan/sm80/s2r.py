@@ -6,8 +6,7 @@ from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, ldmatrix_t
 from cutegen.arch import COPY_ATOMS, LdmatrixAtom, ldmatrix_atom, universal_atom
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import FragmentCopy
-from cutegen.spec import GemmSpec
-from cutegen.spec.model import MODES
+from cutegen.spec import MODES, GemmSpec
 
 UNIVERSAL = "universal"
 MATRIX_COUNTS = (4, 2, 1)
@@ -37,7 +36,11 @@ def choose_s2r(
     transpose = major_mode != 1
     rejected = _rejected(values, transpose)
     if asked == UNIVERSAL or (asked is None and smem_vector_elems < ROW_ELEMS):
-        why = "" if asked else f"the shared layout keeps only {smem_vector_elems} elements together; an ldmatrix row is {ROW_ELEMS}"
+        why = (
+            ""
+            if asked
+            else f"the shared layout keeps only {smem_vector_elems} elements together; an ldmatrix row is {ROW_ELEMS}"
+        )
         return _universal(tiled_mma, name, major_mode, element_bits, smem_vector_elems, why)
     if asked is None:
         atom = ldmatrix_atom(_largest(values), transpose=transpose)
@@ -51,7 +54,9 @@ def choose_s2r(
     )
     orientation = "T, since its rows do not run along k" if transpose else "N, since its rows run along k"
     why = f"x{atom.matrices}, the most for which V = {values} is a multiple of 2 x {atom.matrices}; {orientation} in shared memory"
-    return Choice(copy, Decision(f"s2r.{name}", atom.name, why if asked is None else "given", asked is not None, copy.rejected))
+    return Choice(
+        copy, Decision(f"s2r.{name}", atom.name, why if asked is None else "given", asked is not None, copy.rejected)
+    )
 
 
 def _largest(values: int) -> int:
@@ -70,7 +75,11 @@ def _rejected(values: int, transpose: bool) -> tuple[Rejected, ...]:
             found.append(Rejected(ldmatrix_atom(count, transpose=transpose).name, why))
     direction = "along k" if not transpose else "across k"
     wrong = "N reads rows along k" if transpose else "T reads rows across k"
-    found.append(Rejected(ldmatrix_atom(largest, transpose=not transpose).name, f"{wrong}, this operand is contiguous {direction}"))
+    found.append(
+        Rejected(
+            ldmatrix_atom(largest, transpose=not transpose).name, f"{wrong}, this operand is contiguous {direction}"
+        )
+    )
     return tuple(found)
 
 
@@ -118,7 +127,7 @@ def _given_atom(
         raise spec.error(
             key,
             found=f"{asked}: {atom.matrices} matrices are {2 * atom.matrices} values a thread, the tiled MMA's tile has V = {values}",
-            expected=f"V % (2 x matrices) == 0; with CuTe: TiledCopy uses too few vals for selected CopyAtom",
+            expected="V % (2 x matrices) == 0; CuTe says: TiledCopy uses too few vals for selected CopyAtom",
             fix=f"use {best.name}, or a larger mma.permutation",
         )
     if smem_vector_elems < ROW_ELEMS:

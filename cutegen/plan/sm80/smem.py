@@ -16,6 +16,7 @@ from cutegen.algebra import (
     format_layout,
     ideal_wavefronts,
     inner_layout,
+    leaves,
     modes,
     offsets,
     parse_layout,
@@ -23,7 +24,6 @@ from cutegen.algebra import (
     tile_to_shape,
     wavefronts,
 )
-from cutegen.algebra.layout import leaves
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts
 from cutegen.plan.sm80.access import Coordinates
@@ -129,7 +129,9 @@ def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int], ma
         layout = tile_to_shape(atom, tile)
     except ValueError as error:
         raise spec.error(
-            f"{key}.layout", found=f'"{text}": {error}', expected=f"an atom that divides the operand's tile {extents(tile)}"
+            f"{key}.layout",
+            found=f'"{text}": {error}',
+            expected=f"an atom that divides the operand's tile {extents(tile)}",
         ) from error
     table = offsets(layout)
     if len(np.unique(table)) != len(table):
@@ -178,12 +180,12 @@ def _all_shapes(tile: tuple[int, int], major_mode: int) -> Iterator[Shape]:
                 for bits in range(1, min(shift, atom_bits - base - shift) + 1):
                     # Narrower atoms than the widest are listed with CuTe's own swizzles only: (B,3,3).
                     if i == 0 or (base, shift) == (3, 3):
-                        yield Shape(ComposedLayout(Swizzle(bits, base, shift), atom), swizzle=Swizzle(bits, base, shift))
+                        yield Shape(
+                            ComposedLayout(Swizzle(bits, base, shift), atom), swizzle=Swizzle(bits, base, shift)
+                        )
 
 
-def choose_smem(
-    spec: GemmSpec, request: SmemRequest, asked: SmemLayout | Literal[False] | None
-) -> Choice[SmemRanking]:
+def choose_smem(spec: GemmSpec, request: SmemRequest, asked: SmemLayout | Literal[False] | None) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written and read once, then the fewest bytes, then the widest rows."""
     rows = tuple(sorted((_measure(request, s) for s in _all_shapes(request.tile, request.major_mode)), key=_order))
     requested = requested_shape(spec, request.key, asked, request.tile, request.major_mode)
