@@ -1,7 +1,8 @@
 """Kernel arguments: numpy arrays become buffers with addresses, numbers become bytes of the declared type.
 
-An array stands for its own memory: the kernel's writes appear in it. Views of one array keep their distance, so that aliases alias; each may be touched
-only within its own extent. The allocation that a view belongs to is taken to begin at a multiple of 256 bytes, as `cudaMalloc` gives.
+An array stands for its own memory: the kernel's writes appear in it. Views of one array keep their distance, so that
+aliases alias; each may be touched only within its own extent. The allocation that a view belongs to is taken to begin
+at a multiple of 256 bytes, as `cudaMalloc` gives.
 """
 
 from __future__ import annotations
@@ -115,7 +116,10 @@ def _pack(parameter: Parameter, argument: Argument, binding: Binding, name: str)
 
 
 def _pack_struct(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
-    """Bytes of an array parameter: given as such, or a tuple of arrays (pointers) and numpy scalars laid out as C does."""
+    """Bytes of an array parameter.
+
+    Given as such, or a tuple of arrays (pointers) and numpy scalars laid out as C does.
+    """
     if isinstance(argument, tuple):
         packed = bytearray()
         for item in argument:
@@ -128,5 +132,7 @@ def _pack_struct(parameter: Parameter, argument: Argument, binding: Binding, nam
             packed += bytes(-len(packed) % len(piece)) + piece
         argument = bytes(packed)
     if not isinstance(argument, bytes) or len(argument) > parameter.size_bytes:
-        raise LaunchError(f"{name} must be at most {parameter.size_bytes} bytes, or a tuple of arrays and numpy scalars")
+        raise LaunchError(
+            f"{name} must be at most {parameter.size_bytes} bytes, or a tuple of arrays and numpy scalars"
+        )
     return argument

@@ -1,7 +1,7 @@
 """Runs one CTA: its warps take turns until all have exited, and wait for each other at barriers.
 
-Source: PTX ISA, "Independent Thread Scheduling" is left aside (the lanes of a warp run together between branches and meet again at the
-post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps).
+Source: PTX ISA, "Independent Thread Scheduling" is left aside (the lanes of a warp run together between branches and
+meet again at the post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps).
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Machine:
         self.block_runs[number] += 1
         self.steps += steps
         if self.steps > self.max_steps:
-            message = f"the launch ran more than {self.max_steps} warp instructions; raise max_steps if it is not in a loop"
+            message = (
+                f"the launch ran more than {self.max_steps} warp instructions; raise max_steps if it is not in a loop"
+            )
             self.monitor.report(ViolationKind.STEP_LIMIT, site, message, cta=cta, thread=None)
 
 
@@ -178,12 +180,21 @@ class Cta:
         )
         self.fault(ViolationKind.BARRIER, arrival.site, warp.thread0, message)
 
-    def order_ways(self, ways: list[tuple[int | None, npt.NDArray[np.bool_]]]) -> list[tuple[int | None, npt.NDArray[np.bool_]]]:
+    def order_ways(
+        self, ways: list[tuple[int | None, npt.NDArray[np.bool_]]]
+    ) -> list[tuple[int | None, npt.NDArray[np.bool_]]]:
         """The sides of a divergent branch; the last one runs first."""
         return self._schedule.order(ways)
 
     def fault(
-        self, kind: ViolationKind, site: int, thread: int, message: str, address: int | None = None, *, always: bool = False
+        self,
+        kind: ViolationKind,
+        site: int,
+        thread: int,
+        message: str,
+        address: int | None = None,
+        *,
+        always: bool = False,
     ) -> None:
         """Reports a violation of one thread of this CTA."""
         self._machine.monitor.report(kind, site, message, cta=self.place, thread=thread, address=address, always=always)

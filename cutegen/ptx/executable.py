@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx import blocks as ends
-from cutegen.ptx.blocks import Block, End, guarded
+from cutegen.ptx.blocks import Arrival, Block, End, guarded
 from cutegen.ptx.flow import (
     BlockRange,
     FlowGraph,
@@ -27,7 +27,7 @@ from cutegen.ptx.lowering import Lowering, Step
 from cutegen.ptx.syntax import Entry, Instruction, Module
 from cutegen.ptx.types import scalar_type
 from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.warp import Path, Warp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,13 @@ _EndMaker = Callable[[Lowering, Entry, FlowGraph, BlockRange, Instruction], End]
 def _end_maker(instruction: Instruction) -> _EndMaker | None:
     if is_barrier(instruction):
         return _end_with_barrier
-    return {"bra": _end_with_branch, "brx": _end_with_switch, "ret": _end_with_exit, "exit": _end_with_exit, "trap": _end_with_trap}.get(
-        instruction.parts[0]
-    )
+    return {
+        "bra": _end_with_branch,
+        "brx": _end_with_switch,
+        "ret": _end_with_exit,
+        "exit": _end_with_exit,
+        "trap": _end_with_trap,
+    }.get(instruction.parts[0])
 
 
 def _optional_predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool] | None:
@@ -162,7 +166,7 @@ def _end_with_trap(
     step = guarded(ends.trap_step(context.site), *predicate)
     following = ends.fall_through(graph.block_at.get(block.last))
 
-    def end(warp: Warp, path: ends.Path) -> ends.Arrival | None:
+    def end(warp: Warp, path: Path) -> Arrival | None:
         step(warp)
         return following(warp, path)
 

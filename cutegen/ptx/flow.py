@@ -1,8 +1,8 @@
 """The control-flow graph of an entry: basic blocks, where divergent lanes meet again, what is surely assigned.
 
-Lanes that a branch separates meet at the branch's immediate post-dominator, the first block that all their ways to the exit
-share. A register is surely assigned at a use if every way from the entry to it writes the register; only the others
-need to be watched while the kernel runs.
+Lanes that a branch separates meet at the branch's immediate post-dominator, the first block that all their ways to
+the exit share. A register is surely assigned at a use if every way from the entry to it writes the register; only the
+others need to be watched while the kernel runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,27 @@ from cutegen.ptx.syntax import Address, Entry, Instruction, Negated, Operand, Pa
 
 _ENDS = ("bra", "brx", "ret", "exit", "trap")
 _WITHOUT_DESTINATION = frozenset(
-    "st red bar barrier cp bra brx ret exit trap stmatrix membar fence prefetch prefetchu discard nanosleep brkpt pmevent".split()
+    [
+        "st",
+        "red",
+        "bar",
+        "barrier",
+        "cp",
+        "bra",
+        "brx",
+        "ret",
+        "exit",
+        "trap",
+        "stmatrix",
+        "membar",
+        "fence",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "nanosleep",
+        "brkpt",
+        "pmevent",
+    ]
 )
 RegisterKey = tuple[int, int]
 

@@ -1,4 +1,7 @@
-"""What a warp must hold to run an entry: rows of 32 lanes in one register file for each width, and typed views of them."""
+"""What a warp must hold to run an entry.
+
+Rows of 32 lanes in one register file for each width, and typed views of them.
+"""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.shared import SHARED_BASE
 from cutegen.ptx.syntax import Entry, Module, Variable
-
-import numpy as np
 
 MAX_SHARED_BYTES = 1 << 18
 MAX_LOCAL_BYTES = 1 << 16

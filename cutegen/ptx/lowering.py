@@ -1,8 +1,8 @@
 """Where operands live, and the context in which instructions are turned into steps.
 
-A warp holds one numpy row of 32 lanes for each virtual register, constant and special register, in one file for each width. A `cell` is
-such a row seen as one dtype; a step is a closure that reads and writes the cells of the warp it is given. Everything that text
-decides is decided here once, so that nothing is looked up by name while a kernel runs.
+A warp holds one numpy row of 32 lanes for each virtual register, constant and special register, in one file for each
+width. A `cell` is such a row seen as one dtype; a step is a closure that reads and writes the cells of the warp it is
+given. Everything that text decides is decided here once, so that nothing is looked up by name while a kernel runs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,20 @@ from typing import TypeAlias
 import numpy as np
 
 from cutegen.ptx.frame import Cell, Frame
-from cutegen.ptx.rounding import to_bf16, to_f16
+from cutegen.ptx.rounding import Array, to_bf16, to_f16
 from cutegen.ptx.special import SPECIAL_BITS
-from cutegen.ptx.syntax import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Special, Symbol, Vector
+from cutegen.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+)
 from cutegen.ptx.types import Kind, ScalarType, is_type, scalar_type
 from cutegen.ptx.warp import Warp
 
@@ -245,34 +256,30 @@ def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType
     raise instruction.error(f"a float literal cannot be a .{kind.name}")
 
 
-def elementwise(function: Callable[..., np.ndarray], target: int, *sources: int) -> Step:
-    """The step that writes `function` of one, two or three cells to a cell, in the active lanes."""
+def elementwise(function: Callable[..., Array], target: int, *sources: int) -> Step:
+    """The step that writes `function` of some cells to a cell, in the active lanes."""
     if len(sources) == 1:
         return _unary(function, target, *sources)
     if len(sources) == 2:
         return _binary(function, target, *sources)
-    return _ternary(function, target, *sources)
 
-
-def _unary(function: Callable[..., np.ndarray], target: int, a: int) -> Step:
     def step(warp: Warp) -> None:
         cells = warp.cells
-        warp.put(target, function(cells[a]))
+        warp.put(target, function(*[cells[source] for source in sources]))
 
     return step
 
 
-def _binary(function: Callable[..., np.ndarray], target: int, a: int, b: int) -> Step:
+def _unary(function: Callable[..., Array], target: int, a: int) -> Step:
+    def step(warp: Warp) -> None:
+        warp.put(target, function(warp.cells[a]))
+
+    return step
+
+
+def _binary(function: Callable[..., Array], target: int, a: int, b: int) -> Step:
     def step(warp: Warp) -> None:
         cells = warp.cells
         warp.put(target, function(cells[a], cells[b]))
-
-    return step
-
-
-def _ternary(function: Callable[..., np.ndarray], target: int, a: int, b: int, c: int) -> Step:
-    def step(warp: Warp) -> None:
-        cells = warp.cells
-        warp.put(target, function(cells[a], cells[b], cells[c]))
 
     return step

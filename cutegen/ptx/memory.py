@@ -1,7 +1,7 @@
 """Byte-addressed buffers, and the global memory that a launch can reach.
 
-A buffer is read and written through windows: overlapping numpy views of the same bytes, one for each access size, indexed by
-byte offset. Every access is checked against the buffer's bounds and the access's natural alignment first.
+A buffer is read and written through windows: overlapping numpy views of the same bytes, one for each access size,
+indexed by byte offset. Every access is checked against the buffer's bounds and the access's natural alignment first.
 Source: PTX ISA, "State Spaces" and "Generic Addressing".
 """
 
@@ -82,7 +82,7 @@ class GlobalMemory:
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None:
-            return buffer.bytes.window(size_bytes)[addresses - buffer.start]  # type: ignore[no-any-return]
+            return buffer.bytes.window(size_bytes)[addresses - buffer.start]
         data = poison(len(addresses), size_bytes)
         for i, address in enumerate(addresses.tolist()):
             found = self._checked(warp, site, i, address, size_bytes, writes=False)
@@ -184,7 +184,9 @@ class LocalMemory:
             return None
         return self._bytes.window(size_bytes), lane * self._size + address
 
-    def _offsets(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> tuple[npt.NDArray[np.bool_], Addresses]:
+    def _offsets(
+        self, warp: Warp, site: int, addresses: Addresses, size_bytes: int
+    ) -> tuple[npt.NDArray[np.bool_], Addresses]:
         inside = (addresses >= 0) & (addresses <= self._size - size_bytes)
         aligned = addresses % size_bytes == 0
         if not inside.all():

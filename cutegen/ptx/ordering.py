@@ -1,9 +1,10 @@
 """Which accesses of a CTA's warps are ordered by barriers: a clock for each pair of warps.
 
-Ticks only grow. `known[a, u]` is the last tick of warp `u` whose accesses are ordered before what warp `a` does now. Arriving at a barrier ends a tick;
-who waits there learns what everyone knew on arrival (vector clocks, as in Flanagan and Freund, "FastTrack: efficient and precise
-dynamic race detection", at the granularity of warps). `known[a, a]` orders the lanes of one warp, which run independently
-of each other until a `bar.warp.sync` or a barrier (PTX ISA, "Memory Consistency Model").
+Ticks only grow. `known[a, u]` is the last tick of warp `u` whose accesses are ordered before what warp `a` does now.
+Arriving at a barrier ends a tick; who waits there learns what everyone knew on arrival (vector clocks, as in Flanagan
+and Freund, "FastTrack: efficient and precise dynamic race detection", at the granularity of warps). `known[a, a]`
+orders the lanes of one warp, which run independently of each other until a `bar.warp.sync` or a barrier (PTX ISA,
+"Memory Consistency Model").
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Ordering:
 
     def arrive(self, warp: int) -> npt.NDArray[np.int64]:
         """`warp` arrives at a barrier: what its arrival lets others know."""
-        told = self.known[warp].copy()
+        told: npt.NDArray[np.int64] = self.known[warp].copy()
         told[warp] = self.tick
         self.tick += 1
         return told

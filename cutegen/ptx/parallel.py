@@ -1,7 +1,7 @@
 """Spreads the CTAs of a launch over processes.
 
-Each worker parses the text for itself and maps the arrays from temporary files, so what the kernel writes ends up in the caller's arrays. CTAs must
-not depend on each other: an entry with atomics on global memory is refused.
+Each worker parses the text for itself and maps the arrays from temporary files, so what the kernel writes ends up in
+the caller's arrays. CTAs must not depend on each other: an entry with atomics on global memory is refused.
 """
 
 from __future__ import annotations

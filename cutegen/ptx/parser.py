@@ -1,6 +1,7 @@
 """PTX text -> `Module`.
 
-Source: PTX ISA, "Syntax" and "Directives". Functions (`.func`) are read over: what `call`s them is refused where it stands.
+Source: PTX ISA, "Syntax" and "Directives". Functions (`.func`) are read over: what `call`s them is refused where it
+stands.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class _EntryReader:
                 while cursor.accept(","):
                     values.append(cursor.integer(word, limit=1 << 20))
                 if word == ".reqntid":
-                    x, y, z = (values + [1, 1])[:3]
+                    x, y, z = [*values, 1, 1][:3]
                     block = (x, y, z)
         return block
 
@@ -295,5 +296,3 @@ class _EntryReader:
 def _label_key(path: tuple[int, ...], label: str) -> str:
     """A name for `label` of the scope `path`; the kernel's own scope keeps the written name."""
     return "/".join([*(str(number) for number in path), label])
-
-

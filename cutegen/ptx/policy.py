@@ -1,4 +1,4 @@
-"""In what order things happen that a program must not depend on: CTAs of a grid, warps between barriers, sides of a branch."""
+"""In what order things happen that a program must not depend on: CTAs, warps between barriers, sides of a branch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`in-order`: lowest first, each warp as far as it can; `reversed`: highest first; `random`: by `seed`, warps also change
-    places in the middle of their way.
+    """An order of CTAs, warps and sides of a branch, by name.
+
+    `in-order`: lowest first, each warp as far as it can go. `reversed`: highest first. `random`: drawn by `seed`, and
+    warps also change places between any two basic blocks.
 
     >>> Policy.parse("random:7")
     Policy(name='random', seed=7)

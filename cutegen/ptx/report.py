@@ -12,7 +12,8 @@ from cutegen.ptx.violations import Violation
 class InstructionReport:
     """One PTX instruction: `executed` counts warps; the rest is zero where it does not reach that memory.
 
-    `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts, `sectors` are 32-byte pieces of global memory.
+    `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts, `sectors` are 32-byte pieces of global
+    memory.
     """
 
     line: int

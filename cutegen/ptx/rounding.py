@@ -1,9 +1,9 @@
 """Rounding exact results to PTX's float formats, and back to float64.
 
-Every format of up to 32 bits is computed through float64: products of two such values are exact there, and sums are rounded to
-odd, which makes the second rounding to the format correct (Boldo and Melquiond, "Emulation of FMA and correctly rounded
-sums: proved algorithms using rounding to odd"). A NaN result becomes the canonical NaN that the hardware gives
-(PTX ISA, "Floating Point Instructions": NaN payloads are not preserved below .f64).
+Every format of up to 32 bits is computed through float64: products of two such values are exact there, and sums are
+rounded to odd, which makes the second rounding to the format correct (Boldo and Melquiond, "Emulation of FMA and
+correctly rounded sums: proved algorithms using rounding to odd"). A NaN result becomes the canonical NaN that the
+hardware gives (PTX ISA, "Floating Point Instructions": NaN payloads are not preserved below .f64).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _CANONICAL_BF16 = np.uint16(0x7FFF)
 
 def canonical_f32(values: Array) -> Array:
     """float32 `values` with every NaN replaced by 0x7fffffff."""
-    nan = values != values  # noqa: PLR0124 - faster than isnan
+    nan = values != values
     return np.where(nan, _CANONICAL_F32, values) if nan.any() else values
 
 
 def odd_sum(a: Doubles, b: Doubles) -> Doubles:
-    """a + b in float64, rounded to odd: an inexact result ends in a 1 bit."""
+    """A + b in float64, rounded to odd: an inexact result ends in a 1 bit."""
     total = a + b
     from_b = total - a
     error = (a - (total - from_b)) + (b - from_b)
@@ -107,7 +107,7 @@ def _f8_values(exponent_bits: int, mantissa_bits: int, bias: int) -> Doubles:
     normal = exponent > 0
     significand = mantissa / (1 << mantissa_bits) + normal
     values = np.ldexp(significand, np.maximum(exponent, 1) - bias)
-    return np.where(codes & 0x80, -values, values)
+    return np.asarray(np.where(codes & 0x80, -values, values))
 
 
 _E4M3 = _f8_values(4, 3, 7)

@@ -1,9 +1,9 @@
 """Shared memory of a CTA, with a shadow that proves every access: initialised, in bounds, aligned, free of races.
 
-The shadow remembers for each granule (the smallest access the program makes) who wrote it last, and for each warp who read it last. A stamp packs
-`pending copy | tick | instruction | thread`, so that one comparison of the largest stamp tells that all is well; only then
-does the slow look begin. A cp.async marks its granules pending from its issue to the wait that covers it, and any access
-to them in between is reported.
+The shadow remembers for each granule (the smallest access the program makes) who wrote it last, and for each warp who
+read it last. A stamp packs `pending copy | tick | instruction | thread`, so that one comparison of the largest stamp
+tells that all is well; only then does the slow look begin. A cp.async marks its granules pending from its issue to
+the wait that covers it, and any access to them in between is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cutegen.ptx.violations import Monitor, ViolationKind
 from cutegen.ptx.warp import Warp
 
 SHARED_BASE = 1024
-"""The first shared address: the hardware keeps the first KiB of each CTA from sm_80 on, and 0 stays an invalid address."""
+"""The first shared address: from sm_80 on the first KiB of each CTA is the system's, and 0 stays invalid."""
 
 _THREAD_BITS, _SITE_BITS = 12, 20
 _TICK_SHIFT = _THREAD_BITS + _SITE_BITS
@@ -52,15 +52,20 @@ class SharedMemory:
         self._ordering, self._monitor, self._traffic = ordering, monitor, traffic
         self._atomic_sites = atomic_sites
 
-    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, *, lanes: Addresses | None = None) -> Data:
-        """`size_bytes` bytes for each address. `lanes`: which lanes gave them, for a collective read by the whole warp."""
+    def read(
+        self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, *, lanes: Addresses | None = None
+    ) -> Data:
+        """`size_bytes` bytes for each address.
+
+        `lanes`: which lanes gave them, for a collective read by the whole warp.
+        """
         self._traffic.shared(site, addresses, warp.lanes() if lanes is None else lanes, size_bytes)
         offsets = self._offsets(warp, site, addresses, size_bytes)
         if offsets is None:
             return poison(len(addresses), size_bytes)
         threads = warp.threads() if lanes is None else np.full(len(offsets), _MANY)
         self._note_read(warp, site, offsets, threads, size_bytes)
-        return self._bytes.window(size_bytes)[offsets]  # type: ignore[no-any-return]
+        return self._bytes.window(size_bytes)[offsets]
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
         """Writes `size_bytes` bytes at each address."""
@@ -174,7 +179,11 @@ class SharedMemory:
         self, warp: Warp, site: int, stamp: int, thread: int, offset: int, access: str, reader: int | None
     ) -> None:
         number = stamp & _MANY
-        other = f"thread {number}" if number != _MANY else f"several threads of warp {warp.index if reader is None else reader}"
+        other = (
+            f"thread {number}"
+            if number != _MANY
+            else f"several threads of warp {warp.index if reader is None else reader}"
+        )
         place = self._monitor.describe(stamp >> _THREAD_BITS & ((1 << _SITE_BITS) - 1))
         if stamp >= _PENDING:
             message = f"{access} of bytes that the cp.async of {other} ({place}) has not been waited for"

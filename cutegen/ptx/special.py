@@ -1,7 +1,7 @@
 """Special registers: their widths and their values.
 
-Source: PTX ISA, "Special Registers". Clusters are always of one CTA. `%clock` and the like are left out: a program whose result depends
-on time has no result here.
+Source: PTX ISA, "Special Registers". Clusters are always of one CTA. `%clock` and the like are left out: a program
+whose result depends on time has no result here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
     if stem == "%tid":
         return thread_coordinates(place.block, place.warp * 32 + lane)["xyz".index(axis)]
     dims = {"%ntid": place.block, "%ctaid": place.cta, "%nctaid": place.grid}
-    dims |= {"%clusterid": place.cta, "%nclusterid": place.grid, "%cluster_ctaid": (0, 0, 0), "%cluster_nctaid": (1, 1, 1)}
+    dims |= {
+        "%clusterid": place.cta,
+        "%nclusterid": place.grid,
+        "%cluster_ctaid": (0, 0, 0),
+        "%cluster_nctaid": (1, 1, 1),
+    }
     if stem in dims:
         return dims[stem]["xyz".index(axis)]
     values: dict[str, npt.NDArray[np.int64] | int] = {

@@ -139,7 +139,10 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A kernel: its parameters, variables and body. `labels` gives the index of the instruction that a label stands before."""
+    """A kernel.
+
+    Its parameters, variables and body. `labels` gives the index of the instruction that a label stands before.
+    """
 
     name: str
     line: int

@@ -1,14 +1,16 @@
 """What a tensor core computes for one `mma`: the arithmetic, without registers.
 
-Products of the inputs are exact. The K products of a tile are taken in groups; the products of a group and the accumulator are aligned to the
-largest exponent among them (a product's exponent is the sum of its operands' exponents, before normalisation), what falls below
-`extra_bits` bits under the float32 significand is cut off, the integers are added exactly, and the sum is cut to float32.
-The result is the accumulator of the next group. With float16 accumulation the sum of the last group is rounded to nearest even instead.
-Integers accumulate exactly in 32 bits, wrapping (or clamping with `.satfinite`).
+Products of the inputs are exact. The K products of a tile are taken in groups; the products of a group and the
+accumulator are aligned to the largest exponent among them (a product's exponent is the sum of its operands'
+exponents, before normalisation), what falls below `extra_bits` bits under the float32 significand is cut off, the
+integers are added exactly, and the sum is cut to float32. The result is the accumulator of the next group. With
+float16 accumulation the sum of the last group is rounded to nearest even instead. Integers accumulate exactly in 32
+bits, wrapping (or clamping with `.satfinite`).
 
-Sources: PTX ISA, `mma` ("the accumulation order, rounding and handling of subnormal inputs are unspecified"); Fasi, Higham, Mikaitis and
-Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Li et al., "FTTN: Feature-targeted testing for numerical
-properties of GPU matrix accelerators" (2024). Group sizes and extra bits are theirs; they are parameters here.
+Sources: PTX ISA, `mma` ("the accumulation order, rounding and handling of subnormal inputs are unspecified"); Fasi,
+Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Li et al., "FTTN: Feature-targeted
+testing for numerical properties of GPU matrix accelerators" (2024). Group sizes and extra bits are theirs; they are
+parameters here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ _LOWEST_EXPONENT = -1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorCore:
-    """The parameters of the model: how many products are added at once, and to how many bits below float32's last one."""
+    """The parameters of the model.
+
+    How many products are added at once, and to how many bits below float32's last one.
+    """
 
     name: str
     group_16_bit: int
@@ -90,7 +95,10 @@ def multiply_integers(a: Array, b: Array, c: Array, *, saturate: bool) -> Array:
 def multiply_floats(
     core: TensorCore, kinds: tuple[ScalarType, ScalarType], a: Array, b: Array, c: Array, *, f16_result: bool
 ) -> Array:
-    """(M, K) x (N, K) + (M, N): `a`, `b` are the bits of the inputs, `c` is float32 or float16; the result has its dtype."""
+    """(M, K) x (N, K) + (M, N).
+
+    `a`, `b` are the bits of the inputs, `c` is float32 or float16; the result has its dtype.
+    """
     left, right = (_FORMATS[kind.name] for kind in kinds)
     a_values, b_values = left.value(a), right.value(b)
     a_exponents, b_exponents = left.exponent(a), right.exponent(b)
@@ -120,4 +128,3 @@ def _add_group(
         plain = products.sum(axis=2) + total
         result = np.where(np.isfinite(plain), result, plain)
     return result if f16_result else to_f32(result, "rz").astype(np.float64)
-

@@ -1,9 +1,10 @@
 """What memory requests cost: shared-memory wavefronts and global sectors.
 
-A warp's shared request is served in phases of 128 bytes: all 32 lanes for accesses of up to 4 bytes, 16 lanes for 8 bytes, 8 lanes for 16 bytes
-(and for the rows of ldmatrix). In a phase each of the 32 banks gives one 4-byte word for each wavefront; lanes that want the same word share it.
-A global request touches sectors of 32 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" and "Device Memory Accesses";
-Nsight Compute's `l1tex__data_bank_conflicts_pipe_lsu` and `lts__t_sectors` count the same things.
+A warp's shared request is served in phases of 128 bytes: all 32 lanes for accesses of up to 4 bytes, 16 lanes for 8
+bytes, 8 lanes for 16 bytes (and for the rows of ldmatrix). In a phase each of the 32 banks gives one 4-byte word for
+each wavefront; lanes that want the same word share it. A global request touches sectors of 32 bytes. Source: CUDA C++
+Programming Guide, "Shared Memory" and "Device Memory Accesses"; Nsight Compute's
+`l1tex__data_bank_conflicts_pipe_lsu` and `lts__t_sectors` count the same things.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class TrafficCounters:
     _shared: dict[tuple[int, bytes, bytes], tuple[int, int]] = field(default_factory=dict)
     _global: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
-    def shared(self, site: int, addresses: npt.NDArray[np.int64], lanes: npt.NDArray[np.int64], size_bytes: int) -> None:
+    def shared(
+        self, site: int, addresses: npt.NDArray[np.int64], lanes: npt.NDArray[np.int64], size_bytes: int
+    ) -> None:
         """Counts a shared request; banks repeat every 128 bytes, so only addresses relative to that matter."""
         relative = addresses - (int(addresses[0]) & -BANK_ROW_BYTES)
         key = size_bytes, relative.tobytes(), lanes.tobytes()

@@ -1,7 +1,7 @@
 """What a program may do wrong while it runs, and who is told.
 
-A violation names its kind, the instruction, the thread and the address. A kind that is in `raise_on` ends the launch with a `PtxFault`;
-the others are gathered in the report.
+A violation names its kind, the instruction, the thread and the address. A kind that is in `raise_on` ends the launch
+with a `PtxFault`; the others are gathered in the report.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class ViolationKind(Enum):
 
 
 ALL_KINDS: frozenset[ViolationKind] = frozenset(ViolationKind)
-_ALWAYS_RAISED = frozenset({ViolationKind.BARRIER, ViolationKind.TRAP, ViolationKind.STEP_LIMIT, ViolationKind.DIVERGENCE})
+_ALWAYS_RAISED = frozenset(
+    {ViolationKind.BARRIER, ViolationKind.TRAP, ViolationKind.STEP_LIMIT, ViolationKind.DIVERGENCE}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,15 @@ class Monitor:
         return f"line {instruction.line} '{instruction.text}'"
 
     def report(
-        self, kind: ViolationKind, site: int, message: str, *, cta: Dim3, thread: int | None, address: int | None = None, always: bool = False
+        self,
+        kind: ViolationKind,
+        site: int,
+        message: str,
+        *,
+        cta: Dim3,
+        thread: int | None,
+        address: int | None = None,
+        always: bool = False,
     ) -> None:
         """Raises or keeps one violation."""
         instruction = self._instructions[site]

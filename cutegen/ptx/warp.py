@@ -49,18 +49,13 @@ class _Copy:
 class Warp:
     """32 lanes that run together."""
 
-    __slots__ = (
-        "_committed", "_copies", "_lanes", "alive", "cells", "count", "cta", "defined", "files", "full", "index", "local", "mask",
-        "stack", "thread0",
-    )  # fmt: skip
-
     def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int, local: LocalMemory) -> None:
         self.cta, self.index, self.thread0 = cta, place.warp, place.warp * WARP_LANES
         self.local = local
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
         self.defined = frame.undefined()
-        self.alive: Mask = _LANES < lanes
+        self.alive: Mask = lanes > _LANES
         self.stack = [Path(0, self.alive.copy(), None)]
         self.set_mask(self.alive.copy(), lanes)
         self._copies: list[_Copy] = []
@@ -109,7 +104,12 @@ class Warp:
         self.alive = self.alive & ~self.mask
 
     def issue_copy(
-        self, site: int, size_bytes: int, lanes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], data: npt.NDArray[Any]
+        self,
+        site: int,
+        size_bytes: int,
+        lanes: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        data: npt.NDArray[Any],
     ) -> None:
         """Queues a cp.async of the active lanes."""
         self._copies.append(_Copy(site, size_bytes, lanes, self._committed[lanes], offsets, data))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.ptx.instructions.compare import select
 from cutegen.ptx.instructions.floating import element_type, on_pairs
 from cutegen.ptx.instructions.memory import take_hints, take_space
 from cutegen.ptx.lowering import Lowering, Step
@@ -48,7 +49,7 @@ def _operation(instruction: Instruction, name: str, kind: ScalarType) -> Callabl
         "inc": _increment,
         "dec": _decrement,
         "exch": lambda old, value: value,
-        "cas": lambda old, expected, value: np.where(old == expected, value, old),
+        "cas": lambda old, expected, value: select(old == expected, value, old),
     }
     return functions[name]
 

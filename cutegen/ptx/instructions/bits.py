@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cutegen.ptx.rounding import Array
@@ -90,7 +92,7 @@ def funnel_shift(a: Array, b: Array, amount: Array, *, left: bool, wraps: bool) 
     return (both >> n).astype(np.uint32)
 
 
-_SELECT_MODES = {
+_SELECT_MODES: dict[str, Callable[[Array], Array]] = {
     "f4e": lambda s: (s[:, None] + np.arange(4)) & 7,
     "b4e": lambda s: (s[:, None] - np.arange(4)) & 7,
     "rc8": lambda s: np.repeat(s[:, None], 4, axis=1),
@@ -101,7 +103,10 @@ _SELECT_MODES = {
 
 
 def permute_bytes(a: Array, b: Array, selector: Array, mode: str | None) -> Array:
-    """`prmt`: four bytes picked from the eight of b:a; without a mode, bit 3 of each choice replicates the byte's sign."""
+    """`prmt`.
+
+    Four bytes picked from the eight of b:a; without a mode, bit 3 of each choice replicates the byte's sign.
+    """
     octets = np.stack([a, b], axis=1).view(np.uint8)
     if mode is not None:
         choice = _SELECT_MODES[mode]((selector & 3).astype(np.int64))

@@ -1,7 +1,8 @@
 """Instructions that the lanes of a warp execute together: shuffles, votes, matches, reductions.
 
-Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`, `bar.warp.sync`. A lane that the member mask names and
-that is not here (it took another path and has not exited) is a fault: nothing makes it arrive.
+Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`, `bar.warp.sync`. A
+lane that the member mask names and that is not here (it took another path and has not exited) is a fault: nothing
+makes it arrive.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def check_converged(warp: Warp, site: int) -> None:
     """Faults where not all lanes of the warp that are still running are here (`.aligned` instructions)."""
     if not warp.full and (warp.mask != warp.alive).any():
         lane = int(np.flatnonzero(warp.alive & ~warp.mask)[0])
-        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, "not all lanes of the warp execute it together")
+        warp.cta.fault(
+            ViolationKind.DIVERGENCE, site, warp.thread0 + lane, "not all lanes of the warp execute it together"
+        )
 
 
 def _members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:
@@ -119,7 +122,12 @@ def lower_vote(context: Lowering, instruction: Instruction) -> Step:
         check(warp)
         votes = (warp.cells[source] != inverted) & warp.mask
         count = int(np.count_nonzero(votes))
-        values = {"all": count == warp.count, "any": count > 0, "uni": count in (0, warp.count), "ballot": ballot(votes)}
+        values = {
+            "all": count == warp.count,
+            "any": count > 0,
+            "uni": count in (0, warp.count),
+            "ballot": ballot(votes),
+        }
         warp.put(target, np.full(32, values[mode], np.uint32 if mode == "ballot" else bool))
 
     return step
@@ -198,7 +206,7 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
         check(warp)
         first = int(warp.lanes()[0])
         warp.put(target, np.full(32, first, np.uint32))
-        warp.put(winner, _LANES == first)
+        warp.put(winner, np.equal(_LANES, first))
 
     return step
 

@@ -1,6 +1,7 @@
 """Comparison and selection.
 
-Source: PTX ISA, "Comparison and Selection Instructions". Ordered comparisons with a NaN are false, unordered ones (`equ neu ltu leu gtu geu`) true.
+Source: PTX ISA, "Comparison and Selection Instructions". Ordered comparisons with a NaN are false, unordered ones
+(`equ neu ltu leu gtu geu`) true.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ _COMBINE: dict[str, Callable[[Array, Array], Array]] = {
     "or": np.logical_or,
     "xor": np.logical_xor,
 }
+
+
+def select(mask: Array, a: Array, b: Array) -> Array:
+    """Lanes of `a` where `mask`, else of `b`."""
+    return np.where(mask, a, b)
 
 
 def _comparison(name: str, kind: ScalarType, *, flush: bool) -> Callable[[Array, Array], Array]:
@@ -73,7 +79,11 @@ def lower_setp(context: Lowering, instruction: Instruction) -> Step:
 def _check_comparison(instruction: Instruction, name: str, kind: ScalarType) -> None:
     only_float = name in _UNORDERED or name in ("num", "nan")
     only_unsigned = name in _UNSIGNED_NAMES
-    if (only_float and kind.kind is not Kind.FLOAT) or (only_unsigned and kind.kind is not Kind.UNSIGNED) or kind.name.endswith("x2"):
+    if (
+        (only_float and kind.kind is not Kind.FLOAT)
+        or (only_unsigned and kind.kind is not Kind.UNSIGNED)
+        or kind.name.endswith("x2")
+    ):
         raise instruction.error(f"comparison .{name} does not exist for type .{kind.name}")
 
 
@@ -135,7 +145,7 @@ def lower_selp(context: Lowering, instruction: Instruction) -> Step:
     p, inverted = context.predicate(instruction, instruction.operands[3])
     if inverted:
         a, b = b, a
-    return elementwise(lambda x, y, mask: np.where(mask, x, y), target, a, b, p)
+    return elementwise(lambda x, y, mask: select(mask, x, y), target, a, b, p)
 
 
 def lower_slct(context: Lowering, instruction: Instruction) -> Step:
@@ -147,7 +157,7 @@ def lower_slct(context: Lowering, instruction: Instruction) -> Step:
     target = context.target(instruction, instruction.operands[0], kind)
     a, b = (context.source(instruction, operand, kind) for operand in instruction.operands[1:3])
     c = context.source(instruction, instruction.operands[3], sign_kind)
-    return elementwise(lambda x, y, z: np.where(z >= 0, x, y), target, a, b, c)
+    return elementwise(lambda x, y, z: select(z >= 0, x, y), target, a, b, c)
 
 
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {

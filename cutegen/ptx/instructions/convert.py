@@ -1,7 +1,7 @@
 """Moves and conversions.
 
-Source: PTX ISA, `mov`, `cvt`, `cvta`, `isspacep`, "Integer and floating-point conversion". Integers clamp when a float does not fit; a NaN becomes 0
-(or the smallest integer where a 64-bit type is involved).
+Source: PTX ISA, `mov`, `cvt`, `cvta`, `isspacep`, "Integer and floating-point conversion". Integers clamp when a
+float does not fit; a NaN becomes 0 (or the smallest integer where a 64-bit type is involved).
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def _unpack(context: Lowering, instruction: Instruction, kind: ScalarType) -> St
     part = _part_type(instruction, kind, vector)
     source = context.source(instruction, instruction.operands[1], scalar_type(f"b{kind.bits}"))
     targets = [
-        (i, context.target(instruction, item, part)) for i, item in enumerate(vector.items) if not isinstance(item, Sink)
+        (i, context.target(instruction, item, part))
+        for i, item in enumerate(vector.items)
+        if not isinstance(item, Sink)
     ]
 
     def step(warp: Warp) -> None:
@@ -125,7 +127,10 @@ def _from_integer(result: ScalarType, mode: str, *, saturate: bool) -> Callable[
 
 
 def _integer_to_float(values: Array, result: ScalarType, mode: str) -> Array:
-    """64-bit integers do not fit float64: what is cut off makes the last bit odd, so that one more rounding is correct."""
+    """64-bit integers do not fit float64.
+
+    What is cut off makes the last bit odd, so that one more rounding is correct.
+    """
     if values.dtype.itemsize < 8:
         return encode(result, mode)(values.astype(np.float64))
     if result.name == "f64" and mode == "rn":
@@ -136,7 +141,7 @@ def _integer_to_float(values: Array, result: ScalarType, mode: str) -> Array:
     error = low - (total - high)
     if result.name == "f64":
         wrong = {"rz": (error < 0) & (total > 0) | (error > 0) & (total < 0), "rm": error < 0, "rp": error > 0}[mode]
-        return np.where(wrong, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+        return np.asarray(np.where(wrong, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total))
     even = (total.view(np.int64) & 1) == 0
     odd = np.where((error != 0) & even, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
     return encode(result, mode)(odd)
@@ -147,7 +152,7 @@ def _float_to_integer(
 ) -> Callable[[Array], Array]:
     limits = np.iinfo(result.dtype)
     on_nan = 1 << (result.bits - 1) if kind.name == "f64" or result.bits == 64 else 0
-    rounding = _INTEGER_ROUNDINGS[mode] if mode in _INTEGER_ROUNDINGS else np.trunc
+    rounding = _INTEGER_ROUNDINGS.get(mode, np.trunc)
 
     def function(a: Array) -> Array:
         values = rounding(to_double(a))

@@ -1,7 +1,8 @@
 """Asynchronous copies from global to shared memory: `cp.async`.
 
-Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", `cp.async`, `cp.async.commit_group`, `cp.async.wait_group`.
-Time is adversarial: the bytes land only at the wait that covers them, and until then any access to their place is reported.
+Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", `cp.async`, `cp.async.commit_group`,
+`cp.async.wait_group`. Time is adversarial: the bytes land only at the wait that covers them, and until then any
+access to their place is reported.
 """
 
 from __future__ import annotations

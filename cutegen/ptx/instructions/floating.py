@@ -1,8 +1,8 @@
 """Floating-point arithmetic of f16, bf16, f32, f64 and the packed pairs.
 
-Source: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions". Rounded operations are exact to the
-bit. The `.approx` ones (`rcp rsqrt sqrt ex2 lg2 sin cos tanh div.full`) are computed in float64 and rounded once: within
-the error that the ISA allows, but not always the bits that the hardware gives.
+Source: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions". Rounded operations are
+exact to the bit. The `.approx` ones (`rcp rsqrt sqrt ex2 lg2 sin cos tanh div.full`) are computed in float64 and
+rounded once: within the error that the ISA allows, but not always the bits that the hardware gives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Integer arithmetic, logic and shifts.
 
-Source: PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Integer Arithmetic Instructions", "Logic and Shift
-Instructions", `bfe`, `bfi`, `prmt`, `dp4a`. Arithmetic wraps; `.sat` clamps to s32.
+Source: PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Integer Arithmetic Instructions", "Logic and
+Shift Instructions", `bfe`, `bfi`, `prmt`, `dp4a`. Arithmetic wraps; `.sat` clamps to s32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cutegen.ptx.instructions.bits import (
     multiply_high,
     permute_bytes,
 )
-from cutegen.ptx.lowering import Lowering, Modifiers, Step, elementwise
+from cutegen.ptx.lowering import Lowering, Step, elementwise
 from cutegen.ptx.rounding import Array
 from cutegen.ptx.syntax import Immediate, Instruction
 from cutegen.ptx.types import Kind, ScalarType, scalar_type
@@ -79,7 +79,10 @@ def lower_add_sub(context: Lowering, instruction: Instruction) -> Step:
 
 
 def _with_carry(context: Lowering, instruction: Instruction, kind: ScalarType, *, carry_out: bool) -> Step:
-    """The carry flag `CC.CF` is one more predicate register; subtraction adds the complement, so a borrow is a clear carry."""
+    """The carry flag `CC.CF` is one more predicate register.
+
+    Subtraction adds the complement, so a borrow is a clear carry.
+    """
     unsigned = scalar_type(f"u{kind.bits}")
     target = context.target(instruction, instruction.operands[0], unsigned)
     a, b = (context.source(instruction, operand, unsigned) for operand in instruction.operands[1:])
@@ -121,7 +124,12 @@ def lower_multiply(context: Lowering, instruction: Instruction) -> Step:
         return elementwise(product, target, *sources)
     addend = context.source(instruction, instruction.operands[3], wide)
     if saturate:
-        return elementwise(_saturated(lambda a, b, c: multiply_high(a.astype(np.int32), b.astype(np.int32)) + c), target, *sources, addend)
+        return elementwise(
+            _saturated(lambda a, b, c: multiply_high(a.astype(np.int32), b.astype(np.int32)) + c),
+            target,
+            *sources,
+            addend,
+        )
     return elementwise(lambda a, b, c: product(a, b) + c, target, *sources, addend)
 
 
@@ -137,7 +145,10 @@ def _lower_24_bit(context: Lowering, instruction: Instruction, kind: ScalarType,
     shift = 0 if part == "lo" else 16
 
     def product(a: Array, b: Array, *addend: Array) -> Array:
-        low = [((value.astype(np.int64) << 40) >> 40) if kind.kind is Kind.SIGNED else value.astype(np.int64) & 0xFFFFFF for value in (a, b)]
+        low = [
+            ((value.astype(np.int64) << 40) >> 40) if kind.kind is Kind.SIGNED else value.astype(np.int64) & 0xFFFFFF
+            for value in (a, b)
+        ]
         result = (low[0] * low[1] >> shift).astype(kind.dtype)
         return result + addend[0] if addend else result
 
@@ -183,7 +194,9 @@ def lower_shift(context: Lowering, instruction: Instruction) -> Step:
     amount = instruction.operands[2]
     if isinstance(amount, Immediate) and isinstance(amount.value, int) and 0 <= amount.value < kind.bits:
         constant = kind.dtype.type(amount.value)
-        return elementwise((lambda x: x << constant) if function is _shift_left else (lambda x: x >> constant), target, a)
+        return elementwise(
+            (lambda x: x << constant) if function is _shift_left else (lambda x: x >> constant), target, a
+        )
     return elementwise(function, target, a, context.source(instruction, amount, _U32, wide=True))
 
 
@@ -274,20 +287,20 @@ def lower_dot(context: Lowering, instruction: Instruction) -> Step:
     """`dp4a`, `dp2a`: dot product of bytes (and of 16-bit values with bytes) plus c."""
     modifiers = context.modifiers(instruction, 4)
     first = 2 if instruction.parts[0] == "dp2a" and modifiers.need("lo", "hi") == "hi" else 0
-    types = Modifiers(instruction)
-    types.flag("lo", "hi")
-    a_kind, b_kind = types.type("u32", "s32"), types.type("u32", "s32")
-    types.finish()
+    a_kind, b_kind = modifiers.type("u32", "s32"), modifiers.type("u32", "s32")
+    modifiers.finish()
     four = instruction.parts[0] == "dp4a"
 
     def function(a: Array, b: Array, c: Array) -> Array:
         left = a.view(f"{a.dtype.kind}{1 if four else 2}").reshape(32, -1).astype(np.int64)
         right = b.view(f"{b.dtype.kind}1").reshape(32, 4)[:, first : first + left.shape[1]].astype(np.int64)
-        return (c + (left * right).sum(axis=1)).astype(c.dtype)
+        return np.asarray(c + (left * right).sum(axis=1)).astype(c.dtype)
 
     kinds = (a_kind, b_kind, scalar_type("s32") if "s32" in instruction.parts else _U32)
     target = context.target(instruction, instruction.operands[0], kinds[2])
-    contiguous = [context.source(instruction, op, kind) for op, kind in zip(instruction.operands[1:], kinds, strict=True)]
+    contiguous = [
+        context.source(instruction, op, kind) for op, kind in zip(instruction.operands[1:], kinds, strict=True)
+    ]
     return elementwise(function, target, *contiguous)
 
 

@@ -1,7 +1,7 @@
 """Matrix instructions of a warp: `ldmatrix`, `stmatrix`, `movmatrix`, `mma.sync`.
 
-Source: PTX ISA, "Warp-level Matrix Instructions", the fragment figures of m16n8k8, m16n8k16 and m16n8k32. In a fragment lane `l` is (l / 4, l % 4);
-a 32-bit register holds 32 / bits consecutive elements.
+Source: PTX ISA, "Warp-level Matrix Instructions", the fragment figures of m16n8k8, m16n8k16 and m16n8k32. In a
+fragment lane `l` is (l / 4, l % 4); a 32-bit register holds 32 / bits consecutive elements.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ _ROW_BYTES = 16
 _LANES = np.arange(32)
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 _SHAPES = {
-    ("m16n8k8", 16): 8, ("m16n8k16", 16): 16, ("m16n8k4", 32): 4, ("m16n8k8", 32): 8, ("m16n8k16", 8): 16, ("m16n8k32", 8): 32
-}  # fmt: skip
+    ("m16n8k8", 16): 8,
+    ("m16n8k16", 16): 16,
+    ("m16n8k4", 32): 4,
+    ("m16n8k8", 32): 8,
+    ("m16n8k16", 8): 16,
+    ("m16n8k32", 8): 32,
+}
 
 
 def _take_matrix_words(modifiers: Modifiers) -> tuple[int, bool]:
@@ -50,7 +55,10 @@ def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> 
 
 
 def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
-    """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 r, [p]`: lane l gets elements 2 (l % 4) and the next of row l / 4."""
+    """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 r, [p]`.
+
+    Lane l gets elements 2 (l % 4) and the next of row l / 4.
+    """
     count, transposed = _take_matrix_words(context.modifiers(instruction, 2))
     targets = context.rows32(instruction, context.vector(instruction, instruction.operands[0], count))
     space = resolve_space(context, instruction, "shared", instruction.operands[1])
@@ -75,7 +83,7 @@ def lower_stmatrix(context: Lowering, instruction: Instruction) -> Step:
     sources = context.rows32(instruction, context.vector(instruction, instruction.operands[1], count))
     base, offset = context.address(instruction, instruction.operands[0])
     site = context.access(instruction, "shared", _ROW_BYTES)
-    givers = _LANES < 8 * count
+    givers = 8 * count > _LANES
 
     def step(warp: Warp) -> None:
         addresses = _row_addresses(warp, site, base, offset, 8 * count)
@@ -96,9 +104,8 @@ def lower_movmatrix(context: Lowering, instruction: Instruction) -> Step:
     modifiers = context.modifiers(instruction, 2)
     for word in ("sync", "aligned", "m8n8", "trans"):
         modifiers.need(word)
-    kind = modifiers.type("b16")
+    modifiers.type("b16")
     modifiers.finish()
-    del kind
     target, source = context.rows32(instruction, instruction.operands)
     site = context.site
 

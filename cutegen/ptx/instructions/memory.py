@@ -1,7 +1,8 @@
 """Loads and stores of every state space and vector width.
 
-Source: PTX ISA, `ld`, `ld.global.nc`, `ldu`, `st`, "Cache Operators", "Cache Eviction Priority Hints". Cache operators, hints and memory scopes change
-no result here: within a launch, CTAs run one after the other and a warp's own accesses stay in order.
+Source: PTX ISA, `ld`, `ld.global.nc`, `ldu`, `st`, "Cache Operators", "Cache Eviction Priority Hints". Cache
+operators, hints and memory scopes change no result here: within a launch, CTAs run one after the other and a warp's
+own accesses stay in order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from cutegen.ptx.warp import Warp
 _HINTS = (
     *("volatile", "relaxed", "acquire", "release", "weak", "mmio", "cta", "cluster", "gpu", "sys"),
     *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"),
-    *(f"L{level}::{hint}" for level in (1, 2) for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")),
+    *(
+        f"L{level}::{hint}"
+        for level in (1, 2)
+        for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")
+    ),
     *(f"L2::{size}B" for size in (64, 128, 256)),
 )
 SPACES = ("global", "shared", "shared::cta", "local", "const", "param", "param::entry")
@@ -53,7 +58,9 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     _check_access(instruction, kind, width)
     items = context.vector(instruction, instruction.operands[0], width)
     targets = [
-        (i, context.target(instruction, item, kind, wide=True)) for i, item in enumerate(items) if not isinstance(item, Sink)
+        (i, context.target(instruction, item, kind, wide=True))
+        for i, item in enumerate(items)
+        if not isinstance(item, Sink)
     ]
     base, offset = context.address(instruction, instruction.operands[1])
     site, size = context.access(instruction, space.name, kind.size_bytes * width), kind.size_bytes * width
