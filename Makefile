@@ -1,0 +1,53 @@
+# The project's commands. `make help` lists them; every other one makes `.venv` and installs what it needs by itself.
+
+PYTHON ?= python3
+SPEC ?= sm80_hgemm_tn
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all test-gpu check format bench-cost clean
+
+help: ## these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
+	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
+
+run: $(INSTALLED) ## the main job: plan SPEC, build its kernel, run it (on the CPU where there is no GPU), check the result
+	$(BIN)/cutegen plan $(SPEC)
+	$(BIN)/cutegen build $(SPEC)
+	$(BIN)/cutegen run $(SPEC) --device auto
+
+test: $(INSTALLED) ## the fast tests, which need no GPU
+	$(PYTEST) -m "not slow and not gpu"
+
+test-all: $(INSTALLED) ## every test; those that need a GPU are skipped where there is none
+	$(PYTEST)
+
+test-gpu: $(INSTALLED) ## the tests that need a GPU, one after the other
+	$(BIN)/pytest -m gpu
+
+check: $(INSTALLED) ## lint, formatting, types, and the directions of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED) ## reformat the sources, and mend what the linter can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench-cost: $(INSTALLED) ## what using cutegen costs: import, plan, cold and warm build, a hit in process
+	$(BIN)/python benchmarks/cost.py
+
+clean: ## remove .venv and what the tools leave behind
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+
+# Up to date until the project file or the constraints change.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("cutegen needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[torch,dev]' --constraint constraints.txt
+	@touch $@
