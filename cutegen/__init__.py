@@ -10,9 +10,11 @@ Importing this needs neither the CuTe DSL nor torch nor a GPU.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from cutegen.errors import CutegenError
-from cutegen.plan import GemmPlan
-from cutegen.run import Kernel
+from cutegen.plan import GemmPlan, plan
 from cutegen.spec import (
     Epilogue,
     G2s,
@@ -31,7 +33,10 @@ from cutegen.spec import (
     load_spec,
     shipped_specs,
 )
-from cutegen.straight_line import compile, emit, plan
+
+if TYPE_CHECKING:
+    from cutegen.run import Kernel
+    from cutegen.straight_line import compile, emit
 
 __all__ = [
     "CutegenError",
@@ -57,3 +62,17 @@ __all__ = [
     "plan",
     "shipped_specs",
 ]
+
+# Rendering, building and running take as long to import as all the rest, so those rooms open when first asked for.
+_OPENED_LATER = {"Kernel": "cutegen.run", "compile": "cutegen.straight_line", "emit": "cutegen.straight_line"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OPENED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_OPENED_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

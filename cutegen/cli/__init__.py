@@ -1,1 +1,1 @@
-"""The command line: one file for each verb. A verb only reads its arguments, calls the library, and shows the answer."""
+"""The command line, one file for each verb: it reads its arguments, calls the library, and shows the answer."""

@@ -21,7 +21,9 @@ SHOWN_DIFF_LINES = 40
 def build(
     spec: SpecArgument,
     arch: ArchOption = None,
-    explain_miss: Annotated[bool, typer.Option("--explain-miss", help="Show how the nearest cached source differs.")] = False,
+    explain_miss: Annotated[
+        bool, typer.Option("--explain-miss", help="Show how the nearest cached source differs.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compiles it, or finds it: key, path, sizes, registers, spills, predicted against emitted instructions."""
@@ -40,7 +42,9 @@ def miss_lines(miss: Miss, *, with_source: bool) -> list[str]:
     if miss.nearest is None:
         return ["Not in the cache: no kernel of this name was built here before"]
     lines = [f"Not in the cache: nearest is {miss.nearest.key[:16]}, which differs in"]
-    lines += aligned([(d.field, f"cached {_short(d.cached)}, requested {_short(d.requested)}") for d in miss.differences])
+    lines += aligned(
+        [(d.field, f"cached {_short(d.cached)}, requested {_short(d.requested)}") for d in miss.differences]
+    )
     if with_source and miss.source_diff:
         shown = miss.source_diff[:SHOWN_DIFF_LINES]
         hidden = len(miss.source_diff) - len(shown)
@@ -107,3 +111,8 @@ def _table(artifact: Artifact, target: str, miss: Miss | None) -> dict[str, Any]
         "warnings": list(manifest.warnings),
         "miss": miss_table(miss),
     }
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(build)

@@ -20,10 +20,10 @@ from cutegen.straight_line import build_request
 
 SHOWN_KEY_DIGITS = 16
 
-app = typer.Typer(help="What is cached, why a look-up missed, sizes.", no_args_is_help=True)
+verbs = typer.Typer(help="What is cached, why a look-up missed, sizes.")
 
 
-@app.command("list")
+@verbs.command("list")
 def list_entries(json: JsonOption = False) -> None:
     """Every entry, the one used last first."""
     rows = [_described(entry) for entry in Cache.from_environment().entries()]
@@ -36,10 +36,13 @@ def list_entries(json: JsonOption = False) -> None:
         print_lines(aligned(cells, header=("key", "kernel", "arch", "bytes", "last used"), right={3}, indent=0))
 
 
-@app.command()
+@verbs.command()
 def info(
     spec: Annotated[
-        str | None, typer.Argument(metavar="[SPEC]", help="Say also whether this one is cached, and if not, why.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[SPEC]", help="Say also whether this one is cached, and if not, why.", show_default=False
+        ),
     ] = None,
     arch: ArchOption = None,
     json: JsonOption = False,
@@ -82,7 +85,7 @@ def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict
     return miss_lines(miss, with_source=True), {"key": key, "hit": False, "miss": miss_table(miss)}
 
 
-@app.command()
+@verbs.command()
 def verify(json: JsonOption = False) -> None:
     """Check every file of every entry; damaged entries are set aside. Exit 1 if there are any."""
     cache = Cache.from_environment()
@@ -94,13 +97,21 @@ def verify(json: JsonOption = False) -> None:
         lines = [f"{count} entries checked, {len(damages)} damaged"]
         print_lines(lines + [x for damage in damages for x in wrapped(damage.problem, first="  ", rest="    ")])
     if damages:
-        raise CheckError(f"{len(damages)} of {count} cache entries are damaged and were set aside; they will be built again")
+        raise CheckError(
+            f"{len(damages)} of {count} cache entries are damaged and were set aside; they will be built again"
+        )
 
 
-@app.command()
+@verbs.command()
 def prune(
     size: Annotated[
-        str | None, typer.Option("--size", metavar="SIZE", help="Down to this size, as in 500MB. [default: the cache's bound]", show_default=False)
+        str | None,
+        typer.Option(
+            "--size",
+            metavar="SIZE",
+            help="Down to this size, as in 500MB; default: the cache's own bound.",
+            show_default=False,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -109,13 +120,13 @@ def prune(
     _print_removed(cache.prune(None if size is None else parse_size_bytes(size, "--size")), json=json)
 
 
-@app.command()
+@verbs.command()
 def clear(json: JsonOption = False) -> None:
     """Remove every entry."""
     _print_removed(Cache.from_environment().clear(), json=json)
 
 
-@app.command()
+@verbs.command()
 def path(json: JsonOption = False) -> None:
     """Print the cache's folder."""
     directory = Cache.from_environment().directory
@@ -149,3 +160,8 @@ def _described(entry: Entry) -> dict[str, Any]:
         "last_used": used,
         "path": str(Path(entry.path)),
     }
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb and what can be done with it."""
+    app.add_typer(verbs, name="cache")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+import typer
+
 from cutegen.arch import TARGETS
 from cutegen.build import Cache, dsl_distributions, find_nvdisasm
 from cutegen.cli.options import JsonOption
@@ -14,7 +16,7 @@ from cutegen.cli.output import print_json, print_lines
 from cutegen.errors import CutegenError
 from cutegen.plan.columns import aligned
 from cutegen.run.driver import load_driver
-from cutegen.straight_line import choose_target
+from cutegen.targeting import choose_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +116,8 @@ def _abilities(found: dict[str, Finding]) -> list[Ability]:
         needs("kernel(a, b) on a GPU", "cuda-python", "driver", "GPU"),
         needs("disassembly", "nvdisasm"),
     ]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(doctor)

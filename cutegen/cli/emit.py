@@ -11,9 +11,9 @@ import typer
 from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
 from cutegen.cli.output import print_json
 from cutegen.errors import OutsideError
+from cutegen.plan import plan as make_plan
 from cutegen.render import render
 from cutegen.spec import load_spec
-from cutegen.straight_line import plan as make_plan
 
 
 def emit(
@@ -41,3 +41,8 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutsideError(f"--output: {path} cannot be written: {error.strerror}") from error
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(emit)

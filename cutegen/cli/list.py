@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from cutegen.cli.options import JsonOption
 from cutegen.cli.output import print_json, print_lines
 from cutegen.plan.columns import aligned
@@ -16,3 +18,8 @@ def list_specs(json: JsonOption = False) -> None:
         print_json({"specs": rows})
     else:
         print_lines(aligned([(x.name, x.description) for x in specs], indent=0))
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command("list")(list_specs)

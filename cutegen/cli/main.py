@@ -1,4 +1,4 @@
-"""The command line's entry: hands the arguments to a verb, and turns every error into one line and an exit code."""
+"""The command line's entry: opens the verb that is asked for, and turns every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -7,59 +7,33 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from cutegen.cli import cache
-from cutegen.cli.build import build
-from cutegen.cli.doctor import doctor
-from cutegen.cli.emit import emit
-from cutegen.cli.list import list_specs
 from cutegen.cli.output import complain
-from cutegen.cli.plan import plan
-from cutegen.cli.run import run
-from cutegen.cli.show.verb import show
 from cutegen.errors import CutegenError
 
+VERBS = ("list", "show", "plan", "emit", "build", "run", "cache", "doctor")
 INTERRUPTED = 130
-
-app = typer.Typer(
-    name="cutegen",
-    help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is right.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("list")(list_specs)
-for verb in (show, plan, emit, build, run):
-    app.command()(verb)
-app.add_typer(cache.app, name="cache")
-app.command()(doctor)
-
-
-@app.callback()
-def _common(
-    verbose: Annotated[bool, typer.Option("--verbose", help="Add the traceback to an error. May stand anywhere.")] = False,
-) -> None:
-    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0 fine, 1 a check failed, 2 the request is wrong, 3 something outside failed."""
+    """Run one command. The exit code: 0 fine, 1 a check failed, 2 the request is wrong, 3 something outside failed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Looked for by hand: it may stand behind the verb, and the error may be that the words cannot be parsed.
     verbose = "--verbose" in words
+    words = [word for word in words if word != "--verbose"] or ["--help"]
     logging.getLogger("cutegen").handlers[:] = [_Complain()]
     try:
-        code = app([word for word in words if word != "--verbose"], prog_name="cutegen", standalone_mode=False) or 0
+        code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
         sys.stdout.flush()
         return int(code)
     except CutegenError as error:
         code, message = error.exit_code, str(error)
     except typer.TyperException as error:
-        code, message = error.exit_code, f"{error.format_message()} (see cutegen --help)"
+        code, message = error.exit_code, f"{error.format_message().rstrip('.')}; see cutegen --help"
     except KeyboardInterrupt:
         code, message = INTERRUPTED, "interrupted"
     except BrokenPipeError:  # the reader has seen enough, as in `cutegen plan SPEC | head`
@@ -69,6 +43,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
     complain("error", message)
     return code
+
+
+def application(words: Sequence[str]) -> typer.Typer:
+    """The command line for `words`: with the verb that they begin with, or with all of them, for help and mistakes.
+
+    One verb alone is opened because `plan` would otherwise wait for all that `run` imports.
+    """
+    app = typer.Typer(
+        name="cutegen",
+        help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is right.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options_of_all_verbs)
+    for verb in words[:1] if words[0] in VERBS else VERBS:
+        import_module(f"cutegen.cli.{verb}").register(app)
+    return app
+
+
+def _options_of_all_verbs(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Add the traceback to an error. May stand anywhere.")
+    ] = False,
+) -> None:
+    """`main` has taken --verbose out already; it stands here for the help text."""
 
 
 class _Complain(logging.Handler):

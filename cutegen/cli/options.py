@@ -19,7 +19,7 @@ ArchOption: TypeAlias = Annotated[
     typer.Option(
         "--arch",
         metavar="ARCH",
-        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a. [default: the present GPU's, else sm_80]",
+        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a; default: the present GPU's, else sm_80.",
         show_default=False,
     ),
 ]

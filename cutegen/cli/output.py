@@ -1,7 +1,7 @@
 """How verbs speak: text for people and JSON for programs on stdout, complaints in one line on stderr.
 
-Text is laid out without colour; on a terminal, unless NO_COLOR is set, a highlighter then colours what it recognizes, so
-that nothing is said by colour alone.
+Text is laid out without colour. On a terminal, unless NO_COLOR is set, a highlighter then colours what it recognizes,
+so that nothing is said by colour alone.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import typer
 
 from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
 from cutegen.cli.output import print_json, print_lines
+from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec
-from cutegen.straight_line import plan as make_plan
 
 
 def plan(
@@ -24,3 +24,8 @@ def plan(
         print_json(made.to_json())
     else:
         print_lines(made.explain(everything=everything).splitlines())
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(plan)

@@ -7,22 +7,33 @@ import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias
 
 import typer
 
 from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, ProblemOption, parse_problem
 from cutegen.cli.output import print_json, print_lines
-from cutegen.cli.run_ptx import PtxLaunch, run_ptx
+from cutegen.cli.run_ptx import (
+    ArgumentOption,
+    BlockOption,
+    EntryOption,
+    FileOption,
+    GridOption,
+    JobsOption,
+    PolicyOption,
+    PtxLaunch,
+    SaveOption,
+    SmemOption,
+    StepsOption,
+    run_ptx,
+)
 from cutegen.errors import CheckError, DeviceError, RequestError
 from cutegen.plan.columns import aligned
-from cutegen.present_gpu import present_target
+from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run import Comparison, Kernel, compare, float64_reference, random_operands
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile as compile_spec
-
-FOREIGN = "Foreign PTX"
+from cutegen.targeting import present_target
 
 
 class Device(StrEnum):
@@ -33,49 +44,52 @@ class Device(StrEnum):
     CPU = "cpu"
 
 
+OptionalSpec: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False),
+]
+DeviceOption: TypeAlias = Annotated[
+    Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")
+]
+SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")]
+
+
 def run(
-    spec: Annotated[
-        str | None, typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False)
-    ] = None,
+    spec: OptionalSpec = None,
     problem: ProblemOption = None,
-    device: Annotated[Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")] = Device.AUTO,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")] = 0,
+    device: DeviceOption = Device.AUTO,
+    seed: SeedOption = 0,
     arch: ArchOption = None,
     json: JsonOption = False,
-    ptx: Annotated[
-        Path | None, typer.Option("--ptx", metavar="FILE", help="Execute this PTX on the CPU instead.", rich_help_panel=FOREIGN)
-    ] = None,
-    entry: Annotated[str | None, typer.Option("--entry", metavar="NAME", help="Its entry.", rich_help_panel=FOREIGN)] = None,
-    grid: Annotated[str, typer.Option("--grid", metavar="X[,Y,Z]", help="CTAs.", rich_help_panel=FOREIGN)] = "1",
-    block: Annotated[str, typer.Option("--block", metavar="X[,Y,Z]", help="Threads.", rich_help_panel=FOREIGN)] = "32",
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arg",
-            metavar="ARG",
-            help="One for each parameter, in order: i32:5, f32:1.5, f16[1024]:random, f32[64]:zeros, or a .npy file.",
-            rich_help_panel=FOREIGN,
-        ),
-    ] = None,
-    smem: Annotated[int, typer.Option("--smem", metavar="BYTES", min=0, help="Dynamic shared memory.", rich_help_panel=FOREIGN)] = 0,
-    policy: Annotated[
-        str, typer.Option("--policy", help="in-order, reversed, random or random:SEED.", rich_help_panel=FOREIGN)
-    ] = "in-order",
-    max_steps: Annotated[
-        int | None, typer.Option("--max-steps", metavar="N", min=1, help="Limit of warp instructions.", rich_help_panel=FOREIGN)
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes.", rich_help_panel=FOREIGN)] = 1,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="DIR", help="Save the arrays there afterwards.", rich_help_panel=FOREIGN)
-    ] = None,
+    ptx: FileOption = None,
+    entry: EntryOption = None,
+    grid: GridOption = "1",
+    block: BlockOption = "32",
+    arg: ArgumentOption = None,
+    smem: SmemOption = 0,
+    policy: PolicyOption = "in-order",
+    max_steps: StepsOption = DEFAULT_MAX_STEPS,
+    jobs: JobsOption = 1,
+    save: SaveOption = None,
 ) -> None:
     """Builds, runs on random data, compares with a float64 reference. Exit 1 if the result is wrong."""
     if (spec is None) == (ptx is None):
-        raise RequestError("run: found " + ("neither" if spec is None else "both") + "; expected either SPEC or --ptx FILE")
+        raise RequestError(
+            "run: found " + ("neither" if spec is None else "both") + "; expected either SPEC or --ptx FILE"
+        )
     if ptx is not None:
         launch = PtxLaunch(
-            file=ptx, entry=entry, grid=grid, block=block, arguments=tuple(arg or ()), smem_bytes=smem,
-            policy=policy, max_steps=max_steps, jobs=jobs, seed=seed, save=save,
+            file=ptx,
+            entry=entry,
+            grid=grid,
+            block=block,
+            arguments=tuple(arg or ()),
+            smem_bytes=smem,
+            policy=policy,
+            max_steps=max_steps,
+            jobs=jobs,
+            seed=seed,
+            save=save,
         )
         run_ptx(launch, json=json)
         return
@@ -100,7 +114,9 @@ class Trial:
 
 def _choose_device(asked: Device) -> Device:
     if asked is Device.CUDA and find_spec("torch") is None:
-        raise DeviceError("--device cuda: operands on a GPU are made with torch, which is not installed; pip install torch")
+        raise DeviceError(
+            "--device cuda: operands on a GPU are made with torch, which is not installed; pip install torch"
+        )
     if asked is not Device.AUTO:
         return asked
     return Device.CUDA if present_target() is not None and find_spec("torch") is not None else Device.CPU
@@ -166,3 +182,8 @@ def _complaint(trial: Trial) -> str:
 def _number(value: float) -> float | None:
     """JSON has neither NaN nor infinity: null stands for them."""
     return value if math.isfinite(value) else None
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(run)

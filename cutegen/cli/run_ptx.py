@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from cutegen.cli.output import print_json, print_lines
 from cutegen.errors import OutsideError, RequestError
 from cutegen.plan.columns import aligned
 from cutegen.ptx import LaunchReport, Program
-from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run import bf16_bits
 
 DTYPES = {
@@ -30,6 +30,45 @@ GRAMMAR = (
 )
 
 
+_PANEL = "Foreign PTX"
+FileOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--ptx", metavar="FILE", help="Execute this PTX on the CPU instead.", rich_help_panel=_PANEL),
+]
+EntryOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--entry", metavar="NAME", help="Its entry; the only one need not be named.", rich_help_panel=_PANEL),
+]
+GridOption: TypeAlias = Annotated[str, typer.Option("--grid", metavar="X[,Y,Z]", help="CTAs.", rich_help_panel=_PANEL)]
+BlockOption: TypeAlias = Annotated[
+    str, typer.Option("--block", metavar="X[,Y,Z]", help="Threads of a CTA.", rich_help_panel=_PANEL)
+]
+ArgumentOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg",
+        metavar="ARG",
+        help="One for each parameter, in order: i32:5, f32:1.5, f16\\[1024]:random, f32\\[64]:zeros, or a .npy file.",
+        rich_help_panel=_PANEL,
+    ),
+]
+SmemOption: TypeAlias = Annotated[
+    int, typer.Option("--smem", metavar="BYTES", min=0, help="Dynamic shared memory.", rich_help_panel=_PANEL)
+]
+PolicyOption: TypeAlias = Annotated[
+    str, typer.Option("--policy", help="Order: in-order, reversed, random or random:SEED.", rich_help_panel=_PANEL)
+]
+StepsOption: TypeAlias = Annotated[
+    int, typer.Option("--max-steps", metavar="N", min=1, help="Limit of warp instructions.", rich_help_panel=_PANEL)
+]
+JobsOption: TypeAlias = Annotated[
+    int, typer.Option("--jobs", metavar="N", min=1, help="Processes to spread the CTAs over.", rich_help_panel=_PANEL)
+]
+SaveOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--save", metavar="DIR", help="Save the arrays there afterwards.", rich_help_panel=_PANEL)
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxLaunch:
     """What the options ask for."""
@@ -41,7 +80,7 @@ class PtxLaunch:
     arguments: tuple[str, ...]
     smem_bytes: int
     policy: str
-    max_steps: int | None
+    max_steps: int
     jobs: int
     seed: int
     save: Path | None
@@ -59,7 +98,7 @@ def run_ptx(launch: PtxLaunch, *, json: bool) -> None:
         args=values,
         dynamic_smem_bytes=launch.smem_bytes,
         policy=launch.policy,
-        max_steps=launch.max_steps or DEFAULT_MAX_STEPS,
+        max_steps=launch.max_steps,
         jobs=launch.jobs,
     )
     saved = [] if launch.save is None else _save(launch.save, values)
@@ -72,8 +111,8 @@ def run_ptx(launch: PtxLaunch, *, json: bool) -> None:
 def parse_argument(text: str, generator: np.random.Generator) -> Any:
     """One `--arg`: a number, or an array. Raises RequestError that shows the grammar.
 
-    >>> parse_argument("i32:5", np.random.default_rng(0)), parse_argument("f32[3]:arange", np.random.default_rng(0))
-    (np.int32(5), array([0., 1., 2.], dtype=float32))
+    >>> parse_argument("f32[3]:arange", np.random.default_rng(0))
+    array([0., 1., 2.], dtype=float32)
     """
     if text.endswith(".npy"):
         return _load(Path(text))
@@ -87,29 +126,28 @@ def parse_argument(text: str, generator: np.random.Generator) -> Any:
 
 
 def _number(name: str, text: str) -> Any:
-    dtype = DTYPES[name]
     try:
-        if name == "bf16":
+        if name == "bf16" or np.issubdtype(DTYPES[name], np.floating):
             return float(text)
-        return dtype(int(text, 0)) if np.issubdtype(dtype, np.integer) else dtype(float(text))
+        return np.dtype(DTYPES[name]).type(int(text, 0))
     except (ValueError, OverflowError) as error:
         raise RequestError(f"--arg: found {name}:{text!r}; expected a number of type {name}") from error
 
 
 def _filled(name: str, count: int, fill: str, generator: np.random.Generator) -> NDArray[Any]:
     """An array of `count` elements; bf16 is kept as its bits. Random floats are normal, random integers 0 to 99."""
-    dtype = DTYPES[name]
-    is_float = name == "bf16" or np.issubdtype(dtype, np.floating)
+    is_float = name == "bf16" or np.issubdtype(DTYPES[name], np.floating)
+    values: NDArray[Any]
     match fill:
         case "zeros":
             values = np.zeros(count)
         case "ones":
             values = np.ones(count)
         case "arange":
-            values = np.arange(count, dtype=np.float64)
+            values = np.arange(count)
         case _:
             values = generator.standard_normal(count) if is_float else generator.integers(0, 100, count)
-    return bf16_bits(values) if name == "bf16" else values.astype(dtype)
+    return bf16_bits(values) if name == "bf16" else values.astype(DTYPES[name])
 
 
 def _extents(option: str, text: str) -> tuple[int, ...]:
@@ -126,7 +164,9 @@ def _entry(launch: PtxLaunch, program: Program) -> str:
         return names[0]
     if launch.entry not in names:
         found = "nothing" if launch.entry is None else repr(launch.entry)
-        raise RequestError(f"--entry: found {found}; expected one of {', '.join(names) or 'none, the file has no entry'}")
+        raise RequestError(
+            f"--entry: found {found}; expected one of {', '.join(names) or 'none, the file has no entry'}"
+        )
     return launch.entry
 
 
@@ -166,7 +206,9 @@ def _lines(report: LaunchReport) -> list[str]:
         totals = executed.setdefault(row.opcode, [0, 0, 0, 0])
         for i, count in enumerate((row.executed, row.wavefronts, row.ideal_wavefronts, row.sectors)):
             totals[i] += count
-    rows = [(opcode, *(f"{count:,}" if count else "" for count in totals)) for opcode, totals in sorted(executed.items())]
+    rows = [
+        (opcode, *(f"{count:,}" if count else "" for count in totals)) for opcode, totals in sorted(executed.items())
+    ]
     header = ("opcode", "executed", "wavefronts", "ideal", "sectors")
     return [
         f"{report.entry}: {report.steps:,} warp instructions, {report.policy} order",

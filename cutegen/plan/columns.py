@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Collection, Sequence
 
 WIDTH = 100
-_GAP = "  "
 
 
 def aligned(
@@ -15,28 +14,28 @@ def aligned(
     header: Sequence[str] = (),
     right: Collection[int] = (),
     indent: int = 2,
+    gap: int = 2,
     width: int = WIDTH,
 ) -> list[str]:
     """One line for each row, every column as wide as its widest cell; the columns in `right` are aligned to the right.
 
-    The last column is wrapped at `width` characters, between words only.
+    The last column, unless aligned to the right, is wrapped at `width` characters, between words only.
 
     >>> aligned([("g2s.a", "8"), ("s2r.a", "64")], header=("access", "n"), right={1})
     ['  access   n', '  g2s.a    8', '  s2r.a   64']
     """
     table = [tuple(header), *rows] if header else list(rows)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [line for row in table for line in _line(row, widths, right, indent, width)]
-
-
-def _line(row: Sequence[str], widths: Sequence[int], right: Collection[int], indent: int, width: int) -> list[str]:
-    cells = [
-        cell.rjust(size) if i in right else cell.ljust(size)
-        for i, (cell, size) in enumerate(zip(row, widths, strict=True))
-    ]
-    start = " " * indent + "".join(cell + _GAP for cell in cells[:-1])
-    last = cells[-1] if len(cells) - 1 in right else row[-1]
-    return wrapped(last, first=start, rest=" " * len(start), width=width)
+    lines = []
+    for row in table:
+        *cells, last = (
+            cell.rjust(size) if i in right else cell.ljust(size)
+            for i, (cell, size) in enumerate(zip(row, widths, strict=True))
+        )
+        start = " " * indent + "".join(cell + " " * gap for cell in cells)
+        wraps = len(cells) not in right
+        lines += wrapped(last.rstrip(), first=start, rest=" " * len(start), width=width) if wraps else [start + last]
+    return lines
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:

@@ -1,11 +1,13 @@
-"""Every layout of the main loop by the name that CuTe's tutorial gives it (CUTLASS, examples/cute/tutorial/sgemm_sm80.cu).
+"""Every layout of the main loop under the name that CuTe's tutorial gives it.
 
-sA sB                     shared memory, (BLK_X, BLK_K, PIPE)
-tAgA tAsA tBgB tBsB       one thread's copy from global to shared memory, (CPY, CPY_X, CPY_K, k-tiles or PIPE)
-tCsA tCsB tCgC            one thread's share in the MMA of shared A and B and of global C
-tCrA tCrB tCrC            its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N)
-tXsA tXrA tXsB tXrB       its copy from shared memory to those registers
-mmaC, ca, cb, copyA, copyB    thread-value layouts of the tiled MMA and of the copies
+    sA sB                         shared memory, (BLK_X, BLK_K, PIPE)
+    tAgA tAsA tBgB tBsB           one thread's copy from global to shared memory, (CPY, CPY_X, CPY_K, k-tiles or PIPE)
+    tCsA tCsB tCgC                one thread's share in the MMA of shared A and B and of global C
+    tCrA tCrB tCrC                its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N)
+    tXsA tXrA tXsB tXrB           its copy from shared memory to those registers
+    mmaC, ca, cb, copyA, copyB    thread-value layouts of the tiled MMA and of the copies
+
+The tutorial is CUTLASS, examples/cute/tutorial/sgemm_sm80.cu; a printout of it is what the names are tested against.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ Problem = tuple[int, int, int]
 def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, LayoutExpr]:
     """The layouts of `thread` (0 to plan.threads - 1) for a problem of extents (M, N, K), in the tutorial's order.
 
-    Extents and strides of global memory are run-time integers, as they are in a kernel. Raises RequestError for a thread
-    or an extent that cannot be.
+    Extents and strides of global memory are run-time integers, as they are in a kernel. Raises RequestError for a
+    thread or an extent that cannot be.
     """
     if not 0 <= thread < plan.threads:
         raise RequestError(f"thread: found {thread}; expected 0 to {plan.threads - 1}, a thread of the CTA")
@@ -73,7 +75,7 @@ def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], 
 
 
 def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
-    """GA or gB: the CTA's tiles along K, (BLK_X, BLK_K, k-tiles)."""
+    """The CTA's tiles along K, gA or gB: (BLK_X, BLK_K, k-tiles)."""
     tile_x, tile_k = operand.tile
     tiles = Dyn(-(-extents[1] // tile_k))
     if operand.major_mode == 1:
@@ -85,7 +87,7 @@ def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
 
 
 def _global_c(plan: GemmPlan, extents: tuple[int, int]) -> Layout:
-    """gC: the CTA's tile, (BLK_M, BLK_N)."""
+    """The CTA's tile gC: (BLK_M, BLK_N)."""
     c = plan.epilogue
     lead = _leading(extents[c.major_mode], c.align_bytes, c.dtype.bytes)
     return Layout(plan.cta_tile[:2], (lead, 1) if c.major_mode == 1 else (1, lead))

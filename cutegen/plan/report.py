@@ -242,11 +242,9 @@ def _instructions(plan: GemmPlan, width: int) -> list[str]:
 def _resources(plan: GemmPlan, width: int) -> list[str]:
     occupancy, capacity = plan.predictions.occupancy, plan.target.smem_per_cta_bytes
     limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
+    warps = extents(plan.tiled_mma.atom_layout.shape)
     rows = [
-        (
-            "threads",
-            f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {extents(plan.tiled_mma.atom_layout.shape)} along M, N, K",
-        ),
+        ("threads", f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {warps} along M, N, K"),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
         ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
         ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),

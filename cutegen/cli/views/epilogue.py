@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.cli.show.smem import corner_blocks
-from cutegen.cli.show.view import View, named_layouts, phase_header, phase_rows, titled
+from cutegen.cli.views.smem import corner_blocks
+from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import SmemTile, VectorCopy
 from cutegen.plan.partitions import Problem
@@ -24,16 +25,24 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
         ("tile", f"{extents(plan.cta_tile[:2])} {c.dtype.name}, contiguous along {c.major}"),
         ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
     ]
-    table = {"spec": plan.spec.name, "dtype": c.dtype.name, "major": c.major, "sectors": asdict(sectors)}
+    table: dict[str, Any] = {
+        "spec": plan.spec.name,
+        "dtype": c.dtype.name,
+        "major": c.major,
+        "sectors": asdict(sectors),
+    }
     if c.smem is None or c.store is None:
         facts.append(("way", "straight from registers; thread and value to element as mmaC.get_layoutC_TV()"))
         layouts = {"get_layoutC_TV()": format_layout(plan.tiled_mma.tv_layout("C"))}
-        blocks = (titled("C to global memory", facts), named_layouts("Who holds which element", layouts))
-        return View(blocks, {**table, "smem": None, "layouts": layouts})
+        who = named_layouts("Who holds which element", layouts)
+        return View((titled("C to global memory", facts), who), {**table, "smem": None, "layouts": layouts})
     accesses = {key: plan.predictions.wavefronts[f"epilogue.{key}"] for key in ("write", "read")}
     facts += [
         ("way", f"through shared memory, {c.smem.bytes:,} bytes, then stores of {c.store.bits} bits"),
-        *((key, f"{found.predicted:,} wavefronts of at least {found.ideal:,}, {ways(found.ways)}") for key, found in accesses.items()),
+        *(
+            (key, f"{found.predicted:,} wavefronts of at least {found.ideal:,}, {ways(found.ways)}")
+            for key, found in accesses.items()
+        ),
         ("layout", format_layout(c.smem.layout)),
         ("threads", spec_notation(c.store.threads)),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.cli.show.view import View, titled
+from cutegen.cli.views.view import View, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import SHARED_ACCESSES, ways

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.algebra import format_layout
-from cutegen.cli.show.view import View
+from cutegen.cli.views.view import View
 from cutegen.plan import GemmPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.partitions import partitions as named_partitions

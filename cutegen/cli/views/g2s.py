@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.cli.show.view import View, named_layouts, phase_header, phase_rows, tile_corner, titled
+from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, tile_corner, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem

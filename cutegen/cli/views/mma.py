@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.algebra import OperandName, format_layout, offsets_2d
-from cutegen.cli.show.view import View, grid, named_layouts, titled
+from cutegen.cli.views.view import View, grid, named_layouts, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.text import extents
@@ -31,10 +31,13 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
         titled("Tiled MMA", facts),
         named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", layouts),
         *(_atom_table(plan, op) for op in OPERANDS),
-        titled(f"Held by thread {thread} of the tiled MMA's tile, in the order of its values", [
-            (f"{op} ({LETTERS[x]}, {LETTERS[y]})", " ".join(f"({i},{j})" for i, j in held[op]))
-            for op, (x, y) in OPERANDS.items()
-        ]),
+        titled(
+            f"Held by thread {thread} of the tiled MMA's tile, in the order of its values",
+            [
+                (f"{op} ({LETTERS[x]}, {LETTERS[y]})", " ".join(f"({i},{j})" for i, j in held[op]))
+                for op, (x, y) in OPERANDS.items()
+            ],
+        ),
     ]
     table = {
         "spec": plan.spec.name,

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.algebra import OperandName, format_layout, ldmatrix_trace, offsets
 from cutegen.arch import LdmatrixAtom
-from cutegen.cli.show.view import Table, View, named_layouts, phase_header, phase_rows, titled
+from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def span(values: Iterable[int]) -> str:
     ('3', '0..2', '0..8 by 4', '0 4 1')
     """
     found = list(dict.fromkeys(int(value) for value in values))
-    steps = {later - earlier for earlier, later in zip(found, found[1:], strict=False)}
+    steps = {later - earlier for earlier, later in pairwise(found)}
     if len(found) > 2 and len(steps) == 1:
         step = steps.pop()
         return f"{found[0]}..{found[-1]}" + (f" by {step}" if step != 1 else "")
@@ -60,7 +61,7 @@ def grid(cells: Sequence[Sequence[object]], rows: Sequence[int], columns: Sequen
     """A table of cells with its row and column numbers."""
     body = [(f"{row}", *(f"{cell}" for cell in line)) for row, line in zip(rows, cells, strict=True)]
     header = (corner, *map(str, columns))
-    return aligned(body, header=header, right=range(len(header)))
+    return aligned(body, header=header, right=range(len(header)), indent=1, gap=1)
 
 
 def tile_corner(table: Table, tile: tuple[int, int], major_mode: int, modes: tuple[str, str]) -> list[str]:
@@ -82,7 +83,7 @@ def phase_rows(byte_offsets: Table, coords: Table, tile_rows: int, access_bytes:
     `byte_offsets` and `coords` are indexed by lane; `coords` are column-major in a tile of `tile_rows`.
     """
     lanes = 32 // phases(access_bytes)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for start in range(0, len(byte_offsets), lanes):
         part = slice(start, start + lanes)
         count = int(wavefronts(byte_offsets[part], access_bytes))

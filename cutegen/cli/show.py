@@ -1,4 +1,4 @@
-"""The verb `show`: which part, of which spec, seen by which thread."""
+"""`cutegen show`: the layouts of a plan, part by part."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import typer
 
 from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, ProblemOption, SpecArgument, parse_problem
 from cutegen.cli.output import print_json, print_lines
-from cutegen.cli.show.epilogue import epilogue
-from cutegen.cli.show.g2s import g2s
-from cutegen.cli.show.mma import mma
-from cutegen.cli.show.overview import overview
-from cutegen.cli.show.partitions import partitions
-from cutegen.cli.show.s2r import s2r
-from cutegen.cli.show.smem import smem
-from cutegen.cli.show.view import View
+from cutegen.cli.views.epilogue import epilogue
+from cutegen.cli.views.g2s import g2s
+from cutegen.cli.views.mma import mma
+from cutegen.cli.views.overview import overview
+from cutegen.cli.views.partitions import partitions
+from cutegen.cli.views.s2r import s2r
+from cutegen.cli.views.smem import smem
+from cutegen.cli.views.view import View
 from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan
+from cutegen.plan import plan as make_plan
 from cutegen.plan.partitions import Problem
 from cutegen.spec import load_spec
-from cutegen.straight_line import plan as make_plan
 
 
 class Part(StrEnum):
@@ -58,7 +58,10 @@ VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, Problem], View]] = MappingP
 
 def show(
     spec: SpecArgument,
-    part: Annotated[Part | None, typer.Argument(help="One part; without it, an overview.", show_default=False)] = None,
+    part: Annotated[
+        Part | None,
+        typer.Argument(metavar="PART", help=f"One of {' '.join(Part)}; without it, an overview.", show_default=False),
+    ] = None,
     thread: Annotated[int, typer.Option("--thread", metavar="T", help="The thread whose share is shown.")] = 0,
     problem: ProblemOption = None,
     arch: ArchOption = None,
@@ -75,3 +78,8 @@ def show(
         print_json(view.table)
     else:
         print_lines(view.lines)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(show)
