@@ -1,0 +1,120 @@
+"""What using cutegen costs, on this machine, without a GPU: `python benchmarks/cost.py` or `make bench-cost`.
+
+Medians of several runs. Processes are timed from outside, start of Python included, each with files already in the
+operating system's cache; what happens in one process is timed inside it. Builds use cache folders of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SPEC = "sm80_hgemm_tn"
+ARCH = "sm_80"
+HITS = 200
+
+_COMPILE_HITS = f"""
+import json, time, cutegen
+spec = cutegen.load_spec({SPEC!r})
+start = time.perf_counter()
+cutegen.compile(spec, {ARCH!r})
+first = time.perf_counter() - start
+times = []
+for _ in range({HITS}):
+    start = time.perf_counter()
+    cutegen.compile(spec, {ARCH!r})
+    times.append(time.perf_counter() - start)
+print(json.dumps([first, sorted(times)[len(times) // 2]]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; `limit_ms` is what the project holds itself to, None where it promises nothing."""
+
+    what: str
+    measured_ms: float
+    limit_ms: float | None = None
+
+
+def main() -> None:
+    """Print the table, as Markdown or JSON."""
+    parser = argparse.ArgumentParser(description="What using cutegen costs on this machine.")
+    parser.add_argument("--runs", type=int, default=7, help="of each measurement; the median is printed (default: 7)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    rows = list(measure(arguments.runs))
+    if arguments.json:
+        print(json.dumps({row.what: row.measured_ms for row in rows}, indent=2))
+        return
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, medians of {arguments.runs} runs\n")
+    print("| what | measured | held to |\n|---|---|---|")
+    for row in rows:
+        print(f"| {row.what} | {_spell(row.measured_ms)} | {'' if row.limit_ms is None else _spell(row.limit_ms)} |")
+
+
+def measure(runs: int) -> Iterator[Row]:
+    """Every row of the table, in turn."""
+    empty_ms = median_ms(runs, python("pass"))
+    yield Row("an empty Python process, for comparison", empty_ms)
+    yield Row("`import cutegen` alone", median_ms(runs, python("import cutegen")) - empty_ms, 200)
+    yield Row(f"`cutegen plan {SPEC}`, the whole process", median_ms(runs, verb("plan")), 600)
+    with tempfile.TemporaryDirectory(prefix="cutegen-cost-") as root:
+        # Each cold build finds an empty cache of its own; the first one warms up and is not counted.
+        folders = [Path(root) / str(run) for run in range(runs + 1)]
+        cold_ms = [elapsed_ms(verb("build"), cache=folder) for folder in folders]
+        yield Row("`cutegen build`, cold: plan, render, compile, check, publish", statistics.median(cold_ms[1:]), 4000)
+        filled = folders[0]
+        yield Row("`cutegen build`, warm: found and verified", median_ms(runs, verb("build"), cache=filled), 600)
+        hits = [json.loads(run_process(python(_COMPILE_HITS), cache=filled)) for _ in range(runs)]
+        first_s, later_s = (statistics.median(column) for column in zip(*hits, strict=True))
+        yield Row("`cutegen.compile(spec)`, a hit, the first in a process", 1e3 * first_s)
+        yield Row("`cutegen.compile(spec)`, a hit, every later one", 1e3 * later_s, 5)
+
+
+def python(code: str) -> list[str]:
+    """The command of a Python process that runs `code`."""
+    return [sys.executable, "-c", code]
+
+
+def verb(name: str) -> list[str]:
+    """The command of one verb on the spec that is measured."""
+    return [sys.executable, "-m", "cutegen", name, SPEC, "--arch", ARCH]
+
+
+def median_ms(runs: int, command: list[str], cache: Path | None = None) -> float:
+    """Milliseconds of a whole process, once to warm up and then `runs` times."""
+    return statistics.median([elapsed_ms(command, cache) for _ in range(runs + 1)][1:])
+
+
+def elapsed_ms(command: list[str], cache: Path | None = None) -> float:
+    """Wall-clock milliseconds of a whole process."""
+    start = time.perf_counter()
+    run_process(command, cache)
+    return 1e3 * (time.perf_counter() - start)
+
+
+def run_process(command: list[str], cache: Path | None = None) -> str:
+    """What the process printed, with `cache` as its cache folder. Raises CalledProcessError when it fails."""
+    environment = os.environ | ({} if cache is None else {"CUTEGEN_CACHE_DIR": str(cache)})
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+
+
+def _spell(milliseconds: float) -> str:
+    if milliseconds >= 1000:
+        return f"{milliseconds / 1000:.2f} s"
+    return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2f} ms"
+
+
+if __name__ == "__main__":
+    main()
