@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.errors import LaunchError
+from cutegen.ptx.global_races import WriterLog
 from cutegen.ptx.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.rounding import to_bf16
 from cutegen.ptx.syntax import Entry, Parameter
@@ -62,8 +63,10 @@ def root_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @dataclass(slots=True)
 class Binding:
-    """The buffers that the arguments of one launch name."""
+    """The buffers that the arguments of one launch name, each with a log of who writes to it."""
 
+    granule_bytes: int
+    compares_ctas: bool
     buffers: list[Buffer] = field(default_factory=list)
     _allocations: dict[int, int] = field(default_factory=dict)
 
@@ -76,8 +79,10 @@ class Binding:
             self._allocations[root_start] = (len(self._allocations) + 1) * ALLOCATION_STRIDE
         shift = self._allocations[root_start] - root_start
         start, _ = extent(array)
-        data = Bytes(bytes_of(array))
-        self.buffers.append(Buffer(name=name, start=start + shift, writeable=array.flags.writeable, bytes=data))
+        data = bytes_of(array)
+        log = WriterLog(len(data), self.granule_bytes, self.compares_ctas) if array.flags.writeable else None
+        buffer = Buffer(name=name, start=start + shift, writeable=log is not None, bytes=Bytes(data), log=log)
+        self.buffers.append(buffer)
         return int(array.__array_interface__["data"][0]) + shift
 
 

@@ -73,6 +73,7 @@ class Cta:
 
     def __init__(self, machine: Machine, place: Dim3, schedule: Schedule) -> None:
         self.place, self.memories, self.tensor_core = place, machine.memories, machine.tensor_core
+        self.number = place[0] + machine.grid[0] * (place[1] + machine.grid[1] * place[2])
         self._machine, self._schedule = machine, schedule
         x, y, z = machine.block
         threads = x * y * z

@@ -32,7 +32,11 @@ from cutegen.ptx.warp import Path, Warp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executable:
-    """What the executor runs; `granule_bytes` is the smallest shared-memory access that the entry makes."""
+    """What the executor runs.
+
+    `granule_bytes` and `global_granule_bytes` are the smallest accesses to shared and global memory. CTAs communicate
+    where the entry has atomic, volatile or ordered accesses to global memory.
+    """
 
     entry: Entry
     frame: Frame
@@ -40,7 +44,8 @@ class Executable:
     layout: MemoryLayout
     granule_bytes: int
     atomic_sites: npt.NDArray[np.bool_]
-    has_global_atomics: bool
+    global_granule_bytes: int
+    ctas_communicate: bool
 
 
 def prepare(module: Module, entry: Entry) -> Executable:
@@ -65,7 +70,8 @@ def prepare(module: Module, entry: Entry) -> Executable:
         layout=layout,
         granule_bytes=min(context.shared_access_bytes, default=16),
         atomic_sites=atomic,
-        has_global_atomics=context.has_global_atomics,
+        global_granule_bytes=min(context.global_access_bytes, default=16),
+        ctas_communicate=context.ctas_communicate,
     )
 
 

@@ -99,7 +99,7 @@ def run_ctas(
 
 
 def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules) -> Machine:
-    binding = Binding()
+    binding = Binding(executable.global_granule_bytes, not executable.ctas_communicate)
     packed = pack_arguments(executable.entry, arguments, binding)
     monitor = Monitor(executable.entry.instructions, rules.raise_on)
     counters = TrafficCounters([Traffic() for _ in executable.entry.instructions])

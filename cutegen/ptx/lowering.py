@@ -95,7 +95,8 @@ class Lowering:
     site: int = 0
     shared_access_bytes: set[int] = field(default_factory=set)
     atomic_sites: set[int] = field(default_factory=set)
-    has_global_atomics: bool = False
+    global_access_bytes: set[int] = field(default_factory=set)
+    ctas_communicate: bool = False
     _carry: int | None = None
     _cell_numbers: dict[Cell, int] = field(default_factory=dict)
 
@@ -187,9 +188,11 @@ class Lowering:
             raise instruction.error(f"an access of {size_bytes} bytes does not exist")
         if space in ("shared", "generic"):
             self.shared_access_bytes.add(size_bytes)
+        if space in ("global", "generic"):
+            self.global_access_bytes.add(size_bytes)
         if atomic:
             self.atomic_sites.add(self.site)
-            self.has_global_atomics |= space != "shared"
+            self.ctas_communicate |= space != "shared"
         return self.site
 
     def carry_cell(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.frame import POISON_BYTE
+from cutegen.ptx.global_races import WriterLog
 from cutegen.ptx.traffic import TrafficCounters
 from cutegen.ptx.violations import Monitor, ViolationKind
 from cutegen.ptx.warp import Warp
@@ -57,6 +58,7 @@ class Buffer:
     start: int
     writeable: bool
     bytes: Bytes
+    log: WriterLog | None = None
 
     @property
     def end(self) -> int:
@@ -67,6 +69,12 @@ class Buffer:
 def poison(count: int, size_bytes: int) -> Data:
     """What a faulty read gives: all bits one, a NaN in every float format."""
     return np.full(count * size_bytes, POISON_BYTE, np.uint8).view(data_dtype(size_bytes))
+
+
+def lost_write(window: Data, offsets: Addresses, data: Data) -> int | None:
+    """The index of a lane whose bytes another lane of the same instruction replaced, or None."""
+    pairs = enumerate(zip(offsets.tolist(), data, strict=True))
+    return next((i for i, (offset, item) in pairs if window[offset].tobytes() != item.tobytes()), None)
 
 
 class GlobalMemory:
@@ -82,7 +90,9 @@ class GlobalMemory:
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None:
-            return buffer.bytes.window(size_bytes)[addresses - buffer.start]
+            offsets = addresses - buffer.start
+            self._check_race(warp, site, buffer, offsets, size_bytes, "read")
+            return buffer.bytes.window(size_bytes)[offsets]
         data = poison(len(addresses), size_bytes)
         for i, address in enumerate(addresses.tolist()):
             found = self._checked(warp, site, i, address, size_bytes, writes=False)
@@ -95,12 +105,37 @@ class GlobalMemory:
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None and buffer.writeable:
-            buffer.bytes.window(size_bytes)[addresses - buffer.start] = data
+            self._write_to(warp, site, buffer, addresses - buffer.start, size_bytes, data)
             return
         for i, address in enumerate(addresses.tolist()):
             found = self._checked(warp, site, i, address, size_bytes, writes=True)
             if found is not None:
                 found.bytes.window(size_bytes)[address - found.start] = data[i]
+
+    def _write_to(self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, data: Data) -> None:
+        window = buffer.bytes.window(size_bytes)
+        window[offsets] = data
+        if buffer.log is None:
+            return
+        self._check_race(warp, site, buffer, offsets, size_bytes, "write")
+        if buffer.log.note(warp, offsets, size_bytes):
+            lost = lost_write(window, offsets, data)
+            if lost is not None:
+                message = "two lanes of one instruction write different values to the same bytes"
+                self._report_race(warp, site, buffer, offsets, lost, message)
+
+    def _check_race(
+        self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, access: str
+    ) -> None:
+        found = None if buffer.log is None else buffer.log.race(warp, offsets, size_bytes)
+        if found is not None:
+            index, cta, thread = found
+            message = f"{access} of global memory not ordered after a write by thread {thread} of CTA number {cta}"
+            self._report_race(warp, site, buffer, offsets, index, message)
+
+    def _report_race(self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, index: int, message: str) -> None:
+        thread, address = int(warp.threads()[index]), int(offsets[index]) + buffer.start
+        self._monitor.report(ViolationKind.RACE, site, message, cta=warp.cta.place, thread=thread, address=address)
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
         """The window and offset of one lane's atomic access, or None where it is faulty."""

@@ -98,8 +98,8 @@ class Program:
         rules = Rules(policy=chosen_policy, max_steps=max_steps, raise_on=raise_on, tensor_core=tensor_core)
         places = all_ctas(shape, chosen_policy)
         counter = _Counter(len(places), progress)
-        if jobs < 1 or (jobs > 1 and executable.has_global_atomics):
-            raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel with atomics on global memory")
+        if jobs < 1 or (jobs > 1 and executable.ctas_communicate):
+            raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel whose CTAs communicate")
         if jobs == 1:
             outcomes = [run_ctas(executable, shape, args, rules, places, lambda: counter.step(1))]
         else:

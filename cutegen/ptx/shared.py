@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.frame import POISON_BYTE
-from cutegen.ptx.memory import Addresses, Bytes, Data, poison
+from cutegen.ptx.memory import Addresses, Bytes, Data, lost_write, poison
 from cutegen.ptx.ordering import Ordering
 from cutegen.ptx.traffic import TrafficCounters
 from cutegen.ptx.violations import Monitor, ViolationKind
@@ -194,11 +194,11 @@ class SharedMemory:
             self._report(ViolationKind.RACE, warp, site, thread, offset, message)
 
     def _check_same_data(self, warp: Warp, site: int, offsets: Addresses, window: Data, data: Data) -> None:
-        lost = [i for i, offset in enumerate(offsets.tolist()) if window[offset].tobytes() != data[i].tobytes()]
-        if lost:
+        lost = lost_write(window, offsets, data)
+        if lost is not None:
             message = "two lanes of one instruction write different values to the same bytes"
-            thread = int(warp.threads()[lost[0]])
-            self._report(ViolationKind.RACE, warp, site, thread, int(offsets[lost[0]]), message)
+            thread = int(warp.threads()[lost])
+            self._report(ViolationKind.RACE, warp, site, thread, int(offsets[lost]), message)
 
     def _offsets(
         self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, lane_index: int = 0

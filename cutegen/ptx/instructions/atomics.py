@@ -59,7 +59,7 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     returns = instruction.parts[0] == "atom"
     modifiers = context.modifiers(instruction, (3, 4) if returns else (2, 3))
     has_policy = take_hints(modifiers)
-    modifiers.flag("noftz")
+    modifiers.flag("noftz", "relaxed", "acquire", "release", "acq_rel")
     operands = instruction.operands[int(returns) :]
     space = resolve_space(context, instruction, take_space(modifiers), operands[0])
     name = modifiers.need(*_OPERATIONS)

@@ -20,7 +20,7 @@ from cutegen.ptx.types import Kind, ScalarType
 from cutegen.ptx.warp import Warp
 
 _HINTS = (
-    *("volatile", "relaxed", "acquire", "release", "weak", "mmio", "cta", "cluster", "gpu", "sys"),
+    *("weak", "cta", "cluster", "gpu", "sys"),
     *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"),
     *(
         f"L{level}::{hint}"
@@ -43,6 +43,12 @@ def take_hints(modifiers: Modifiers) -> bool:
     return modifiers.flag("L2::cache_hint")
 
 
+def note_order(context: Lowering, modifiers: Modifiers, space: str) -> None:
+    """A volatile or ordered access to global memory may be how CTAs talk to each other."""
+    strong = modifiers.flag("volatile", "relaxed", "acquire", "release", "mmio")
+    context.ctas_communicate |= strong and space in ("global", "generic")
+
+
 def _vector_width(modifiers: Modifiers) -> int:
     word = modifiers.one_of("v2", "v4", "v8")
     return int(word[1:]) if word else 1
@@ -53,6 +59,7 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     modifiers = context.modifiers(instruction, (2, 3))
     take_hints(modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[1])
+    note_order(context, modifiers, space.name)
     width, kind = _vector_width(modifiers), modifiers.type()
     modifiers.finish()
     _check_access(instruction, kind, width)
@@ -94,6 +101,7 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     modifiers = context.modifiers(instruction, (2, 3))
     take_hints(modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[0])
+    note_order(context, modifiers, space.name)
     if space.name in ("const", "param"):
         raise instruction.error(f"nothing can be stored to {space.name} memory")
     width, kind = _vector_width(modifiers), modifiers.type()
