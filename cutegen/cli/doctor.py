@@ -13,7 +13,7 @@ from cutegen.arch import TARGETS
 from cutegen.build import Cache, dsl_distributions, find_nvdisasm
 from cutegen.cli.options import JsonOption
 from cutegen.cli.output import print_json, print_lines
-from cutegen.errors import CutegenError
+from cutegen.errors import CutegenError, DeviceError
 from cutegen.plan.columns import aligned
 from cutegen.run.driver import load_driver
 from cutegen.targeting import choose_target
@@ -76,7 +76,10 @@ def _driver() -> str:
 
 
 def _gpus() -> str:
-    driver = load_driver()
+    try:
+        driver = load_driver()
+    except DeviceError as error:
+        raise DeviceError("not looked for, without a driver") from error
     names = []
     for ordinal in range(driver.call("cuDeviceGetCount")):
         major, minor = driver.compute_capability(ordinal)

@@ -16,7 +16,7 @@ from cutegen.cli.output import complain
 from cutegen.errors import CutegenError
 
 VERBS = ("list", "show", "plan", "emit", "build", "run", "cache", "doctor")
-INTERRUPTED = 130
+DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,19 +30,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
         sys.stdout.flush()
         return int(code)
-    except CutegenError as error:
-        code, message = error.exit_code, str(error)
-    except typer.TyperException as error:
-        code, message = error.exit_code, f"{error.format_message().rstrip('.')}; see cutegen --help"
-    except KeyboardInterrupt:
-        code, message = INTERRUPTED, "interrupted"
     except BrokenPipeError:  # the reader has seen enough, as in `cutegen plan SPEC | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    if verbose:
-        traceback.print_exc()
-    complain("error", message)
-    return code
+    except Exception as error:
+        code, message = _verdict(error)
+        if verbose or code == DEFECT:
+            traceback.print_exception(error)
+        complain("error", message)
+        return code
+
+
+def _verdict(error: Exception) -> tuple[int, str]:
+    match error:
+        case CutegenError():
+            return error.exit_code, str(error)
+        case typer.TyperException():
+            return error.exit_code, f"{error.format_message().rstrip('.')}; see cutegen --help"
+        case _:
+            return DEFECT, f"{error!r}: this is a defect of cutegen, please report it with the traceback"
 
 
 def application(words: Sequence[str]) -> typer.Typer:

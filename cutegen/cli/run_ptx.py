@@ -211,6 +211,6 @@ def _lines(report: LaunchReport) -> list[str]:
     ]
     header = ("opcode", "executed", "wavefronts", "ideal", "sectors")
     return [
-        f"{report.entry}: {report.steps:,} warp instructions, {report.policy} order",
+        f"{report.entry}: {report.steps:,} warp instructions, order {report.policy}",
         *aligned([row for row in rows if row[1]], header=header, right={1, 2, 3, 4}),
     ]

@@ -34,7 +34,11 @@ def aligned(
         )
         start = " " * indent + "".join(cell + " " * gap for cell in cells)
         wraps = len(cells) not in right
-        lines += wrapped(last.rstrip(), first=start, rest=" " * len(start), width=width) if wraps else [start + last]
+        lines += (
+            wrapped(last.rstrip(), first=start, rest=" " * len(start), width=width)
+            if wraps
+            else [(start + last).rstrip()]
+        )
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -44,17 +44,33 @@ def named_layouts(title: str, layouts: dict[str, str]) -> list[str]:
 
 
 def span(values: Iterable[int]) -> str:
-    """Integers in few characters.
+    """Integers in few characters, repetitions left out: a run with one step is written by its ends.
 
-    >>> span([3, 3]), span([0, 1, 2]), span([0, 4, 8]), span([0, 4, 1])
-    ('3', '0..2', '0..8 by 4', '0 4 1')
+    >>> span([3, 3]), span([0, 4, 8, 12]), span([4, 0, 12, 8]), span([0, 1, 2, 3, 18, 19, 20, 21, 5])
+    ('3', '0..12 by 4', '4 0 12 8', '0..3 18..21 5')
     """
     found = list(dict.fromkeys(int(value) for value in values))
-    steps = {later - earlier for earlier, later in pairwise(found)}
-    if len(found) > 2 and len(steps) == 1:
-        step = steps.pop()
-        return f"{found[0]}..{found[-1]}" + (f" by {step}" if step != 1 else "")
-    return " ".join(map(str, found))
+    runs = _runs(found)
+    if len(runs) > 1 and len(found) <= VECTOR_ELEMS:
+        return " ".join(map(str, found))
+    return " ".join(_run_text(run) for run in runs)
+
+
+def _runs(values: Sequence[int]) -> list[Sequence[int]]:
+    """`values` cut into runs of one step, longest first possible; less than three values are no run."""
+    if not values:
+        return []
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    length = 1 + len(list(takewhile(lambda step: step == steps[0], steps)))
+    length = length if length > 2 else 1
+    return [values[:length], *_runs(values[length:])]
+
+
+def _run_text(run: Sequence[int]) -> str:
+    if len(run) == 1:
+        return str(run[0])
+    step = run[1] - run[0]
+    return f"{run[0]}..{run[-1]}" + (f" by {step}" if step != 1 else "")
 
 
 def grid(cells: Sequence[Sequence[object]], rows: Sequence[int], columns: Sequence[int], corner: str) -> list[str]:
@@ -78,7 +94,7 @@ def tile_corner(table: Table, tile: tuple[int, int], major_mode: int, modes: tup
 
 
 def phase_rows(byte_offsets: Table, coords: Table, tile_rows: int, access_bytes: int) -> list[tuple[str, ...]]:
-    """One warp's access, phase by phase: (lanes, wavefronts, first banks, coordinates).
+    """One warp's access, phase by phase: (lanes, wavefronts, coordinates, first banks).
 
     `byte_offsets` and `coords` are indexed by lane; `coords` are column-major in a tile of `tile_rows`.
     """
@@ -90,10 +106,10 @@ def phase_rows(byte_offsets: Table, coords: Table, tile_rows: int, access_bytes:
         banks = span(byte_offsets[part] // BANK_BYTES % BANKS)
         x, y = span(coords[part] % tile_rows), span(coords[part] // tile_rows)
         end = min(start + lanes, len(byte_offsets)) - 1
-        rows.append((f"{start}..{end}", f"{count}", banks, f"({x}, {y})"))
+        rows.append((f"{start}..{end}", f"{count}", f"({x}, {y})", banks))
     return rows
 
 
 def phase_header(modes: tuple[str, str]) -> tuple[str, ...]:
     """The header of `phase_rows`."""
-    return ("lanes", "wavefronts", "first banks", f"({modes[0]}, {modes[1]})")
+    return ("lanes", "wavefronts", f"({modes[0]}, {modes[1]})", "first banks")

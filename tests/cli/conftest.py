@@ -1,0 +1,39 @@
+"""The command line as tests call it, and expected texts in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Cli, Golden, Outcome
+
+from cutegen.cli.main import main
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Call the command line with words; a quoted sentence is split at its blanks."""
+
+    def call(sentence: str, *more: str) -> Outcome:
+        capsys.readouterr()
+        code = main([*sentence.split(), *more])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare a text with the file of that name; with --update-golden write the file instead."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing; look at the output and run pytest --update-golden"
+        assert text == path.read_text()
+
+    return compare

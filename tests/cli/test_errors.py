@@ -1,0 +1,158 @@
+"""Bad requests: exit code 2 and one line that says where, what was found, what was expected and what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+from cutegen.cli import plan as plan_verb
+
+MINIMAL = """
+family = "sm80"
+problem.a = { dtype = "f16", major = "k" }
+problem.b = { dtype = "f16", major = "k" }
+problem.c = { dtype = "f16", major = "n" }
+problem.accumulator = "f32"
+"""
+BAD = {
+    "unknown key": ("tile.ctaa = [128, 128, 64]", "tile.ctaa", "unknown key", "did you mean tile.cta"),
+    "wrong type": ('tile.stages = "3"', "tile.stages", "a string", "write 3, without quotes"),
+    "unknown atom": (
+        'mma.atom = "SM80_16x8x16_F32F16F16F32"',
+        "mma.atom",
+        "F32F16F16F32",
+        "SM80_16x8x16_F32F16F16F32_TN",
+    ),
+    "atom of other types": (
+        'mma.atom = "SM80_16x8x16_F32BF16BF16F32_TN"',
+        "mma.atom",
+        "bf16",
+        "SM80_16x8x16_F32F16F16F32_TN",
+    ),
+    "permutation": ("mma.permutation = [32, 48, 16]", "mma.permutation", "48", "128", "nearest"),
+    "126 of 128 threads": (
+        'tile.cta = [128, 128, 48]\ng2s.a = { threads = "(21,6):(6,1)" }',
+        "g2s.a.threads",
+        "126 of 128 threads",
+        "(64,2):(2,1)",
+    ),
+    "too much shared memory": (
+        "tile = { cta = [256, 256, 64], stages = 4 }",
+        "tile.stages",
+        "262,144",
+        "166,912",
+        "2 stages fit",
+    ),
+    "x4 where x2 fits": (
+        'mma.permutation = [32, 16, 16]\ns2r.b = { atom = "SM75_U32x4_LDSM_N" }',
+        "s2r.b.atom",
+        "V = 4",
+        "too few vals",
+        "SM75_U32x2_LDSM_N",
+    ),
+    "T on K-major": (
+        's2r.a = { atom = "SM75_U16x8_LDSM_T" }',
+        "s2r.a.atom",
+        "K-major",
+        "(0,0) to (7,0)",
+        "SM75_U32x4_LDSM_N",
+    ),
+    "swizzle base": ("smem.a = { swizzle = [3, 2, 3] }", "smem.a.swizzle", "base 2", "at least 3", "[3, 3, 3]"),
+    "2-byte alignment, 16-byte copy": (
+        "problem.a.align = 2\ng2s.a = { bits = 128 }",
+        "g2s.a.bits",
+        "aligned to 2 bytes",
+        "problem.a.align = 16",
+    ),
+    "one stage": ("tile.stages = 1", "tile.stages", "found 1", "2 to 8"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("verb", ["plan", "show", "emit", "build"])
+def test_a_bad_spec_is_refused_in_one_line(name: str, verb: str, cli: Cli, tmp_path: Path) -> None:
+    changes, key, *mentions = BAD[name]
+    spec = tmp_path / "mine.toml"
+    text = MINIMAL
+    if changes.startswith("problem.a.align"):
+        text = text.replace('a = { dtype = "f16", major = "k" }', 'a = { dtype = "f16", major = "k", align = 2 }')
+        changes = changes.split("\n")[1]
+    spec.write_text(text + changes)
+    outcome = cli(f"{verb} {spec} --arch sm_80")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.error.startswith(f"{spec}: {key}: found ")
+    assert "; expected " in outcome.error
+    assert [mention for mention in mentions if mention not in outcome.error] == []
+
+
+def test_files_that_are_no_specs(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_text("")
+    (tmp_path / "binary.toml").write_bytes(bytes(range(256)))
+    for name, mention in (("empty.toml", "empty file"), ("binary.toml", "UTF-8"), ("missing.toml", "no such file")):
+        outcome = cli(f"plan {tmp_path / name}")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.error.startswith(f"{tmp_path / name}: found ")
+        assert mention in outcome.error
+
+
+def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
+    outcome = cli("plan sm80_hgem_tn")
+    assert outcome.code == 2
+    assert 'found "sm80_hgem_tn"' in outcome.error
+    assert "the nearest shipped spec is sm80_hgemm_tn" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("sentence", "mention"),
+    [
+        ("frobnicate", "No such command 'frobnicate'"),
+        ("plan", "Missing argument"),
+        ("plan sm80_hgemm_tn --frob", "No such option"),
+        ("plan sm80_hgemm_tn --arch sm_99", "unknown target 'sm_99'"),
+        ("show sm80_hgemm_tn smm", "'smm' is not one of"),
+        ("show sm80_hgemm_tn mma --format svg", "'svg'"),
+        ("show sm80_hgemm_tn mma --thread 128 --arch sm_80", "--thread: found 128; expected 0 to 127"),
+        ("show sm80_hgemm_tn mma --thread -1 --arch sm_80", "--thread: found -1; expected 0 to 127"),
+        ("show sm80_hgemm_tn mma --thread x", "'x'"),
+        ("show sm80_hgemm_tn partitions --problem 5120,5120", "--problem: found '5120,5120'; expected three integers"),
+        ("show sm80_hgemm_tn partitions --problem 1,0,1", "from 1 to 2147483647"),
+        ("run", "expected either SPEC or --ptx FILE"),
+        ("run sm80_hgemm_tn --device tpu", "'tpu'"),
+        ("cache", "Missing command"),
+        ("cache frob", "No such command 'frob'"),
+        ("cache prune --size huge", "--size: found 'huge'"),
+    ],
+)
+def test_usage_errors_have_the_same_style(sentence: str, mention: str, cli: Cli) -> None:
+    outcome = cli(sentence)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert mention in outcome.error
+
+
+def test_verbose_adds_the_traceback_wherever_it_stands(cli: Cli) -> None:
+    for sentence in ("--verbose plan nothing", "plan --verbose nothing", "plan nothing --verbose"):
+        outcome = cli(sentence)
+        assert outcome.code == 2
+        assert "Traceback" in outcome.err
+        assert re.search(r"(?m)^cutegen: error: ", outcome.err)
+    assert "Traceback" not in cli("plan nothing").err
+
+
+def test_a_defect_says_so_and_keeps_its_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(plan_verb, "load_spec", broken)
+    outcome = cli("plan sm80_hgemm_tn")
+    assert outcome.code == 70
+    assert "Traceback" in outcome.err
+    assert "ZeroDivisionError('oops'): this is a defect of cutegen" in outcome.err
+
+
+def test_what_cannot_be_written_is_not_the_users_fault(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli(f"emit sm80_hgemm_tn --output {tmp_path / 'no' / 'such' / 'folder.py'}")
+    assert outcome.code == 3
+    assert "--output" in outcome.error

@@ -1,0 +1,96 @@
+"""Foreign PTX on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import Cli
+
+from cutegen.cli.run_ptx import parse_argument
+from cutegen.errors import RequestError
+
+SCALE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .f32 factor) {
+    .reg .b32 %r<2>; .reg .b64 %rd<3>; .reg .f32 %f<3>;
+    ld.param.u64 %rd0, [x];
+    ld.param.f32 %f0, [factor];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd1, %r0, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    ld.global.f32 %f1, [%rd2];
+    mul.f32 %f2, %f1, %f0;
+    st.global.f32 [%rd2], %f2;
+    ret;
+}
+"""
+
+
+@pytest.fixture
+def scale(tmp_path: Path) -> Path:
+    path = tmp_path / "scale.ptx"
+    path.write_text(SCALE)
+    return path
+
+
+def test_it_runs_reports_and_saves(scale: Path, cli: Cli, tmp_path: Path) -> None:
+    outcome = cli(f"run --ptx {scale} --arg f32[32]:arange --arg f32:2.5 --save {tmp_path / 'out'} --json")
+    assert outcome.code == 0
+    loads = [row for row in outcome.json["instructions"] if row["opcode"] == "ld.global.f32"]
+    assert [(row["executed"], row["sectors"]) for row in loads] == [(1, 4)]
+    assert outcome.json["saved"] == [str(tmp_path / "out" / "arg0.npy")]
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "arg0.npy"), np.arange(32, dtype=np.float32) * 2.5)
+
+
+def test_text_has_a_row_for_each_opcode(scale: Path, cli: Cli) -> None:
+    text = cli(f"run --ptx {scale} --arg f32[32]:random --arg f32:2").out
+    assert "scale: 9 warp instructions" in text
+    assert sum(line.strip().startswith("st.global.f32") for line in text.splitlines()) == 1
+
+
+def test_undefined_behaviour_is_exit_1_with_its_line(scale: Path, cli: Cli) -> None:
+    outcome = cli(f"run --ptx {scale} --arg f32[16]:zeros --arg f32:2")
+    assert outcome.code == 1
+    assert outcome.error.startswith("line 12: out of bounds")
+
+
+@pytest.mark.parametrize(
+    ("options", "mention"),
+    [
+        ("--arg f32[32]:zeroes --arg f32:1", "--arg: found 'f32[32]:zeroes'; expected TYPE:NUMBER"),
+        ("--arg f32[32]:zeros --arg f33:1", "--arg: found 'f33:1'"),
+        ("--arg f32[32]:zeros --arg f32:one", "--arg: found f32:'one'"),
+        ("--arg nothing.npy", "nothing.npy cannot be read"),
+        ("--arg f32[32]:zeros", "2 parameters, 1 arguments"),
+        ("--grid 0", "--grid: found '0'"),
+        ("--block 1,2,3,4", "--block: found '1,2,3,4'"),
+        ("--entry other", "--entry: found 'other'; expected one of scale"),
+        ("--arg f32[32]:zeros --arg f32:1 --policy sideways", "sideways"),
+    ],
+)
+def test_bad_options_are_told(options: str, mention: str, scale: Path, cli: Cli) -> None:
+    outcome = cli(f"run --ptx {scale} {options}")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert mention in outcome.error
+
+
+def test_arguments_have_their_types() -> None:
+    generator = np.random.default_rng(0)
+    assert parse_argument("i32:-5", generator) == np.int32(-5)
+    assert parse_argument("u64:0xff", generator) == 255
+    assert parse_argument("bf16[2]:ones", generator).tolist() == [0x3F80, 0x3F80]
+    random = parse_argument("f16[1000]:random", generator)
+    assert (random.dtype, random.shape) == (np.float16, (1000,))
+    assert 0.8 < random.astype(np.float64).std() < 1.2
+    with pytest.raises(RequestError):
+        parse_argument("i8:300", generator)
+
+
+def test_a_saved_array_can_be_read_again(scale: Path, cli: Cli, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full(32, 3, np.float32))
+    assert cli(f"run --ptx {scale} --arg {tmp_path / 'x.npy'} --arg f32:2 --save {tmp_path}").code == 0
+    assert np.load(tmp_path / "arg0.npy").tolist() == [6.0] * 32

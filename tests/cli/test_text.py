@@ -1,0 +1,74 @@
+"""What people read: whole outputs against files, and the manners of all of them."""
+
+from __future__ import annotations
+
+import pytest
+from commands import Cli, Golden
+
+OUTPUTS = {
+    "list": "list",
+    "plan_sm80_hgemm_tn": "plan sm80_hgemm_tn --arch sm_80",
+    "plan_cute_tutorial_tn_all": "plan cute_tutorial_tn --arch sm_86 --all",
+    "show_sm80_hgemm_tn": "show sm80_hgemm_tn --arch sm_80",
+    "show_cute_tutorial_tn_mma": "show cute_tutorial_tn mma --thread 37 --arch sm_80",
+    "show_sm80_bf16_nn_smem": "show sm80_bf16_nn smem --arch sm_80",
+    "show_sm80_bf16_nn_g2s": "show sm80_bf16_nn g2s --thread 96 --arch sm_80",
+    "show_sm80_bf16_nn_s2r": "show sm80_bf16_nn s2r --thread 33 --arch sm_80",
+    "show_sm80_hgemm_tn_epilogue": "show sm80_hgemm_tn epilogue --arch sm_80",
+    "show_cute_tutorial_tn_epilogue": "show cute_tutorial_tn epilogue --arch sm_80",
+    "show_sm80_bf16_nn_partitions": "show sm80_bf16_nn partitions --thread 5 --problem 1000,264,96 --arch sm_80",
+}
+SPECS = ("cute_tutorial_tn", "sm80_bf16_nn", "sm80_hgemm_tn")
+PARTS = ("", "mma", "smem", "g2s", "s2r", "epilogue", "partitions")
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_output_is_as_expected(name: str, cli: Cli, golden: Golden) -> None:
+    outcome = cli(OUTPUTS[name])
+    assert (outcome.code, outcome.err) == (0, "")
+    golden(name, outcome.out)
+
+
+@pytest.mark.parametrize(
+    "command", [f"plan {spec} --all" for spec in SPECS] + [f"show {s} {p}" for s in SPECS for p in PARTS]
+)
+def test_text_fits_100_columns_and_has_no_colour_in_a_pipe(command: str, cli: Cli) -> None:
+    outcome = cli(f"{command} --arch sm_80")
+    assert outcome.code == 0
+    assert "\x1b" not in outcome.out
+    # A layout is one word: it is shown whole, to be read as CuTe prints it, however long it is.
+    too_long = [line for line in outcome.out.splitlines() if len(line) > 100 and not line.split()[-1].startswith("((")]
+    assert too_long == []
+
+
+def test_colour_is_only_for_terminals_that_want_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = cli("show sm80_hgemm_tn --arch sm_80").out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = cli("show sm80_hgemm_tn --arch sm_80").out
+    assert "\x1b[1m" in coloured
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert cli("show sm80_hgemm_tn --arch sm_80").out == plain
+
+
+def test_emit_prints_the_file_or_writes_it(cli: Cli, tmp_path: pytest.TempPathFactory) -> None:
+    printed = cli("emit sm80_hgemm_tn --arch sm_80").out
+    path = f"{tmp_path}/kernel.py"
+    written = cli("emit sm80_hgemm_tn --arch sm_80 --output", path)
+    assert (written.code, written.out) == (0, "")
+    with open(path) as file:
+        assert file.read() == printed
+    compile(printed, "kernel.py", "exec")
+
+
+def test_help_names_every_verb(cli: Cli) -> None:
+    for sentence in ("--help", ""):
+        outcome = cli(sentence)
+        assert outcome.code == 0
+        assert all(verb in outcome.out for verb in ["list", "show", "plan", "emit", "build", "run", "cache", "doctor"])
+
+
+def test_doctor_is_content_anywhere(cli: Cli) -> None:
+    outcome = cli("doctor")
+    assert outcome.code == 0
+    assert "What will work here" in outcome.out

@@ -1,0 +1,82 @@
+"""The explanation holds everything that was decided, and the JSON is the same for the same plan."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cutegen.plan import GemmPlan, LaunchContract, plan
+from cutegen.plan.report import plan_json, ranking
+from cutegen.spec import GemmSpec, Operand, Problem, Smem, SmemLayout, load_spec, shipped_specs
+
+
+@pytest.fixture(params=shipped_specs())
+def made(request: pytest.FixtureRequest) -> GemmPlan:
+    return plan(load_spec(request.param), "sm_80")
+
+
+def words(text: str) -> str:
+    """The text without its line breaks."""
+    return " ".join(text.split())
+
+
+def test_every_decision_is_explained(made: GemmPlan) -> None:
+    text = words(made.explain())
+    for decision in made.decisions:
+        state = "given" if decision.given else "chosen"
+        assert f"{decision.key} {state} {decision.chosen}" in text
+        assert words(decision.why).removeprefix("given").removeprefix("; ") in text
+
+
+def test_everything_that_was_rejected_can_be_seen(made: GemmPlan) -> None:
+    text = words(made.explain(everything=True))
+    for decision in made.decisions:
+        for rejected in decision.rejected:
+            assert words(f"not {rejected.what}: {rejected.why}") in text
+    assert "alternatives more" not in text
+    assert len(made.explain()) < len(made.explain(everything=True))
+
+
+def test_predictions_are_there(made: GemmPlan) -> None:
+    text = made.explain()
+    for key in (*made.predictions.wavefronts, *made.predictions.instructions):
+        assert key in text
+    assert f"{made.smem_bytes:,} of 166,912 bytes" in text
+
+
+def test_the_same_plan_gives_the_same_text(made: GemmPlan) -> None:
+    again = plan(load_spec(made.spec.name), "sm_80")
+    assert plan_json(again) == plan_json(made)
+    assert again.explain() == made.explain()
+
+
+def test_json_is_plain_and_holds_the_launch_contract(made: GemmPlan) -> None:
+    table = json.loads(plan_json(made))
+    assert table == json.loads(json.dumps(made.to_json()))
+    assert LaunchContract.from_json(table["launch"]) == made.launch
+    assert [row["key"] for row in table["decisions"]] == [decision.key for decision in made.decisions]
+    assert table["instructions"] == dict(made.predictions.instructions)
+    assert table["mma"]["accumulator"] == made.atom.c_dtype.name
+
+
+def test_the_layout_in_use_is_marked_in_the_ranking() -> None:
+    k_major = Operand("f16", "k")
+    problem = Problem(a=k_major, b=k_major, c=Operand("f16", "n"))
+    spec = GemmSpec(family="sm80", problem=problem, smem=Smem(a=SmemLayout(pad=0), b=SmemLayout(pad=12)))
+    made = plan(spec, "sm_80")
+    assert [row[1][:5] for row in ranking(made.a.smem, everything=True) if row[0] == "*"] == ["plain"]
+    # The ranking has no such pad, so the layout that is used stands before it.
+    assert ranking(made.b.smem)[0][:2] == ("*", "pad 12")
+
+
+def test_conflicts_are_said_in_ways() -> None:
+    k_major = Operand("f16", "k")
+    problem = Problem(a=k_major, b=k_major, c=Operand("f16", "n"))
+    text = plan(GemmSpec(family="sm80", problem=problem, smem=Smem(a=SmemLayout(pad=0))), "sm_80").explain()
+    (line,) = [
+        line
+        for line in text.splitlines()
+        if line.startswith("  s2r.a ") and "wavefronts" not in line and "-way" in line
+    ]
+    assert line.split() == ["s2r.a", "2,048", "256", "8-way"]
