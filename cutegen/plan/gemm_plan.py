@@ -1,4 +1,4 @@
-"""A finished plan: everything that is needed to write, launch, explain and check one GEMM kernel, and nothing undecided."""
+"""A finished plan: all that is needed to write, launch, explain and check one GEMM kernel, and nothing undecided."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class EpiloguePlan:
 
 @dataclass(frozen=True, slots=True)
 class RasterPlan:
-    """The order in which CTAs visit tiles: bands of `group` tiles `along` one mode, each band swept over the other mode."""
+    """The order in which CTAs visit tiles: bands of `group` tiles `along` one mode, each swept over the other mode."""
 
     along: str
     group: int
@@ -182,9 +182,9 @@ class Occupancy:
 class Predictions:
     """What the plan says the hardware will do.
 
-    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a", "s2r.b", of the whole tile for "epilogue.write" and
-    "epilogue.read". `sectors` likewise ("g2s.a", "g2s.b", "epilogue"). `instructions` counts opcodes as they stand in the
-    PTX text, unrolled code counted as often as it is written.
+    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", of the whole tile for
+    "epilogue.write" and "epilogue.read". `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue". `instructions` counts
+    opcodes as they stand in the PTX text, unrolled code as often as it is written.
     """
 
     wavefronts: Mapping[str, Wavefronts]
@@ -220,7 +220,7 @@ class GemmPlan:
         return self.tiled_mma.threads
 
     def explain(self, *, everything: bool = False) -> str:
-        """Every decision with its reason and what was rejected, ranked layouts and predictions, as text of 100 columns."""
+        """Every decision with its reason, what was rejected, ranked layouts and predictions, in 100 columns of text."""
         return report.explain(self, everything=everything)
 
     def to_json(self) -> dict[str, Any]:

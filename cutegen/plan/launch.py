@@ -1,7 +1,7 @@
 """The launch contract: all that a launcher must know of a kernel, and nothing else.
 
-It travels as the `launch` table of an artifact's `plan.json`, so that an artifact runs where there is only a driver. The GPU
-launcher and the CPU executor both take grid, block, dynamic shared memory and parameter order from here.
+It travels as the `launch` table of an artifact's `plan.json`, so that an artifact runs where there is only a driver.
+The GPU launcher and the CPU executor both take grid, block, dynamic shared memory and parameter order from here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TensorContract:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of the PTX `.entry`, in order: a tensor's address, a problem size, or a leading stride in elements."""
+    """One parameter of the PTX `.entry`: a tensor's address, a problem size, or a leading stride in elements."""
 
     name: str
     type: ParameterType
@@ -73,7 +73,7 @@ GEMM_PARAMETERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContract:
-    """C[M,N] = A[M,K] B[N,K], one CTA of `threads` threads for each (M,N) tile of `cta_tile`, tiles numbered by `grid.x`."""
+    """C[M,N] = A[M,K] B[N,K]: `grid.x` CTAs of `threads` threads, one for each (M,N) tile of extents `cta_tile`."""
 
     entry: str
     tensors: tuple[TensorContract, TensorContract, TensorContract]

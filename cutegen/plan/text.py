@@ -1,4 +1,4 @@
-"""How numbers are written in reasons and errors."""
+"""How numbers are rounded, and written in reasons and errors."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def plural(count: int, word: str) -> str:
     ('1 stage', '3 stages')
     """
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def round_up(value: int, unit: int) -> int:
+    """The least multiple of `unit` that is at least `value`.
+
+    >>> round_up(130, 128)
+    256
+    """
+    return -(-value // unit) * unit

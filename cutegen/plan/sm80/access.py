@@ -1,4 +1,4 @@
-"""Which tile elements each thread of each instruction touches: the tables that rankings, predictions and proofs count on."""
+"""Which tile elements each thread of each instruction touches: tables for rankings, predictions and proofs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WARP = 32
 def over_tile(within: Coordinates, tiler: tuple[int, int], tile: tuple[int, int]) -> Coordinates:
     """Column-major coordinates of a (thread, value) table for every repetition of `tiler` in `tile`.
 
-    int64[thread, value] with coordinates in `tiler` becomes int64[instruction, thread, value] with coordinates in `tile`.
+    int64[thread, value] with coordinates in `tiler` becomes int64[instruction, thread, value] in `tile`.
     """
     x, y = within % tiler[0], within // tiler[0]
     rest_x = np.arange(0, tile[0], tiler[0])[None, :, None, None]
@@ -34,18 +34,13 @@ def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> C
     within = np.empty((grid.size, vector.size), np.int64)
     gx, gy, vx, vy = np.ix_(*map(np.arange, (*grid.shape, *vector.shape)))
     coordinate = (gx * vector.shape[0] + vx) + (gy * vector.shape[1] + vy) * tiler[0]
-    within[np.broadcast_to(grid[:, :, None, None], coordinate.shape), np.broadcast_to(vector, coordinate.shape)] = (
-        coordinate
-    )
+    within[grid[:, :, None, None], vector] = coordinate
     return over_tile(within, tiler, tile)
 
 
 def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:
-    """Elements of plain fragment loads, int64[instruction, thread, element of the vector], in the order of the MMA's values."""
-    m, n, k = tiled_mma.tile_mnk
-    tiler = (m if operand == "A" else n, k)
-    values = offsets_2d(tiled_mma.tv_layout(operand))
-    table = over_tile(values, tiler, tile)
+    """Elements of plain fragment loads, int64[instruction, thread, element], in the order of the MMA's values."""
+    table = over_tile(offsets_2d(tiled_mma.tv_layout(operand)), tiled_mma.tile_of(operand), tile)
     split = table.reshape(table.shape[0], table.shape[1], -1, vector_elems)
     return split.transpose(0, 2, 1, 3).reshape(-1, table.shape[1], vector_elems)
 

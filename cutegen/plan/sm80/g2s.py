@@ -2,143 +2,176 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, offsets, parse_layout, size
+from cutegen.algebra import Layout, modes, parse_layout, size
 from cutegen.arch import cp_async_atom
+from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import VectorCopy
+from cutegen.plan.sm80.operand import OperandTile
 from cutegen.plan.sm80.vectors import thread_grid, vector_copy
 from cutegen.plan.text import extents
 from cutegen.spec import G2sCopy, GemmSpec
 
 WIDTHS_BITS = (128, 64, 32)
+NARROWEST_BYTES = WIDTHS_BITS[-1] // 8
 
 
-def choose_g2s(
-    spec: GemmSpec,
-    name: str,
-    *,
-    tile: tuple[int, int],
-    major_mode: int,
-    element_bits: int,
-    align_bytes: int,
-    smem_vector_elems: int,
-    threads: int,
-) -> Choice[VectorCopy]:
-    """The widest cp.async that global alignment and shared layout allow and whose threads tile the operand exactly.
-
-    `smem_vector_elems` is the longest vector that lies contiguous in the shared layout the spec asks for.
-    """
-    given = getattr(spec.g2s, name) or G2sCopy()
-    key = f"g2s.{name}"
-    limit_bits = min(8 * align_bytes, smem_vector_elems * element_bits, 128)
-    if given.bits is not None and given.bits > limit_bits:
-        raise _too_wide(spec, key, name, given.bits, align_bytes, smem_vector_elems * element_bits)
+def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCopy]:
+    """The widest cp.async that global alignment and shared layout allow and whose threads tile the operand exactly."""
+    given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
+    if wrong := _impossible(spec, x, given, threads):
+        raise wrong
     rejected: list[Rejected] = []
-    for bits in WIDTHS_BITS if given.bits is None else (given.bits,):
-        if given.op == "cp.async.cg" and bits != 128:
-            rejected.append(Rejected(f"{bits} bits", "cp.async.cg copies 16 bytes only"))
-            continue
-        if bits > limit_bits:
-            rejected.append(
-                Rejected(f"{bits} bits", _limit_reason(bits, align_bytes, smem_vector_elems * element_bits))
-            )
-            continue
-        vector = bits // element_bits
-        grid = _grid(given, vector, tile, major_mode, threads)
-        if grid is None:
-            rejected.append(
-                Rejected(f"{bits} bits", f"{threads} threads x {vector} elements do not tile {extents(tile)}")
-            )
-            continue
-        if given.threads is not None:
-            _check_given_grid(spec, key, grid, vector, tile, major_mode, threads)
-        return _chosen(given, key, bits, grid, major_mode, element_bits, rejected)
-    raise spec.error(
-        f"problem.{name}.align" if 8 * align_bytes < WIDTHS_BITS[-1] else "tile.cta",
-        found=f"align = {align_bytes}"
-        if 8 * align_bytes < WIDTHS_BITS[-1]
-        else f"an operand tile of {extents(tile)} for {threads} threads",
-        expected="a copy of 4, 8 or 16 bytes that every thread can make: "
-        + "; ".join(f"{r.what}: {r.why}" for r in rejected),
-        fix="align = 4 is the least that cp.async can copy"
-        if 8 * align_bytes < WIDTHS_BITS[-1]
-        else "use fewer warps or a larger tile",
-    )
+    for bits in WIDTHS_BITS:
+        grid = _grid(x, given, bits, threads)
+        if (why := _why_not(x, given, bits, grid, threads)) is None:
+            assert grid is not None
+            return _chosen(x, given, bits, grid, rejected)
+        rejected.append(Rejected(f"{bits} bits", why))
+    raise _no_width(spec, x, given, rejected, threads)
 
 
-def _limit_reason(bits: int, align_bytes: int, smem_bits: int) -> str:
-    if bits > 8 * align_bytes:
-        return f"the operand is aligned to {align_bytes} bytes"
-    return f"the shared layout keeps only {smem_bits // 8} bytes together"
+def _grid(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> Layout | None:
+    """The thread grid that the spec gives, else the one with the most threads along the contiguous mode, if any."""
+    if given.threads is None:
+        return thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
+    layout = parse_layout(given.threads)
+    assert isinstance(layout, Layout)  # the spec admits no swizzle here
+    return layout
 
 
-def _too_wide(spec: GemmSpec, key: str, name: str, bits: int, align_bytes: int, smem_bits: int) -> Exception:
+def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, threads: int) -> str | None:
+    """Why the copy is not `bits` wide; None when it can be."""
+    if given.bits not in (None, bits):
+        return f"the spec asks for {given.bits}"
+    if given.op == "cp.async.cg" and bits != 128:
+        return "cp.async.cg copies 16 bytes only"
+    if (why := _narrow(x, bits)) is not None:
+        return why
+    vector = bits // x.dtype.bits
+    if grid is None:
+        return f"no grid of {threads} threads with {vector} elements each tiles {extents(x.extents)}"
+    span = _span(x, grid, vector)
+    if x.extents[0] % span[0] or x.extents[1] % span[1]:
+        return f"the threads span {extents(span)}, no divisor of {extents(x.extents)}"
+    return None
+
+
+def _span(x: OperandTile, grid: Layout, vector: int) -> tuple[int, int]:
+    """What the grid covers at once when each thread copies `vector` elements along the contiguous mode."""
+    rows, columns = map(size, modes(grid))
+    return (rows * vector, columns) if x.major_mode == 0 else (rows, columns * vector)
+
+
+def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> SpecError | None:
+    """What no choice of the keys left open could mend, at the key that says it."""
+    bits = given.bits or (128 if given.op == "cp.async.cg" else None)
+    if bits is not None and bits > 8 * _widest_bytes(x):
+        return _too_wide(spec, x, given, bits)
+    if x.align_bytes < NARROWEST_BYTES:
+        return spec.error(
+            f"problem.{x.name}.align",
+            found=str(x.align_bytes),
+            expected=f"at least {NARROWEST_BYTES}: cp.async copies 4, 8 or 16 bytes between addresses so aligned",
+            fix=f"align = {NARROWEST_BYTES}, with the leading stride padded to it",
+        )
+    if _together_bytes(x) < NARROWEST_BYTES:
+        return spec.error(
+            x.smem_key,
+            found=f"a layout that keeps only {_together_bytes(x)} bytes together along {x.major}",
+            expected=f"at least {NARROWEST_BYTES} aligned bytes, the narrowest cp.async",
+            fix="a pad that is a multiple of 8 keeps 16 bytes together",
+        )
+    covered = threads if given.threads is None else size(parse_layout(given.threads))
+    if covered != threads:
+        return spec.error(
+            f"g2s.{x.name}.threads",
+            found=f'"{given.threads}", which covers {covered} of {threads} threads',
+            expected=f"every one of the {threads} threads once",
+            fix=_suggestion(x, threads),
+        )
+    return None
+
+
+def _too_wide(spec: GemmSpec, x: OperandTile, given: G2sCopy, bits: int) -> SpecError:
+    key = "bits" if given.bits else "op"
+    asked = f"{bits} bits" if given.bits else f'"{given.op}"'
+    widest = _widest_bytes(x)
+    ways_out = [f'op = "cp.async.ca" with bits = {8 * widest}'] if widest >= NARROWEST_BYTES else []
+    if bits > 8 * x.align_bytes:
+        ways_out.append(f"problem.{x.name}.align = {bits // 8} if the operand is so aligned")
+    else:
+        ways_out.append(f"a layout that keeps {bits // 8} bytes together")
     return spec.error(
-        f"{key}.bits",
-        found=f"{bits} ({bits // 8} bytes), but {_limit_reason(bits, align_bytes, smem_bits)}",
-        expected=f"at most {min(8 * align_bytes, smem_bits)} bits",
-        fix=f"set problem.{name}.align = {bits // 8} if that is so"
-        if bits > 8 * align_bytes
-        else "change the shared layout or the width",
+        f"g2s.{x.name}.{key}",
+        found=f"{asked}, {bits // 8} bytes at once, but {_narrow(x, bits)}",
+        expected=f"at most {widest} bytes at once",
+        fix=", or ".join(ways_out),
     )
 
 
-def _grid(given: G2sCopy, vector: int, tile: tuple[int, int], major_mode: int, threads: int) -> Layout | None:
-    """The thread grid: the one given, or the one with the most threads along the contiguous mode; None when there is none."""
+def _together_bytes(x: OperandTile) -> int:
+    return x.vector_elems * x.dtype.bytes
+
+
+def _widest_bytes(x: OperandTile) -> int:
+    return min(x.align_bytes, _together_bytes(x))
+
+
+def _narrow(x: OperandTile, bits: int) -> str | None:
+    """Why an access of `bits` would not be aligned; None when it is."""
+    if bits > 8 * x.align_bytes:
+        return f"the operand is aligned to {x.align_bytes} bytes"
+    if bits > 8 * _together_bytes(x):
+        return f"the shared layout keeps only {_together_bytes(x)} bytes together"
+    return None
+
+
+def _no_width(spec: GemmSpec, x: OperandTile, given: G2sCopy, rejected: list[Rejected], threads: int) -> SpecError:
+    """The error when threads and tile do not meet; the key is the one that the spec says most about."""
+    reasons = "; ".join(f"{row.what}: {row.why}" for row in rejected)
+    suggestion = _suggestion(x, threads)
     if given.threads is not None:
-        layout = parse_layout(given.threads)
-        assert isinstance(layout, Layout)
-        return layout
-    return thread_grid(tile, major_mode, vector, threads)
+        return spec.error(
+            f"g2s.{x.name}.threads",
+            found=f'"{given.threads}": {reasons}',
+            expected=f"a grid that tiles {extents(x.extents)} with one vector a thread",
+            fix=suggestion,
+        )
+    return spec.error(
+        f"g2s.{x.name}.{'bits' if given.bits else 'op'}" if given.bits or given.op else "tile.cta",
+        found=f"{x.name.upper()}'s tile of {extents(x.extents)} for {threads} threads",
+        expected=f"a copy of 4, 8 or 16 bytes that each thread makes equally often ({reasons})",
+        fix=suggestion if given.bits or given.op else "use a larger tile, or fewer warps in mma.atom_layout",
+    )
 
 
-def _check_given_grid(
-    spec: GemmSpec, key: str, grid: Layout, vector: int, tile: tuple[int, int], major_mode: int, threads: int
-) -> None:
-    text = getattr(spec.g2s, key[-1]).threads
-    rows, columns = (size(Layout(mode)) for mode in grid.shape)
-    if size(grid) != threads or sorted(offsets(grid)) != list(range(threads)):
-        nearest = thread_grid(tile, major_mode, vector, threads)
-        raise spec.error(
-            f"{key}.threads",
-            found=f'"{text}", which covers {size(grid)} of {threads} threads'
-            if size(grid) != threads
-            else f'"{text}", which does not number its {threads} threads 0 to {threads - 1} once each',
-            expected=f"every one of the {threads} threads exactly once",
-            fix=f'"{_text(nearest)}" covers {extents(tile)} exactly'
-            if nearest
-            else f"no grid of {threads} threads tiles {extents(tile)}",
-        )
-    unit = (rows * vector, columns) if major_mode == 0 else (rows, columns * vector)
-    if tile[0] % unit[0] or tile[1] % unit[1]:
-        nearest = thread_grid(tile, major_mode, vector, threads)
-        raise spec.error(
-            f"{key}.threads",
-            found=f'"{text}": {rows} x {columns} threads with {vector} elements each span {extents(unit)}',
-            expected=f"a divisor of the operand's tile {extents(tile)}",
-            fix=f'"{_text(nearest)}" covers it exactly' if nearest else "change tile.cta",
-        )
+def _suggestion(x: OperandTile, threads: int) -> str:
+    """The grid that would be chosen, as the spec writes it."""
+    for bits in WIDTHS_BITS:
+        grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
+        if bits <= 8 * _widest_bytes(x) and grid is not None:
+            return f'threads = "{_text(grid)}" with bits = {bits} covers {extents(x.extents)} exactly'
+    return "use a larger tile, or fewer warps in mma.atom_layout"
 
 
 def _text(layout: Layout) -> str:
     return f"{layout.shape}:{layout.stride}".replace(" ", "")
 
 
-def _chosen(
-    given: G2sCopy,
-    key: str,
-    bits: int,
-    grid: Layout,
-    major_mode: int,
-    element_bits: int,
-    rejected: list[Rejected],
-) -> Choice[VectorCopy]:
+def _chosen(x: OperandTile, given: G2sCopy, bits: int, grid: Layout, rejected: list[Rejected]) -> Choice[VectorCopy]:
     op = given.op or ("cp.async.cg" if bits == 128 else "cp.async.ca")
-    atom = cp_async_atom(op, bits)
-    copy = vector_copy(atom, bits, grid, major_mode, element_bits)
-    line_bytes = size(Layout(grid.shape[major_mode])) * bits // 8
-    why = f"{size(Layout(grid.shape[major_mode]))} threads x {bits // 8} bytes = {line_bytes} contiguous bytes of global memory"
-    why += "; cg, since 16 bytes need not pass through L1" if op == "cp.async.cg" and given.op is None else ""
+    along = size(modes(grid)[x.major_mode])
+    why = f"{along} threads x {bits // 8} bytes = {along * bits // 8} contiguous bytes of global memory"
+    if given.op is None:
+        if op == "cp.async.cg":
+            why += "; cg, since a tile that goes to shared memory need not pass through L1"
+            rejected.append(
+                Rejected("cp.async.ca", "it would also fill L1 with bytes that are not read again from there")
+            )
+        else:
+            why += "; ca, since cg copies 16 bytes only"
+    copy = vector_copy(cp_async_atom(op, bits), bits, grid, x.major_mode, x.dtype.bits)
     is_given = None not in (given.op, given.bits, given.threads)
     chosen = f"{op} {bits} bits, threads {_text(grid)}"
-    return Choice(copy, Decision(key, chosen, why, given=is_given, rejected=tuple(rejected)))
+    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=tuple(rejected)))

@@ -2,106 +2,136 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import MMA_ATOMS, MmaAtom
+from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
 
+Extents = tuple[int, int, int]
+
 DEFAULT_CTA_TILE = (128, 128, 64)
 DEFAULT_ACCUMULATOR = "f32"
-WARP_COUNTS = (4, 8, 16)
+WARP_COUNTS = (1, 2, 4, 8, 16)
+SCHEDULERS = 4
 MAX_ACCUMULATOR_REGISTERS = 128
+NARROWEST_COPY_BITS = 32
 
 
-def choose_cta_tile(spec: GemmSpec) -> Choice[tuple[int, int, int]]:
+def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
     m, n, k = DEFAULT_CTA_TILE
     why = (
-        f"each k-tile does {m * n * k:,} multiply-adds for {(m + n) * k:,} elements fetched, {m * n // (m + n)} for each; "
-        f"a k-tile of {k} 16-bit elements is one 128-byte line"
+        f"{m * n // (m + n)} multiply-adds for each element fetched: {m * n * k:,} for {(m + n) * k:,} in a k-tile, "
+        f"whose {k} 16-bit elements along K are one 128-byte line"
     )
     return Choice(DEFAULT_CTA_TILE, Decision("tile.cta", extents(DEFAULT_CTA_TILE), why))
 
 
-def choose_atom(spec: GemmSpec, cta_tile: tuple[int, int, int]) -> Choice[MmaAtom]:
+def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
     """The `mma.sync` of the operands' types with the longest K that leaves two k-blocks to double-buffer."""
-    a, b = spec.problem.a.dtype, spec.problem.b.dtype
-    accumulator = spec.problem.accumulator
-    if a != b:
-        raise spec.error(
-            "problem.b.dtype",
-            found=b,
-            expected=f"{a}, since mma.sync takes A and B of one type",
-            fix=f'write dtype = "{a}" for both',
-        )
+    fitting = _atoms_for(spec)
     if spec.mma.atom is not None:
-        return _given_atom(spec, MMA_ATOMS[spec.mma.atom])
-    accumulator = accumulator or DEFAULT_ACCUMULATOR
-    fitting = [atom for atom in MMA_ATOMS.values() if _types(atom) == (a, b, accumulator)]
-    if not fitting:
-        known = sorted({atom.c_dtype.name for atom in MMA_ATOMS.values() if atom.a_dtype.name == a})
-        raise spec.error(
-            "problem.accumulator",
-            found=f"{accumulator} with {a} operands",
-            expected=f"{' or '.join(known)}: no mma.sync accumulates {a} in {accumulator}"
-            if known
-            else "f16 or bf16 operands",
-        )
-    fitting.sort(key=lambda atom: -atom.shape_mnk[2])
-    usable = [atom for atom in fitting if cta_tile[2] >= 2 * atom.shape_mnk[2] and cta_tile[2] % atom.shape_mnk[2] == 0]
+        atom = MMA_ATOMS[spec.mma.atom]
+        if atom not in fitting:
+            raise _mismatched(spec, atom, fitting)
+        _check_k(spec, cta_tile, atom)
+        return Choice(atom, Decision("mma.atom", atom.name, "given", given=True))
+    usable = [atom for atom in fitting if _double_buffers(cta_tile, atom)]
     if not usable:
-        shortest = fitting[-1].shape_mnk[2]
-        raise spec.error(
-            "tile.cta",
-            found=f"K = {cta_tile[2]}",
-            expected=f"a multiple of {shortest} and at least {2 * shortest}: two k-blocks of {fitting[-1].name}",
-            fix=f"K = {max(2 * shortest, -(-cta_tile[2] // shortest) * shortest)} is the nearest",
-        )
+        _check_k(spec, cta_tile, fitting[-1])
     chosen = usable[0]
     rejected = tuple(Rejected(atom.name, _why_not(atom, chosen, cta_tile)) for atom in fitting if atom is not chosen)
-    why = f"{a} operands, {accumulator} accumulators; {chosen.flops:,} operations an instruction, the most there are"
+    why = (
+        f"{chosen.flops:,} operations an instruction on {chosen.a_dtype.name} operands with {chosen.c_dtype.name} sums"
+    )
+    if spec.problem.accumulator is None:
+        why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
     return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
 
 
-def _types(atom: MmaAtom) -> tuple[str, str, str]:
-    return atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name
+def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
+    """The atoms of the problem's types, longest K first. Raises SpecError when there is none."""
+    a, b = spec.problem.a.dtype, spec.problem.b.dtype
+    if a != b:
+        raise spec.error(
+            "problem.b.dtype",
+            found=f'"{b}"',
+            expected=f'"{a}" as A has, since mma.sync takes A and B of one type',
+            fix=f'write dtype = "{a}" for both',
+        )
+    of_operands = [atom for atom in MMA_ATOMS.values() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b)]
+    if not of_operands:
+        known = sorted({atom.a_dtype.name for atom in MMA_ATOMS.values()})
+        raise spec.error(
+            "problem.a.dtype",
+            found=f'"{a}"',
+            expected=f"{' or '.join(known)} operands: the sm80 family has no mma.sync for others",
+            fix="only C may be f32" if a == "f32" else "",
+        )
+    accumulator = spec.problem.accumulator
+    if accumulator is None:
+        accumulator = MMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else DEFAULT_ACCUMULATOR
+    fitting = [atom for atom in of_operands if atom.c_dtype.name == accumulator]
+    if not fitting:
+        known = sorted({atom.c_dtype.name for atom in of_operands})
+        raise spec.error(
+            "problem.accumulator",
+            found=f'"{accumulator}" with {a} operands',
+            expected=f"{' or '.join(known)}: no mma.sync sums products of {a} in {accumulator}",
+            fix=f'accumulator = "{known[0]}"',
+        )
+    return sorted(fitting, key=lambda atom: -atom.shape_mnk[2])
 
 
-def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: tuple[int, int, int]) -> str:
+def _mismatched(spec: GemmSpec, atom: MmaAtom, fitting: list[MmaAtom]) -> SpecError:
+    wanted = fitting[0]
+    return spec.error(
+        "mma.atom",
+        found=f"{atom.name}, for {atom.a_dtype.name} operands and {atom.c_dtype.name} sums",
+        expected=f"an atom for {wanted.a_dtype.name} operands and {wanted.c_dtype.name} sums",
+        fix=f"use {' or '.join(row.name for row in fitting)}",
+    )
+
+
+def _double_buffers(cta_tile: Extents, atom: MmaAtom) -> bool:
+    k = atom.shape_mnk[2]
+    return cta_tile[2] % k == 0 and cta_tile[2] >= 2 * k
+
+
+def _check_k(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> None:
+    if not _double_buffers(cta_tile, atom):
+        k = atom.shape_mnk[2]
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)}: K = {cta_tile[2]} with {atom.name}",
+            expected=f"K a multiple of the atom's {k} and at least {2 * k}: "
+            "one k-block is multiplied while the next is loaded",
+            fix=f"K = {max(2, round(cta_tile[2] / k)) * k} is the nearest",
+        )
+
+
+def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
     if atom.shape_mnk[2] > chosen.shape_mnk[2]:
-        return f"a k-tile of {cta_tile[2]} does not hold two k-blocks of {atom.shape_mnk[2]}"
+        return f"a k-tile of {cta_tile[2]} does not hold two or more whole k-blocks of {atom.shape_mnk[2]}"
     return f"{atom.flops:,} operations an instruction against {chosen.flops:,}"
 
 
-def _given_atom(spec: GemmSpec, atom: MmaAtom) -> Choice[MmaAtom]:
-    wanted = (spec.problem.a.dtype, spec.problem.b.dtype, spec.problem.accumulator or atom.c_dtype.name)
-    if _types(atom) != wanted:
-        fitting = [row.name for row in MMA_ATOMS.values() if _types(row) == wanted]
-        raise spec.error(
-            "mma.atom",
-            found=f"{atom.name}, which multiplies {_types(atom)[0]} by {_types(atom)[1]} into {_types(atom)[2]}",
-            expected=f"an atom for {wanted[0]} by {wanted[1]} into {wanted[2]}",
-            fix=f"use {' or '.join(fitting)}" if fitting else "no mma.sync has these types; change problem.accumulator",
-        )
-    return Choice(atom, Decision("mma.atom", atom.name, "given", given=True))
-
-
-def choose_atom_layout(spec: GemmSpec, cta_tile: tuple[int, int, int], atom: MmaAtom) -> Choice[tuple[int, int, int]]:
+def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choice[Extents]:
     """How many warps lie along M, N and K.
 
-    The fewest warps whose accumulators fit in registers, arranged so that the fewest fragments are read from shared memory: a
-    warp row reads all of B and a warp column all of A, so a k-tile costs M * warps_n + N * warps_m fragment rows.
+    At least a warp for each scheduler, but no more than it takes for the accumulators to fit in registers, arranged so
+    that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
     """
     if spec.mma.atom_layout is not None:
         return _given_atom_layout(spec, cta_tile, atom)
     m, n, _ = cta_tile
     options = [
         (wm, warps // wm, 1)
-        for warps in (1, 2, *WARP_COUNTS)
-        for wm in (16, 8, 4, 2, 1)
+        for warps in WARP_COUNTS
+        for wm in reversed(WARP_COUNTS)
         if warps % wm == 0 and m % (wm * atom.shape_mnk[0]) == 0 and n % (warps // wm * atom.shape_mnk[1]) == 0
     ]
     if not options:
@@ -109,65 +139,77 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: tuple[int, int, int], atom: Mma
             "tile.cta",
             found=extents(cta_tile),
             expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
-            fix=f"{extents(_rounded_up(cta_tile, atom))} is the nearest",
+            fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
-
-    def rank(option: tuple[int, int, int]) -> tuple[bool, bool, int, int, int]:
-        wm, wn, _ = option
-        too_full = _accumulator_registers(cta_tile, atom, option) > MAX_ACCUMULATOR_REGISTERS
-        return too_full, wm * wn < WARP_COUNTS[0], wm * wn, m * wn + n * wm, wn
-
-    options.sort(key=rank)
-    chosen = options[0]
-    rejected = tuple(
-        Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom)) for option in options[1:6]
-    )
-    registers = _accumulator_registers(cta_tile, atom, chosen)
+    options.sort(key=lambda option: _rank(option, cta_tile, atom))
+    chosen, *others = options
+    rejected = tuple(Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom)) for option in others)
     why = (
-        f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {registers} accumulator registers a thread of at most "
-        f"{MAX_ACCUMULATOR_REGISTERS}; {m * chosen[1] + n * chosen[0]:,} fragment rows read per k-tile"
+        f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
+        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums, "
+        f"{MAX_ACCUMULATOR_REGISTERS} at most"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
-def _accumulator_registers(cta_tile: tuple[int, int, int], atom: MmaAtom, atom_layout: tuple[int, int, int]) -> int:
-    elems = cta_tile[0] * cta_tile[1] // (32 * atom_layout[0] * atom_layout[1])
-    return elems * atom.c_dtype.bits // 32
-
-
-def _why_not_warps(
-    option: tuple[int, int, int], chosen: tuple[int, int, int], cta_tile: tuple[int, int, int], atom: MmaAtom
-) -> str:
-    registers = _accumulator_registers(cta_tile, atom, option)
-    if registers > MAX_ACCUMULATOR_REGISTERS:
-        return f"{registers} accumulator registers a thread, more than {MAX_ACCUMULATOR_REGISTERS}"
+def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom) -> tuple[bool, bool, bool, int, int, int]:
+    """Smaller is better."""
     warps = option[0] * option[1]
-    if warps != chosen[0] * chosen[1]:
-        return (
-            f"{warps} warps where {chosen[0] * chosen[1]} do"
-            if warps > WARP_COUNTS[0]
-            else "fewer warps than schedulers"
-        )
-    rows = cta_tile[0] * option[1] + cta_tile[1] * option[0]
-    return f"{rows:,} fragment rows read per k-tile"
+    return (
+        _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS,
+        _accumulator_registers(option, cta_tile, atom) > MAX_ACCUMULATOR_REGISTERS,
+        warps < SCHEDULERS,
+        warps,
+        _fragment_rows(option, cta_tile),
+        option[1],
+    )
 
 
-def _rounded_up(cta_tile: tuple[int, int, int], atom: MmaAtom) -> tuple[int, int, int]:
-    m, n, k = (max(1, -(-extent // unit)) * unit for extent, unit in zip(cta_tile, atom.shape_mnk, strict=True))
+def _why_not_warps(option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
+    if _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS:
+        return "a thread would copy less than 4 bytes of an operand's k-tile"
+    registers = _accumulator_registers(option, cta_tile, atom)
+    if registers > MAX_ACCUMULATOR_REGISTERS:
+        return f"{registers} registers a thread for sums, more than {MAX_ACCUMULATOR_REGISTERS}"
+    warps, needed = option[0] * option[1], chosen[0] * chosen[1]
+    if warps < needed:
+        return f"{warps} of the {SCHEDULERS} schedulers would have a warp"
+    if warps > needed:
+        return f"{warps} warps where {needed} do"
+    return f"{_fragment_rows(option, cta_tile)} fragment rows read per k-tile"
+
+
+def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
+    return cta_tile[0] * cta_tile[1] * atom.c_dtype.bits // (32 * 32 * option[0] * option[1])
+
+
+def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
+    """What each thread copies of a k-tile of the smaller operand."""
+    return min(cta_tile[:2]) * cta_tile[2] * atom.a_dtype.bits // (32 * option[0] * option[1])
+
+
+def _fragment_rows(option: Extents, cta_tile: Extents) -> int:
+    """Rows of A and of B that all warps read: each row of A once for each warp along N, and the other way round."""
+    return cta_tile[0] * option[1] + cta_tile[1] * option[0]
+
+
+def _rounded_up(cta_tile: Extents, atom: MmaAtom) -> Extents:
+    m, n, k = (-(-extent // unit) * unit for extent, unit in zip(cta_tile, atom.shape_mnk, strict=True))
     return m, n, k
 
 
-def _given_atom_layout(spec: GemmSpec, cta_tile: tuple[int, int, int], atom: MmaAtom) -> Choice[tuple[int, int, int]]:
+def _given_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choice[Extents]:
     layout = spec.mma.atom_layout
     assert layout is not None
-    if layout[2] != 1:
+    m, n, k = layout
+    if k != 1:
         raise spec.error(
             "mma.atom_layout",
             found=extents(layout),
-            expected="1 along K: warps that share a result would have to add their partial sums",
-            fix=f"{extents((layout[0], layout[1], 1))} has no such sums; so has {extents((layout[0] * layout[2], layout[1], 1))}",
+            expected="1 along K: warps that share a result would have to add their sums",
+            fix=f"use {extents((m, n, 1))} or {extents((m * k, n, 1))}",
         )
-    for mode, letter in ((0, "M"), (1, "N")):
+    for mode, letter in enumerate("MN"):
         unit = layout[mode] * atom.shape_mnk[mode]
         if cta_tile[mode] % unit:
             raise spec.error(
@@ -179,63 +221,41 @@ def _given_atom_layout(spec: GemmSpec, cta_tile: tuple[int, int, int], atom: Mma
     return Choice(layout, Decision("mma.atom_layout", extents(layout), "given", given=True))
 
 
-def choose_permutation(
-    spec: GemmSpec, cta_tile: tuple[int, int, int], atom: MmaAtom, atom_layout: tuple[int, int, int]
-) -> Choice[tuple[int, int, int]]:
-    """The tiled MMA's tile: more than warps x atom repeats the atom in a thread's registers, so that one ldmatrix feeds more of it."""
-    base = tuple(warps * extent for warps, extent in zip(atom_layout, atom.shape_mnk, strict=True))
+def choose_permutation(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents) -> Choice[Extents]:
+    """The tiled MMA's tile: what exceeds warps x atom repeats in a thread's registers, and one ldmatrix feeds more."""
+    base = (atom_layout[0] * atom.shape_mnk[0], atom_layout[1] * atom.shape_mnk[1], atom.shape_mnk[2])
     if spec.mma.permutation is not None:
         return _given_permutation(spec, cta_tile, base)
-    if cta_tile[2] % base[2] or cta_tile[2] < 2 * base[2]:
-        raise spec.error(
-            "tile.cta",
-            found=f"{extents(cta_tile)}: K = {cta_tile[2]} with {atom.name}",
-            expected=f"a multiple of the atom's K = {base[2]}, at least twice: one k-block is multiplied while the next is loaded",
-            fix=f"K = {max(2, round(cta_tile[2] / base[2])) * base[2]} is the nearest",
-        )
     n = 2 * base[1] if cta_tile[1] % (2 * base[1]) == 0 else base[1]
     k = 16 if cta_tile[2] % 16 == 0 and cta_tile[2] >= 32 else base[2]
     chosen = (base[0], n, k)
+    if chosen == base:
+        why = f"warps x atom; the CTA tile {extents(cta_tile)} leaves no room to repeat it"
+        return Choice(chosen, Decision("mma.permutation", extents(chosen), why))
     repeats = [
-        f"{letter} {new // old} times" for letter, new, old in (("N", n, base[1]), ("K", k, base[2])) if new > old
+        f"{new // old} times along {letter}"
+        for letter, new, old in zip("NK", (n, k), base[1:], strict=True)
+        if new > old
     ]
-    if repeats:
-        why = (
-            f"warps x atom is {extents(base)}; repeated along {' and '.join(repeats)}, so that one ldmatrix.x4 feeds B"
-        )
-    else:
-        why = f"warps x atom; the CTA tile {extents(cta_tile)} leaves no room for a repetition"
-    rejected = (Rejected(extents(base), "an ldmatrix would load fewer matrices"),) if repeats else ()
+    why = f"warps x atom is {extents(base)}; {' and '.join(repeats)}, so that one ldmatrix feeds more of them"
+    rejected = (Rejected(extents(base), "each ldmatrix would load fewer matrices"),)
     return Choice(chosen, Decision("mma.permutation", extents(chosen), why, rejected=rejected))
 
 
-def _given_permutation(
-    spec: GemmSpec, cta_tile: tuple[int, int, int], base: tuple[int, ...]
-) -> Choice[tuple[int, int, int]]:
+def _given_permutation(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[Extents]:
     permutation = spec.mma.permutation
     assert permutation is not None
     for letter, found, unit, extent in zip("MNK", permutation, base, cta_tile, strict=True):
-        valid = [size for size in range(unit, extent + 1, unit) if extent % size == 0]
+        # A k-tile holds two k-blocks at least: one is multiplied while the next is loaded.
+        longest = extent // 2 if letter == "K" else extent
+        valid = [size for size in range(unit, longest + 1, unit) if extent % size == 0]
         if found not in valid:
-            nearest = min(valid, key=lambda size: abs(size - found), default=unit)
+            twice = " at least twice" if letter == "K" else ""
             raise spec.error(
                 "mma.permutation",
                 found=f"{extents(permutation)}: {found} along {letter}",
-                expected=f"a multiple of warps x atom = {unit} that divides the CTA tile's {letter} = {extent} (CuTe rounds up in silence)",
-                fix=f"{nearest} is the nearest",
+                expected=f"a multiple of warps x atom = {unit} that divides the CTA tile's {letter} = {extent}{twice} "
+                "(CuTe rounds up in silence)",
+                fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
             )
-    if cta_tile[2] < 2 * permutation[2]:
-        raise spec.error(
-            "mma.permutation",
-            found=f"{extents(permutation)}: {permutation[2]} along K of a k-tile of {cta_tile[2]}",
-            expected="at least two k-blocks in a k-tile, one multiplied while the next is loaded",
-            fix=f"K = {base[2]} in the permutation"
-            if cta_tile[2] >= 2 * base[2]
-            else f"tile.cta with K = {2 * permutation[2]}",
-        )
     return Choice(permutation, Decision("mma.permutation", extents(permutation), "given", given=True))
-
-
-def tiled_mma(atom: MmaAtom, atom_layout: tuple[int, int, int], permutation: tuple[int, int, int]) -> TiledMma:
-    """The three choices together."""
-    return TiledMma(atom, Layout(atom_layout), permutation)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from cutegen.arch import Target
+from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.text import plural
+from cutegen.plan.sm80.occupancy import ctas_by_smem
+from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
 
-MIN_STAGES, MAX_STAGES, DEFAULT_MAX_STAGES = 2, 8, 4
+STAGES = range(2, 9)
+DEFAULT_MAX_STAGES = 4
 SMEM_ALIGN_BYTES = 128
 DEFAULT_RASTER_GROUP = 8
 
@@ -19,48 +22,39 @@ def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
     return offset_b, round_up(offset_b + stage_bytes[1] * stages, SMEM_ALIGN_BYTES)
 
 
-def round_up(value: int, unit: int) -> int:
-    """The least multiple of `unit` that is at least `value`."""
-    return -(-value // unit) * unit
-
-
 def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int) -> Choice[int]:
     """How many k-tiles shared memory holds at once.
 
     The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow.
     """
+    totals = {stages: smem_offsets(stage_bytes, stages)[1] for stages in STAGES}
+    fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
+    given = spec.tile.stages
+    if not fitting or given not in (None, *fitting):
+        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting)
+    if given is not None:
+        return Choice(given, Decision("tile.stages", str(given), "given", given=True))
+
+    def resident(stages: int) -> int:
+        return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))
+
+    options = [stages for stages in fitting if stages <= DEFAULT_MAX_STAGES]
+    chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes
-    fitting = [count for count in range(MIN_STAGES, MAX_STAGES + 1) if smem_offsets(stage_bytes, count)[1] <= capacity]
-    if spec.tile.stages is not None:
-        if spec.tile.stages not in fitting:
-            raise _too_much(spec, target, stage_bytes, spec.tile.stages, fitting)
-        return Choice(spec.tile.stages, Decision("tile.stages", str(spec.tile.stages), "given", given=True))
-    if not fitting:
-        raise _too_much(spec, target, stage_bytes, MIN_STAGES, fitting)
-    options = [count for count in fitting if count <= DEFAULT_MAX_STAGES]
-
-    def resident(count: int) -> int:
-        return min(
-            ctas_by_registers,
-            target.smem_per_sm_bytes // (smem_offsets(stage_bytes, count)[1] + target.smem_reserved_per_cta_bytes),
-        )
-
-    chosen = max(options, key=lambda count: (resident(count), count))
     rejected = [
         Rejected(
-            plural(count, "stage"),
-            f"{plural(resident(count), 'CTA')} a multiprocessor, {smem_offsets(stage_bytes, count)[1]:,} bytes",
+            plural(stages, "stage"), f"{plural(resident(stages), 'CTA')} a multiprocessor, {totals[stages]:,} bytes"
         )
-        for count in options
-        if count != chosen
+        for stages in options
+        if stages != chosen
     ]
     rejected += [
-        Rejected(plural(count, "stage"), f"{smem_offsets(stage_bytes, count)[1]:,} bytes > {capacity:,}")
-        for count in range(MIN_STAGES, DEFAULT_MAX_STAGES + 1)
-        if count not in fitting
+        Rejected(plural(stages, "stage"), f"{totals[stages]:,} bytes > {capacity:,}")
+        for stages in STAGES
+        if options[-1] < stages <= DEFAULT_MAX_STAGES
     ]
     why = (
-        f"the deepest of at most {DEFAULT_MAX_STAGES} with {plural(resident(chosen), 'CTA')} a multiprocessor; "
+        f"the deepest of at most {DEFAULT_MAX_STAGES} that leaves {plural(resident(chosen), 'CTA')} a multiprocessor; "
         f"{sum(stage_bytes):,} bytes a stage"
     )
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))
@@ -68,19 +62,21 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], 
 
 def _too_much(
     spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], stages: int, fitting: list[int]
-) -> Exception:
+) -> SpecError:
     total = smem_offsets(stage_bytes, stages)[1]
     arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}) = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
         found=f"{stages} stages: {arithmetic} > {target.smem_per_cta_bytes:,}",
         expected=f"at most {target.smem_per_cta_bytes:,} bytes of shared memory a CTA on {target.name}",
-        fix=f"{' or '.join(map(str, fitting))} stages fit" if fitting else "not even 2 stages fit; use a smaller tile",
+        fix=f"{' or '.join(map(str, fitting))} stages fit"
+        if fitting
+        else f"not even {STAGES[0]} stages fit; use a smaller tile",
     )
 
 
 def choose_raster(spec: GemmSpec) -> Choice[RasterPlan]:
-    """The order in which CTAs visit tiles of C: bands of neighbouring tiles, so that CTAs in flight share operands in L2."""
+    """The order in which CTAs visit tiles of C: bands of neighbours, so that CTAs in flight share operands in L2."""
     given = spec.schedule.raster or Raster()
     plan = RasterPlan(
         along=given.along or "n",
@@ -88,12 +84,17 @@ def choose_raster(spec: GemmSpec) -> Choice[RasterPlan]:
         zigzag=bool(given.zigzag),
     )
     other = "m" if plan.along == "n" else "n"
-    chosen = f"{plan.group} tiles along {plan.along}, then along {other}" + (", zigzag" if plan.zigzag else "")
-    why = (
-        f"CTAs in flight cover a block {plan.group} tiles wide, so that they read fewer different rows of A and B than a "
-        f"single row of tiles would"
-        if plan.group > 1
-        else "one column of tiles after the other"
-    )
+    if plan.group == 1:
+        chosen = f"one tile after the other along {other}, then the next along {plan.along}"
+        shared, own = ("B", "A") if plan.along == "n" else ("A", "B")
+        why = f"CTAs in flight share their rows of {shared}, and each reads its own rows of {own}"
+    else:
+        chosen = f"bands of {plan.group} tiles along {plan.along}, each swept along {other}"
+        why = (
+            f"CTAs in flight cover a block {plan.group} tiles wide, so that they read fewer different rows of A and B "
+            "than a single line of tiles would"
+        )
+    if plan.zigzag:
+        chosen += ", every second one backwards"
     all_given = None not in (given.along, given.group, given.zigzag)
     return Choice(plan, Decision("schedule.raster", chosen, why, given=all_given))

@@ -1,4 +1,4 @@
-"""What the finished decisions will cost: wavefronts, sectors, static instruction counts, occupancy."""
+"""What the finished decisions will cost: wavefronts, sectors, static instruction counts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections import Counter
 import numpy as np
 
 from cutegen.algebra import TiledMma
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom, Target
-from cutegen.plan.gemm_plan import EpiloguePlan, Occupancy, OperandPlan, Sectors, Wavefronts
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
+from cutegen.plan.gemm_plan import EpiloguePlan, OperandPlan, Sectors, Wavefronts
 from cutegen.plan.sm80.access import Coordinates, by_warp, vectors
-from cutegen.plan.sm80.epilogue import accumulators
-from cutegen.plan.sm80.pipeline import round_up
+from cutegen.plan.sm80.epilogue import PAIR_ELEMS, accumulators
+from cutegen.plan.text import round_up
 
 SECTOR_BYTES = 32
-ADDRESS_REGISTERS = 40
-FRAGMENT_BUFFERS = 2
 MAIN_LOOPS = 2
 
 
@@ -45,9 +43,7 @@ def predict_sectors(
     if epilogue.store is not None:
         held = vectors(epilogue.store.threads, epilogue.store.values, tile)
     else:
-        values = accumulators(tiled_mma, tile)
-        pair = 2 if epilogue.major_mode == 1 else 1
-        held = values.reshape(*values.shape[:2], -1, pair).transpose(0, 2, 1, 3).reshape(-1, values.shape[1], pair)
+        held = accumulators(tiled_mma, tile, PAIR_ELEMS if epilogue.major_mode == 1 else 1)
     found["epilogue"] = _sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
     return found
 
@@ -68,18 +64,16 @@ def predict_instructions(
 ) -> dict[str, int]:
     """Opcodes as often as the PTX text holds them.
 
-    The prologue fills every stage and loads one k-block. Two main loops follow, for k-tiles that lie inside the matrices
-    and for the others; neither is unrolled over k-tiles, and each has one fetch of a tile and every k-block once.
+    The prologue fills every stage and loads one k-block. Two main loops follow, for k-tiles that lie inside the
+    matrices and for the others; neither is unrolled over k-tiles, and each has one fetch of a tile and every k-block
+    once.
     """
     counts: Counter[str] = Counter()
     k_blocks = cta_tile[2] // tiled_mma.tile_mnk[2]
     for operand in (a, b):
         cp_async = operand.g2s.atom
         assert isinstance(cp_async, CpAsyncAtom)
-        vector = operand.g2s.bits // operand.dtype.bits
-        counts[cp_async.ptx] += (stages + MAIN_LOOPS) * (
-            operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
-        )
+        counts[cp_async.ptx] += (stages + MAIN_LOOPS) * cp_async_per_k_tile(operand, tiled_mma)
         if isinstance(operand.s2r.atom, LdmatrixAtom):
             counts[operand.s2r.atom.ptx] += (MAIN_LOOPS * k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
     m, n, k = cta_tile
@@ -88,36 +82,14 @@ def predict_instructions(
     return dict(counts)
 
 
+def cp_async_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
+    """`cp.async` that one thread executes for one k-tile of an operand."""
+    vector = operand.g2s.bits // operand.dtype.bits
+    return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
+
+
 def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
     """`ldmatrix` that one warp executes for one k-block of an operand."""
     assert operand.s2r.matrices is not None
     extent = tiled_mma.tile_of(operand.operand)[0]
     return operand.tile[0] // extent * tiled_mma.values(operand.operand) // (2 * operand.s2r.matrices)
-
-
-def estimate_registers(cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom) -> int:
-    """Registers a thread: accumulators, two buffers of fragments, and what addresses and predicates took in practice."""
-    m, n, _ = cta_tile
-    accumulators_ = m * n * atom.c_dtype.bits // (32 * tiled_mma.threads)
-    tile_m, tile_n, _ = tiled_mma.tile_mnk
-    values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
-    fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // 32
-    return round_up(accumulators_ + fragments + ADDRESS_REGISTERS, 8)
-
-
-def predict_occupancy(target: Target, threads: int, smem_bytes: int, registers_per_thread: int) -> Occupancy:
-    """CTAs a multiprocessor holds at once, by each resource alone and together (CUDA occupancy calculation)."""
-    by_threads = min(target.threads_per_sm // threads, target.ctas_per_sm)
-    smem = round_up(smem_bytes + target.smem_reserved_per_cta_bytes, target.smem_allocation_unit_bytes)
-    by_smem = target.smem_per_sm_bytes // smem
-    held = min(registers_per_thread, target.registers_per_thread)
-    per_warp = round_up(held * 32, target.register_allocation_unit)
-    warps = target.registers_per_sm // per_warp // target.warp_allocation_unit * target.warp_allocation_unit
-    by_registers = warps // (threads // 32)
-    return Occupancy(
-        ctas_per_sm=min(by_threads, by_smem, by_registers),
-        by_threads=by_threads,
-        by_smem=by_smem,
-        by_registers=by_registers,
-        registers_per_thread=registers_per_thread,
-    )

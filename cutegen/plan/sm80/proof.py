@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.algebra import TiledMma, ldmatrix_trace, offsets, offsets_2d
+from cutegen.algebra import TiledMma, inner_layout, ldmatrix_trace, modes, offsets, offsets_2d, size
 from cutegen.arch import LdmatrixAtom
 from cutegen.errors import ProofError
-from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, VectorCopy
-from cutegen.plan.sm80.access import Coordinates, over_tile, vectors
+from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.sm80.access import Coordinates, fragment_loads, over_tile, vectors
 
 MATRIX_ROWS = 8
+ROW_BYTES = 16
 WARP = 32
 
 
 def prove(plan: GemmPlan) -> None:
     """Raise ProofError unless the plan moves every element exactly once, aligned, to where the tensor core wants it."""
     for operand in (plan.a, plan.b):
+        extents = (plan.cta_tile["AB".index(operand.operand)], plan.cta_tile[2])
+        _demand(operand.tile == extents, f"{operand.name}'s tile is not its share of the CTA tile")
         _prove_vectors(f"g2s.{operand.name}", operand.g2s, operand.tile, operand.major_mode, plan.threads)
-        _prove_aligned(f"g2s.{operand.name}", operand)
-        _prove_smem(operand, plan.stages)
+        _demand(operand.g2s.bits <= 8 * operand.align_bytes, f"g2s.{operand.name} copies more than is aligned")
+        _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
+        _prove_together(f"g2s.{operand.name}", operand.g2s, operand.smem, operand.tile)
         _prove_fragments(operand, plan.tiled_mma)
     _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
@@ -36,69 +40,75 @@ def _covers_once(table: Coordinates, elems: int) -> bool:
 
 
 def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode: int, threads: int) -> None:
-    """Each element in one vector of one thread; each vector along the contiguous mode, starting at a multiple of its length."""
+    """Each element in one vector of one thread; each vector aligned along the contiguous mode."""
     table = vectors(copy.threads, copy.values, tile)
+    length = table.shape[2]
     _demand(table.shape[1] == threads, f"{key} uses {table.shape[1]} of {threads} threads")
+    _demand(copy.bits == length * copy.tiled_copy.bits, f"{key} moves {length} elements and says {copy.bits} bits")
     _demand(_covers_once(table, tile[0] * tile[1]), f"{key} does not copy every element of the tile exactly once")
     along, across = (table // tile[0], table % tile[0]) if major_mode == 1 else (table % tile[0], table // tile[0])
-    length = table.shape[2]
-    _demand(
-        bool((across == across[..., :1]).all() and (along == along[..., :1] + np.arange(length)).all()),
-        f"{key} has vectors that do not run along the contiguous mode",
-    )
-    _demand(
-        bool((along[..., 0] % length == 0).all()), f"{key} has vectors that do not start at a multiple of their length"
-    )
+    straight = (across == across[..., :1]).all() and _runs(along)
+    _demand(bool(straight), f"{key} has vectors that do not run, aligned, along the contiguous mode")
 
 
-def _prove_aligned(key: str, operand: OperandPlan) -> None:
-    """Global addresses are multiples of the vector because base and leading stride are; shared ones are looked at."""
-    _demand(operand.g2s.bits <= 8 * operand.align_bytes, f"{key} copies more than the operand's alignment")
-    table = vectors(operand.g2s.threads, operand.g2s.values, operand.tile)
-    length = table.shape[2]
-    placed = _one_stage(operand)[table]
-    _demand(
-        bool((placed == placed[..., :1] + np.arange(length)).all() and (placed[..., 0] % length == 0).all()),
-        f"{key} has vectors that are not contiguous and aligned in shared memory",
-    )
+def _runs(table: Coordinates) -> bool:
+    """Whether each vector [..., length] counts up by one from a multiple of its length."""
+    length = table.shape[-1]
+    return bool((table == table[..., :1] + np.arange(length)).all() and (table[..., 0] % length == 0).all())
 
 
-def _one_stage(operand: OperandPlan) -> Coordinates:
-    return offsets(operand.smem.layout)[: operand.tile[0] * operand.tile[1]]
+def _prove_together(key: str, copy: VectorCopy, smem: SmemTile, tile: tuple[int, int]) -> None:
+    """Each vector is contiguous and aligned in shared memory too."""
+    placed = _one_stage(smem, tile)[vectors(copy.threads, copy.values, tile)]
+    _demand(_runs(placed), f"{key} has vectors that are not contiguous and aligned in shared memory")
 
 
-def _prove_smem(operand: OperandPlan, stages: int) -> None:
+def _one_stage(smem: SmemTile, tile: tuple[int, int]) -> Coordinates:
+    return offsets(smem.layout)[: tile[0] * tile[1]]
+
+
+def _prove_placed(key: str, smem: SmemTile, shape: tuple[int, ...], element_bytes: int) -> None:
     """Every element of every stage has its own place within the bytes that are set aside."""
-    table = offsets(operand.smem.layout)
-    key = f"smem.{operand.name}"
-    _demand(
-        table.size == operand.tile[0] * operand.tile[1] * stages, f"{key} does not hold {stages} stages of the tile"
-    )
+    inner, table = inner_layout(smem.layout), offsets(smem.layout)
+    _demand(tuple(map(size, modes(inner))) == shape, f"{key} does not hold {shape} elements")
     _demand(np.unique(table).size == table.size, f"{key} puts two elements at one offset")
-    _demand(
-        int(table.max() + 1) * operand.dtype.bytes <= operand.smem.bytes,
-        f"{key} reaches past its {operand.smem.bytes} bytes",
-    )
+    last = int(table.max() + 1) * element_bytes
+    _demand(table.min() >= 0 and last <= smem.bytes, f"{key} reaches past its {smem.bytes} bytes")
 
 
 def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
-    """What arrives in registers is what the MMA atom wants there.
-
-    `ldmatrix` is carried out as PTX ISA defines it: lane 8 i + r addresses row r of matrix i, and thread t receives of each
-    matrix elements 2 (t mod 4) and 2 (t mod 4) + 1 of row t / 4, or with .trans the same of column t / 4.
-    """
+    """What arrives in registers is what the MMA atom wants there."""
     op, key = operand.operand, f"s2r.{operand.name}"
     wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
-    covered = np.unique(wanted)
-    _demand(_covers_once(covered, operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile")
-    if not isinstance(operand.s2r.atom, LdmatrixAtom):
+    _demand(
+        _covers_once(np.unique(wanted), operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile"
+    )
+    if isinstance(operand.s2r.atom, LdmatrixAtom):
+        _prove_ldmatrix(key, operand, operand.s2r.atom, tiled_mma, wanted)
         return
-    trace = ldmatrix_trace(tiled_mma, op, operand.smem.layout_of_one_stage, operand.s2r.atom, operand.dtype.bits)
+    loads = fragment_loads(tiled_mma, op, operand.tile, operand.s2r.bits // operand.dtype.bits)
+    _demand(
+        _runs(_one_stage(operand.smem, operand.tile)[loads]), f"{key} has loads that are not contiguous and aligned"
+    )
+
+
+def _prove_ldmatrix(
+    key: str, operand: OperandPlan, atom: LdmatrixAtom, tiled_mma: TiledMma, wanted: Coordinates
+) -> None:
+    """`ldmatrix` carried out as PTX ISA defines it.
+
+    Lane 8 i + r addresses row r of matrix i, and thread t receives of each matrix elements 2 (t mod 4) and
+    2 (t mod 4) + 1 of row t / 4, or with .trans the same of column t / 4.
+    """
+    values = tiled_mma.values(operand.operand)
+    _demand(values % (2 * atom.matrices) == 0, f"{key}: {values} values do not fill {atom.name}")
+    trace = ldmatrix_trace(tiled_mma, operand.operand, operand.smem.layout_of_one_stage, atom, operand.dtype.bits)
     _demand(trace.legal, f"{key}: {trace.illegal_rows()}")
-    memory = np.empty(int(_one_stage(operand).max()) + 1, np.int64)
-    memory[_one_stage(operand)] = np.arange(operand.tile[0] * operand.tile[1])
-    rows = trace.source_offsets[:, :, : MATRIX_ROWS * operand.s2r.atom.matrices, 0]
-    received = _execute_ldmatrix(memory, rows, operand.s2r.atom.transpose)
+    placed = _one_stage(operand.smem, operand.tile)
+    memory = np.full(int(placed.max()) + 1, -1)
+    memory[placed] = np.arange(placed.size)
+    rows = trace.source_offsets[:, :, : MATRIX_ROWS * atom.matrices, 0]
+    received = _execute_ldmatrix(memory, rows, atom.transpose)
     _demand(np.array_equal(received, trace.destination_coords), f"{key} brings elements to the wrong registers")
     _demand(
         np.array_equal(_by_thread(received), _by_thread(wanted)),
@@ -130,21 +140,23 @@ def _prove_accumulators(tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
 
 def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int) -> None:
     if epilogue.smem is None or epilogue.store is None:
+        neither = epilogue.smem is None and epilogue.store is None
+        _demand(neither, "the epilogue has shared memory for C without stores from it, or the other way round")
         return
     _prove_vectors("epilogue", epilogue.store, tile, epilogue.major_mode, threads)
-    table = offsets(epilogue.smem.layout)
-    _demand(np.unique(table).size == tile[0] * tile[1], "epilogue.smem puts two elements at one offset")
-    _demand(int(table.max() + 1) * epilogue.dtype.bytes <= epilogue.smem.bytes, "epilogue.smem reaches past its bytes")
-    length = epilogue.store.bits // epilogue.dtype.bits
-    placed = table[vectors(epilogue.store.threads, epilogue.store.values, tile)]
-    _demand(
-        bool((placed == placed[..., :1] + np.arange(length)).all() and (placed[..., 0] % length == 0).all()),
-        "epilogue.smem has vectors that are not contiguous and aligned",
-    )
+    _demand(epilogue.store.bits <= 8 * epilogue.align_bytes, "the epilogue stores more than is aligned")
+    _prove_placed("epilogue.smem", epilogue.smem, tile, epilogue.dtype.bytes)
+    _prove_together("epilogue", epilogue.store, epilogue.smem, tile)
 
 
 def _prove_capacity(plan: GemmPlan) -> None:
-    end_of_a, end_of_b = plan.a.smem.bytes, plan.smem_b_offset_bytes + plan.b.smem.bytes
-    _demand(end_of_a <= plan.smem_b_offset_bytes, "A's shared memory runs into B's")
-    _demand(end_of_b <= plan.smem_bytes <= plan.target.smem_per_cta_bytes, "the shared memory does not fit the target")
+    """A, B and C have room, and a launch says what the plan says."""
+    end_of_b = plan.smem_b_offset_bytes + plan.b.smem.bytes
+    staged_bytes = plan.epilogue.smem.bytes if plan.epilogue.smem else 0
+    _demand(plan.a.smem.bytes <= plan.smem_b_offset_bytes, "A's shared memory runs into B's")
+    _demand(plan.smem_b_offset_bytes % ROW_BYTES == 0, "B's shared memory is not aligned for ldmatrix")
+    _demand(max(end_of_b, staged_bytes) <= plan.smem_bytes, f"{plan.smem_bytes} bytes of shared memory are too few")
+    _demand(plan.smem_bytes <= plan.target.smem_per_cta_bytes, "the shared memory does not fit the target")
     _demand(plan.threads <= plan.target.threads_per_cta, f"{plan.threads} threads do not fit a CTA")
+    launched = plan.launch.threads, plan.launch.dynamic_smem_bytes, plan.launch.cta_tile
+    _demand(launched == (plan.threads, plan.smem_bytes, plan.cta_tile[:2]), "a launch would differ from the plan")

@@ -8,7 +8,7 @@ from cutegen.plan.gemm_plan import VectorCopy
 
 
 def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> Layout | None:
-    """The grid with the most threads along the contiguous mode, a vector each, that covers the tile exactly; None without one.
+    """The grid, a vector each, with the most threads along the contiguous mode that tiles exactly; None without one.
 
     >>> thread_grid((128, 64), 1, 8, 128)
     Layout((16, 8), (8, 1))
@@ -22,7 +22,8 @@ def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threa
     ]
     if not along_major:
         return None
-    major, other = along_major[-1], threads // along_major[-1]
+    major = along_major[-1]
+    other = threads // major
     return Layout((other, major), (major, 1)) if major_mode == 1 else Layout((major, other), (1, major))
 
 

@@ -1,0 +1,168 @@
+"""Shared-memory layouts of a tile: those a spec writes down, and those that are compared when it leaves them open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cutegen.algebra import (
+    ComposedLayout,
+    Layout,
+    LayoutExpr,
+    Swizzle,
+    format_layout,
+    inner_layout,
+    modes,
+    offsets,
+    parse_layout,
+    size,
+    tile_to_shape,
+)
+from cutegen.plan.text import extents
+from cutegen.spec import GemmSpec, SmemLayout
+
+VECTOR_BYTES = 16
+ATOM_ROWS = 8
+ATOM_WIDTHS_VECTORS = (8, 4, 2, 1)  # 128 bytes, one turn over the banks, and its halves
+PADS_VECTORS = range(1, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One way to lay out a tile: `atom` is repeated over it."""
+
+    atom: LayoutExpr
+    swizzle: Swizzle | None = None
+    pad_elems: int = 0
+
+    @property
+    def name(self) -> str:
+        """As the ranking prints it."""
+        if self.swizzle is not None:
+            rows = extents(size(part) for part in modes(inner_layout(self.atom)))
+            return f"Swizzle<{self.swizzle.bits},{self.swizzle.base},{self.swizzle.shift}> on {rows}"
+        return f"pad {self.pad_elems}" if self.pad_elems else f"plain {format_layout(self.atom)}"
+
+
+def all_shapes(tile: tuple[int, int], major_mode: int, element_bytes: int) -> Iterator[Shape]:
+    """The plain tile, every useful pad, and every Swizzle<B,M,S> that keeps whole vectors of 2^M elements together.
+
+    All swizzles of the widest atom are listed, of the narrower ones only CuTe's own: S = 3 and M a vector.
+    """
+    vector_elems = VECTOR_BYTES // element_bytes
+    vector_base = vector_elems.bit_length() - 1
+    yield Shape(_padded(tile, major_mode, 0))
+    for pad in PADS_VECTORS:
+        yield Shape(_padded(tile, major_mode, pad * vector_elems), pad_elems=pad * vector_elems)
+    for i, atom in enumerate(_atoms(tile, major_mode, vector_elems)):
+        atom_bits = size(atom).bit_length() - 1
+        for base, shift, bits in _swizzles(vector_base, atom_bits):
+            if i == 0 or (base, shift) == (vector_base, 3):
+                swizzle = Swizzle(bits, base, shift)
+                yield Shape(ComposedLayout(swizzle, atom), swizzle=swizzle)
+
+
+def _swizzles(vector_base: int, atom_bits: int) -> Iterator[tuple[int, int, int]]:
+    """(base, shift, bits) of the swizzles whose period fits an atom of 2^atom_bits elements."""
+    for base in (vector_base, vector_base + 1):
+        for shift in range(1, atom_bits - base):
+            for bits in range(1, min(shift, atom_bits - base - shift) + 1):
+                yield base, shift, bits
+
+
+def _padded(tile: tuple[int, int], major_mode: int, pad_elems: int) -> Layout:
+    pitch = tile[major_mode] + pad_elems
+    return Layout(tile, (pitch, 1)) if major_mode == 1 else Layout(tile, (1, pitch))
+
+
+def _atoms(tile: tuple[int, int], major_mode: int, vector_elems: int) -> Iterator[Layout]:
+    """Atoms of 8 rows, widest first: (8, w):(w, 1), or its mirror for a tile that is contiguous along mode 0."""
+    for vectors in ATOM_WIDTHS_VECTORS:
+        width = vectors * vector_elems
+        if tile[major_mode] % width == 0 and tile[1 - major_mode] % ATOM_ROWS == 0:
+            yield Layout((ATOM_ROWS, width), (width, 1)) if major_mode == 1 else Layout((width, ATOM_ROWS), (1, width))
+
+
+def requested_shapes(
+    spec: GemmSpec,
+    key: str,
+    asked: SmemLayout | Literal[False] | None,
+    tile: tuple[int, int],
+    major_mode: int,
+    element_bytes: int,
+) -> tuple[Shape, ...]:
+    """The layouts that the spec allows, none when it leaves the choice open; a swizzle leaves its atom's width open.
+
+    Raises SpecError for a layout that cannot hold the tile.
+    """
+    if not isinstance(asked, SmemLayout):
+        return ()
+    if asked.pad is not None:
+        return (Shape(_padded(tile, major_mode, asked.pad), pad_elems=asked.pad),)
+    if asked.layout is not None:
+        return (_given_layout(spec, f"{key}.layout", asked.layout, tile),)
+    if asked.swizzle is not None:
+        swizzle, vector_elems = Swizzle(*asked.swizzle), VECTOR_BYTES // element_bytes
+        atoms = tuple(_atoms(tile, major_mode, vector_elems))
+        _check_swizzle(spec, f"{key}.swizzle", swizzle, tile, vector_elems, atoms)
+        return tuple(Shape(ComposedLayout(swizzle, atom), swizzle=swizzle) for atom in atoms)
+    return ()
+
+
+def _check_swizzle(
+    spec: GemmSpec, key: str, swizzle: Swizzle, tile: tuple[int, int], vector_elems: int, atoms: tuple[Layout, ...]
+) -> None:
+    bits, base, shift = swizzle.bits, swizzle.base, swizzle.shift
+    least = vector_elems.bit_length() - 1
+    if bits and base < least:
+        raise spec.error(
+            key,
+            found=f"[{bits}, {base}, {shift}]: base {base} keeps 2^{base} = {2**base} elements together",
+            expected=f"at least {least}: a row or copy of {VECTOR_BYTES} bytes is 2^{least} = {vector_elems} elements",
+            fix=f"[{bits}, {least}, {shift}]",
+        )
+    period, elems = 2 ** (bits + base + shift), tile[0] * tile[1]
+    if bits and elems % period:
+        raise spec.error(
+            key,
+            found=f"[{bits}, {base}, {shift}]: a period of 2^{bits + base + shift} = {period} elements",
+            expected=f"a period that divides the tile's {extents(tile)} = {elems} elements",
+            fix=f"[1, {least}, 1] has the shortest, {2 ** (least + 2)}",
+        )
+    if not atoms:
+        raise spec.error(
+            key,
+            found=f"a tile of {extents(tile)}",
+            expected=f"whole atoms of {ATOM_ROWS} rows of {vector_elems} elements",
+            fix="a pad suits any tile",
+        )
+
+
+def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> Shape:
+    atom = parse_layout(text)
+    try:
+        layout = tile_to_shape(atom, tile)
+    except ValueError as error:
+        raise spec.error(
+            key,
+            found=f'"{text}": {error}',
+            expected=f"an atom that divides the operand's tile {extents(tile)}",
+        ) from error
+    table = offsets(layout)
+    if len(np.unique(table)) != len(table):
+        raise spec.error(
+            key,
+            found=f'"{text}", which puts two elements of the tile {extents(tile)} at one offset',
+            expected="an offset of its own for each element",
+        )
+    last = int(offsets(inner_layout(layout)).max())
+    if int(table.max()) > last:
+        raise spec.error(
+            key,
+            found=f'"{text}": the swizzle leads to offset {int(table.max())}, past the last of the tile, {last}',
+            expected="a swizzle that permutes the tile's own offsets",
+        )
+    return Shape(atom, swizzle=atom.outer if isinstance(atom, ComposedLayout) else None)
