@@ -1,7 +1,9 @@
-"""Who wrote each byte of global memory in this launch: finds writes that another thread makes or reads without an order.
+"""Who wrote each byte of global memory in this launch.
 
-Threads of different CTAs are never ordered, unless the kernel orders them with atomics on global memory; then only threads
-of one CTA are compared. A stamp packs `CTA | tick | thread`, as in `shared`.
+Finds writes that another thread makes or reads without an order.
+
+Threads of different CTAs are never ordered, unless the kernel orders them with atomics on global memory; then only
+threads of one CTA are compared. A stamp packs `CTA | tick | thread`, as in `shared`.
 """
 
 from __future__ import annotations

@@ -127,7 +127,8 @@ class Lowering:
             self.frame.rows[bits] += 1
             operand = Register("_", bits, self.frame.rows[bits] - 1)
         if not isinstance(operand, Register):
-            raise instruction.error("the destination is not a register")
+            name = f"{operand.name} is not" if isinstance(operand, Special | Symbol) else "it is not"
+            raise instruction.error(f"expected a register as the destination; {name} one")
         if wide and operand.file_bits > kind.bits:
             sign = "i" if kind.kind is Kind.SIGNED else "u"
             return self.cell(operand.file_bits, operand.row, np.dtype(f"{sign}{operand.file_bits // 8}"))

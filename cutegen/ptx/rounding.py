@@ -9,7 +9,6 @@ hardware gives (PTX ISA, "Floating Point Instructions": NaN payloads are not pre
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,6 +42,13 @@ def odd_sum(a: Doubles, b: Doubles) -> Doubles:
     even = (total.view(np.int64) & 1) == 0
     towards = np.where(error > 0, np.inf, -np.inf)
     return np.where(inexact & even, np.nextafter(total, towards), total)
+
+
+def signed_zero(total: Doubles, a: Doubles, b: Doubles, mode: str) -> Doubles:
+    """A sum a + b of opposite numbers: rounding down makes its zero negative (IEEE 754, 6.3)."""
+    if mode != "rm":
+        return total
+    return np.where((total == 0) & (np.signbit(a) != np.signbit(b)), -0.0, total)
 
 
 def _direct(rounded: Array, exact: Doubles, mode: str) -> Array:
@@ -156,29 +162,6 @@ def encode(kind: ScalarType, mode: str) -> Callable[[Doubles], Array]:
         return lambda x: to_f8(x, name)
     function = {"f32": to_f32, "f16": to_f16, "bf16": to_bf16, "tf32": to_tf32}[name]
     return lambda x: function(x, mode)
-
-
-def exact_f64(function: Callable[..., Fraction], mode: str, *operands: Doubles) -> Doubles:
-    """float64 results of an exact rational `function`, rounded by `mode`; NaN where an operand is not finite."""
-    out = np.full(operands[0].shape, np.nan)
-    for lane, values in enumerate(zip(*operands, strict=True)):
-        if all(np.isfinite(values)):
-            out[lane] = _round_fraction(function(*(Fraction(float(v)) for v in values)), mode)
-    return out
-
-
-def _round_fraction(value: Fraction, mode: str) -> float:
-    try:
-        nearest = float(value)
-    except OverflowError:
-        nearest = np.inf if value > 0 else -np.inf
-    above = nearest == np.inf or (nearest != -np.inf and Fraction(nearest) > value)
-    below = nearest == -np.inf or (nearest != np.inf and Fraction(nearest) < value)
-    if above and (mode == "rm" or (mode == "rz" and value > 0)):
-        return float(np.nextafter(nearest, -np.inf))
-    if below and (mode == "rp" or (mode == "rz" and value < 0)):
-        return float(np.nextafter(nearest, np.inf))
-    return nearest
 
 
 def flush_subnormals(values: Array) -> Array:

@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 from cuda.bindings import driver  # noqa: E402
 
 from cutegen.ptx import AMPERE, HOPPER, Program, TensorCore  # noqa: E402
-from tests.ptx.micro_kernels import MMAS, Elementwise, Mma, ldmatrix_ptx, size_bytes  # noqa: E402
-from tests.ptx.micro_table import ELEMENTWISE  # noqa: E402
+from micro_kernels import MMAS, Elementwise, Mma, ldmatrix_ptx, size_bytes  # noqa: E402
+from micro_table import ELEMENTWISE  # noqa: E402
 
 CUDA_DIR = Path(__file__).parent / "cuda"
 THREADS = 16384

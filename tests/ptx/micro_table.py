@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ptx.micro_kernels import Elementwise
+from micro_kernels import Elementwise
 
 _R = ["rn", "rz", "rm", "rp"]
 

@@ -58,7 +58,9 @@ def _changes(statement: str, stage_literals: tuple[int, ...]) -> Iterator[tuple[
     elif opcode.startswith("cp.async.commit_group"):
         yield "commit removed", ""
     elif opcode.startswith("ldmatrix"):
-        swapped = statement.replace(".trans", "") if ".trans" in opcode else statement.replace(".shared", ".trans.shared")
+        swapped = (
+            statement.replace(".trans", "") if ".trans" in opcode else statement.replace(".shared", ".trans.shared")
+        )
         yield "trans swapped", swapped
     elif opcode.startswith("mma.sync"):
         yield "mma dropped", _moves(statement)

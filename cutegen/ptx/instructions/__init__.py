@@ -35,7 +35,9 @@ def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
         PtxSyntaxError: the instruction, a modifier or an operand is not known or does not fit.
     """
     name = instruction.parts[0]
-    is_float = name in floating.LOWERERS and (name not in _LOWERERS or not integer.is_integer(instruction))
+    is_float = name in floating.LOWERERS and (
+        name not in _LOWERERS or bool(set(floating.FLOATS) & set(instruction.parts))
+    )
     table = floating.LOWERERS if is_float else _LOWERERS
     if name not in table:
         raise instruction.error(f"instruction {name} is not supported")

@@ -8,12 +8,11 @@ rounded once: within the error that the ISA allows, but not always the bits that
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
-from math import isqrt
 
 import numpy as np
 
 from cutegen.ptx.lowering import Lowering, Step, elementwise
+from cutegen.ptx.rational import double_function
 from cutegen.ptx.rounding import (
     ROUNDINGS,
     Array,
@@ -21,9 +20,9 @@ from cutegen.ptx.rounding import (
     canonical_f32,
     decode,
     encode,
-    exact_f64,
     flush_subnormals,
     odd_sum,
+    signed_zero,
 )
 from cutegen.ptx.syntax import Instruction
 from cutegen.ptx.types import ScalarType, scalar_type
@@ -43,67 +42,26 @@ _APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
 }
 
 
-def _exact(name: str) -> Callable[..., Doubles]:
+def _exact(name: str, mode: str) -> Callable[..., Doubles]:
     """The operation in float64: exact, or rounded so that rounding once more to 32 bits or fewer is correct."""
     if name in ("fma", "mad"):
-        return lambda a, b, c: odd_sum(a * b, c)
+        return lambda a, b, c: signed_zero(odd_sum(a * b, c), a * b, c, mode)
     if name == "add":
-        return odd_sum
+        return lambda a, b: signed_zero(odd_sum(a, b), a, b, mode)
     if name == "sub":
-        return lambda a, b: odd_sum(a, -b)
+        return lambda a, b: signed_zero(odd_sum(a, -b), a, -b, mode)
     return _NATIVE[name]
-
-
-def _fraction_root(value: Fraction) -> Fraction:
-    """The square root to 128 bits, nudged off any value that it does not equal."""
-    if value <= 0:
-        return Fraction(0)
-    scale = 1 << 1200
-    root = isqrt(int(value * scale * scale))
-    exact = Fraction(root, scale)
-    return exact if exact * exact == value else exact + Fraction(1, 2 * scale)
-
-
-def _double_function(name: str, mode: str) -> Callable[..., Array]:
-    """The f64 operation: numpy's own to nearest, rational arithmetic where numpy has none."""
-    rational: dict[str, Callable[..., Fraction]] = {
-        "fma": lambda a, b, c: a * b + c,
-        "mad": lambda a, b, c: a * b + c,
-        "add": lambda a, b: a + b,
-        "sub": lambda a, b: a - b,
-        "mul": lambda a, b: a * b,
-        "div": lambda a, b: a / b if b else Fraction(0),
-        "rcp": lambda a: 1 / a if a else Fraction(0),
-        "sqrt": _fraction_root,
-    }
-    plain: dict[str, Callable[..., Array]] = {
-        **_NATIVE,
-        "fma": lambda a, b, c: a * b + c,
-        "mad": lambda a, b, c: a * b + c,
-        **_APPROXIMATE,
-    }
-    if mode == "rn" and name not in ("fma", "mad"):
-        return plain[name]
-
-    def function(*operands: Doubles) -> Array:
-        special = plain[name](*operands)
-        exact = exact_f64(rational[name], mode, *operands)
-        keep = ~np.isfinite(special) | (special == 0) | np.isnan(exact)
-        overflow = np.isinf(special) & np.isfinite(np.stack(operands)).all(axis=0) & (name != "div")
-        return np.where(keep & ~overflow, special, exact)
-
-    return function
 
 
 def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> Callable[..., Array]:
     """The operation on lanes of a scalar type, with its rounding."""
     if kind.name == "f64":
-        return _double_function(name, mode)
+        return double_function("fma" if name == "mad" else name, mode)
     if kind.name == "f32" and mode == "rn" and name in _NATIVE:
         native = _NATIVE[name]
         single: Callable[..., Array] = lambda a, b: canonical_f32(native(a, b))  # noqa: E731
         return _flushing(single) if flush else single
-    wide, to_double, to_kind = _exact(name), decode(kind), encode(kind, mode)
+    wide, to_double, to_kind = _exact(name, mode), decode(kind), encode(kind, mode)
     general: Callable[..., Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
     return _flushing(general) if flush and kind.name == "f32" else general
 
@@ -186,8 +144,8 @@ def lower_function(context: Lowering, instruction: Instruction) -> Step:
     kind = modifiers.type(*FLOATS)
     modifiers.finish()
     scalar = element_type(kind)
-    if scalar.name == "f64":
-        return _lower(context, instruction, _double_function(name, mode), kind)
+    if scalar.name == "f64" and name in ("rcp", "sqrt"):
+        return _lower(context, instruction, double_function(name, mode), kind)
     to_double, to_kind, wide = decode(scalar), encode(scalar, mode), _APPROXIMATE[name]
     function: Callable[..., Array] = lambda a: to_kind(wide(to_double(a)))  # noqa: E731
     if flush:

@@ -30,11 +30,6 @@ INTEGERS = ("u16", "u32", "u64", "s16", "s32", "s64")
 _U32 = scalar_type("u32")
 
 
-def is_integer(instruction: Instruction) -> bool:
-    """True where an instruction's first type is an integer or untyped bits."""
-    return not any(part.startswith(("f", "bf", "e4m3", "e5m2")) and part != "ftz" for part in instruction.parts[1:])
-
-
 def lower_simple(function: Callable[..., Array], operands: int) -> Callable[[Lowering, Instruction], Step]:
     """The lowering of `op.type d, a, ...` with all operands of the one type."""
 

@@ -1,0 +1,296 @@
+"""Scalar instructions against references that share no code with them: Python integers, fractions, torch's casts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from micro_kernels import Elementwise, size_bytes
+from micro_table import ELEMENTWISE
+
+from cutegen.ptx import Program
+
+ROWS = {row.name: row for row in ELEMENTWISE}
+COUNT = 1024
+FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
+
+
+def execute(row: Elementwise, count: int = COUNT) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Results and operands of one instruction on fresh random bits."""
+    operands = row.operands(np.random.default_rng(zlib.crc32(row.name.encode())), count)
+    out = np.zeros(count, f"u{size_bytes(row.types[0])}")
+    Program.parse(row.ptx()).launch(row.name, grid=count // 128, block=128, args=[out, *operands])
+    return out, operands
+
+
+def value_of(bits: int, kind: str) -> Fraction | float:
+    """What the bits of a float mean: a fraction, an infinity or NaN."""
+    exponent_bits, mantissa_bits = FORMATS[kind]
+    mantissa = bits & ((1 << mantissa_bits) - 1)
+    exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1)
+    sign = -1 if bits >> (exponent_bits + mantissa_bits) & 1 else 1
+    if exponent == (1 << exponent_bits) - 1:
+        return math.nan if mantissa else sign * math.inf
+    significand = mantissa + ((1 << mantissa_bits) if exponent else 0)
+    bias = (1 << (exponent_bits - 1)) - 1
+    return sign * significand * Fraction(2) ** (max(exponent, 1) - bias - mantissa_bits)
+
+
+def round_to(value: Fraction, kind: str, mode: str) -> int:
+    """The bits (without a zero's sign) of the fraction rounded to a format, from the definition of rounding."""
+    exponent_bits, mantissa_bits = FORMATS[kind]
+    bias = (1 << (exponent_bits - 1)) - 1
+    size, negative = abs(value), value < 0
+    exponent = max(size.numerator.bit_length() - size.denominator.bit_length() - 1, 1 - bias)
+    while size >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    units = size / Fraction(2) ** (exponent - mantissa_bits)
+    low = math.floor(units)
+    rest = units - low
+    away = {"rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and low % 2 == 1), "rz": False}
+    away |= {"rm": negative and rest > 0, "rp": not negative and rest > 0}
+    low += away[mode]
+    bits = low + (exponent + bias - 1) * (1 << mantissa_bits) if low else 0
+    limit = ((1 << exponent_bits) - 1) << mantissa_bits
+    if bits >= limit:
+        overflows = mode == "rn" or (mode == "rm" and negative) or (mode == "rp" and not negative)
+        bits = limit if overflows else limit - 1
+    return bits | (negative << (exponent_bits + mantissa_bits))
+
+
+def magnitude(bits: int, kind: str) -> int:
+    """The bits, with both zeros alike."""
+    sign = 1 << sum(FORMATS[kind])
+    return 0 if bits == sign else bits
+
+
+EXACT = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "fma": lambda a, b, c: a * b + c,
+    "div": lambda a, b: a / b if b else None,
+    "rcp": lambda a: 1 / a if a else None,
+}
+
+
+ROUNDED = [row for row in itertools.product(EXACT, ("rn", "rz", "rm", "rp"), FORMATS) if "_".join(row) in ROWS]
+
+
+@pytest.mark.parametrize(("name", "mode", "kind"), ROUNDED)
+def test_rounded_arithmetic_is_exact_to_the_bit(name: str, mode: str, kind: str) -> None:
+    result, operands = execute(ROWS[f"{name}_{mode}_{kind}"])
+    checked = 0
+    for got, *bits in zip(result.tolist(), *(operand.tolist() for operand in operands), strict=True):
+        values = [value_of(b, kind) for b in bits]
+        exact = EXACT[name](*values) if all(isinstance(v, Fraction) for v in values) else None
+        if exact is not None:
+            assert magnitude(got, kind) == magnitude(round_to(exact, kind, mode), kind), (name, mode, kind, bits)
+            checked += 1
+    assert checked > COUNT // 2
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_square_roots_are_the_nearest_value_of_their_rounding(kind: str, mode: str) -> None:
+    result, (operand,) = execute(ROWS[f"sqrt_{mode}_{kind}"])
+    for got, bits in zip(result.tolist(), operand.tolist(), strict=True):
+        square = value_of(bits, kind)
+        if isinstance(square, Fraction) and square > 0:
+            root, above, below = (value_of(b, kind) for b in (got, got + 1, got - 1))
+            if mode in ("rz", "rm"):
+                assert root**2 <= square < above**2
+            elif mode == "rp":
+                assert below**2 < square <= root**2
+            else:
+                assert ((root + below) / 2) ** 2 <= square <= ((root + above) / 2) ** 2
+
+
+def test_special_values_follow_ieee_and_nans_are_canonical() -> None:
+    for name in ("add_rn_f32", "mul_rn_f32", "fma_rn_f32"):
+        result, operands = execute(ROWS[name])
+        with np.errstate(all="ignore"):
+            values = [operand.view(np.float32).astype(np.float64) for operand in operands]
+            a, b = values[:2]
+            wide = a + b if name[:3] == "add" else a * b if name[:3] == "mul" else a * b + values[2]
+        assert (result[np.isnan(wide)] == 0x7FFFFFFF).all()
+        infinite = np.isinf(wide)
+        assert (result[infinite].view(np.float32) == wide[infinite]).all()
+        assert np.isnan(wide).any()
+        assert infinite.any()
+
+
+@pytest.mark.parametrize("to", ["f16", "bf16"])
+def test_pairs_hold_the_first_source_in_the_upper_half(to: str) -> None:
+    torch = pytest.importorskip("torch")
+    result, (high, low) = execute(ROWS[f"cvt_rn_{to}x2_f32"])
+    dtype = torch.float16 if to == "f16" else torch.bfloat16
+    for shift, source in ((16, high), (0, low)):
+        expected = torch.from_numpy(source.view(np.float32)).to(dtype).view(torch.int16).numpy().view(np.uint16)
+        got = (result >> np.uint32(shift)).astype(np.uint16)
+        nan = np.isnan(source.view(np.float32))
+        assert (got[~nan] == expected[~nan]).all()
+        assert (got[nan] == 0x7FFF).all()
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+def test_8_bit_floats_against_torch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    dtype = torch.float8_e4m3fn if name == "e4m3" else torch.float8_e5m2
+    limit = torch.finfo(dtype).max
+    result, (high, low) = execute(ROWS[f"cvt_{name}x2"])
+    for shift, source in ((8, high), (0, low)):
+        values = torch.from_numpy(source.view(np.float32))
+        expected = values.clamp(-limit, limit).to(dtype).view(torch.uint8).numpy()
+        number = ~np.isnan(source.view(np.float32))
+        assert ((result >> np.uint16(shift)).astype(np.uint8)[number] == expected[number]).all()
+    back, (pairs,) = execute(ROWS[f"cvt_f16x2_{name}x2"])
+    expected = torch.from_numpy(pairs.view(np.uint8).copy()).view(dtype).to(torch.float16).numpy()
+    got = back.view(np.float16)
+    assert ((got == expected) | (np.isnan(got) & np.isnan(expected))).all()
+
+
+@pytest.mark.parametrize("mode", ["rni", "rzi", "rmi", "rpi"])
+@pytest.mark.parametrize("to", ["s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("source", ["f32", "f16", "f64"])
+def test_floats_become_clamped_integers(source: str, to: str, mode: str) -> None:
+    result, (operand,) = execute(ROWS[f"cvt_{mode}_{to}_{source}"])
+    bits, signed = int(to[1:]), to[0] == "s"
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    rounding = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[mode]
+    for got, raw in zip(result.tolist(), operand.tolist(), strict=True):
+        value = value_of(raw, source)
+        if isinstance(value, Fraction):
+            assert got == min(max(rounding(value), low), high) & ((1 << bits) - 1)
+        elif math.isnan(value):
+            assert got == (1 << (bits - 1) if source == "f64" or bits == 64 else 0)
+        else:
+            assert got == (high if value > 0 else low) & ((1 << bits) - 1)
+
+
+CASTS = [
+    row
+    for row in itertools.product(("rn", "rz", "rm", "rp"), ("f32", "f64", "f16"), ("s32", "u32", "s64", "u64"))
+    if "cvt_" + "_".join(row) in ROWS
+]
+
+
+@pytest.mark.parametrize(("mode", "to", "source"), CASTS)
+def test_integers_become_floats(mode: str, to: str, source: str) -> None:
+    result, (operand,) = execute(ROWS[f"cvt_{mode}_{to}_{source}"])
+    bits = int(source[1:])
+    for got, raw in zip(result.tolist(), operand.tolist(), strict=True):
+        value = _signed(raw, bits) if source[0] == "s" else raw
+        assert got == round_to(Fraction(value), to, mode)
+
+
+def _signed(value: int, bits: int) -> int:
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _truncated_quotient(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+INTEGER = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul_lo": lambda a, b: a * b,
+    "div": _truncated_quotient,
+    "rem": lambda a, b: a - _truncated_quotient(a, b) * b,
+    "min": min,
+    "max": max,
+}
+
+
+@pytest.mark.parametrize("kind", ["u16", "s16", "u32", "s32", "u64", "s64"])
+@pytest.mark.parametrize("name", [*INTEGER, "mul_hi"])
+def test_integer_arithmetic(name: str, kind: str) -> None:
+    result, (a, b) = execute(ROWS[f"{name}_{kind}"])
+    bits = int(kind[1:])
+    for got, x, y in zip(result.tolist(), a.tolist(), b.tolist(), strict=True):
+        left, right = (_signed(v, bits) if kind[0] == "s" else v for v in (x, y))
+        if name in ("div", "rem") and right == 0:
+            continue
+        exact = left * right >> bits if name == "mul_hi" else INTEGER[name](left, right)
+        assert got == exact & ((1 << bits) - 1)
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+def test_bit_fields(kind: str) -> None:
+    bits = int(kind[1:])
+    result, (a, position, length) = execute(ROWS[f"bfe_{kind}"])
+    for got, x, p, n in zip(result.tolist(), a.tolist(), position.tolist(), length.tolist(), strict=True):
+        extended = _signed(x, bits) if kind[0] == "s" else x
+        field = (extended >> p) & ((1 << n) - 1)
+        if kind[0] == "s" and n and field >> (n - 1) & 1:
+            field -= 1 << n
+        assert got == field & ((1 << bits) - 1)
+
+
+@pytest.mark.parametrize("table", [0x80, 0x96, 0xE8, 0x1B, 0xFE])
+def test_lop3_is_its_truth_table(table: int) -> None:
+    result, operands = execute(ROWS[f"lop3_{table}"])
+    rows = [np.unpackbits(values.view(np.uint8), bitorder="little").astype(int) for values in (*operands, result)]
+    assert (rows[3] == (table >> (rows[0] * 4 + rows[1] * 2 + rows[2])) & 1).all()
+
+
+@pytest.mark.parametrize("mode", ["l_wrap", "l_clamp", "r_wrap", "r_clamp"])
+def test_funnel_shifts(mode: str) -> None:
+    result, (a, b, c) = execute(ROWS[f"shf_{mode}"])
+    for got, low, high, n in zip(result.tolist(), a.tolist(), b.tolist(), c.tolist(), strict=True):
+        amount = n % 32 if mode.endswith("wrap") else min(n, 32)
+        both = high << 32 | low
+        assert got == ((both << amount) >> 32 if mode[0] == "l" else both >> amount) & 0xFFFFFFFF
+
+
+def test_prmt_picks_bytes_and_replicates_signs() -> None:
+    result, (a, b, selector) = execute(ROWS["prmt"])
+    for got, x, y, s in zip(result.tolist(), a.tolist(), b.tolist(), selector.tolist(), strict=True):
+        octets = (y << 32 | x).to_bytes(8, "little")
+        picks = [s >> shift & 15 for shift in (0, 4, 8, 12)]
+        chosen = [(0xFF if octets[p & 7] >> 7 else 0) if p & 8 else octets[p & 7] for p in picks]
+        assert got == int.from_bytes(bytes(chosen), "little")
+
+
+def test_counting_bits() -> None:
+    for kind in ("b32", "b64"):
+        bits = int(kind[1:])
+        for name, reference in (("popc", int.bit_count), ("clz", lambda x, n=bits: n - x.bit_length())):
+            result, (a,) = execute(ROWS[f"{name}_{kind}"])
+            assert result.tolist() == [reference(x) for x in a.tolist()]
+        result, (a,) = execute(ROWS[f"brev_{kind}"])
+        assert result.tolist() == [int(f"{x:0{bits}b}"[::-1], 2) for x in a.tolist()]
+
+
+def test_carries_ripple() -> None:
+    result, (a, b, c) = execute(ROWS["carry_chain"])
+    mask = (1 << 32) - 1
+    for got, x, y, z in zip(result.tolist(), a.tolist(), b.tolist(), c.tolist(), strict=True):
+        wide = ((x << 32 | x) + (z << 32 | y)) & (1 << 64) - 1
+        wide = (wide - (y << 32 | z)) & (1 << 64) - 1
+        assert got == (wide >> 32 ^ wide) & mask
+
+
+@pytest.mark.parametrize("mode", ["idx", "up", "down", "bfly"])
+@pytest.mark.parametrize("control", ["0", "31", "0x1f00", "0x181f", "0x1c07"])
+def test_shuffles_follow_the_pseudo_code_of_the_isa(mode: str, control: str) -> None:
+    result, (a, b) = execute(ROWS[f"shfl_{mode}_{control}"], 128)
+    c = int(control, 0)
+    segment, clamp = c >> 8 & 31, c & 31
+    for i, got in enumerate(result.tolist()):
+        lane, base, offset = i % 32, i - i % 32, int(b[i]) & 31
+        highest = (lane & segment) | (clamp & ~segment & 31)
+        j = {
+            "up": lane - offset,
+            "down": lane + offset,
+            "bfly": lane ^ offset,
+            "idx": (lane & segment) | (offset & ~segment & 31),
+        }[mode]
+        valid = j >= highest if mode == "up" else j <= highest
+        value = int(a[base + (j if valid else lane)])
+        assert got == (value if valid else value ^ 0xFFFFFFFF)

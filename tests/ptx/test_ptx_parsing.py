@@ -1,0 +1,105 @@
+"""PTX text is read as the ISA defines it, and what cannot be read is refused with its line and instruction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels import kernel, run_elements
+
+from cutegen.errors import PtxSyntaxError
+from cutegen.ptx import Program
+
+
+def test_scopes_hide_registers_and_labels() -> None:
+    text = kernel(
+        """
+        mov.u32 %r1, 5;
+        {
+            .reg .b32 %r1, inner;
+            mov.u32 %r1, 7;
+            mov.u32 inner, 1;
+            bra DONE;
+            mov.u32 inner, 2;
+        DONE:
+            add.u32 %r2, %r1, inner;
+        }
+        {
+            bra DONE;
+            mov.u32 %r2, 0;
+        DONE:
+        }
+        add.u32 %r3, %r2, %r1;
+        """
+    )
+    assert run_elements(text, np.uint32)[0] == 7 + 1 + 5
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        ("0x1F", 31),
+        ("017", 15),
+        ("0b101", 5),
+        ("-1", 0xFFFFFFFF),
+        ("4000000000U", 4000000000),
+        ("0f3F800000", 0x3F800000),
+    ],
+)
+def test_literals(literal: str, value: int) -> None:
+    assert run_elements(kernel(f"mov.b32 %r3, {literal};"), np.uint32)[0] == value
+
+
+def test_debug_lines_sections_and_functions_are_read_over() -> None:
+    text = kernel("mov.u32 %r3, 9;\n.loc 1 53 5, function_name $L__info_string0, inlined_at 1 53 5\n")
+    text += '.file 1 "a b.cu"\n.section .debug_str\n{\n.b8 1,2\n}\n.func helper(.param .b32 x)\n{\n  { ret; }\n}\n'
+    assert run_elements(text, np.uint32)[0] == 9
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("wgmma.fence.sync.aligned;", "wgmma is not supported"),
+        ("add.s32.foo %r1, %r1, 1;", "modifier .foo"),
+        ("add.s32 %r1, %r1;", "expected 3 operands, found 2"),
+        ("add.s64 %r1, %r1, 1;", "has 32 bits, type .s64 has 64"),
+        ("add.s32 %r99, %r1, 1;", "%r99 is not one"),
+        ("bra NOWHERE;", "no label NOWHERE"),
+        ("mov.u32 %r1, %clock;", "%clock is neither declared"),
+        ("ld.global.v3.u32 {%r1, %r1, %r1}, [%rd1];", "a type is missing|modifier .v3"),
+        ("cp.async.cg.shared.global [%r1], [%rd1], 8;", "16 bytes"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32 {%r1,%r1,%r1,%r1}, {%r1,%r1,%r1,%r1}, {%r1,%r1}, "
+         "{%r1,%r1,%r1,%r1};", "f16 .bf16"),
+        ("setp.lo.s32 %p1, %r1, %r1;", "does not exist for type .s32"),
+        ("@%r1 mov.u32 %r1, 0;", "not a predicate"),
+    ],
+)  # fmt: skip
+def test_unknown_instructions_are_refused_with_line_and_text(body: str, message: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=message) as caught:
+        Program.parse(kernel("mov.u32 %r1, 0;\n" + body))
+    assert caught.value.line == kernel("").count("\n", 0, kernel("").index("// body")) + 2 + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "add.s32 %r1, %r2;",
+        ".version 8.0",
+        ".version 8.0\n.target sm_80\n.entry k() {",
+        ".version 8.0\n.target sm_80\n.entry k() { .reg .b32 %r<99999999999>; ret; }",
+        ".version 8.0\n.target sm_80\n.address_size 32\n",
+        ".version 8.0\n.target sm_80\n.entry k() { ret; }\n.entry k() { ret; }",
+        ".version 8.0\n.target sm_80\n.shared .b8 big[99999999];\n",
+        '.version 8.0\n.target sm_80\n.entry k() { mov.u32 "x", 1; }',
+        ".version 8.0\n.target sm_80\n/* no end",
+    ],
+)
+def test_broken_modules_are_refused(text: str) -> None:
+    with pytest.raises(PtxSyntaxError):
+        Program.parse(text)
+
+
+def test_initialised_constants_and_globals_are_read() -> None:
+    text = ".const .align 4 .b32 table[4] = {10, 20, 30, 40};\n.global .align 4 .u32 counter = 7;\n"
+    body = "ld.const.u32 %r1, [table+8]; ld.global.u32 %r2, [counter]; add.u32 %r3, %r1, %r2; st.global.u32 [counter], %r3;"
+    assert run_elements(kernel(body, before=text), np.uint32)[0] == 37
