@@ -1,4 +1,4 @@
-"""The only Jinja2 environment: strict, so that a hole without a value is an error, and blocks leave no blank lines behind."""
+"""The only Jinja2 environment: a hole without a value is an error, and blocks leave no blank lines behind."""
 
 from __future__ import annotations
 

@@ -1,17 +1,15 @@
-"""What the template of the `sm80` family writes down: every constant of the kernel, each with its decision as the comment."""
+"""What the `sm80` template writes down: every constant of the kernel, each with its decision as the comment."""
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.algebra import Layout, inner_layout
+from cutegen.algebra import inner_layout
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import Decision, GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan, SmemTile, VectorCopy
-
-COMMENT_WIDTH = 118
+from cutegen.plan.gemm_plan import FragmentCopy, OperandPlan, SmemTile, VectorCopy
+from cutegen.render.python_text import comment, constant, docstring
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +24,11 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     return {
         "plan": plan,
-        "name": plan.spec.name or "unnamed",
-        "title": f"{plan.kernel_name}: {plan.spec.description or 'a tensor-core GEMM'}",
-        "groups": [Constants(_comment(decision), code) for decision, code in _settled(plan)],
+        "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'a tensor-core GEMM'}"),
+        "constants": [Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), code) for x, code in _settled(plan)],
         "loads": _loads(plan),
-        "a": operand_holes(plan.a),
-        "b": operand_holes(plan.b),
+        "a": _operand_holes(plan.a),
+        "b": _operand_holes(plan.b),
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "c_row_major": plan.epilogue.major == "n",
@@ -47,22 +44,17 @@ class OperandHoles:
     swizzled: bool
     k_major: bool
     cache: str
-    s2r_op: str
+    ldmatrix: bool
     torch_dtype: str
 
 
-def operand_holes(operand: OperandPlan) -> OperandHoles:
+def _operand_holes(operand: OperandPlan) -> OperandHoles:
     """The choices that are spelled as code rather than as a constant."""
-    atom = operand.s2r.atom
-    if isinstance(atom, LdmatrixAtom):
-        op = f"warp.LdMatrix8x8x16bOp({atom.transpose}, {atom.matrices}), {operand.name.upper()}_DTYPE"
-    else:
-        op = f"CopyUniversalOp(), {operand.name.upper()}_DTYPE, num_bits_per_copy={operand.s2r.bits}"
     return OperandHoles(
         swizzled=operand.smem.swizzle is not None,
         k_major=operand.major == "k",
         cache="GLOBAL" if _bypasses_l1(operand) else "ALWAYS",
-        s2r_op=op,
+        ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
         torch_dtype=operand.dtype.torch_name,
     )
 
@@ -77,15 +69,10 @@ def _loads(plan: GemmPlan) -> str:
 
 
 def _tolerance(plan: GemmPlan) -> float:
-    """Relative error that the self-check of 520 products allows: rounding of C, and of every sum where it is kept in 16 bits."""
+    """Relative error that the self-check allows: C is rounded, and so is each of 520 sums where they are 16-bit."""
     rounding = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
     kept = rounding[plan.atom.c_dtype.name]
     return float(f"{2 * rounding[plan.epilogue.dtype.name] + 8 * kept:.1e}")
-
-
-def _comment(decision: Decision) -> tuple[str, ...]:
-    text = f"{decision.key}: {decision.chosen} ({decision.why})"
-    return tuple(textwrap.wrap(text, COMMENT_WIDTH - 2, break_long_words=False, break_on_hyphens=False))
 
 
 def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
@@ -96,15 +83,17 @@ def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
             f"MMA_SHAPE = {plan.atom.shape_mnk}",
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
         ),
-        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {_atom_layout(plan)}", f"THREADS = {plan.threads}"),
+        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", f"THREADS = {plan.threads}"),
         "mma.permutation": (
             f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
             f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
         ),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
-        "smem.a": _smem_constants(plan.a),
-        "smem.b": _smem_constants(plan.b),
+        "s2r.a": _s2r_constants("A", plan.a.s2r),
+        "s2r.b": _s2r_constants("B", plan.b.s2r),
+        "smem.a": _layout_constants("A_SMEM", plan.a.smem),
+        "smem.b": _layout_constants("B_SMEM", plan.b.smem),
         "tile.stages": (
             f"STAGES = {plan.stages}",
             f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
@@ -113,12 +102,7 @@ def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
         "epilogue.smem": _epilogue_constants(plan),
         "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
     }
-    return [(decision, code[decision.key]) for decision in plan.decisions if decision.key in code]
-
-
-def _atom_layout(plan: GemmPlan) -> tuple[int, ...]:
-    _, m, n, k = plan.tiled_mma.thr_layout_vmnk.shape
-    return m, n, k
+    return [(decision, code[decision.key]) for decision in plan.decisions]
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
@@ -135,25 +119,23 @@ def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
 def _vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
     return (
         f"{prefix}_BITS = {copy.bits}",
-        f"{prefix}_THREADS = {_shape_stride(copy.threads)}",
+        *constant(f"{prefix}_THREADS", (copy.threads.shape, copy.threads.stride)),
         f"{prefix}_VALUES = {copy.values.shape}",
     )
 
 
-def _shape_stride(layout: Layout) -> str:
-    return f"({layout.shape}, {layout.stride})"
-
-
-def _smem_constants(operand: OperandPlan) -> tuple[str, ...]:
-    return _layout_constants(f"{operand.name.upper()}_SMEM", operand.smem)
+def _s2r_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
+    if copy.matrices is None:
+        return (f"{prefix}_S2R_BITS = {copy.bits}",)
+    return (f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}",)
 
 
 def _layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:
-    inner = inner_layout(smem.layout)
-    swizzle = (
-        (f"{prefix}_SWIZZLE = {(smem.swizzle.bits, smem.swizzle.base, smem.swizzle.shift)}",) if smem.swizzle else ()
-    )
-    return (f"{prefix}_SHAPE = {inner.shape}", f"{prefix}_STRIDE = {inner.stride}", *swizzle)
+    inner, swizzle = inner_layout(smem.layout), smem.swizzle
+    lines = (*constant(f"{prefix}_SHAPE", inner.shape), *constant(f"{prefix}_STRIDE", inner.stride))
+    if swizzle is None:
+        return lines
+    return (*lines, *constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift)))
 
 
 def _epilogue_constants(plan: GemmPlan) -> tuple[str, ...]:

@@ -146,8 +146,7 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
     rejected = tuple(Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom)) for option in others)
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums, "
-        f"{MAX_ACCUMULATOR_REGISTERS} at most"
+        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
