@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Cli, Golden, Outcome
 
 from cutegen.cli.main import main
+from tests.cli.commands import Cli, Golden, Outcome
 
 GOLDEN = Path(__file__).parent / "golden"
 

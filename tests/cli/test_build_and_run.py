@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
 from cutegen.cli import run as run_verb
 from cutegen.run import Reference, float64_reference
+from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl
 

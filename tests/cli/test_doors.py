@@ -71,7 +71,7 @@ class FakeNvml:
     def __init__(self, capability: tuple[int, int], failing: str = "") -> None:
         self.capability, self.failing, self.open = capability, failing, 0
 
-    def nvmlInitWithFlags(self, flags: int) -> int:
+    def nvmlInit_v2(self) -> int:
         self.open += 1
         return int(self.failing == "init")
 

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
 from cutegen.cli import plan as plan_verb
+from tests.cli.commands import Cli
 
 MINIMAL = """
 family = "sm80"
@@ -62,10 +62,10 @@ BAD = {
     ),
     "swizzle base": ("smem.a = { swizzle = [3, 2, 3] }", "smem.a.swizzle", "base 2", "at least 3", "[3, 3, 3]"),
     "2-byte alignment, 16-byte copy": (
-        "problem.a.align = 2\ng2s.a = { bits = 128 }",
-        "g2s.a.bits",
-        "aligned to 2 bytes",
-        "problem.a.align = 16",
+        'problem.a = { dtype = "f16", major = "k", align = 2 }\ng2s.a = { bits = 128 }',
+        "problem.a.align",
+        "found 2",
+        "at least 4",
     ),
     "one stage": ("tile.stages = 1", "tile.stages", "found 1", "2 to 8"),
 }
@@ -76,11 +76,9 @@ BAD = {
 def test_a_bad_spec_is_refused_in_one_line(name: str, verb: str, cli: Cli, tmp_path: Path) -> None:
     changes, key, *mentions = BAD[name]
     spec = tmp_path / "mine.toml"
-    text = MINIMAL
-    if changes.startswith("problem.a.align"):
-        text = text.replace('a = { dtype = "f16", major = "k" }', 'a = { dtype = "f16", major = "k", align = 2 }')
-        changes = changes.split("\n")[1]
-    spec.write_text(text + changes)
+    replaced = {line.split(" = ")[0] for line in changes.splitlines()}
+    kept = [line for line in MINIMAL.splitlines() if line.split(" = ")[0] not in replaced]
+    spec.write_text("\n".join(kept) + "\n" + changes)
     outcome = cli(f"{verb} {spec} --arch sm_80")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.error.startswith(f"{spec}: {key}: found ")

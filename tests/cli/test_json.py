@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
 from cutegen.algebra import format_layout, parse_layout
 from cutegen.plan import LaunchContract
+from tests.cli.commands import Cli
 
 TUTORIAL = Path(__file__).parents[1] / "plan" / "cute_cpp_tutorial_tn.txt"
 OPERANDS = """

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Cli
 
 from cutegen.cli.run_ptx import parse_argument
 from cutegen.errors import RequestError
+from tests.cli.commands import Cli
 
 SCALE = """
 .version 8.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from commands import Cli, Golden
+
+from tests.cli.commands import Cli, Golden
 
 OUTPUTS = {
     "list": "list",
