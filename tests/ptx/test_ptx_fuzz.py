@@ -1,0 +1,116 @@
+"""Broken and random PTX never crashes or hangs: it is refused, it faults, or it runs into the step limit."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from kernels import CUDA_DIR
+
+from cutegen.errors import PtxFault, PtxSyntaxError
+from cutegen.ptx import LaunchError, Program
+
+SOURCES = {path.stem: path.read_text() for path in sorted(CUDA_DIR.glob("*.ptx"))}
+BLOCKS = {"naive_gemm": (16, 16), "pipelined_gemm": 128, "shuffle_reduction": 64}
+
+
+def attempt(name: str, text: str) -> str:
+    """Runs whatever the text is; only the errors that are meant for it may come out."""
+    rng = np.random.default_rng(1)
+    half = rng.standard_normal(64 * 64).astype(np.float16)
+    single = rng.standard_normal(64 * 64).astype(np.float32)
+    arguments = {
+        "naive_gemm": [single, single.copy(), single.copy(), 20, 20, 20, 1.0, 0.0],
+        "pipelined_gemm": [half, half.copy(), single, 40, 40, 40],
+        "shuffle_reduction": [single, single.copy(), np.zeros(4, np.int32), np.zeros(9, np.uint32), 100],
+    }[name]
+    try:
+        program = Program.parse(text)
+        for entry in program.entries:
+            program.launch(
+                entry,
+                grid=1,
+                block=BLOCKS[name],
+                args=arguments,
+                dynamic_smem_bytes=24576,
+                policy="random:1",
+                max_steps=3000,
+            )
+    except PtxSyntaxError as error:
+        assert error.line >= 1
+        return "refused"
+    except PtxFault as fault:
+        assert fault.line >= 1
+        return "fault"
+    except LaunchError:
+        return "not launched"
+    return "ran"
+
+
+def mangled(text: str, generator: random.Random) -> str:
+    """The text with a few random edits: characters, words, lines, numbers."""
+    for _ in range(generator.randint(1, 4)):
+        start = generator.randrange(len(text))
+        lines = text.split("\n")
+        edit = generator.randrange(7)
+        if edit == 0:
+            text = text[:start] + chr(generator.randrange(32, 127)) + text[start + 1 :]
+        elif edit == 1:
+            text = text[:start] + text[start + generator.randrange(1, 40) :]
+        elif edit == 2:
+            i, j = generator.randrange(len(lines)), generator.randrange(len(lines))
+            lines[i], lines[j] = lines[j], lines[i]
+            text = "\n".join(lines)
+        elif edit == 3:
+            del lines[generator.randrange(len(lines))]
+            text = "\n".join(lines)
+        elif edit == 4:
+            lines.insert(generator.randrange(len(lines)), generator.choice(lines))
+            text = "\n".join(lines)
+        elif edit == 5:
+            words = text.split(" ")
+            i = generator.randrange(len(words))
+            words[i] = generator.choice(words)
+            text = " ".join(words)
+        else:
+            digits = [i for i, character in enumerate(text) if character.isdigit()]
+            i = generator.choice(digits)
+            text = text[:i] + generator.choice("0123456789") * generator.choice([1, 1, 1, 9]) + text[i + 1 :]
+    return text
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_mangled_text(name: str) -> None:
+    outcomes = {attempt(name, mangled(SOURCES[name], random.Random(f"{name}{seed}"))) for seed in range(60)}
+    assert {"refused", "fault"} <= outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_much_mangled_text(name: str) -> None:
+    for seed in range(1000):
+        attempt(name, mangled(SOURCES[name], random.Random(f"much {name}{seed}")))
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_truncated_text(name: str) -> None:
+    text = SOURCES[name]
+    for end in range(text.index(".entry") + 7, len(text) - 4, 97):
+        with pytest.raises(PtxSyntaxError) as caught:
+            Program.parse(text[:end])
+        assert caught.value.line <= text.count("\n", 0, end) + 1
+
+
+def test_random_tokens() -> None:
+    generator = random.Random(4)
+    words = sorted({word for text in SOURCES.values() for word in text.split()})
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b32 %r<9>; .reg .pred %p<9>;\n"
+    for _ in range(300):
+        text = head + " ".join(generator.choice(words) for _ in range(generator.randint(1, 30)))
+        with pytest.raises(PtxSyntaxError):
+            Program.parse(text)
+    for _ in range(300):
+        text = "".join(chr(generator.randrange(1, 256)) for _ in range(generator.randint(0, 200)))
+        with pytest.raises(PtxSyntaxError):
+            Program.parse(text)

@@ -1,0 +1,188 @@
+"""Launching: arguments, shapes, orders, processes, and what the report counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels import cuda_program, kernel
+
+from cutegen.ptx import IN_ORDER, REVERSED, ExecutionFault, LaunchError, Policy, Program, ViolationKind, random_order
+
+
+def test_numbers_are_packed_by_the_declared_type() -> None:
+    parameters = ".param .u64 out, .param .u8 a, .param .s16 b, .param .f32 c, .param .f64 d, .param .u64 e"
+    body = """
+        .reg .f64 %d<3>; .reg .f32 %g<3>;
+        ld.param.u8 %r4, [a]; ld.param.s16 %r5, [b]; ld.param.f32 %g0, [c]; ld.param.f64 %d0, [d]; ld.param.u64 %rd3, [e];
+        cvt.rzi.s32.f32 %r6, %g0; cvt.rzi.s32.f64 %r7, %d0; cvt.u32.u64 %r8, %rd3;
+        add.s32 %r3, %r4, %r5; add.s32 %r3, %r3, %r6; add.s32 %r3, %r3, %r7; add.s32 %r3, %r3, %r8;"""
+    out = np.zeros(32, np.int32)
+    program = Program.parse(kernel(body, parameters=parameters))
+    program.launch("k", grid=1, block=32, args=[out, 200, -1000, 10.75, np.float64(20.5), 1 << 33 | 3])
+    assert (out == 200 - 1000 + 10 + 20 + 3).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "has 2 parameters, 0 arguments"),
+        ([np.zeros(32, np.uint32), np.zeros(4)], "argument 1 is an array, its parameter is .u8"),
+        ([np.zeros(32, np.uint32), 256], "takes integers of 8 bits"),
+        ([np.zeros(32, np.uint32), 1.5], "takes integers of 8 bits"),
+        ([np.zeros(32, np.uint32), b"x"], "is a structure"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments: list[object], message: str) -> None:
+    program = Program.parse(kernel("mov.u32 %r3, 0;", parameters=".param .u64 out, .param .u8 n"))
+    with pytest.raises(LaunchError, match=message):
+        program.launch("k", grid=1, block=32, args=arguments)
+
+
+def test_structures_are_laid_out_as_c_does() -> None:
+    body = "ld.param.u64 %rd2, [s+8]; ld.param.u32 %r4, [s]; ld.global.u32 %r5, [%rd2]; add.u32 %r3, %r4, %r5;"
+    program = Program.parse(kernel(body, parameters=".param .u64 out, .param .align 8 .b8 s[16]"))
+    out = np.zeros(32, np.uint32)
+    program.launch("k", grid=1, block=32, args=[out, (np.int32(5), np.array([37], np.uint32))])
+    assert (out == 42).all()
+
+
+def test_views_of_one_array_alias() -> None:
+    body = "ld.param.u64 %rd2, [other]; sub.u64 %rd2, %rd2, %rd0; cvt.u32.u64 %r3, %rd2;"
+    program = Program.parse(kernel(body, parameters=".param .u64 out, .param .u64 other"))
+    whole = np.zeros((2, 64), np.uint32)
+    program.launch("k", grid=1, block=32, args=[whole[0, :32], whole[1, 1:]])
+    assert (whole[0, :32] == 65 * 4).all()
+    assert (whole[0, 32:] == 0).all()
+
+
+def test_each_view_has_its_own_bounds() -> None:
+    whole = np.zeros(64, np.uint32)
+    with pytest.raises(ExecutionFault, match="out of bounds"):
+        Program.parse(kernel("mov.u32 %r3, 1;")).launch("k", grid=1, block=33, args=[whole[:32]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": 0, "block": 32}, "grid is 0"),
+        ({"grid": (1, 2, 3, 4), "block": 32}, "grid is"),
+        ({"grid": 1, "block": 1025}, "at most 1024"),
+        ({"grid": 1, "block": 32, "dynamic_smem_bytes": 300_000}, "bytes of shared memory"),
+        ({"grid": 1, "block": 32, "policy": "sideways"}, "expected in-order, reversed, random"),
+        ({"grid": 1, "block": 32, "jobs": 0}, "jobs is 0"),
+    ],
+)
+def test_launches_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        Program.parse(kernel("mov.u32 %r3, 0;")).launch("k", args=[np.zeros(2048, np.uint32)], **options)
+
+
+def test_a_required_block_size_is_required() -> None:
+    text = kernel("mov.u32 %r3, 0;").replace(".param .u64 out)", ".param .u64 out)\n.reqntid 32, 2, 1")
+    with pytest.raises(LaunchError, match="requires"):
+        Program.parse(text).launch("k", grid=1, block=64, args=[np.zeros(64, np.uint32)])
+
+
+def test_blocks_and_grids_have_three_dimensions() -> None:
+    body = """
+        mov.u32 %r4, %tid.y; mov.u32 %r5, %tid.z; mov.u32 %r6, %ntid.x; mov.u32 %r7, %ntid.y;
+        mad.lo.u32 %r8, %r5, %r7, %r4; mad.lo.u32 %r8, %r8, %r6, %r0;
+        mov.u32 %r9, %ctaid.y; mov.u32 %r10, %ctaid.z; mov.u32 %r11, %nctaid.y; mad.lo.u32 %r12, %r10, %r11, %r9;
+        mad.lo.u32 %r13, %r12, 24, %r8; mul.wide.u32 %rd1, %r13, 4; add.s64 %rd1, %rd0, %rd1; mov.u32 %r3, %r13;"""
+    out = np.zeros(6 * 24, np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=(1, 2, 3), block=(2, 3, 4), args=[out])
+    assert (out == np.arange(6 * 24)).all()
+
+
+def test_policies_order_warps_and_are_reproducible() -> None:
+    body = "mov.u32 %r3, 0; atom.global.add.u32 %r3, [%rd0+512], 1;"
+
+    def order(policy: Policy | str) -> list[int]:
+        out = np.zeros(129, np.uint32)
+        Program.parse(kernel(body)).launch("k", grid=1, block=128, args=[out], policy=policy)
+        return out[:128:32].tolist()
+
+    assert order(IN_ORDER) == [0, 32, 64, 96]
+    assert order(REVERSED) == [96, 64, 32, 0]
+    assert order(random_order(3)) == order("random:3")
+    assert len({tuple(order(random_order(seed))) for seed in range(8)}) > 2
+
+
+def test_several_processes_give_the_same_result_and_report() -> None:
+    m, n, k = 130, 100, 64
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (n, k)))
+    program = cuda_program("pipelined_gemm")
+    outs, reports, progress = [], [], []
+    for jobs in (1, 2):
+        out = np.zeros((m, n), np.float32)
+        report = program.launch(
+            "pipelined_gemm",
+            grid=(2, 3),
+            block=128,
+            args=[a, b, out, m, n, k],
+            dynamic_smem_bytes=24576,
+            jobs=jobs,
+            progress=lambda done, total: progress.append((done, total)),
+        )
+        outs.append(out)
+        reports.append(report)
+    assert (outs[0] == outs[1]).all()
+    assert reports[0] == reports[1]
+    assert progress[:6] == [(i + 1, 6) for i in range(6)]
+    assert progress[-1] == (6, 6)
+
+
+def test_a_fault_in_another_process_comes_back() -> None:
+    program = Program.parse(kernel("ld.global.u32 %r3, [%rd1+4096];"))
+    with pytest.raises(ExecutionFault) as caught:
+        program.launch("k", grid=2, block=32, args=[np.zeros(32, np.uint32)], jobs=2)
+    assert caught.value.violation.kind is ViolationKind.OUT_OF_BOUNDS
+
+
+def test_ctas_that_communicate_run_in_one_process() -> None:
+    program = Program.parse(kernel("mov.u32 %r3, 0; red.global.add.u32 [%rd0+128], 1;"))
+    with pytest.raises(LaunchError, match="communicate"):
+        program.launch("k", grid=2, block=32, args=[np.zeros(33, np.uint32)], jobs=2)
+
+
+def test_executed_counts_follow_divergence() -> None:
+    body = """
+        mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 40; @%p1 bra A;
+        add.u32 %r3, %r3, 1; bra.uni B;
+        A: add.u32 %r3, %r3, 2; add.u32 %r3, %r3, 2;
+        B: add.u32 %r3, %r3, 8;"""
+    out = np.zeros(96, np.uint32)
+    report = Program.parse(kernel(body)).launch("k", grid=1, block=96, args=[out])
+    assert out.tolist() == [12] * 40 + [9] * 56
+    assert [i.executed for i in report.matching("add.u32")] == [2, 2, 2, 3]
+
+
+def test_loops_of_different_length_meet_again() -> None:
+    body = """
+        mov.u32 %r3, 0; and.b32 %r4, %r0, 7;
+        LOOP: setp.ge.u32 %p1, %r3, %r4; @%p1 bra END; add.u32 %r3, %r3, 1; bra.uni LOOP;
+        END: shfl.sync.bfly.b32 %r5, %r3, 1, 31, -1; mad.lo.u32 %r3, %r5, 100, %r3;"""
+    out = np.zeros(32, np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=1, block=32, args=[out])
+    assert out.tolist() == [(i % 8) + 100 * ((i ^ 1) % 8) for i in range(32)]
+
+
+def test_switches_reach_every_target() -> None:
+    body = """
+        and.b32 %r4, %r0, 3; mov.u32 %r3, 0; brx.idx %r4, table;
+        table: .branchtargets L0, L1, L2, L0;
+        L0: add.u32 %r3, %r3, 10; bra.uni END;
+        L1: add.u32 %r3, %r3, 20; bra.uni END;
+        L2: add.u32 %r3, %r3, 30;
+        END: add.u32 %r3, %r3, %r0;"""
+    out = np.zeros(32, np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=1, block=32, args=[out])
+    assert out.tolist() == [(10, 20, 30, 10)[i % 4] + i for i in range(32)]
+
+
+def test_barrier_reductions_count_the_whole_cta() -> None:
+    body = "setp.lt.u32 %p1, %r0, 40; bar.red.popc.u32 %r3, 0, %p1; bar.red.or.pred %p2, 0, !%p1; @!%p2 mov.u32 %r3, 0;"
+    out = np.zeros(64, np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=1, block=64, args=[out])
+    assert (out == 40).all()
