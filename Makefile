@@ -33,7 +33,7 @@ check: $(INSTALLED) ## lint, formatting, types, and the directions of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED) ## reformat the sources, and mend what the linter can mend
 	$(BIN)/ruff check --fix

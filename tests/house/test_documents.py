@@ -1,0 +1,119 @@
+"""Prose names only what exists: commands, make targets, paths, modules, versions."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from cutegen.cli.main import VERBS, application
+from tests.house.documents import DOCUMENTS, ROOT, commands, fences, inline_code
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FOLDERS = ("benchmarks", "cutegen", "docs", "examples", "layouts", "templates", "tests", ".ci")
+
+INCOMPLETE = re.compile("Missing argument|requires an argument")  # prose may name a verb without its arguments
+
+by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def complaint(command: str) -> str:
+    """What the command line says against `command`, which is parsed and not run; empty when it is fine."""
+    words = [word for word in shlex.split(command)[1:] if word != "--verbose"]
+    parser = typer.main.get_command(application(["--help"]))
+    while words and (verbs := getattr(parser, "commands", {})) and not words[0].startswith("-"):
+        if words[0] not in verbs:
+            return f"no verb {words[0]}"
+        parser = verbs[words.pop(0)]
+    try:
+        parser.make_context("cutegen", words)
+    except typer.Exit:  # --help
+        return ""
+    except typer.TyperException as error:
+        said = str(error.format_message())
+        return "" if INCOMPLETE.search(said) else said
+    return ""
+
+
+@by_document
+def test_every_command_parses(document: Path) -> None:
+    complaints = {command: complaint(command) for command in commands(document, "cutegen")}
+    assert {command: said for command, said in complaints.items() if said} == {}
+
+
+@pytest.mark.parametrize("command", ["cutegen plan x --nope", "cutegen show x nope", "cutegen nope"])
+def test_a_command_that_does_not_exist_is_noticed(command: str) -> None:
+    assert "nope" in complaint(command)
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    shown = {shlex.split(command)[1] for command in commands(ROOT / "README.md", "cutegen") if " " in command}
+    assert set(VERBS) <= shown
+
+
+@by_document
+def test_every_make_target_exists(document: Path) -> None:
+    named = {shlex.split(command)[1] for command in commands(document, "make")}
+    assert named <= TARGETS
+
+
+def test_the_targets_explain_themselves() -> None:
+    explained = set(re.findall(r"^([a-z][a-z-]*):.* ## ", MAKEFILE, re.MULTILINE))
+    assert explained == TARGETS
+    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert {line.split()[1] for line in shown.splitlines()} == TARGETS
+
+
+@by_document
+def test_every_path_and_link_exists(document: Path) -> None:
+    links = [
+        (document.parent, link.split("#")[0])
+        for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text())
+        if "://" not in link
+    ]
+    paths = [
+        (ROOT, text)
+        for text in inline_code(document)
+        if re.fullmatch(r"[\w./-]+", text) and text.split("/")[0] in FOLDERS
+    ]
+    assert [name for base, name in (*links, *paths) if name and not (base / name).exists()] == []
+
+
+def test_every_documented_name_can_be_imported() -> None:
+    import cutegen
+
+    for document in DOCUMENTS:
+        names = {name for text in inline_code(document) for name in re.findall(r"\bcutegen\.(\w+)", text)}
+        missing = [n for n in names if not hasattr(cutegen, n) and not list(ROOT.glob(f"cutegen/{n}*"))]
+        assert missing == [], document
+
+
+def test_versions_agree() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    released = re.findall(r"^## \[([^\]]+)\]", changelog, re.MULTILINE)
+    assert PYPROJECT["project"]["version"] == next(version for version in released if version != "Unreleased")
+
+
+def test_constraints_satisfy_the_project_file() -> None:
+    from packaging.requirements import Requirement
+
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    wanted = [Requirement(x) for x in [*PYPROJECT["project"]["dependencies"], *extras["torch"], *extras["dev"]]]
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert lines
+    for pinned in map(Requirement, lines):
+        (version,) = (specifier.version for specifier in pinned.specifier)
+        (asked,) = (requirement for requirement in wanted if requirement.name == pinned.name)
+        assert asked.specifier.contains(version), pinned
+
+
+@by_document
+def test_fences_say_what_they_are(document: Path) -> None:
+    assert [f"{f.document}:{f.line}" for f in fences(document) if not f.language] == []

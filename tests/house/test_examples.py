@@ -1,0 +1,35 @@
+"""Every example runs, on a machine without a GPU, and says what it is for."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.documents import ROOT
+
+EXPECTED = {
+    "explain_swizzle.py": "plain: 32 wavefronts",
+    "missing_barrier.py": "without bar.sync: line",
+    "quickstart.py": "relative error",
+    "read_a_plan.py": "and not",
+}
+
+
+def test_every_example_is_here() -> None:
+    assert sorted(EXPECTED) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    path = ROOT / "examples" / name
+    assert ast.get_docstring(ast.parse(path.read_text()))
+    environment = os.environ | {"CUTEGEN_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert EXPECTED[name] in done.stdout

@@ -1,0 +1,101 @@
+"""README.md is run: its spec files are written, its commands and Python executed in order, their output compared."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cutegen import targeting
+from cutegen.cli.main import main
+from cutegen.spec import shipped_specs
+from tests.house.documents import ROOT, Fence, Transcript, fences, transcripts
+
+README = ROOT / "README.md"
+FENCES = tuple(fences(README))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder, an empty cache, no GPU: what the README's outputs were made with."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(targeting, "_compute_capability", lambda: None)
+    targeting.present_target.cache_clear()
+    yield tmp_path
+    targeting.present_target.cache_clear()
+
+
+@pytest.mark.dsl
+def test_what_the_readme_shows_is_what_happens(machine: Path) -> None:
+    namespace: dict[str, object] = {}
+    printed = ""
+    ran = 0
+    for fence in FENCES:
+        if fence.language == "toml":
+            name = fence.text.splitlines()[0].removeprefix("# ").split()[0]
+            (machine / name).write_text(fence.text)
+        elif fence.language == "python":
+            printed = _execute(fence, namespace)
+        elif fence.language == "text":
+            _compare(f"{fence.document}:{fence.line}", fence.text, printed)
+        elif fence.language == "console":
+            for transcript in transcripts(fence):
+                ran += _replay(transcript)
+    assert ran >= 8, "the README's console blocks were not found"
+
+
+def _execute(fence: Fence, namespace: dict[str, object]) -> str:
+    code = compile("\n" * (fence.line - 1) + fence.text, fence.document, "exec")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, namespace)
+    return out.getvalue()
+
+
+def _replay(transcript: Transcript) -> int:
+    """Run a command of cutegen's, and count it; others (git, make, pip) have tests of their own."""
+    program, *words = shlex.split(transcript.command)
+    if program != "cutegen":
+        return 0
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+        main(words)
+    _compare(f"{transcript.address}: {transcript.command}", transcript.output, out.getvalue())
+    return 1
+
+
+def _compare(address: str, expected: str, found: str) -> None:
+    """Equal but for blanks at the ends of lines; `...` stands for any lines, and within a line for any text."""
+    if not re.fullmatch(_pattern(expected), _without_trailing_blanks(found)):
+        pytest.fail(f"{address}\n--- the document says\n{expected}\n--- it printed\n{found}", pytrace=False)
+
+
+def _pattern(expected: str) -> str:
+    lines = _without_trailing_blanks(expected).splitlines()
+    return "".join(
+        r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(re.escape("..."), ".*") + r"\n" for line in lines
+    )
+
+
+def _without_trailing_blanks(text: str) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
+
+
+def test_a_different_output_is_noticed() -> None:
+    _compare("here", "a\n...\nd ... f\n...\n", "a  \nb\nc\nd e f\n")
+    for found in ("a\nb\nc\n", "a\nd e f g\n", "d e f\n"):
+        with pytest.raises(pytest.fail.Exception, match="the document says"):
+            _compare("here", "a\n...\nd ... f\n", found)
+
+
+def test_every_shipped_spec_and_example_is_listed() -> None:
+    examples = [f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")]
+    assert examples
+    readme = README.read_text()
+    assert [name for name in (*shipped_specs(), *examples) if f"`{name}`" not in readme] == []
+    assert [name for name in shipped_specs() if f"`{name}`" not in (ROOT / "layouts" / "README.md").read_text()] == []
