@@ -63,9 +63,9 @@ BAD = {
     "swizzle base": ("smem.a = { swizzle = [3, 2, 3] }", "smem.a.swizzle", "base 2", "at least 3", "[3, 3, 3]"),
     "2-byte alignment, 16-byte copy": (
         'problem.a = { dtype = "f16", major = "k", align = 2 }\ng2s.a = { bits = 128 }',
-        "problem.a.align",
-        "found 2",
-        "at least 4",
+        "g2s.a.bits",
+        "aligned to 2 bytes",
+        "problem.a.align = 16",
     ),
     "one stage": ("tile.stages = 1", "tile.stages", "found 1", "2 to 8"),
 }
