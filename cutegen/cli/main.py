@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from cutegen.cli.output import complain
-from cutegen.errors import CutegenError
+from cutegen.errors import CutegenError, OutsideError
 
 VERBS = ("list", "show", "plan", "emit", "build", "run", "cache", "doctor")
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
@@ -47,6 +47,8 @@ def _verdict(error: Exception) -> tuple[int, str]:
             return error.exit_code, str(error)
         case typer.TyperException():
             return error.exit_code, f"{error.format_message().rstrip('.')}; see cutegen --help"
+        case MemoryError():
+            return OutsideError.exit_code, f"out of memory: {error}; a smaller --problem needs less"
         case _:
             return DEFECT, f"{error!r}: this is a defect of cutegen, please report it with the traceback"
 

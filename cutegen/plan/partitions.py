@@ -55,7 +55,7 @@ NAMES = (
 
 
 def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], thread: int) -> dict[str, LayoutExpr]:
-    x: OperandName = "A" if operand.name == "a" else "B"
+    x = operand.operand
     s, g = operand.smem.layout, _global_tiles(operand, extents)
     copy, load = operand.g2s.tiled_copy, operand.s2r.tiled_copy
     fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
@@ -78,12 +78,9 @@ def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
     """The CTA's tiles along K, gA or gB: (BLK_X, BLK_K, k-tiles)."""
     tile_x, tile_k = operand.tile
     tiles = Dyn(-(-extents[1] // tile_k))
-    if operand.major_mode == 1:
-        return Layout(
-            (tile_x, tile_k, tiles), (_leading(extents[1], operand.align_bytes, operand.dtype.bytes), 1, tile_k)
-        )
-    lead = _leading(extents[0], operand.align_bytes, operand.dtype.bytes)
-    return Layout((tile_x, tile_k, tiles), (1, lead, lead * tile_k))
+    lead = _leading(extents[operand.major_mode], operand.align_bytes, operand.dtype.bytes)
+    strides = (lead, 1, tile_k) if operand.major_mode == 1 else (1, lead, lead * tile_k)
+    return Layout((tile_x, tile_k, tiles), strides)
 
 
 def _global_c(plan: GemmPlan, extents: tuple[int, int]) -> Layout:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.errors import OperandError
+from cutegen.errors import DeviceError, OperandError
 from cutegen.plan.launch import LaunchContract
 from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
 
@@ -64,6 +64,8 @@ def random_operands(
 
     Where leading strides are padded, the padding is NaN, so that a kernel that reads it gives NaN; `out` is all NaN, so
     that an element not written shows. `framework` is "numpy" (bf16 as its bits in uint16) or "torch".
+
+    Raises DeviceError when torch sees no GPU and `device` is one.
     """
     a, b, out = call_tensors(contract)
     source = _TorchSource(device, seed) if framework == "torch" else _NumpySource(seed)
@@ -91,6 +93,8 @@ class _TorchSource:
     def __init__(self, device: str, seed: int) -> None:
         import torch
 
+        if device != "cpu" and not torch.cuda.is_available():
+            raise DeviceError("torch sees no GPU; operands there need a torch built with CUDA, and a driver")
         self._torch, self._device = torch, device
         self._generator = torch.Generator(device).manual_seed(seed)
 

@@ -131,6 +131,20 @@ def test_a_wrong_result_is_exit_1_and_says_where(small: Path, cli: Cli, monkeypa
     assert "1 of 64 elements are wrong; the first is (3, 5)" in outcome.error
 
 
+def test_without_a_gpu_cuda_is_something_outside(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    outcome = cli(f"run {small} {ARCH} --device cuda")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "torch sees no GPU" in outcome.error
+
+
+def test_a_problem_that_memory_cannot_hold(small: Path, cli: Cli) -> None:
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 2147483647,8,2147483647")
+    assert outcome.code == 3
+    assert outcome.error.startswith("out of memory")
+
+
 @pytest.mark.gpu
 def test_run_on_the_gpu_is_right(cli: Cli) -> None:
     outcome = cli("run sm80_hgemm_tn --device cuda --problem 1000,264,128 --json")

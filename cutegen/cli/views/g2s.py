@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, tile_corner, titled
-from cutegen.plan import GemmPlan
+from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
+from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import spec_notation, ways
@@ -30,7 +30,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     coords = vectors(copy.threads, copy.values, operand.tile)
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
-        ("threads", f"{spec_notation(copy.threads)}, {plural(len(coords), 'copy').replace('copys', 'copies')} each"),
+        ("threads", f"{spec_notation(copy.threads)}, {plural(len(coords), 'vector')} each"),
         ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
         ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
     ]
@@ -50,7 +50,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     ]
 
 
-def _predicted(plan: GemmPlan, operand: OperandPlan) -> Any:
+def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sectors]:
     key = f"g2s.{operand.name}"
     return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
 
@@ -63,14 +63,14 @@ def _tv_layouts(operand: OperandPlan) -> dict[str, str]:
     }
 
 
-def _copier(coords: Any) -> Any:
+def _copier(coords: Table) -> Table:
     """The thread that copies each element of the tile."""
-    copier = np.empty(coords.size, np.int64)
+    copier: Table = np.empty(coords.size, np.int64)
     copier[coords] = np.arange(coords.shape[1])[None, :, None]
     return copier
 
 
-def _phases(operand: OperandPlan, coords: Any, warp: int) -> list[tuple[str, ...]]:
+def _phases(operand: OperandPlan, coords: Table, warp: int) -> list[tuple[str, ...]]:
     first = by_warp(coords[..., 0])[0, warp]
     placed = offsets(operand.smem.layout_of_one_stage)[first] * operand.dtype.bytes
     return phase_rows(placed, first, operand.tile[0], operand.g2s.bits // 8)

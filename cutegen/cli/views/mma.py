@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.algebra import OperandName, format_layout, offsets_2d
+from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.cli.views.view import View, grid, named_layouts, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.text import extents
 
-OPERANDS: dict[OperandName, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 LETTERS = "mnk"
 
 
 def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
     """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
     tiled = plan.tiled_mma
-    layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERANDS}
-    held = {op: _held(plan, op, thread) for op in OPERANDS}
+    layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}
+    held = {op: _held(plan, op, thread) for op in OPERAND_MODES}
     facts = [
         ("atom", plan.atom.name),
         ("instruction", plan.atom.ptx),
@@ -30,12 +30,12 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
     blocks = [
         titled("Tiled MMA", facts),
         named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", layouts),
-        *(_atom_table(plan, op) for op in OPERANDS),
+        *(_atom_table(plan, op) for op in OPERAND_MODES),
         titled(
             f"Held by thread {thread} of the tiled MMA's tile, in the order of its values",
             [
                 (f"{op} ({LETTERS[x]}, {LETTERS[y]})", " ".join(f"({i},{j})" for i, j in held[op]))
-                for op, (x, y) in OPERANDS.items()
+                for op, (x, y) in OPERAND_MODES.items()
             ],
         ),
     ]
@@ -65,7 +65,7 @@ def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
     """Which thread holds an element of the atom's tile, in which value."""
     atom = plan.atom
     layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
-    x, y = OPERANDS[op]
+    x, y = OPERAND_MODES[op]
     shape = atom.shape_mnk[x], atom.shape_mnk[y]
     coords = offsets_2d(layout)
     holder = np.empty(shape[0] * shape[1], object)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.algebra import OperandName, format_layout, ldmatrix_trace, offsets
+from cutegen.algebra import format_layout, ldmatrix_trace, offsets
 from cutegen.arch import LdmatrixAtom
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
@@ -61,8 +61,7 @@ def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, 
 
 def _first_access(plan: GemmPlan, operand: OperandPlan, warp: int) -> tuple[Table, int]:
     """The tile coordinate that each lane addresses in the first instruction, and the bytes at each address."""
-    op: OperandName = "A" if operand.name == "a" else "B"
-    atom, bits = operand.s2r.atom, operand.dtype.bits
+    op, atom, bits = operand.operand, operand.s2r.atom, operand.dtype.bits
     if isinstance(atom, LdmatrixAtom):
         trace = ldmatrix_trace(plan.tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits)
         return trace.source_coords[0, warp, : 8 * atom.matrices, 0], 16
