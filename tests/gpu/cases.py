@@ -1,0 +1,87 @@
+"""The kernels that are measured and checked with NVIDIA's tools, by name. A name is also the kernel's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Operand, Problem, Smem, SmemLayout, Tile
+
+COUNTERS = "counters_"
+SANITIZE = "sanitize_"
+CTA_M = CTA_N = 128
+
+PLAIN = SmemLayout(pad=0)
+UNSWIZZLED_ATOM = SmemLayout(layout="(8,(8,8)):(8,(1,64))")
+
+
+def _problem(majors: str, dtype: str = "f16", accumulator: str = "f32", align: int | None = None) -> Problem:
+    a, b, c = (Operand(dtype, major, align) for major in majors)
+    return Problem(a=a, b=b, c=c, accumulator=accumulator)
+
+
+def _gemm(name: str, majors: str = "kkn", dtype: str = "f16", *, k: int = 64, **parts: Any) -> GemmSpec:
+    tile = Tile(cta=(CTA_M, CTA_N, k), stages=3)
+    return GemmSpec(**{"family": "sm80", "problem": _problem(majors, dtype), "tile": tile, "name": name, **parts})
+
+
+def _both(layout: SmemLayout) -> Smem:
+    return Smem(a=layout, b=layout)
+
+
+def _swizzle(*bms: int) -> SmemLayout:
+    return SmemLayout(swizzle=(bms[0], bms[1], bms[2]))
+
+
+_MEASURED = (
+    _gemm("bk32_plain", k=32, smem=_both(PLAIN)),
+    _gemm("bk32_swizzle_2_3_3", k=32, smem=_both(_swizzle(2, 3, 3))),
+    _gemm("bk32_pad_8", k=32, smem=_both(SmemLayout(pad=8))),
+    _gemm("bk64_plain", smem=_both(PLAIN)),
+    _gemm("bk64_swizzle_3_3_3", smem=_both(_swizzle(3, 3, 3))),
+    _gemm("bk64_swizzle_2_3_3", smem=_both(SmemLayout(layout="Sw<2,3,3> o (8,64):(64,1)"))),
+    _gemm("bk64_swizzle_1_3_3", smem=_both(SmemLayout(layout="Sw<1,3,3> o (8,64):(64,1)"))),
+    _gemm("bk64_unswizzled_atom", smem=_both(UNSWIZZLED_ATOM)),
+    _gemm("mn_major", "mnm"),
+    _gemm("mn_major_plain", "mnn", smem=_both(PLAIN)),
+    _gemm("c_plain", epilogue=Epilogue(PLAIN)),
+    _gemm("c_pad_8", epilogue=Epilogue(SmemLayout(pad=8))),
+    _gemm("c_column_major_plain", "kkm", epilogue=Epilogue(PLAIN)),
+    _gemm("c_from_registers", epilogue=Epilogue(smem=False)),
+    _gemm("bf16", dtype="bf16"),
+    _gemm("cp_async_ca_64", g2s=G2s(a=G2sCopy(op="cp.async.ca", bits=64), b=G2sCopy(op="cp.async.ca", bits=64))),
+)
+
+_SANITIZED = (
+    _gemm("f16_tn"),
+    _gemm(
+        "bf16_padded",
+        "mnm",
+        "bf16",
+        tile=Tile(cta=(64, 64, 32), stages=4),
+        smem=Smem(a=SmemLayout(pad=4), b=SmemLayout(pad=8)),
+    ),
+    GemmSpec(
+        family="sm80",
+        problem=_problem("mkn", accumulator="f16", align=4),
+        tile=Tile(cta=(64, 32, 32), stages=2),
+        mma=Mma(atom="SM80_16x8x8_F16F16F16F16_TN"),
+        epilogue=Epilogue(smem=False),
+        name="f16_narrow",
+    ),
+)
+
+CASES: Mapping[str, GemmSpec] = {
+    **{COUNTERS + spec.name: replace(spec, name=COUNTERS + spec.name) for spec in _MEASURED},
+    **{SANITIZE + spec.name: replace(spec, name=SANITIZE + spec.name) for spec in _SANITIZED},
+}
+
+CHOSEN = tuple(
+    GemmSpec(family="sm80", problem=_problem(f"{a}{b}{c}", dtype, accumulator))
+    for a in "mk"
+    for b in "nk"
+    for c in "mn"
+    for dtype, accumulator in (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"))
+)
+"""What tests/run/test_gpu.py compiles."""

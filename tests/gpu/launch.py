@@ -1,0 +1,47 @@
+"""Launches prebuilt kernels once each on random data and checks every element, under ncu or compute-sanitizer.
+
+python -m tests.gpu.launch ARTIFACT_DIR ... --problem M,N,K [--problem M,N,K ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from cutegen.run import Kernel, compare, float64_reference, random_operands
+
+
+def main() -> int:
+    """0 when every result is right."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("artifacts", nargs="+", type=Path)
+    parser.add_argument("--problem", action="append", required=True, help="M,N,K")
+    arguments = parser.parse_args()
+    wrong = 0
+    for path in arguments.artifacts:
+        kernel = Kernel.open(path)
+        for problem in arguments.problem:
+            m, n, k = map(int, problem.split(","))
+            a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework="torch", device="cuda")
+            torch.cuda.synchronize()
+            kernel(a, b, out=out)
+            torch.cuda.synchronize()
+            found = compare(
+                out, float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype, accumulator=accumulator(kernel)
+            )
+            wrong += not found.ok
+            print(f"{path.name} {problem}: {'right' if found.ok else 'WRONG'}, relative error {found.rel_error:.2e}")
+    return 1 if wrong else 0
+
+
+def accumulator(kernel: Kernel) -> str:
+    """The accumulator's type, which the plan names."""
+    return str(json.loads(kernel.artifact.plan_json)["mma"]["accumulator"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
