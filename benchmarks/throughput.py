@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import statistics
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -50,11 +51,12 @@ def cutlass_example(path: Path, a: torch.Tensor, b: torch.Tensor, out: torch.Ten
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     f16, f32 = cutlass.Float16, cutlass.Float32
-    tensors = example.mark_dynamic_layout(a[None], b[None], out[None], 2, 1, 2, f16, f16)
+    batched = (x.as_strided((1, *x.shape), (x.numel(), *x.stride())) for x in (a, b, out))
+    tensors = example.mark_dynamic_layout(*batched, 2, 1, 2, f16, f16)
     problem = (a.shape[0], b.shape[1], a.shape[1], 1)
     compiled = example.compile_bmm(problem, *tensors, f16, f16, f32, (2, 2, 1))
     stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-    return lambda: compiled(*tensors, stream)
+    return partial(compiled, *tensors, stream)
 
 
 def check(name: str, run: Callable[[], object], out: torch.Tensor, expected: torch.Tensor) -> None:
@@ -81,10 +83,10 @@ def main() -> None:
         a = torch.randn(m, k, dtype=torch.float16, device="cuda")
         b = torch.randn(n, k, dtype=torch.float16, device="cuda").T
         out = torch.empty(m, n, dtype=torch.float16, device="cuda")
-        contenders: dict[str, Callable[[], object]] = {"torch.matmul": lambda: torch.matmul(a, b, out=out)}
+        contenders: dict[str, Callable[[], object]] = {"torch.matmul": partial(torch.matmul, a, b, out=out)}
         if arguments.cutlass:
             contenders["CUTLASS example"] = cutlass_example(arguments.cutlass, a, b, out)
-        contenders |= {name: lambda kernel=kernel: kernel(a, b, out=out) for name, kernel in kernels.items()}
+        contenders |= {name: partial(kernel, a, b, out=out) for name, kernel in kernels.items()}
         expected = a.float() @ b.float()
         for name, run in contenders.items():
             check(name, run, out, expected)
@@ -94,10 +96,12 @@ def main() -> None:
     width = max(map(len, columns[next(iter(columns))]))
     print(" " * width, *(f"{problem:>26}" for problem in columns))
     for name in next(iter(columns.values())):
-        cells = (
-            f"{statistics.median(c[name]):10.1f} ({min(c[name]):6.1f}..{max(c[name]):6.1f})" for c in columns.values()
-        )
-        print(name.ljust(width), *cells)
+        print(name.ljust(width), *(cell(column[name]) for column in columns.values()))
+
+
+def cell(values: list[float]) -> str:
+    """Median, least and most."""
+    return f"{statistics.median(values):10.1f} ({min(values):6.1f}..{max(values):6.1f})"
 
 
 if __name__ == "__main__":
