@@ -30,11 +30,14 @@ _THEME = Theme(
 class _Highlighter(RegexHighlighter):
     base_style = "cutegen."
     highlights = [  # noqa: RUF012 - the base class's own form
-        r"(?m)^(?P<title>\S.*)$",
-        r"(?m)^  (?P<key>[a-z0-9_.]+)(?=  )",
-        r"(?m)^ {6,}(?P<rejected>not \S+.*)$",
-        r"(?<![\d.])(?P<good>1-way|hit|ok|yes)\b",
-        r"(?<![\d.])(?P<bad>(?!1-way)\d+(?:\.\d+)?-way|miss|wrong|no)\b",
+        r"(?m)^(?P<title>\S.*)(?=\n )",
+        r"(?m)^ {0,2}(?P<key>[\w.]+(?: \w+)?)(?=  )",
+        r"(?m)^(?P<key>[\w.()]+)(?= (?:Sw<|[(_]))",
+        r"(?m)^ {6,}(?P<rejected>(?:not|and) .*)$",
+        r"(?<![\d.])(?P<good>1-way)",
+        r"(?<![\d.])(?P<bad>(?!1-way)\d+(?:\.\d+)?-way)",
+        r"(?m)(?:  |: )(?P<good>hit|ok|yes)(?=  |,|$)",
+        r"(?m)(?:  |: )(?P<bad>miss|wrong|no)(?=  |,|$)",
     ]
 
 
