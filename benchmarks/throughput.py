@@ -1,9 +1,8 @@
-"""Throughput of built kernels beside torch.matmul: `python benchmarks/throughput.py ARTIFACT_DIR...` (needs torch and a GPU).
+"""Throughput of built kernels beside torch.matmul: `python benchmarks/throughput.py ARTIFACT_DIR...` (torch and a GPU).
 
-Each round runs every contender once on the same random operands, the L2 cache flushed before each run and the time taken with
-events; the medians over the rounds are printed. Results are checked against torch first. `--cutlass FILE` adds CUTLASS's
-Ampere example of the CuTe DSL (examples/python/CuTeDSL/cute/ampere/kernel/dense_gemm/tensorop_gemm.py, fp16, both operands
-K-major), which needs the DSL.
+Each round runs every contender once on the same random operands, the L2 cache flushed before each run and the time
+taken with events; the medians over the rounds are printed. Results are checked against torch first. `--cutlass FILE`
+adds CUTLASS's Ampere example of the CuTe DSL, tensorop_gemm.py (fp16, both operands K-major), which needs the DSL.
 """
 
 from __future__ import annotations
