@@ -21,9 +21,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernels import CUDA_DIR, kernel  # noqa: E402
+from kernels import CUDA_DIR, kernel
 
-from cutegen.ptx import LaunchReport, Program  # noqa: E402
+from cutegen.ptx import LaunchReport, Program
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_"
