@@ -2,8 +2,8 @@
 
 Banks alone (`wavefronts`) say when two lanes of a phase collide. An asynchronous copy that bypasses L1 costs more: its
 data come from L2 by 128-byte lines, in 32-byte sectors, and a wavefront writes into one 128-byte line of shared memory.
-The rule was derived from the counter `smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts_cache_bypass` of an
-H200 and gives it exactly for the thirteen layouts in `docs/measurements.md`.
+The rule was derived from `smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts_cache_bypass` of an H200 and
+gives that counter exactly for the thirteen layouts in `docs/measurements.md`.
 """
 
 from __future__ import annotations
