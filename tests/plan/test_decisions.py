@@ -146,7 +146,7 @@ def test_a_small_tile_has_no_more_threads_than_it_has_copies() -> None:
 
 
 def test_stages_leave_room_for_the_ctas_that_registers_allow() -> None:
-    """32,768 bytes a stage: two CTAs have 2 stages each in sm_80's 167,936 bytes, and 3 in sm_90's 233,472."""
+    """32,768 bytes a stage: two CTAs have 2 each in sm_80's 167,936 bytes, and 3 each in sm_90's 233,472."""
     assert plan(gemm(), "sm_80").stages == 2
     assert plan(gemm(), "sm_90").stages == 3
     assert plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80").stages == 4
@@ -187,7 +187,7 @@ def test_c_goes_straight_from_registers_when_it_does_not_fit() -> None:
 
 
 def test_sectors_of_whole_lines_are_ideal_and_of_pairs_are_not() -> None:
-    """A 128 x 64 tile is 512 sectors. Pairs of 4 bytes, 4 lanes a row, take half a sector each time: twice the ideal."""
+    """A 128 x 64 tile is 512 sectors. Pairs, 4 lanes a row, take half a sector each time: twice the ideal."""
     found = plan(gemm(tile=Tile(cta=(128, 128, 64)), epilogue=Epilogue(smem=False)), "sm_80")
     assert (found.predictions.sectors["g2s.a"].ideal, found.predictions.sectors["g2s.a"].predicted) == (512, 512)
     direct = found.predictions.sectors["epilogue"]
