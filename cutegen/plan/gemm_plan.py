@@ -142,10 +142,6 @@ class OperandPlan:
         return self.modes.index(self.major)
 
 
-SOURCE = "source"
-"""What the kernel calls C as it was before, which the epilogue may read."""
-
-
 @dataclass(frozen=True, slots=True)
 class EpilogueTensor:
     """What the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...

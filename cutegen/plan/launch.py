@@ -13,6 +13,9 @@ from typing import Any, Literal, TypeVar
 Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64", "f32"]
 
+SOURCE = "source"
+"""What the kernel calls C as it was before, which the epilogue may read."""
+
 INT32_MAX = 2**31 - 1
 MAX_BATCH = 2**16 - 1
 """Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""

@@ -179,8 +179,9 @@ def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: I
         if isinstance(part, Number | Name):
             parts.append(part)
         else:
-            parts.append(Name(f"t{next(numbers)}"))
-            yield from _taken_apart(parts[-1].name, part, dialect, numbers)
+            temporary = Name(f"t{next(numbers)}")
+            parts.append(temporary)
+            yield from _taken_apart(temporary.name, part, dialect, numbers)
     yield f"{name} = {_argument(_joined(expression, parts), dialect)}"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from cutegen.algebra import inner_layout
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import Decision, GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import SOURCE, EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.launch import SOURCE
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.spec import STORE

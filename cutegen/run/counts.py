@@ -6,12 +6,13 @@ the kernel fills every stage of its pipeline, past the end of K with zeros, and 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.launch import ProblemSize
 from cutegen.plan.sm80.predict import SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
@@ -88,7 +89,7 @@ class _Often:
 
     @classmethod
     def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
-        ctas, _, _ = plan.launch.geometry(size.m, size.n).grid
+        ctas = math.prod(plan.launch.geometry(size.m, size.n, size.batch).grid)
         k_tiles = -(-size.k // plan.cta_tile[2])
 
         def for_each_cta(times: int | Fraction, words: str) -> _Times:
@@ -191,5 +192,9 @@ def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
 
 
 def _begin_at_sectors(plan: GemmPlan, size: ProblemSize) -> bool:
-    strides = (size.lda, plan.a.dtype), (size.ldb, plan.b.dtype), (size.ldc, plan.epilogue.dtype)
-    return all(stride * dtype.bytes % SECTOR_BYTES == 0 for stride, dtype in strides)
+    return all(
+        strides * dtype(tensor.dtype).bytes % SECTOR_BYTES == 0
+        for tensor in plan.launch.tensors
+        if len(tensor.modes) == 2
+        for strides in (size.strides[tensor.name].leading, size.strides[tensor.name].batch)
+    )

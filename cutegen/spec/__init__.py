@@ -39,7 +39,7 @@ from cutegen.spec.model import (
 )
 from cutegen.spec.parse import parse_spec
 from cutegen.spec.schema import Key, known_keys
-from cutegen.spec.steps import MATRICES, OPS, SCALARS, STORE, VECTORS, Step, guards_source
+from cutegen.spec.steps import MATRICES, OPS, SCALARS, STORE, VECTORS, Step, chain_of, guards_source
 
 __all__ = [
     "FAMILIES",
@@ -74,6 +74,7 @@ __all__ = [
     "SmemLayout",
     "Step",
     "Tile",
+    "chain_of",
     "guards_source",
     "known_keys",
     "load_spec",

@@ -55,6 +55,11 @@ def steps(ops: Iterable[str] | None, expression: str | None) -> tuple[Step, ...]
     return tuple(chain)
 
 
+def chain_of(texts: Iterable[str]) -> tuple[Step, ...]:
+    """The chain that `Step.text` was taken from."""
+    return tuple(Step("expression", text) for text in texts)
+
+
 def operands_of(chain: Iterable[Step]) -> tuple[str, ...]:
     """The operands that a chain reads, in the order of `OPERANDS`, and `STORE` last when it stores.
 

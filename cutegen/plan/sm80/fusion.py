@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cutegen.arch import dtype
 from cutegen.plan.decision import Choice, Decision
-from cutegen.plan.gemm_plan import SOURCE, EpilogueTensor, Fusion
+from cutegen.plan.gemm_plan import EpilogueTensor, Fusion
+from cutegen.plan.launch import SOURCE
 from cutegen.plan.sm80.operand import align_bytes
 from cutegen.spec import OPS, SCALARS, STORE, GemmSpec, guards_source
 
