@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -29,8 +29,9 @@ from cutegen.cli.run_ptx import (
 )
 from cutegen.errors import CheckError, DeviceError, RequestError
 from cutegen.plan.columns import aligned
+from cutegen.plan.launch import MAX_BATCH
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
-from cutegen.run import Comparison, Kernel, compare, float64_reference, random_operands
+from cutegen.run import Comparison, Kernel, compare, expected_outcome, random_extras, random_operands
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile as compile_spec
 from cutegen.targeting import present_target
@@ -51,12 +52,19 @@ OptionalSpec: TypeAlias = Annotated[
 DeviceOption: TypeAlias = Annotated[
     Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")
 ]
+BatchOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", metavar="L", min=1, max=MAX_BATCH, help="So many products in one launch.", show_default=False
+    ),
+]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")]
 
 
 def run(
     spec: OptionalSpec = None,
     problem: ProblemOption = None,
+    batch: BatchOption = None,
     device: DeviceOption = Device.AUTO,
     seed: SeedOption = 0,
     arch: ArchOption = None,
@@ -96,20 +104,34 @@ def run(
     assert spec is not None
     kernel = compile_spec(load_spec(spec), arch)
     where = _choose_device(device)
-    trial = _try(kernel, where, _choose_problem(problem, kernel, where), seed)
+    trial = _try(kernel, where, _choose_problem(problem, kernel, where), seed, batch)
     _show(trial, kernel, json=json)
-    if not trial.comparison.ok:
-        raise CheckError(_complaint(trial))
+    for name, comparison in trial.comparisons:
+        if not comparison.ok:
+            raise CheckError(_complaint(name, comparison, trial))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run and what came of it."""
+    """One run and what came of it; `aux` is what the epilogue stored beside the result."""
 
     device: str
     problem: tuple[int, int, int]
+    batch: int | None
     seed: int
-    comparison: Comparison
+    result: Comparison
+    aux: Comparison | None
+
+    @property
+    def comparisons(self) -> tuple[tuple[str, Comparison], ...]:
+        """Every comparison with the name of what was compared."""
+        return (("out", self.result), *((("aux", self.aux),) if self.aux is not None else ()))
+
+    @property
+    def elements(self) -> int:
+        """Of the result, and of aux."""
+        m, n, _ = self.problem
+        return m * n * (1 if self.batch is None else self.batch)
 
 
 def _choose_device(asked: Device) -> Device:
@@ -132,56 +154,74 @@ def _choose_problem(asked: str | None, kernel: Kernel, device: Device) -> tuple[
     return m, n, 2 * k
 
 
-def _try(kernel: Kernel, device: Device, problem: tuple[int, int, int], seed: int) -> Trial:
+def _try(kernel: Kernel, device: Device, problem: tuple[int, int, int], seed: int, batch: int | None) -> Trial:
+    contract, (m, n, k) = kernel.contract, problem
     framework = "torch" if device is Device.CUDA else "numpy"
-    a, b, out = random_operands(kernel.contract, *problem, seed=seed, framework=framework, device=device.value)
-    kernel(a, b, out=out)
+    a, b, out = random_operands(contract, m, n, k, seed=seed, batch=batch, framework=framework, device=device.value)
+    extras = random_extras(contract, m, n, seed=seed, batch=batch, framework=framework, device=device.value)
     accumulator = json_text.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    dtype = kernel.contract.tensors[2].dtype
-    comparison = compare(out, float64_reference(a, b), dtype=dtype, accumulator=accumulator)
-    return Trial(device.value, problem, seed, comparison)
+    expected = expected_outcome(contract, a, b, extras, accumulator=accumulator)
+    kernel(a, b, out=out, **extras)
+    dtypes = {tensor.name: tensor.dtype for tensor in contract.tensors}
+    aux = None if expected.aux is None else compare(extras["aux"], expected.aux, dtype=dtypes["aux"])
+    return Trial(device.value, problem, batch, seed, compare(out, expected.result, dtype=dtypes["c"]), aux)
 
 
 def _show(trial: Trial, kernel: Kernel, *, json: bool) -> None:
-    found = trial.comparison
+    found = trial.result
     if json:
-        wrong = None if found.first_wrong is None else {k: _number(v) for k, v in asdict(found.first_wrong).items()}
-        print_json(
-            {
-                "device": trial.device,
-                "problem": list(trial.problem),
-                "seed": trial.seed,
-                "rel_error": _number(found.rel_error),
-                "max_abs_error": _number(found.max_abs_error),
-                "ok": found.ok,
-                "first_wrong": wrong,
-            }
-        )
+        table = {
+            "device": trial.device,
+            "problem": list(trial.problem),
+            "batch": trial.batch,
+            "seed": trial.seed,
+            **_comparison_table(found),
+            "aux": None if trial.aux is None else _comparison_table(trial.aux),
+        }
+        print_json(table)
         return
     facts = [
         ("kernel", f"{kernel.contract.entry}, {kernel.artifact.manifest.inputs.gpu_arch}, {kernel.artifact.key[:16]}"),
         ("device", trial.device),
-        ("problem", "M {}, N {}, K {}".format(*trial.problem)),
+        ("problem", "M {}, N {}, K {}".format(*trial.problem) + (f", batch of {trial.batch}" if trial.batch else "")),
         ("seed", f"{trial.seed}"),
         ("relative error", f"{found.rel_error:.3g}"),
         ("largest error", f"{found.max_abs_error:.3g}"),
-        ("result", "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"),
+        ("result", _verdict(found)),
     ]
+    if trial.aux is not None:
+        facts.append(("aux", _verdict(trial.aux)))
     print_lines(aligned(facts, indent=0))
 
 
-def _complaint(trial: Trial) -> str:
-    first, (m, n, _) = trial.comparison.first_wrong, trial.problem
+def _comparison_table(found: Comparison) -> dict[str, Any]:
+    wrong = None if found.first_wrong is None else {k: _number(v) for k, v in asdict(found.first_wrong).items()}
+    return {
+        "rel_error": _number(found.rel_error),
+        "max_abs_error": _number(found.max_abs_error),
+        "ok": found.ok,
+        "first_wrong": wrong,
+    }
+
+
+def _verdict(found: Comparison) -> str:
+    return "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"
+
+
+def _complaint(name: str, comparison: Comparison, trial: Trial) -> str:
+    first = comparison.first_wrong
     assert first is not None
+    of = "" if name == "out" else f" of {name}"
+    at = f"({first.row}, {first.column})" if first.batch is None else f"({first.batch}, {first.row}, {first.column})"
     return (
-        f"{trial.comparison.wrong:,} of {m * n:,} elements are wrong; the first is ({first.row}, {first.column}): "
+        f"{comparison.wrong:,} of {trial.elements:,} elements{of} are wrong; the first is {at}: "
         f"found {first.found:g}; expected {first.expected:g} within {first.allowed_error:.3g}"
     )
 
 
-def _number(value: float) -> float | None:
+def _number(value: float | None) -> float | None:
     """JSON has neither NaN nor infinity: null stands for them."""
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def register(app: typer.Typer) -> None:

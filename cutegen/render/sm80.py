@@ -9,7 +9,7 @@ from cutegen.algebra import inner_layout
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import Decision, GemmPlan, TensorContract
 from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, VectorCopy
-from cutegen.plan.launch import SOURCE
+from cutegen.plan.launch import SOURCE, Parameter
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.spec import STORE
@@ -34,13 +34,13 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "loads": _loads(plan),
         "numerics": "Float32, Int32, Int64" if steps else "Int32, Int64",
-        "parameters": [ParameterHoles(x.name, _PARAMETER_TYPES[x.type]) for x in plan.launch.parameters],
+        "parameters": [_parameter_holes(x) for x in plan.launch.parameters],
         "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
-        "strides": [_stride_holes(x.name) for x in plan.launch.parameters if x.type == "i64"],
-        "example_scalars": ", ".join(["Float32(1.0)"] * len(fusion.scalars))
-        + ("," if len(fusion.scalars) == 1 else ""),
+        "strides": [StrideHoles(x.name, _divisor(x.name)) for x in plan.launch.parameters if x.type == "i64"],
+        "stores_registers": plan.epilogue.smem is None or any(x.name == STORE for x in fusion.tensors),
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps),
+        "chain": _chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
         "a": _operand_holes(plan.a),
@@ -76,15 +76,28 @@ def _operand_holes(operand: OperandPlan) -> OperandHoles:
     )
 
 
+def _chain_comment(plan: GemmPlan) -> tuple[str, ...]:
+    """The decision on the epilogue's chain, which becomes no constant: it stands before the chain."""
+    found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
+    return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent=4))
+
+
 _PARAMETER_TYPES = {"ptr": "cute.Pointer", "i32": "Int32", "i64": "Int64", "f32": "Float32"}
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterHoles:
-    """A parameter of the kernel: its name and its type in the DSL."""
+    """A parameter of the kernel: its name, its type in the DSL, and of a number a value to compile with."""
 
     name: str
     type: str
+    example: str
+
+
+def _parameter_holes(parameter: Parameter) -> ParameterHoles:
+    name, kind = parameter.name, _PARAMETER_TYPES[parameter.type]
+    examples = {"ptr": "", "f32": f"{kind}(1.0)", "i32": f"{kind}(1)", "i64": f"{kind}({_divisor(name)})"}
+    return ParameterHoles(name, kind, examples[parameter.type])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +135,10 @@ def _tensor_holes(tensor: TensorContract) -> TensorHoles:
     )
 
 
-def _stride_holes(name: str) -> StrideHoles:
-    tensor = name.removeprefix("batch_stride_").removeprefix("ld")
-    return StrideHoles(name, f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS")
+def _divisor(stride: str) -> str:
+    """The constant of which a stride among the parameters is a multiple."""
+    tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
+    return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +223,6 @@ def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
         "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
     }
     code |= {f"problem.{x.name}": _extra_constants(x) for x in plan.epilogue.fusion.tensors}
-    # The chain of the epilogue is not a constant: it stands in the code, with its own comments.
     return [(decision, code[decision.key]) for decision in plan.decisions if decision.key in code]
 
 

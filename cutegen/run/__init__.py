@@ -18,6 +18,7 @@ Operands are checked before every launch; what the reference says of a result is
 
 from __future__ import annotations
 
+from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kernel import Kernel
 from cutegen.run.reference import (
     Comparison,
@@ -32,9 +33,11 @@ from cutegen.run.reference import (
 )
 
 __all__ = [
+    "Bounded",
     "Comparison",
     "FirstWrong",
     "Kernel",
+    "Outcome",
     "Reference",
     "bf16_bits",
     "compare",

@@ -18,9 +18,11 @@ from cutegen.plan.launch import ProblemSize
 from cutegen.plan.sm80.predict import SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
 from cutegen.plan.text import plural
 from cutegen.ptx import InstructionReport, LaunchReport
+from cutegen.spec import STORE
 
 Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles are cut off by the matrices' edges"
+BIAS = "not predicted: how often a bias is read is the compiler's choice"
 UNALIGNED = "not predicted: rows do not begin at multiples of 32 bytes"
 
 
@@ -125,14 +127,22 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
     unknown = "" if _begin_at_sectors(plan, size) else UNALIGNED
     unknown = unknown if _is_whole(plan, size) else EDGES
 
-    def count(times: _Times, key: str, sites: Sites) -> Count:
+    def count(times: _Times, sites: Sites, *keys: str) -> Count:
         measured = sum(site.sectors for site in sites)
         if unknown:
             return Count(None, measured, unknown)
-        return times.predict(plan.predictions.sectors[key].predicted, measured)
+        return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
-    counts = {f"g2s.{name}": count(often.k_tile, f"g2s.{name}", sites) for name, sites in _copies(plan, report)}
-    return {**counts, "epilogue": count(often.tile, "epilogue", report.matching("st.global"))}
+    counts = {f"g2s.{name}": count(often.k_tile, sites, f"g2s.{name}") for name, sites in _copies(plan, report)}
+    extras = plan.epilogue.fusion.tensors
+    written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
+    counts["epilogue"] = count(often.tile, report.matching("st.global"), "epilogue", *written)
+    if len(extras) > len(written):
+        # A bias is read again and again by each warp; how often, the compiler decides.
+        read = [f"epilogue.{x.name}" for x in extras if x.name != STORE]
+        unknown = unknown or ("" if plan.predictions.sectors.keys() >= set(read) else BIAS)
+        counts["epilogue.read"] = count(often.tile, report.matching("ld.global"), *read)
+    return counts
 
 
 def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:

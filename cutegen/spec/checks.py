@@ -174,13 +174,16 @@ class Names:
             return Mismatch(found=typed(value), expected=self.expected, fix=fix)
         for item in value:
             if wrong := OneOf(self.choices)(item):
-                return Mismatch(found=wrong.found, expected=self.expected, fix=wrong.fix)
+                return Mismatch(found=wrong.found, expected=self.expected, fix=self._longer(item) or wrong.fix)
             if value.count(item) > 1:
                 found = f"{literal(item)} {value.count(item)} times"
-                return Mismatch(
-                    found=found, expected=self.expected, fix="an expression may say it as often as it likes"
-                )
+                return Mismatch(found=found, expected=self.expected, fix="an expression may say it twice")
         return None
+
+    def _longer(self, item: object) -> str:
+        """The names of which `item` is the first part, as `gelu` is of two."""
+        longer = [name for name in self.choices if name.startswith(f"{item}_")]
+        return f"write {alternatives(longer)}" if longer else ""
 
 
 @dataclass(frozen=True, slots=True)

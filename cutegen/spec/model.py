@@ -247,14 +247,14 @@ class Epilogue(Part):
     `smem` is how C leaves the CTA: staged through shared memory in that layout, or with False straight from registers.
     """
 
+    smem: SmemLayout | Literal[False] | None = None
     ops: EpilogueOps | None = None
     expression: EpilogueExpression | None = None
-    smem: SmemLayout | Literal[False] | None = None
 
     def contradiction(self) -> Mismatch | None:
         """A kernel has one bias."""
         if {"bias_n", "bias_m"} <= set(operands_of(self.steps)):
-            fix = "a bias along the other mode can be a residual, broadcast"
+            fix = "the other can be a residual, a whole matrix"
             return Mismatch(found="bias_n and bias_m together", expected="one of them", fix=fix)
         return None
 

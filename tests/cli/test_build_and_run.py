@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cutegen.cli import run as run_verb
-from cutegen.run import Reference, float64_reference
+from cutegen.run import Outcome, expected_outcome
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl
@@ -119,12 +120,12 @@ def test_run_on_the_cpu_is_right(small: Path, cli: Cli) -> None:
 
 
 def test_a_wrong_result_is_exit_1_and_says_where(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def shifted(a: object, b: object) -> Reference:
-        right = float64_reference(a, b)
-        right.product[3, 5] += 10
+    def shifted(*operands: Any, **options: Any) -> Outcome:
+        right = expected_outcome(*operands, **options)
+        right.result.value[3, 5] += 10
         return right
 
-    monkeypatch.setattr(run_verb, "float64_reference", shifted)
+    monkeypatch.setattr(run_verb, "expected_outcome", shifted)
     outcome = cli(f"run {small} {ARCH} --device cpu --problem 8,8,32 --json")
     assert (outcome.code, outcome.json["ok"]) == (1, False)
     assert (outcome.json["first_wrong"]["row"], outcome.json["first_wrong"]["column"]) == (3, 5)

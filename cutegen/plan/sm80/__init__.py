@@ -54,8 +54,8 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
     stages = choose_stages(spec, target, stage_bytes, ctas_by_registers(target, tiled_mma.threads, registers))
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
-    fusion, extras = choose_fusion(spec)
-    epilogue = choose_epilogue(spec, fusion.value, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
+    fusion, fusion_decisions = choose_fusion(spec)
+    epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
     raster = choose_raster(spec)
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
@@ -83,10 +83,10 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
             instructions=predict.predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
             occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
         ),
-        launch=_launch_contract(spec, fusion.value, cta_tile.value, tiled_mma.threads, smem_bytes),
+        launch=_launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
         decisions=(
-            *(x.decision for x in (*mma_choices, *copy_choices, stages, fusion)),
-            *extras,
+            *(x.decision for x in (*mma_choices, *copy_choices, stages)),
+            *fusion_decisions,
             *(x.decision for x in (epilogue, raster)),
         ),
     )

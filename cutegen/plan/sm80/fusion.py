@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.arch import dtype
-from cutegen.plan.decision import Choice, Decision
+from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import EpilogueTensor, Fusion
 from cutegen.plan.launch import SOURCE
 from cutegen.plan.sm80.operand import align_bytes
@@ -12,15 +12,16 @@ from cutegen.spec import OPS, SCALARS, STORE, GemmSpec, guards_source
 _NAMES = {"c": SOURCE, "residual": "residual", "bias_n": "bias", "bias_m": "bias", STORE: "aux"}
 
 
-def choose_fusion(spec: GemmSpec) -> tuple[Choice[Fusion], tuple[Decision, ...]]:
-    """The chain as the spec writes it, with a decision for each tensor whose type or major it leaves open."""
+def choose_fusion(spec: GemmSpec) -> tuple[Fusion, tuple[Decision, ...]]:
+    """The chain as the spec writes it, with a decision for it and for each tensor it names; none without a chain."""
     operands = spec.epilogue.operands
     tensors = tuple(_tensor(spec, name) for name in operands if name in _NAMES)
     scalars = tuple(name for name in operands if name in SCALARS)
     fusion = Fusion(spec.epilogue.steps, tensors, scalars, guards_source(spec.epilogue.steps))
-    return Choice(fusion, _chain_decision(spec, fusion)), tuple(
-        _tensor_decision(spec, tensor) for tensor in tensors if tensor.name != SOURCE
-    )
+    if not fusion.steps:
+        return fusion, ()
+    extras = (_tensor_decision(spec, tensor) for tensor in tensors if tensor.name != SOURCE)
+    return fusion, (_chain_decision(spec, fusion), *extras)
 
 
 def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:
@@ -33,14 +34,12 @@ def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:
 
 
 def _chain_decision(spec: GemmSpec, fusion: Fusion) -> Decision:
-    if not fusion.steps:
-        why = "nothing is asked for: C is the sum, rounded once from the accumulator's type to its own"
-        return Decision("epilogue.ops", "none", why)
     chosen = ", ".join(step.name if step.name in OPS else step.text for step in fusion.steps)
-    why = "given; in registers, in f32, rounded once: C makes no second trip through memory"
+    why = "given; each accumulator goes this way in registers, in f32, and is rounded once, to C's type"
     if fusion.source_behind_beta:
         why += "; C is not read when beta is 0"
-    return Decision("epilogue.ops", chosen, why, given=True)
+    key = "epilogue.expression" if spec.epilogue.ops is None else "epilogue.ops"
+    return Decision(key, chosen, why, given=True)
 
 
 def _tensor_decision(spec: GemmSpec, tensor: EpilogueTensor) -> Decision:
