@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
+from cutegen.spec.text import literal
+
 LONGEST_TEXT = 200
 DEEPEST_NESTING = 24
 PARAMETER = "x"
@@ -287,5 +289,5 @@ class _Parser:
 
     def _refuse(self, expected: str, token: _Token | None = None, kind: str = "") -> NoReturn:
         at = token or self._next
-        found = f'"{at.text}"' if at.text else "the end"
+        found = literal(at.text) if at.text else "the end"
         raise ExpressionError(found=f"{found}, {kind}" if kind else found, expected=expected, position=at.position)
