@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.plan.launch import LaunchContract
-from cutegen.ptx import ALL_KINDS, Program, ViolationKind
+from cutegen.ptx import ALL_KINDS, LaunchReport, Program, ViolationKind
 from cutegen.run.check import CheckedCall, Placed
 from cutegen.run.storage import numpy_dtype
 
@@ -36,6 +36,10 @@ class CpuLaunch:
 
     def __call__(self, a: int, b: int, c: int, stream: int) -> None:
         """Execute on the addresses. Raises PtxFault when the program does something undefined."""
+        self.execute(a, b, c)
+
+    def execute(self, a: int, b: int, c: int) -> LaunchReport | None:
+        """The same, and what it did; None for K = 0, whose result is zeros without a kernel."""
         call, contract = self._call, self._contract
         inputs = host_array(call.a, a), host_array(call.b, b)
         for array in inputs:
@@ -43,9 +47,9 @@ class CpuLaunch:
         out = host_array(call.out, c)
         if call.size.k == 0:
             _matrix(call.out, out)[:] = 0
-            return
+            return None
         geometry = contract.geometry(call.size.m, call.size.n)
-        self._program.launch(
+        return self._program.launch(
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
