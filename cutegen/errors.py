@@ -38,8 +38,8 @@ class RequestError(CutegenError):
 class SpecError(RequestError):
     """A layout spec asks for something that cannot be.
 
-    `file` is the spec's path or name and `key` the dotted TOML key; `found`, `expected` and `fix` are sentences without a
-    final stop. Any of them may be empty where it does not apply.
+    `file` is the spec's path or name and `key` the dotted TOML key; `found`, `expected` and `fix` are sentences without
+    a final stop. Any of them may be empty where it does not apply.
     """
 
     def __init__(self, *, file: str, key: str, found: str, expected: str, fix: str = "") -> None:
@@ -79,7 +79,7 @@ class EmissionError(CheckError):
     """The compiler emitted other instructions than the plan calls for."""
 
 
-class PtxFault(CheckError):
+class PtxFault(CheckError):  # noqa: N818 - the program's fault, not an error of this one
     """A PTX program did something undefined while executing; `line` is the instruction's line in the text."""
 
     def __init__(self, message: str, *, line: int, instruction: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Hardware counters: what one launch should count, by the plan, and what ncu or the CPU executor counted.
+"""Hardware counters: what one launch should count, by the plan, and what ncu counted.
 
 A prediction holds for a problem of whole CTA tiles whose K fills every stage: only then does a launch fetch each k-tile
 once and nothing else. Counters go by ncu's names.
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.errors import OutsideError
-from cutegen.ptx.report import LaunchReport
 from cutegen.tune.suites import Extents
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
@@ -40,7 +39,10 @@ ASKED = (
 ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
 """Left out when this ncu does not know them."""
 
-REPORTED_ONLY = frozenset({f"{CONFLICTS}st.sum", f"{CONFLICTS}ldgsts.sum"})
+BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
+"""Taken from a second launch with twice the K, less the first: a prologue's copies past the end write zeros too."""
+
+REPORTED_ONLY = frozenset({f"{CONFLICTS}ld.sum", f"{CONFLICTS}st.sum", f"{CONFLICTS}ldgsts.sum"})
 """Counters of a pipe that other traffic shares: shown, but their equality is not demanded."""
 
 Counters = Mapping[str, int]
@@ -92,13 +94,14 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
     g2s, s2r = _sum(plan, "g2s.a", "g2s.b"), _sum(plan, "s2r.a", "s2r.b")
     extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
     bypass = plan["g2s"]["a"]["op"] == "cp.async.cg"
+    by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
     vectors = sum(_elems(plan, x) * 16 // plan["g2s"][x]["bits"] for x in "ab")
     matrices = sum(_matrices(plan, x) // plan["s2r"][x]["matrices"] for x in "ab")
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
     loads = _each(extra["s2r.a"] + extra["s2r.b"], k_blocks) * loaded_k_blocks + extra["epilogue.read"]
     return {
         f"{WAVEFRONTS}ldsm.sum": ctas * _each(s2r, k_blocks) * loaded_k_blocks,
-        f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ctas * k_tiles * g2s if bypass else 0,
+        f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ctas * k_tiles * by_line,
         f"{WAVEFRONTS}ldgsts_cache_access.sum": 0 if bypass else ctas * k_tiles * g2s,
         f"{WAVEFRONTS}st.sum": ctas * plan["wavefronts"]["epilogue.write"]["predicted"],
         f"{CONFLICTS}ld.sum": ctas * loads,
@@ -112,21 +115,15 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
     }
 
 
-def of_execution(report: LaunchReport) -> Counters:
-    """What the CPU executor counted, by the same names."""
-    return {
-        f"{WAVEFRONTS}ldsm.sum": report.wavefronts("ldmatrix"),
-        f"{WAVEFRONTS}ldgsts_cache_bypass.sum": report.wavefronts("cp.async.cg"),
-        f"{WAVEFRONTS}ldgsts_cache_access.sum": report.wavefronts("cp.async.ca"),
-        f"{WAVEFRONTS}st.sum": report.wavefronts("st.shared"),
-        f"{CONFLICTS}ld.sum": report.conflicts("ldmatrix") + report.conflicts("ld.shared"),
-        f"{CONFLICTS}st.sum": report.conflicts("st.shared"),
-        f"{CONFLICTS}ldgsts.sum": report.conflicts("cp.async.cg") + report.conflicts("cp.async.ca"),
-        LDMATRIX: report.executed("ldmatrix"),
-        CP_ASYNC: report.executed("cp.async.cg") + report.executed("cp.async.ca"),
-        MMA: report.executed("mma.sync"),
-        STORE_SECTORS: report.sectors("st.global"),
-    }
+def by_difference(once: Mapping[str, Counters], twice: Mapping[str, Counters]) -> Mapping[str, Counters]:
+    """The counters of one launch, BY_DIFFERENCE taken from one of the same M and N and twice the K."""
+    found = {}
+    for entry, counters in once.items():
+        later = twice.get(entry, {})
+        known = BY_DIFFERENCE in counters and BY_DIFFERENCE in later
+        difference = {BY_DIFFERENCE: later[BY_DIFFERENCE] - counters[BY_DIFFERENCE]} if known else {}
+        found[entry] = {**counters, **difference}
+    return found
 
 
 def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counters]:

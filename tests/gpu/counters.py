@@ -4,6 +4,7 @@
 
 OUT_DIR is what tests.gpu.prebuild leaves. Prints a markdown table; exits 1 when a counter that must equal its
 prediction does not. M, N and K must be multiples of the CTA tile, and K hold as many k-tiles as there are stages.
+A second launch has twice the K: the wavefronts of cp.async are taken from the difference.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from cutegen.tune.counters import REPORTED_ONLY, CounterRow, compare, predict, profile
+from cutegen.tune.counters import REPORTED_ONLY, CounterRow, Counters, by_difference, compare, predict, profile
 from cutegen.tune.suites import Extents
 from tests.gpu.cases import COUNTERS
 
@@ -27,8 +29,13 @@ def main() -> int:
     arguments = parser.parse_args()
     problem = Extents(*map(int, arguments.problem.split(",")))
     artifacts = sorted(path for path in arguments.out_dir.iterdir() if path.name.startswith(COUNTERS))
-    child = [sys.executable, "-m", "tests.gpu.launch", *map(str, artifacts), "--problem", arguments.problem]
-    measured = profile(arguments.ncu, f"^{COUNTERS}", child)
+
+    def count(k: int) -> Mapping[str, Counters]:
+        sizes = f"{problem.m},{problem.n},{k}"
+        child = [sys.executable, "-m", "tests.gpu.launch", *map(str, artifacts), "--problem", sizes]
+        return profile(arguments.ncu, f"^{COUNTERS}", child)
+
+    measured = by_difference(count(problem.k), count(2 * problem.k))
     rows = {}
     for path in artifacts:
         plan, manifest = (json.loads((path / name).read_text()) for name in ("plan.json", "manifest.json"))

@@ -64,10 +64,18 @@ def test_every_make_target_exists(document: Path) -> None:
     assert named <= TARGETS
 
 
+def test_ci_calls_targets_that_exist() -> None:
+    called = set(re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE))
+    assert called
+    assert called <= TARGETS
+
+
 def test_the_targets_explain_themselves() -> None:
     explained = set(re.findall(r"^([a-z][a-z-]*):.* ## ", MAKEFILE, re.MULTILINE))
     assert explained == TARGETS
-    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     assert {line.split()[1] for line in shown.splitlines()} == TARGETS
 
 
@@ -93,6 +101,13 @@ def test_every_documented_name_can_be_imported() -> None:
         names = {name for text in inline_code(document) for name in re.findall(r"\bcutegen\.(\w+)", text)}
         missing = [n for n in names if not hasattr(cutegen, n) and not list(ROOT.glob(f"cutegen/{n}*"))]
         assert missing == [], document
+
+
+def test_every_benchmark_is_listed() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+    assert "cost.py" in scripts
+    assert {name for name in scripts if f"| `{name}` |" not in text} == set()
 
 
 def test_versions_agree() -> None:

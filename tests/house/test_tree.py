@@ -17,6 +17,7 @@ FOREIGN = ("cutlass", "torch", "cuda")
 # Spelled in pieces, so that this file does not find itself.
 LEFTOVERS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.~}$/-])/(?:work|root|home|opt|mnt|Users)/\w")
+NAMED_PATHS = re.compile(r"\b(?:docs|examples|layouts|templates|tests|benchmarks)/[\w./-]+\.\w+")
 REGISTRIES = re.compile("py" + r"pi\.org|python" + r"hosted|index-" + r"url|find-" + "links", re.IGNORECASE)
 
 
@@ -50,6 +51,19 @@ def test_the_patterns_find_what_they_are_for() -> None:
     assert LEFTOVERS.search("# TO" + "DO: later")
     assert MACHINE_PATHS.search('open("' + "/ho" + 'me/someone")')
     assert not MACHINE_PATHS.search("layouts/work/a")
+
+
+def test_paths_named_in_the_sources_exist() -> None:
+    sources = [path for path in tracked() if path.suffix in (".py", ".j2", ".toml", ".sh")]
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for path in sources
+        for line in path.read_text().splitlines()
+        if "CUTLASS" not in line  # whose own paths are cited
+        for name in NAMED_PATHS.findall(line)
+    }
+    assert ("cutegen/spec/checks.py", "layouts/README.md") in named
+    assert {(source, name) for source, name in named if not (ROOT / name).exists()} == set()
 
 
 def test_rooms_are_small() -> None:

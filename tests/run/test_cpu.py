@@ -86,7 +86,6 @@ def test_k_zero_is_zeros_and_leaves_the_padding(executor: type[Executor], artifa
     kernel(np.zeros((5, 0), np.float16), np.zeros((0, 6), np.float16), out=storage[:, :6])
     assert not storage[:, :6].any()
     assert storage[:, 6:].all()
-    assert executor.launches == []
 
 
 def test_empty_result(executor: type[Executor], artifact: Any, contract: Any) -> None:

@@ -1,0 +1,133 @@
+"""How fast the CPU executor runs a shipped kernel's PTX, and in how much memory: `python benchmarks/ptx_speed.py`.
+
+Needs the CuTe DSL to build the kernel the first time, and no GPU. Each row is one run in a process of its own, so
+that its peak of memory is its own; reading the PTX is timed apart from running it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cutegen
+from cutegen.ptx import ALL_KINDS, Program, ViolationKind
+
+SPEC, ARCH = "sm80_hgemm_tn", "sm_80"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A problem, processes, and the seconds that the project promises on 2 cores (None: no promise)."""
+
+    size: tuple[int, int, int]
+    jobs: int = 1
+    limit_s: float | None = None
+
+
+CASES = (
+    Case(size=(128, 128, 64), limit_s=1.0),
+    Case(size=(256, 256, 256), limit_s=10.0),
+    Case(size=(512, 512, 512)),
+    Case(size=(512, 512, 512), jobs=2),
+)
+LIMIT_MIB = 1024
+
+
+def run_case(case: Case, ptx: Path, contract: dict[str, Any]) -> dict[str, float]:
+    """Seconds to read the text, seconds to run it, warp instructions, and peak memory of this process in MiB."""
+    m, n, k = case.size
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (n, k)))
+    a.flags.writeable = b.flags.writeable = False
+    c = np.zeros((m, n), np.float16)
+    values = {"a": a, "b": b, "c": c, "m": m, "n": n, "k": k, "lda": k, "ldb": k, "ldc": n}
+    start = time.perf_counter()
+    program = Program.parse(ptx.read_text())
+    read_s = time.perf_counter() - start
+    start = time.perf_counter()
+    report = program.launch(
+        contract["entry"],
+        grid=contract["grid"],
+        block=contract["block"],
+        args=[values[name] for name in contract["parameters"]],
+        dynamic_smem_bytes=contract["dynamic_smem_bytes"],
+        jobs=case.jobs,
+        raise_on=ALL_KINDS - {ViolationKind.UNINITIALISED},
+    )
+    run_s = time.perf_counter() - start
+    exact = a.astype(np.float64) @ b.astype(np.float64).T
+    if not np.allclose(c, exact, rtol=2e-3, atol=2e-2 * k**0.5):
+        raise SystemExit(f"{case.size}: the result is wrong")
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"read_s": read_s, "run_s": run_s, "steps": report.steps, "peak_mib": peak_mib}
+
+
+def measure(case: Case) -> dict[str, float]:
+    """`run_case` in a process of its own."""
+    kernel = cutegen.compile(cutegen.load_spec(SPEC), ARCH)
+    geometry = kernel.contract.geometry(case.size[0], case.size[1])
+    contract = {
+        "entry": kernel.contract.entry,
+        "grid": geometry.grid,
+        "block": geometry.block,
+        "dynamic_smem_bytes": geometry.dynamic_smem_bytes,
+        "parameters": [parameter.name for parameter in kernel.contract.parameters],
+    }
+    task = json.dumps({"case": asdict(case), "ptx": str(kernel.artifact.path / "kernel.ptx"), "contract": contract})
+    done = subprocess.run([sys.executable, __file__, "--task", task], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return dict(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Prints the table, as Markdown or JSON; exit code 1 where a promise is broken."""
+    parser = argparse.ArgumentParser(description="How fast the CPU executor runs a shipped kernel's PTX.")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.task:
+        task = json.loads(arguments.task)
+        case = Case(size=tuple(task["case"]["size"]), jobs=task["case"]["jobs"])
+        print(json.dumps(run_case(case, Path(task["ptx"]), task["contract"])))
+        return
+    results = [(case, measure(case)) for case in CASES]
+    if arguments.json:
+        print(json.dumps([{**asdict(case), **result} for case, result in results], indent=2))
+    else:
+        print_table(results)
+    broken = [case.size for case, result in results if _breaks_promise(case, result)]
+    raise SystemExit(f"slower or larger than promised: {broken}" if broken else 0)
+
+
+def _breaks_promise(case: Case, result: dict[str, float]) -> bool:
+    return case.limit_s is not None and (result["run_s"] > case.limit_s or result["peak_mib"] > LIMIT_MIB)
+
+
+def print_table(results: list[tuple[Case, dict[str, float]]]) -> None:
+    """One line for each case."""
+    print(f"{SPEC} for {ARCH}, Python {platform.python_version()}, {os.cpu_count()} cores\n")
+    print("| M x N x K | jobs | read s | run s | limit s | warp instructions | peak MiB |")
+    print("|---|---|---|---|---|---|---|")
+    for case, result in results:
+        size = " x ".join(map(str, case.size))
+        limit = "" if case.limit_s is None else f"{case.limit_s:g}"
+        print(
+            f"| {size} | {case.jobs} | {result['read_s']:.2f} | {result['run_s']:.2f} | {limit} "
+            f"| {result['steps']:.0f} | {result['peak_mib']:.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
