@@ -1,11 +1,10 @@
 """What one multiprocessor does in a clock cycle, on each target: what a kernel's main loop is bounded by.
 
-Sources. Tensor cores, dense f16 with f32 accumulation through `mma.sync`: NVIDIA's white papers of A100 (1024
-multiply-adds), GA102 and Ada (512; GeForce cards do half of that with f32 accumulation); on sm_90 `mma.sync` does not reach
-what `wgmma` does, 62.9% of 4096 operations: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture"
-(arXiv 2402.13499). L2: the white paper of A100, 5120 bytes for 108 multiprocessors. What has no source is None, and is
-measured where there is a GPU. Shared memory: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory"). Issue:
-four schedulers, one warp instruction each (the guide's sections on each compute capability).
+Tensor cores, dense f16 through `mma.sync`: NVIDIA's white papers of A100 (1024 multiply-adds), GA102 and Ada (512; GeForce
+cards do half of that with f32 accumulation). On sm_90 `mma.sync` does not reach what `wgmma` does, but 62.9% of its 4096
+operations: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). L2: the white
+paper of A100, 5120 bytes for 108 multiprocessors. Shared memory: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared
+Memory"). Issue: four schedulers, one warp instruction each (the guide's sections on each compute capability).
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmRates:
-    """Per multiprocessor and cycle. A wavefront is one pass over the banks of shared memory."""
+    """Per multiprocessor and cycle; None where there is no source, so that only measuring helps.
+
+    A wavefront is one pass over the banks of shared memory.
+    """
 
     mma_flops: float | None = None
     l2_bytes: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +27,21 @@ OTHERS_MAX_REL_ERROR = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A kernel of cutegen's under the name it is shown by; `types` are those of its MMA atom."""
+    """A kernel of cutegen's under the name it is shown by."""
 
     name: str
     kernel: Kernel
-    types: MmaTypes
+
+    @property
+    def types(self) -> MmaTypes:
+        """The types of its MMA atom."""
+        plan = json.loads(self.kernel.artifact.plan_json)
+        return MmaTypes(self.kernel.contract.tensors[0].dtype, plan["mma"]["accumulator"])
+
+    @property
+    def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
+        """The ceilings that its results and the libraries' are held against: libraries sum in f32."""
+        return MmaTypes(self.types.operands, "f32"), self.types
 
     @property
     def setting(self) -> Setting:
@@ -113,8 +124,25 @@ def bench(
 ) -> tuple[Result, ...]:
     """Everyone on one problem, in the order of the entrants' settings, others first.
 
-    Raises CheckError for a wrong result, before anything is timed.
+    Raises CheckError for a wrong result, before anything is timed, and DeviceError when device memory is short.
     """
+    import torch
+
+    try:
+        return _bench(entrants, problem, rounds, cutlass, seed, after_round)
+    except torch.OutOfMemoryError as error:
+        first_line = str(error).partition(". ")[0]
+        raise DeviceError(f"{problem}: {first_line}; a smaller --problem needs less") from error
+
+
+def _bench(
+    entrants: Sequence[Entrant],
+    problem: Extents,
+    rounds: int,
+    cutlass: Path | None,
+    seed: int,
+    after_round: Callable[[], None],
+) -> tuple[Result, ...]:
     ready = {
         f"{setting}: {one.name}": (setting, one)
         for setting, members in _by_setting(entrants).items()
@@ -162,7 +190,7 @@ def _prepare(
     m, n, k = problem.m, problem.n, problem.k
     a, b, out = random_operands(contract, m, n, k, seed=seed, framework="torch", device="cuda")
     reference = float64_reference(a, b)
-    libraries_types = MmaTypes(setting.tensors[0][0], "f32")  # that is how they sum
+    libraries_types, _ = members[0].ceiling_types
     calls: list[tuple[str, Call, MmaTypes, bool]] = [
         *((name, call, libraries_types, False) for name, call in others(contract, Operands(a, b, out), cutlass)),
         *((x.name, partial(x.kernel, a, b, out=out), x.types, True) for x in members),

@@ -115,15 +115,11 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
     }
 
 
-def by_difference(once: Mapping[str, Counters], twice: Mapping[str, Counters]) -> Mapping[str, Counters]:
-    """The counters of one launch, BY_DIFFERENCE taken from one of the same M and N and twice the K."""
-    found = {}
-    for entry, counters in once.items():
-        later = twice.get(entry, {})
-        known = BY_DIFFERENCE in counters and BY_DIFFERENCE in later
-        difference = {BY_DIFFERENCE: later[BY_DIFFERENCE] - counters[BY_DIFFERENCE]} if known else {}
-        found[entry] = {**counters, **difference}
-    return found
+def by_difference(once: Counters, twice: Counters) -> Counters:
+    """The counters of one launch, BY_DIFFERENCE taken from another one of the same M and N and twice the K."""
+    if BY_DIFFERENCE not in once or BY_DIFFERENCE not in twice:
+        return once
+    return {**once, BY_DIFFERENCE: twice[BY_DIFFERENCE] - once[BY_DIFFERENCE]}
 
 
 def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counters]:

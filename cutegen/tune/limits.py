@@ -49,11 +49,13 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: int | None) -
     """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
     m, n, k = plan.cta_tile
     predictions = plan.predictions
+    # cp.async.cg writes shared memory by lines of global memory, which is never less than what banks alone need.
+    wavefronts = {**predictions.wavefronts, **predictions.line_writes}
     k_tiles = -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
         mma_flops=Extents(m, n, k).flops,
-        wavefronts=sum(predictions.wavefronts[name].predicted for name in ("g2s.a", "g2s.b", "s2r.a", "s2r.b")),
+        wavefronts=sum(wavefronts[name].predicted for name in ("g2s.a", "g2s.b", "s2r.a", "s2r.b")),
         issued=None if issued_per_warp is None else issued_per_warp * plan.threads // 32,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
         hbm_bytes=compulsory / k_tiles,

@@ -35,11 +35,12 @@ def main() -> int:
         child = [sys.executable, "-m", "tests.gpu.launch", *map(str, artifacts), "--problem", sizes]
         return profile(arguments.ncu, f"^{COUNTERS}", child)
 
-    measured = by_difference(count(problem.k), count(2 * problem.k))
+    once, twice = count(problem.k), count(2 * problem.k)
     rows = {}
     for path in artifacts:
         plan, manifest = (json.loads((path / name).read_text()) for name in ("plan.json", "manifest.json"))
-        rows[path.name] = compare(predict(plan, manifest["registers"], problem), measured.get(manifest["entry"], {}))
+        predicted, entry = predict(plan, manifest["registers"], problem), manifest["entry"]
+        rows[path.name] = compare(predicted, by_difference(once.get(entry, {}), twice.get(entry, {})))
     print(f"M, N, K = {arguments.problem}\n")
     print(table(rows))
     counted = [row for found in rows.values() for row in found]
