@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from cutegen.tune.contenders import Operands, others
 from cutegen.tune.measure import Call, Measurement, interleaved
 from cutegen.tune.mma_peak import MmaTypes
 from cutegen.tune.suites import Extents
+
+_LOG = logging.getLogger("cutegen.tune")
 
 # Others may round sums to f16 on the way, as cuBLAS does when it splits K: they are only held to making sense.
 OTHERS_MAX_REL_ERROR = 1e-2
@@ -197,10 +200,25 @@ def _prepare(
     ]
     for name, call, types, ours in calls:
         out.fill_(math.nan)
-        call()
+        if not _runs(name, call, ours=ours):
+            continue
         found = compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
         _demand(name, problem, found, ours=ours)
         yield _Ready(name=name, ours=ours, types=types, call=call, rel_error=found.rel_error)
+
+
+def _runs(name: str, call: Call, *, ours: bool) -> bool:
+    """Run it once; a library that cannot is left out, with a warning."""
+    if ours:
+        call()
+        return True
+    try:
+        call()
+    except Exception as error:  # Triton's and the DSL's errors have no root in common
+        first_line = str(error).partition("\n")[0]
+        _LOG.warning("%s is left out: %s: %s", name, type(error).__name__, first_line)
+        return False
+    return True
 
 
 def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:

@@ -15,6 +15,7 @@ from cutegen.tune.mma_peak import MmaTypes
 ITERATIONS = 50_000  # 5 ms on an H200: long enough to meet the power limit that a large GEMM meets
 COPY_BYTES = 1 << 30
 ROUNDS = 10
+SEED = 1
 COPY = "copy"
 
 
@@ -49,10 +50,6 @@ class Ceilings:
         """The clock that multiprocessors kept under this load."""
         row = self.of(types)
         return row.flops_per_s / (self.sms * row.flops_per_cycle)
-
-    def floor_us(self, types: MmaTypes, flops: int, moved_bytes: int) -> float:
-        """The least time of so many operations and bytes: the larger of both times."""
-        return 1e6 * max(flops / self.of(types).flops_per_s, moved_bytes / self.copy_bytes_per_s)
 
 
 def rounds_of_all() -> int:
@@ -93,7 +90,6 @@ class _Peak:
 
         self._driver, self._types, self._sms, self._ctas = driver, types, sms, sms * mma_peak.CTAS_PER_SM
         threads = 32 * mma_peak.WARPS_PER_CTA
-        self._block = (threads, 1, 1)
         self._sums = torch.empty(self._ctas * threads, dtype=torch.int32, device="cuda")
         self._cycles = torch.empty(self._ctas, dtype=torch.int64, device="cuda")
         self._context = driver.primary_context(ordinal)
@@ -102,18 +98,21 @@ class _Peak:
             # Kept until the process ends, as every kernel's library.
             library = driver.call("cuLibraryLoadData", text, [], [], 0, [], [], 0)
             kernel = driver.call("cuLibraryGetKernel", library, mma_peak.ENTRY.encode())
-            self._function = driver.call("cuKernelGetFunction", kernel)
+            function = driver.call("cuKernelGetFunction", kernel)
+        # A slot of eight bytes for each parameter, low byte first, and the slots' addresses, as cutegen.run.gpu has it.
+        values = (self._sums.data_ptr(), self._cycles.data_ptr(), ITERATIONS, SEED)
+        self._slots = (ctypes.c_uint64 * len(values))(*values)
+        first = ctypes.addressof(self._slots)
+        self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * i for i in range(len(values))))
+        self._launch = (function, self._ctas, 1, 1, threads, 1, 1, 0)
 
     def __call__(self) -> None:
         """Launch."""
         import torch
 
-        values = (self._sums.data_ptr(), self._cycles.data_ptr(), ITERATIONS, 1)
-        types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
         stream = torch.cuda.current_stream().cuda_stream
-        grid = (self._ctas, 1, 1)
         with self._driver.current(self._context):
-            self._driver.call("cuLaunchKernel", self._function, *grid, *self._block, 0, stream, (values, types), 0)
+            self._driver.call("cuLaunchKernel", *self._launch, stream, ctypes.addressof(self._pointers), 0)
 
     def ceiling(self, measurement: Measurement) -> MmaCeiling:
         """What the measured time and the cycles of the last launch come to."""

@@ -51,7 +51,7 @@ class Report:
         return -(-self.problem.k // self.plan.cta_tile[2])
 
     def waves(self, sms: int) -> float:
-        """How many times the CTAs fill a GPU of so many multiprocessors; a last, partial wave takes a whole one's time."""
+        """How often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""
         return self.ctas / (sms * self.occupancy.ctas_per_sm)
 
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:

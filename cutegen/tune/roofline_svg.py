@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 900, 560
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 50, 60
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito's
 DECADE = 10
+LABEL_PITCH = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def attainable_tflops(intensity: float, roof_tflops: float, bytes_per_s: float) 
 
 def roofline_svg(title: str, roofs: Sequence[Roof], bytes_per_s: float, points: Sequence[Point]) -> str:
     """The picture as a whole file; every point has its label as a tooltip."""
-    axes = _Axes.around(roofs, points)
+    axes = _Axes.around(roofs, bytes_per_s, points)
     series = list(dict.fromkeys(point.series for point in points))
     body = [
         f'<text x="{LEFT}" y="24" font-size="16">{escape(title)}</text>',
@@ -69,8 +70,9 @@ class _Axes:
     y_high: int
 
     @classmethod
-    def around(cls, roofs: Sequence[Roof], points: Sequence[Point]) -> _Axes:
-        xs = [point.intensity for point in points] + [1]
+    def around(cls, roofs: Sequence[Roof], bytes_per_s: float, points: Sequence[Point]) -> _Axes:
+        """Every point, and of each roof the place where the slope meets it."""
+        xs = [point.intensity for point in points] + [_ridge(roof, bytes_per_s) for roof in roofs]
         ys = [point.tflops for point in points] + [roof.tflops for roof in roofs]
         return cls(*_decades(xs), *_decades(ys))
 
@@ -80,6 +82,11 @@ class _Axes:
     def y(self, tflops: float) -> float:
         share = (math.log10(tflops) - self.y_low) / (self.y_high - self.y_low)
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+
+def _ridge(roof: Roof, bytes_per_s: float) -> float:
+    """Operations a byte from which on the roof is what bounds."""
+    return roof.tflops * 1e12 / bytes_per_s
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
@@ -104,15 +111,17 @@ def _grid(axes: _Axes) -> Iterator[str]:
 
 def _roofs(axes: _Axes, roofs: Sequence[Roof], bytes_per_s: float) -> Iterator[str]:
     """The slope up to the highest roof, cut off where the picture begins, and each roof from the slope on."""
-    highest = max(roof.tflops for roof in roofs)
+    highest = max(roofs, key=lambda roof: roof.tflops)
     lowest_x = max(10.0**axes.x_low, 10.0**axes.y_low / (bytes_per_s / 1e12))
-    start = lowest_x, attainable_tflops(lowest_x, highest, bytes_per_s)
-    yield _line(axes, start, (highest / (bytes_per_s / 1e12), highest))
-    yield _beside(axes, start, f"copy, {bytes_per_s / 1e12:.2f} TB/s")
-    for roof in roofs:
-        ridge = roof.tflops / (bytes_per_s / 1e12), roof.tflops
-        yield _line(axes, ridge, (10.0**axes.x_high, roof.tflops))
-        yield _beside(axes, (10.0**axes.x_high, roof.tflops), f"{roof.label}, {roof.tflops:.0f}")
+    start = lowest_x, attainable_tflops(lowest_x, highest.tflops, bytes_per_s)
+    yield _line(axes, start, (_ridge(highest, bytes_per_s), highest.tflops))
+    yield _text(axes.x(start[0]) + 6, axes.y(start[1]) + 4, f"copy, {bytes_per_s / 1e12:.2f} TB/s")
+    label_y = 0.0
+    for roof in sorted(roofs, key=lambda roof: -roof.tflops):
+        end = 10.0**axes.x_high, roof.tflops
+        yield _line(axes, (_ridge(roof, bytes_per_s), roof.tflops), end)
+        label_y = max(axes.y(roof.tflops) + 4, label_y + LABEL_PITCH)
+        yield _text(axes.x(end[0]) + 6, label_y, f"{roof.label}, {roof.tflops:.0f}")
 
 
 def _line(axes: _Axes, start: tuple[float, float], end: tuple[float, float]) -> str:
@@ -120,8 +129,8 @@ def _line(axes: _Axes, start: tuple[float, float], end: tuple[float, float]) -> 
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="black" stroke-width="1.5"/>'
 
 
-def _beside(axes: _Axes, at: tuple[float, float], text: str) -> str:
-    return f'<text x="{axes.x(at[0]) + 6:.1f}" y="{axes.y(at[1]) + 4:.1f}" font-size="11">{escape(text)}</text>'
+def _text(x: float, y: float, text: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="11">{escape(text)}</text>'
 
 
 def _dot(axes: _Axes, point: Point, colour: str) -> str:
