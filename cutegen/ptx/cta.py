@@ -22,7 +22,7 @@ from cutegen.ptx.special import Dim3, Place
 from cutegen.ptx.tensor_core import TensorCore
 from cutegen.ptx.traffic import TrafficCounters
 from cutegen.ptx.violations import Monitor, ViolationKind
-from cutegen.ptx.warp import WARP_LANES, Path, Warp
+from cutegen.ptx.warp import WARP_LANES, Mask, Path, Warp
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +73,7 @@ class Cta:
 
     def __init__(self, machine: Machine, place: Dim3, schedule: Schedule) -> None:
         self.place, self.memories, self.tensor_core = place, machine.memories, machine.tensor_core
+        self.traffic = machine.traffic
         self.number = place[0] + machine.grid[0] * (place[1] + machine.grid[1] * place[2])
         self._machine, self._schedule = machine, schedule
         x, y, z = machine.block
@@ -181,9 +182,7 @@ class Cta:
         )
         self.fault(ViolationKind.BARRIER, arrival.site, warp.thread0, message)
 
-    def order_ways(
-        self, ways: list[tuple[int | None, npt.NDArray[np.bool_]]]
-    ) -> list[tuple[int | None, npt.NDArray[np.bool_]]]:
+    def order_ways(self, ways: list[tuple[int, Mask]]) -> list[tuple[int, Mask]]:
         """The sides of a divergent branch; the last one runs first."""
         return self._schedule.order(ways)
 
