@@ -17,7 +17,8 @@ from cutegen.ptx.executable import Executable
 from cutegen.ptx.memory import GlobalMemory, LocalMemory
 from cutegen.ptx.ordering import Ordering
 from cutegen.ptx.policy import Schedule
-from cutegen.ptx.shared import SharedMemory
+from cutegen.ptx.shadow import Shadow
+from cutegen.ptx.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.special import Dim3, Place
 from cutegen.ptx.tensor_core import TensorCore
 from cutegen.ptx.traffic import TrafficCounters
@@ -81,14 +82,15 @@ class Cta:
         count = -(-threads // WARP_LANES)
         self.ordering = Ordering(count)
         executable = machine.executable
-        self.shared = SharedMemory(
+        shadow = Shadow(
             machine.shared_bytes,
+            base=SHARED_BASE,
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,
-            traffic=machine.traffic,
             atomic_sites=executable.atomic_sites,
         )
+        self.shared = SharedMemory(machine.shared_bytes, shadow, machine.traffic)
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self._blocked: set[int] = set()
         self._barriers: dict[int, _Barrier] = {}

@@ -76,10 +76,10 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
         to, start = warp.addresses(*destination), warp.addresses(*source)
         if bypasses_l1:
             warp.cta.traffic.lines(site, start, to)
-        offsets = warp.cta.shared.begin_copy(warp, site, to, size)
+        access = warp.cta.shared.begin_copy(warp, site, to, size)
         data = _fetch(warp, site, start, size, source_bytes(warp))
-        if offsets is not None:
-            warp.issue_copy(site, size, warp.lanes(), offsets, data)
+        if access is not None:
+            warp.issue_copy(access, data)
 
     return step
 
