@@ -91,8 +91,8 @@ class Kernel:
         of CTAs, warps and sides of a branch ("in-order", "reversed", "random:SEED"), `jobs` the processes to spread the
         CTAs over, `max_steps` a limit on warp instructions; `progress(done, total)` is told of finished CTAs.
 
-        Raises OperandError when an operand does not fit, is not in host memory, or when the result is empty; LaunchError
-        for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
+        Raises OperandError when an operand does not fit or is not in host memory, or when the result is empty;
+        LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
         """
         view_a, view_b, view_out = view_of(a, "a"), view_of(b, "b"), view_of(out, "out")
         if view_a.form.device[0] == "cuda":

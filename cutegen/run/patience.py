@@ -6,8 +6,8 @@ import os
 
 from cutegen.plan import GemmPlan
 
-# Measured with the shipped specs on one core of an AMD EPYC (Zen 3) server at rest, all instructions included: 65 to 110
-# microseconds for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after it.
+# Measured with the shipped specs on one core of an AMD EPYC server, all instructions included: 65 to 110 microseconds
+# for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after its main loop.
 SECONDS_PER_MMA = 1e-4
 SECONDS_PER_CTA = 0.04
 # A process starts, reads the PTX and copies the operands in half a second.
