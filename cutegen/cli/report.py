@@ -39,6 +39,7 @@ from cutegen.tune.report import report as make_report
 from cutegen.tune.suites import Extents
 
 SHOWN_SASS = 12
+NEARLY = 0.9
 
 
 def report(
@@ -214,12 +215,11 @@ def _verdict(made: Report, found: tuple[Limit, ...], share: Mapping[str, float],
     tightest = found[0]
     if "tensor cores" not in share:
         return f"The tightest of those known is {tightest.resource}; what a tensor core does here is not known"
-    said = (
-        f"The tightest is {tightest.resource}: with all else hidden behind it, {share['tensor cores']:.0%} of mma.sync"
-    )
-    if ceilings is not None:
-        said += f", {share['tensor cores'] * ceilings.of(made.types).tflops:.0f} TFLOP/s"
-    return said
+    near = [name for name, part in share.items() if part >= NEARLY and name != tightest.resource]
+    close = f", {' and '.join(near)} close behind" if near else ""
+    at_most = share["tensor cores"]
+    said = f"The tightest is {tightest.resource}{close}: with all else hidden, {at_most:.0%} of mma.sync at most"
+    return said if ceilings is None else f"{said}, {at_most * ceilings.of(made.types).tflops:.0f} TFLOP/s"
 
 
 def _execution_lines(execution: Execution) -> Iterator[str]:
@@ -229,9 +229,9 @@ def _execution_lines(execution: Execution) -> Iterator[str]:
     ]
     differing = [name for name, count in execution.counts if count.differs]
     yield ""
-    yield f"Executed on the CPU, {execution.problem}" + (
-        f"; not as predicted: {', '.join(differing)}" if differing else ""
-    )
+    yield f"Executed on the CPU, {execution.problem}"
+    if differing:
+        yield from wrapped(f"not as predicted: {', '.join(differing)}", first="  ", rest="    ")
     yield from aligned(rows, header=("", "predicted", "counted"), right={1, 2})
 
 
