@@ -3,8 +3,8 @@
 Tensor cores, dense f16 through `mma.sync`: NVIDIA's white papers of A100 (1024 multiply-adds), GA102 and Ada (512;
 GeForce cards do half of that with f32 accumulation). On sm_90 `mma.sync` does not reach what `wgmma` does, but 62.9% of
 its 4096 operations: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499).
-L2: the white paper of A100, 5120 bytes for 108 multiprocessors. Shared memory: 32 banks of 4 bytes (CUDA C++ Programming
-Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same, on each compute capability).
+L2: the white paper of A100, 5120 bytes for 108 multiprocessors. Shared memory: 32 banks of 4 bytes (CUDA C++
+Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same guide).
 """
 
 from __future__ import annotations

@@ -224,15 +224,15 @@ def _verdict(made: Report, found: tuple[Limit, ...], share: Mapping[str, float],
 
 def _execution_lines(execution: Execution) -> Iterator[str]:
     rows = [
-        (name, "" if count.predicted is None else f"{count.predicted:,}", f"{count.measured:,}")
-        for name, count in execution.counts
+        (kind.replace("_", " "), name, "" if count.predicted is None else f"{count.predicted:,}", f"{count.measured:,}")
+        for kind, table in execution.counts.tables().items()
+        for name, count in table.items()
     ]
-    differing = [name for name, count in execution.counts if count.differs]
     yield ""
     yield f"Executed on the CPU, {execution.problem}"
-    if differing:
+    yield from aligned(rows, header=("", "", "predicted", "counted"), right={2, 3})
+    if differing := execution.counts.differing():
         yield from wrapped(f"not as predicted: {', '.join(differing)}", first="  ", rest="    ")
-    yield from aligned(rows, header=("", "predicted", "counted"), right={1, 2})
 
 
 def _wave_lines(made: Report, sms: int) -> Iterator[str]:
@@ -288,7 +288,10 @@ def _execution_table(execution: Execution) -> dict[str, Any]:
     problem = execution.problem
     return {
         "problem": [problem.m, problem.n, problem.k],
-        "counts": {name: {"predicted": x.predicted, "counted": x.measured} for name, x in execution.counts},
+        "counts": {
+            kind: {name: asdict(count) for name, count in table.items()}
+            for kind, table in execution.counts.tables().items()
+        },
     }
 
 

@@ -85,9 +85,14 @@ def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixtu
 def test_the_executor_counts_what_was_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     found = table(capsys, "--execute")["executed"]
     assert found["problem"] == [128, 128, 256]
-    assert {name: row for name, row in found["counts"].items() if row["predicted"] != row["counted"]} == {}
-    mma = "executed mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-    assert found["counts"][mma]["counted"] == 128 * 128 * 256 // (16 * 8 * 16)
+    rows = {(kind, name): row for kind, table in found["counts"].items() for name, row in table.items()}
+    assert {at for at, row in rows.items() if row["predicted"] != row["measured"]} == set()
+    mma = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    assert rows["executed", mma]["measured"] == 128 * 128 * 256 // (16 * 8 * 16)
+    assert main([*WORDS, "--execute"]) == 0
+    printed = capsys.readouterr().out
+    assert "Executed on the CPU, 128x128x256" in printed
+    assert "not as predicted" not in printed
 
 
 def test_without_a_disassembler_the_rest_remains(
