@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cutegen.arch import dtype
-from cutegen.errors import CheckError, DeviceError
+from cutegen.errors import CheckError, CutegenError, DeviceError
 from cutegen.plan.launch import LaunchContract
 from cutegen.run import Comparison, Kernel, compare, float64_reference, random_operands
 from cutegen.targeting import present_target
 from cutegen.tune.ceilings import Ceilings
-from cutegen.tune.contenders import Operands, others
+from cutegen.tune.contenders import Operands, Prepare, others
 from cutegen.tune.measure import Call, Measurement, interleaved
 from cutegen.tune.mma_peak import MmaTypes
 from cutegen.tune.suites import Extents
@@ -193,32 +193,36 @@ def _prepare(
     m, n, k = problem.m, problem.n, problem.k
     a, b, out = random_operands(contract, m, n, k, seed=seed, framework="torch", device="cuda")
     reference = float64_reference(a, b)
-    libraries_types, _ = members[0].ceiling_types
-    calls: list[tuple[str, Call, MmaTypes, bool]] = [
-        *((name, call, libraries_types, False) for name, call in others(contract, Operands(a, b, out), cutlass)),
-        *((x.name, partial(x.kernel, a, b, out=out), x.types, True) for x in members),
-    ]
-    for name, call, types, ours in calls:
-        out.fill_(math.nan)
-        if not _runs(name, call, ours=ours):
-            continue
+
+    def checked(name: str, call: Call, types: MmaTypes, *, ours: bool) -> _Ready:
         found = compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
         _demand(name, problem, found, ours=ours)
-        yield _Ready(name=name, ours=ours, types=types, call=call, rel_error=found.rel_error)
+        return _Ready(name=name, ours=ours, types=types, call=call, rel_error=found.rel_error)
+
+    libraries_types, _ = members[0].ceiling_types
+    for name, prepare in others(contract, Operands(a, b, out), cutlass):
+        out.fill_(math.nan)
+        if (call := _run_once(name, prepare)) is not None:
+            yield checked(name, call, libraries_types, ours=False)
+    for member in members:
+        out.fill_(math.nan)
+        kernel = partial(member.kernel, a, b, out=out)
+        kernel()
+        yield checked(member.name, kernel, member.types, ours=True)
 
 
-def _runs(name: str, call: Call, *, ours: bool) -> bool:
-    """Run it once; a library that cannot is left out, with a warning."""
-    if ours:
-        call()
-        return True
+def _run_once(name: str, prepare: Prepare) -> Call | None:
+    """A library's call, made once; None, with a warning, when the library cannot do it here."""
     try:
+        call = prepare()
         call()
+    except CutegenError:
+        raise
     except Exception as error:  # Triton's and the DSL's errors have no root in common
         first_line = str(error).partition("\n")[0]
         _LOG.warning("%s is left out: %s: %s", name, type(error).__name__, first_line)
-        return False
-    return True
+        return None
+    return call
 
 
 def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:

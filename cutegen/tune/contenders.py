@@ -6,7 +6,7 @@ A contender is prepared for three tensors and can then be called again and again
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -21,6 +21,9 @@ TORCH = "torch.matmul"
 TRITON = "Triton"
 CUTLASS = "CUTLASS example"
 
+Prepare = Callable[[], Call]
+"""Makes a contender ready for its operands, which may mean to compile it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operands:
@@ -31,16 +34,24 @@ class Operands:
     out: Any
 
 
-def others(contract: LaunchContract, operands: Operands, cutlass: Path | None) -> Iterator[tuple[str, Call]]:
+def others(contract: LaunchContract, operands: Operands, cutlass: Path | None) -> Iterator[tuple[str, Prepare]]:
     """Everything here that multiplies such operands and is not of cutegen: torch, Triton, CUTLASS's example."""
+    yield TORCH, partial(_torch, operands)
+    if find_spec("triton") is not None:
+        yield TRITON, partial(_triton, operands)
+    if cutlass is not None and _is_f16_tn(contract):
+        yield CUTLASS, partial(_cutlass_example, cutlass, operands)
+
+
+def _torch(operands: Operands) -> Call:
     import torch
 
-    a, b, out = operands.a, operands.b, operands.out
-    yield TORCH, partial(torch.matmul, a, b, out=out)
-    if find_spec("triton") is not None:
-        yield TRITON, partial(importlib.import_module("cutegen.tune.triton_gemm").gemm, a, b, out)
-    if cutlass is not None and _is_f16_tn(contract):
-        yield CUTLASS, _cutlass_example(cutlass, operands)
+    return partial(torch.matmul, operands.a, operands.b, out=operands.out)
+
+
+def _triton(operands: Operands) -> Call:
+    gemm = importlib.import_module("cutegen.tune.triton_gemm").gemm  # importing it imports Triton
+    return partial(gemm, operands.a, operands.b, operands.out)
 
 
 def _is_f16_tn(contract: LaunchContract) -> bool:

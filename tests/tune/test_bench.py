@@ -14,7 +14,7 @@ import torch
 
 from cutegen.cli import bench as door
 from cutegen.cli.main import main
-from cutegen.errors import CheckError, DeviceError
+from cutegen.errors import CheckError, DeviceError, OutsideError
 from cutegen.plan import plan
 from cutegen.run import random_operands
 from cutegen.spec import load_spec
@@ -138,10 +138,20 @@ def test_a_library_that_cannot_run_is_left_out_with_a_warning(
     def broken() -> None:
         raise RuntimeError("no C compiler\nand more")
 
-    monkeypatch.setattr(room, "others", lambda *_: [("Triton", broken)])
+    monkeypatch.setattr(room, "others", lambda *_: [("Triton", lambda: broken), ("another", broken)])
     entrant = Entrant("mine", FakeKernel("sm80_hgemm_tn"))  # type: ignore[arg-type]
     assert [x.contender for x in room.bench([entrant], SMALL, rounds=3)] == ["mine"]
-    assert caplog.messages == ["Triton is left out: RuntimeError: no C compiler"]
+    assert caplog.messages == [f"{name} is left out: RuntimeError: no C compiler" for name in ("Triton", "another")]
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_a_file_that_is_not_cutlasss_example_is_refused(tmp_path: Path) -> None:
+    entrant = Entrant("mine", FakeKernel("sm80_hgemm_tn"))  # type: ignore[arg-type]
+    other = tmp_path / "other.py"
+    other.write_text("x = 1\n")
+    for file in (other, tmp_path / "missing.py"):
+        with pytest.raises(OutsideError, match=r"not CUTLASS's tensorop_gemm\.py"):
+            room.bench([entrant], SMALL, rounds=3, cutlass=file)
 
 
 def test_operands_are_aligned_for_every_kernel_of_a_setting() -> None:
