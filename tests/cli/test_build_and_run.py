@@ -16,7 +16,8 @@ from cutegen.build import Digest, Manifest
 from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
 from cutegen.cli.progress import progress
-from cutegen.run import Reference, float64_reference
+from cutegen.cli.trial import Trial, trial_table
+from cutegen.run import Comparison, Reference, float64_reference
 from cutegen.run.counts import LaunchCounts, count_launch
 from tests.cli.commands import Cli
 
@@ -259,6 +260,22 @@ def test_what_takes_minutes_is_announced(small: Path, cli: Cli, monkeypatch: pyt
     outcome = cli(f"run {small} {ARCH} --device cpu --problem 8,8,32")
     assert outcome.code == 0
     assert re.match(r"cutegen: note: --problem 8,8,32 takes about \d+ minutes on the CPU", outcome.err)
+
+
+def test_a_gpu_counts_nothing() -> None:
+    trial = Trial(
+        device="cuda",
+        problem=(8, 8, 8),
+        seed=0,
+        comparison=Comparison(1e-4, 1e-3, 0, None),
+        producer=None,
+        execution=None,
+    )
+    table = trial_table(trial)
+    assert (table["device"], table["ok"], table["first_wrong"]) == ("cuda", True, None)
+    assert {table[key] for key in ("policy", "jobs", "steps", "wavefronts", "sectors", "executed", "as_predicted")} == {
+        None
+    }
 
 
 def test_orders_are_the_cpus(small: Path, cli: Cli) -> None:
