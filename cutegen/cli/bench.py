@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cutegen.arch.lookup import find
 from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, parse_problem
 from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import OutsideError, RequestError
 from cutegen.plan.columns import aligned
 from cutegen.run import Kernel
@@ -71,12 +68,12 @@ def bench(
     _check_names(entrants)
     total = rounds_of_all() + len(problems) * (WARM_UP_ROUNDS + rounds)
     results: list[Result] = []
-    with progress_bar("ceilings", total) as (describe, advance):
+    with rounds_bar("ceilings", total) as bar:
         types = dict.fromkeys(x for entrant in entrants for x in entrant.ceiling_types)
-        ceilings = measure_ceilings(types, after_round=advance)
+        ceilings = measure_ceilings(types, after_round=bar.advance)
         for extents in problems:
-            describe(str(extents))
-            results += run_bench(entrants, extents, rounds=rounds, cutlass=cutlass, after_round=advance)
+            bar.begin(str(extents))
+            results += run_bench(entrants, extents, rounds=rounds, cutlass=cutlass, after_round=bar.advance)
     if plot is not None:
         _write(plot, roofline(ceilings, results))
     if json:
@@ -177,16 +174,6 @@ def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
         for result in results
     ]
     return roofline_svg(f"Roofline of {ceilings.device}, cold L2", roofs, ceilings.copy_bytes_per_s, points)
-
-
-@contextmanager
-def progress_bar(first: str, total: int) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
-    """On a terminal, a bar on stderr: functions that say what is being done, and that one more step is."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(first, total=total)
-        yield lambda text: progress.update(task, description=text), lambda: progress.advance(task)
 
 
 def _entrant(spec: str, arch: str | None) -> Entrant:

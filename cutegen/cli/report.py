@@ -15,12 +15,12 @@ from cutegen.cli.bench import (
     RoundsOption,
     ceiling_lines,
     ceilings_table,
-    progress_bar,
     result_lines,
     result_table,
 )
 from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, ProblemOption, SpecArgument, parse_problem
 from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import DeviceError, OutsideError
 from cutegen.plan import plan as make_plan
 from cutegen.plan.columns import aligned, wrapped
@@ -90,10 +90,10 @@ def _measure(made: Report, entrant: Entrant, rounds: int) -> Timing:
         return Timing(None, (), str(error).partition(";")[0])
     if present_target() != made.plan.target:
         return Timing(None, (), f"the kernel is for {made.plan.target.name} and the GPU here is not")
-    with progress_bar("ceilings", rounds_of_all() + WARM_UP_ROUNDS + rounds) as (describe, advance):
-        ceilings = measure_ceilings(dict.fromkeys(entrant.ceiling_types), after_round=advance)
-        describe(str(made.problem))
-        return Timing(ceilings, bench([entrant], made.problem, rounds=rounds, after_round=advance))
+    with rounds_bar("ceilings", rounds_of_all() + WARM_UP_ROUNDS + rounds) as bar:
+        ceilings = measure_ceilings(dict.fromkeys(entrant.ceiling_types), after_round=bar.advance)
+        bar.begin(str(made.problem))
+        return Timing(ceilings, bench([entrant], made.problem, rounds=rounds, after_round=bar.advance))
 
 
 def _profile(made: Report, spec: str) -> Profile:

@@ -11,8 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from rich.console import Console
 
 from cutegen.cli import bench as door
+from cutegen.cli import progress
 from cutegen.cli.main import main
 from cutegen.errors import CheckError, DeviceError, OutsideError
 from cutegen.plan import plan
@@ -248,6 +250,20 @@ def test_what_is_in_the_way_is_named(
     monkeypatch.chdir(tmp_path)
     assert main(["bench", *words]) == code
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("measured")
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "mine", "--problem", "64,64,64"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "Console", lambda **options: Console(force_terminal=True, width=100, **options))
+    with progress.rounds("ceilings", 7) as bar:
+        bar.begin("64x64x64")
+        bar.advance()
+        bar.bar.refresh()
+    shown = capsys.readouterr().err
+    assert "64x64x64" in shown
+    assert "1/7" in shown
 
 
 @pytest.mark.dsl
