@@ -23,7 +23,7 @@ from cutegen.algebra.layout import (
 from cutegen.algebra.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.algebra.notation import Dyn, format_layout, parse_layout
 from cutegen.algebra.partition import Partition
-from cutegen.algebra.tables import offsets, offsets_2d
+from cutegen.algebra.tables import offsets, offsets_2d, offsets_by_row
 from cutegen.algebra.tiled_copy import CopyAtomLike, TiledCopy
 from cutegen.algebra.tiled_mma import MmaAtomLike, OperandName, TiledMma
 from cutegen.algebra.wavefronts import ideal_wavefronts, phases, wavefronts
@@ -52,6 +52,7 @@ __all__ = [
     "modes",
     "offsets",
     "offsets_2d",
+    "offsets_by_row",
     "parse_layout",
     "phases",
     "size",

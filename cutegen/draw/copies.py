@@ -1,0 +1,118 @@
+"""Copies between global and shared memory, and from there to registers: who moves what, and which banks are met."""
+
+from __future__ import annotations
+
+from cutegen.algebra import LayoutExpr, offsets
+from cutegen.draw.banks import BANK_BYTES, BANKS, Table, phase_charts, phase_legend
+from cutegen.draw.colours import BANKS_PER_HUE, bank_colour
+from cutegen.draw.grid import Cell, sparse_grid
+from cutegen.draw.picture import Picture, beside, captioned, titled
+from cutegen.draw.threads import WARP, holder, span, warp_legend
+from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.report import spec_notation, ways
+from cutegen.plan.sm80.access import WarpLoad, by_warp, first_fragment_load, vectors
+from cutegen.plan.text import extents
+
+Tile = tuple[int, int]
+
+
+def g2s(plan: GemmPlan, thread: int) -> Picture:
+    """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
+    parts = [_g2s_operand(plan, operand, thread) for operand in (plan.a, plan.b)]
+    widest = max(plan.a.g2s.bits, plan.b.g2s.bits) // 8
+    notes = copy_legend(plan, thread), phase_legend(widest)
+    return titled("A and B from global to shared memory", [], *parts, *notes)
+
+
+def s2r(plan: GemmPlan, thread: int) -> Picture:
+    """For A and B: what the lanes of a warp address and receive in its first load, and the banks of each phase."""
+    warp = thread // WARP
+    loads = [first_fragment_load(plan.tiled_mma, operand, warp) for operand in (plan.a, plan.b)]
+    parts = [_s2r_operand(plan, x, load, thread) for x, load in zip((plan.a, plan.b), loads, strict=True)]
+    notes = warp_legend([warp], thread, "T thread, V its value; four shades: lane mod 4")
+    widest = max(load.access_bytes for load in loads)
+    return titled(f"A and B from shared memory to registers: warp {warp}", [], *parts, notes, phase_legend(widest))
+
+
+def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Tile | tuple[str, str], thread: int) -> Picture:
+    """The thread that moves each vector in the copy's first step; the contiguous mode lies to the right."""
+    first = vectors(copy.threads, copy.values, tile)[0]
+    elems = first.shape[1]
+    cells = {
+        _place(coord, tile, major_mode): holder(t, span(0, elems), t // 8, marked=t == thread)
+        for t, coord in enumerate(first[:, 0].tolist())
+    }
+    return sparse_grid(cells, f"{modes[1 - major_mode]}\\{modes[major_mode]}")
+
+
+def copy_legend(plan: GemmPlan, thread: int) -> Picture:
+    """What the colours of `copy_grid` mean."""
+    return warp_legend(range(plan.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each")
+
+
+def copy_phases(
+    layout: LayoutExpr, copy: VectorCopy, tile: Tile, bytes_: int, modes: tuple[str, str], warp: int
+) -> Picture:
+    """The banks that a warp's first vectors meet in shared memory."""
+    first = by_warp(vectors(copy.threads, copy.values, tile)[..., 0])[0, warp]
+    return _charts(layout, first, tile, bytes_, modes, copy.bits // 8)
+
+
+def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+    copy, x, warp = operand.g2s, operand.name.upper(), thread // WARP
+    found = plan.predictions.wavefronts[f"g2s.{operand.name}"]
+    steps = len(vectors(copy.threads, copy.values, operand.tile))
+    who = captioned(
+        [f"{x}: threads {spec_notation(copy.threads)}", f"step 1 of {steps} over {extents(operand.tile)}"],
+        copy_grid(copy, operand.tile, operand.major_mode, operand.modes, thread),
+    )
+    layout = operand.smem.layout_of_one_stage
+    banks = captioned(
+        [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
+        copy_phases(layout, copy, operand.tile, operand.dtype.bytes, operand.modes, warp),
+    )
+    return beside(who, banks)
+
+
+def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
+    x, tile, major, lane = operand.name.upper(), operand.tile, operand.major_mode, thread % WARP
+    corner = f"{operand.modes[1 - major]}\\{operand.modes[major]}"
+    elems = load.access_bytes // operand.dtype.bytes
+    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
+    placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
+    addressed = {
+        _place(coord, tile, major): Cell(
+            (f"L{i}",), bank_colour(offset // BANK_BYTES % BANKS // BANKS_PER_HUE * BANKS_PER_HUE)
+        )
+        for i, (coord, offset) in enumerate(zip(load.addressed.tolist(), placed.tolist(), strict=True))
+    }
+    received = {
+        _place(coord, tile, major): holder(thread - lane + i, f"{v}", i % 4, marked=i == lane)
+        for i, values in enumerate(load.received.tolist())
+        for v, coord in enumerate(values)
+    }
+    charts = phase_charts(placed, load.access_bytes, [_named(c, tile, operand.modes) for c in load.addressed.tolist()])
+    name = operand.s2r.atom.name
+    return beside(
+        captioned([f"{x}: {name}, reads {ways(found.ways)}", operand.smem.chosen.name], charts),
+        captioned([f"{x}: lane that", "addresses", f"{elems} elements"], sparse_grid(addressed, corner)),
+        captioned([f"{x}: thread that receives each element,", "and as which value"], sparse_grid(received, corner)),
+    )
+
+
+def _charts(
+    layout: LayoutExpr, coords: Table, tile: Tile, bytes_: int, modes: tuple[str, str], access_bytes: int
+) -> Picture:
+    placed = offsets(layout)[coords] * bytes_
+    return phase_charts(placed, access_bytes, [_named(coord, tile, modes) for coord in coords.tolist()])
+
+
+def _place(coord: int, tile: Tile, major_mode: int) -> tuple[int, int]:
+    """(row, column) of a column-major tile coordinate, the contiguous mode to the right."""
+    x, y = coord % tile[0], coord // tile[0]
+    return (x, y) if major_mode == 1 else (y, x)
+
+
+def _named(coord: int, tile: Tile, modes: tuple[str, str]) -> str:
+    return f"{modes[0]} {coord % tile[0]}, {modes[1]} {coord // tile[0]}"
