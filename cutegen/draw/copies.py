@@ -6,7 +6,7 @@ from cutegen.algebra import LayoutExpr, offsets
 from cutegen.draw.banks import BANK_BYTES, BANKS, Table, phase_charts, phase_legend
 from cutegen.draw.colours import BANKS_PER_HUE, bank_colour
 from cutegen.draw.grid import Cell, sparse_grid
-from cutegen.draw.picture import Picture, beside, captioned, titled
+from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.threads import WARP, holder, span, warp_legend
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
@@ -22,7 +22,7 @@ def g2s(plan: GemmPlan, thread: int) -> Picture:
     parts = [_g2s_operand(plan, operand, thread) for operand in (plan.a, plan.b)]
     widest = max(plan.a.g2s.bits, plan.b.g2s.bits) // 8
     notes = copy_legend(plan, thread), phase_legend(widest)
-    return titled("A and B from global to shared memory", [], *parts, *notes)
+    return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
 
 
 def s2r(plan: GemmPlan, thread: int) -> Picture:
@@ -32,7 +32,8 @@ def s2r(plan: GemmPlan, thread: int) -> Picture:
     parts = [_s2r_operand(plan, x, load, thread) for x, load in zip((plan.a, plan.b), loads, strict=True)]
     notes = warp_legend([warp], thread, "T thread, V its value; four shades: lane mod 4")
     widest = max(load.access_bytes for load in loads)
-    return titled(f"A and B from shared memory to registers: warp {warp}", [], *parts, notes, phase_legend(widest))
+    title = f"A and B from shared memory to registers: warp {warp}"
+    return titled(title, [], arranged(*parts), notes, phase_legend(widest))
 
 
 def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Tile | tuple[str, str], thread: int) -> Picture:

@@ -104,6 +104,12 @@ def beside(*pictures: Picture, gap: float = 40) -> Picture:
     return Picture(x - gap, max(picture.height for picture in pictures), tuple(items))
 
 
+def arranged(*pictures: Picture) -> Picture:
+    """One below the other, or side by side where that would be a tower."""
+    tower = above(*pictures)
+    return beside(*pictures) if tower.height > 2 * tower.width else tower
+
+
 def paragraph(lines: Sequence[str], *, size_px: float = TEXT_PX, bold: bool = False) -> Picture:
     """Lines of text, each as long as it is."""
     step = size_px * LINE_EM * 1.1

@@ -93,7 +93,7 @@ def _slot(stages: int, k_blocks: int, k_tile: int, k_block: int) -> Slot:
 
 
 def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
-    """What lies where and when: groups of cp.async land in the order of their commits, by the time they are waited for."""
+    """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for."""
     committed: list[tuple[int, int]] = []
     landed: dict[int, int] = {}
     last_read: dict[int, int] = {}
