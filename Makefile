@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-gpu check format bench-cost clean
+.PHONY: help run test test-slow test-all test-gpu check format bench-cost clean
 
 help: ## these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
@@ -22,6 +22,9 @@ run: $(INSTALLED) ## the main job: plan SPEC, build its kernel, run it (on the C
 
 test: $(INSTALLED) ## the fast tests, which need no GPU
 	$(PYTEST) -m "not slow and not gpu"
+
+test-slow: $(INSTALLED) ## the tests that `make test` leaves out and that need no GPU
+	$(PYTEST) -m "slow and not gpu"
 
 test-all: $(INSTALLED) ## every test; those that need a GPU are skipped where there is none
 	$(PYTEST)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cutegen.targeting import present_target
@@ -12,7 +14,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if "gpu" in item.keywords]
+    marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and present_target() is None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no GPU here that kernels can be compiled for"))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Of the tests' helpers no doctests are taken: that would import them, and some need torch or a GPU."""
+    return True if collection_path.suffix == ".py" and not collection_path.name.startswith("test_") else None

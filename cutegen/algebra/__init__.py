@@ -21,6 +21,7 @@ from cutegen.algebra.layout import (
     with_inner,
 )
 from cutegen.algebra.ldmatrix import LdmatrixTrace, ldmatrix_trace
+from cutegen.algebra.line_writes import line_write_wavefronts
 from cutegen.algebra.notation import Dyn, format_layout, parse_layout
 from cutegen.algebra.partition import Partition
 from cutegen.algebra.tables import offsets, offsets_2d, offsets_by_row
@@ -47,6 +48,7 @@ __all__ = [
     "inner_layout",
     "ldmatrix_trace",
     "leaves",
+    "line_write_wavefronts",
     "make_layout",
     "mode",
     "modes",

@@ -183,11 +183,13 @@ class Predictions:
     """What the plan says the hardware will do.
 
     `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", of the whole tile for
-    "epilogue.write" and "epilogue.read". `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue". `instructions` counts
-    opcodes as they stand in the PTX text, unrolled code as often as it is written.
+    "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
+    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue". `instructions`
+    counts opcodes as they stand in the PTX text, unrolled code as often as it is written.
     """
 
     wavefronts: Mapping[str, Wavefronts]
+    line_writes: Mapping[str, Wavefronts]
     sectors: Mapping[str, Sectors]
     instructions: Mapping[str, int]
     occupancy: Occupancy

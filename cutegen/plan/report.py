@@ -61,6 +61,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "epilogue": _epilogue_table(plan),
         "raster": asdict(plan.raster),
         "wavefronts": {key: _wavefronts_table(plan, key) for key in SHARED_ACCESSES},
+        "line_writes": {key: asdict(value) for key, value in predictions.line_writes.items()},
         "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
         "instructions": dict(sorted(predictions.instructions.items())),
         "occupancy": asdict(predictions.occupancy),
@@ -228,6 +229,8 @@ def _accesses(plan: GemmPlan, width: int) -> list[str]:
             )
             global_ = (f"{sectors.predicted:,}", f"{sectors.ideal:,}") if sectors else ("",) * 2
             rows.append((key, *shared, *global_))
+        if (lines := predictions.line_writes.get(key)) is not None:
+            rows.append(("  by line", f"{lines.predicted:,}", f"{lines.ideal:,}", ways(lines.ways), "", ""))
     header = ("access", "wavefronts", "ideal", "conflicts", "sectors", "ideal")
     title = "Memory accesses predicted per CTA: of one k-tile for A and B, of the whole tile for C"
     return [title, *aligned(rows, header=header, right=range(1, 6), width=width)]

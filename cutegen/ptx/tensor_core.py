@@ -5,7 +5,7 @@ accumulator are aligned to the largest exponent among them (a product's exponent
 exponents, before normalisation), what falls below `extra_bits` bits under the float32 significand is cut off, the
 integers are added exactly, and the sum is cut to float32. The result is the accumulator of the next group. With
 float16 accumulation the sum of the last group is rounded to nearest even instead. Integers accumulate exactly in 32
-bits, wrapping (or clamping with `.satfinite`).
+bits, wrapping (or clamping with `.satfinite`). 8-bit floats are multiplied as f16, because sm_90 has no other way.
 
 Sources: PTX ISA, `mma` ("the accumulation order, rounding and handling of subnormal inputs are unspecified"); Fasi,
 Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Li et al., "FTTN: Feature-targeted
@@ -31,24 +31,20 @@ _LOWEST_EXPONENT = -1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorCore:
-    """The parameters of the model.
-
-    How many products are added at once, and to how many bits below float32's last one.
-    """
+    """The parameters of the model: how many products are added at once, to how many bits below float32's last."""
 
     name: str
     group_16_bit: int
     group_tf32: int
-    group_8_bit: int
     extra_bits: int
 
     def group(self, kind: ScalarType) -> int:
         """Products of one group for inputs of type `kind`."""
-        return {32: self.group_tf32, 16: self.group_16_bit, 8: self.group_8_bit}[kind.bits]
+        return self.group_tf32 if kind.bits == 32 else self.group_16_bit
 
 
-AMPERE = TensorCore(name="sm_80", group_16_bit=8, group_tf32=4, group_8_bit=16, extra_bits=1)
-HOPPER = TensorCore(name="sm_90", group_16_bit=16, group_tf32=8, group_8_bit=16, extra_bits=2)
+AMPERE = TensorCore(name="sm_80", group_16_bit=8, group_tf32=4, extra_bits=1)
+HOPPER = TensorCore(name="sm_90", group_16_bit=16, group_tf32=8, extra_bits=2)
 TENSOR_CORES = {core.name: core for core in (AMPERE, HOPPER)}
 
 
@@ -60,12 +56,12 @@ class _Format:
     exponent: Callable[[Array], npt.NDArray[np.int64]]
 
 
-def _table_format(name: str, bits: int, mantissa_bits: int, bias: int) -> _Format:
-    codes = np.arange(1 << bits, dtype=np.uint32).astype(f"u{bits // 8}")
+def _table_format(name: str, mantissa_bits: int, bias: int) -> _Format:
+    codes = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     kind = scalar_type(name)
     with np.errstate(invalid="ignore"):
         values = decode_float(kind)(codes.view(kind.dtype))
-    field = (codes.astype(np.int64) & ((1 << (bits - 1)) - 1)) >> mantissa_bits
+    field = (codes.astype(np.int64) & 0x7FFF) >> mantissa_bits
     exponents = np.maximum(field, 1) - bias
     exponents[values == 0] = _LOWEST_EXPONENT
     return _Format(lambda a: values[a], lambda a: exponents[a])
@@ -77,11 +73,15 @@ def _tf32_exponent(a: Array) -> npt.NDArray[np.int64]:
 
 
 _FORMATS = {
-    "f16": _table_format("f16", 16, 10, 15),
-    "bf16": _table_format("bf16", 16, 7, 127),
-    "e4m3": _table_format("e4m3", 8, 3, 7),
-    "e5m2": _table_format("e5m2", 8, 2, 15),
+    "f16": _table_format("f16", 10, 15),
+    "bf16": _table_format("bf16", 7, 127),
     "tf32": _Format(decode_float(scalar_type("tf32")), _tf32_exponent),
+}
+
+
+_F16 = scalar_type("f16")
+_F8_AS_F16 = {
+    name: to_f16(decode_float(scalar_type(name))(np.arange(256))).view(np.uint16) for name in ("e4m3", "e5m2")
 }
 
 
@@ -99,6 +99,8 @@ def multiply_floats(
 
     `a`, `b` are the bits of the inputs, `c` is float32 or float16; the result has its dtype.
     """
+    if kinds[0].bits == 8:
+        return _multiply_8_bit_floats(core, kinds, a, b, c, f16_result=f16_result)
     left, right = (_FORMATS[kind.name] for kind in kinds)
     a_values, b_values = left.value(a), right.value(b)
     a_exponents, b_exponents = left.exponent(a), right.exponent(b)
@@ -111,6 +113,20 @@ def multiply_floats(
         last = start + group >= a.shape[1]
         total = _add_group(core, products, exponents, total, f16_result=f16_result and last)
     return to_f16(total) if f16_result else canonical_f32(total.astype(np.float32))
+
+
+def _multiply_8_bit_floats(
+    core: TensorCore, kinds: tuple[ScalarType, ScalarType], a: Array, b: Array, c: Array, *, f16_result: bool
+) -> Array:
+    """Two f16 products of half the columns each, then an addition of c: what ptxas makes of them for sm_90."""
+    wide = [_F8_AS_F16[kind.name][matrix] for kind, matrix in zip(kinds, (a, b), strict=True)]
+    lower = np.arange(a.shape[1]) % 4 < 2
+    total = np.zeros_like(c)
+    for half in (lower, ~lower):
+        left, right = (np.ascontiguousarray(matrix[:, half]) for matrix in wide)
+        total = multiply_floats(core, (_F16, _F16), left, right, total, f16_result=f16_result)
+    result = total.astype(np.float64) + c.astype(np.float64)
+    return to_f16(result) if f16_result else to_f32(result)
 
 
 def _add_group(

@@ -7,6 +7,8 @@
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kernel.py     Kernel: the call
     reference.py  random operands, the float64 reference, the comparison
+    counts.py     what the executor counted, beside what the plan predicts
+    producer.py   which CTA, thread and register computed an element
 
 Operands are checked before every launch; what the reference says of a result is the caller's to ask.
 """

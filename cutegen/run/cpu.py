@@ -8,13 +8,9 @@ from typing import Any
 import numpy as np
 
 from cutegen.plan.launch import LaunchContract
-from cutegen.ptx import ALL_KINDS, Program, ViolationKind
+from cutegen.ptx import LaunchReport, Program
 from cutegen.run.check import CheckedCall, Placed
 from cutegen.run.storage import numpy_dtype
-
-# A pipeline reads one k-block ahead, past the last k-tile too, into registers that nobody uses then. What was never
-# written reads as NaN in the executor, so that it cannot reach a result unnoticed.
-_RAISED = ALL_KINDS - {ViolationKind.UNINITIALISED}
 
 
 class CpuKernel:
@@ -36,22 +32,22 @@ class CpuLaunch:
 
     def __call__(self, a: int, b: int, c: int, stream: int) -> None:
         """Execute on the addresses. Raises PtxFault when the program does something undefined."""
+        self.execute(a, b, c)
+
+    def execute(self, a: int, b: int, c: int, **options: Any) -> LaunchReport:
+        """Execute on the addresses; `options` are those of `Program.launch`. Raises PtxFault, LaunchError."""
         call, contract = self._call, self._contract
         inputs = host_array(call.a, a), host_array(call.b, b)
         for array in inputs:
             array.flags.writeable = False
-        out = host_array(call.out, c)
-        if call.size.k == 0:
-            _matrix(call.out, out)[:] = 0
-            return
         geometry = contract.geometry(call.size.m, call.size.n)
-        self._program.launch(
+        return self._program.launch(
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
-            args=contract.arguments(*inputs, out, call.size),
+            args=contract.arguments(*inputs, host_array(call.out, c), call.size),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
-            raise_on=_RAISED,
+            **options,
         )
 
 
@@ -65,8 +61,3 @@ def host_array(placed: Placed, pointer: int) -> np.ndarray[Any, Any]:
     if placed.span_bytes == 0:
         return np.empty(0, dtype)
     return np.ctypeslib.as_array((ctypes.c_uint8 * placed.span_bytes).from_address(pointer)).view(dtype)
-
-
-def _matrix(placed: Placed, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    shape = (placed.rows, placed.row_bytes // flat.itemsize)
-    return np.lib.stride_tricks.as_strided(flat, shape, (placed.pitch_bytes, flat.itemsize))

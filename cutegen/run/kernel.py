@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build import Artifact, open_artifact
-from cutegen.errors import ArtifactError
-from cutegen.plan.launch import LaunchContract
+from cutegen.errors import ArtifactError, OperandError
+from cutegen.plan.launch import LaunchContract, ProblemSize
+from cutegen.ptx import IN_ORDER, LaunchReport, Policy
+from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run import streams
 from cutegen.run.check import CheckedCall, check_address, check_apart, check_call, check_inputs
-from cutegen.run.cpu import CpuKernel
+from cutegen.run.cpu import CpuKernel, CpuLaunch
 from cutegen.run.driver import Driver, load_driver
 from cutegen.run.gpu import GpuKernel
 from cutegen.run.operands import Form, TensorView, view_of
@@ -71,6 +73,54 @@ class Kernel:
             handle = self._order(prepared.call, handle, view_a, view_b, view_out)
             prepared.launch(view_a.pointer, view_b.pointer, view_out.pointer, handle)
         return out
+
+    def execute(
+        self,
+        a: Any,
+        b: Any,
+        *,
+        out: Any,
+        policy: Policy | str = IN_ORDER,
+        jobs: int = 1,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> LaunchReport:
+        """`out[:] = a @ b` for operands in host memory, by executing the PTX; returns what the executor saw on the way.
+
+        The report has each instruction's executions, shared-memory wavefronts and global sectors. `policy` is the order
+        of CTAs, warps and sides of a branch ("in-order", "reversed", "random:SEED"), `jobs` the processes to spread the
+        CTAs over, `max_steps` a limit on warp instructions; `progress(done, total)` is told of finished CTAs.
+
+        Raises OperandError when an operand does not fit or is not in host memory, or when the result is empty;
+        LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
+        """
+        view_a, view_b, view_out = view_of(a, "a"), view_of(b, "b"), view_of(out, "out")
+        if view_a.form.device[0] == "cuda":
+            raise OperandError(
+                operand="a",
+                found="memory of a GPU",
+                expected="host memory, on which the kernel's PTX can be executed",
+                fix="call the kernel to run it on the GPU",
+            )
+        prepared = self._thread.prepare(view_a.form, view_b.form, view_out.form)
+        prepared.check_addresses(view_a.pointer, view_b.pointer, view_out.pointer)
+        if not isinstance(prepared.launch, CpuLaunch):
+            raise OperandError(
+                operand="out", found=f"shape {view_out.form.shape}", expected="at least one element to compute"
+            )
+        return prepared.launch.execute(
+            view_a.pointer,
+            view_b.pointer,
+            view_out.pointer,
+            policy=policy,
+            jobs=jobs,
+            max_steps=max_steps,
+            progress=progress,
+        )
+
+    def problem_size(self, a: Any, b: Any, out: Any) -> ProblemSize:
+        """The integers that a call with these operands hands to the kernel. Raises OperandError."""
+        return check_call(self.contract, view_of(a, "a").form, view_of(b, "b").form, view_of(out, "out").form).size
 
     def __repr__(self) -> str:
         a, b, c = (f"{t.name}: {t.dtype} {t.major}-major" for t in self.contract.tensors)

@@ -11,7 +11,8 @@ export PYTORCH_NO_CUDA_MEMORY_CACHING=1
 failed=0
 for tool in memcheck racecheck; do
   echo "== $tool"
-  compute-sanitizer --tool "$tool" --error-exitcode 9 --target-processes all \
+  # cuda-python asks the driver for functions of other versions; that these are absent is no error of a kernel's.
+  compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 --target-processes all \
     "${PYTHON:-python3}" -m tests.gpu.launch "$artifacts"/sanitize_* \
     --problem 130,72,88 --problem 1,8,8 --problem 64,136,264 || { echo "== $tool failed"; failed=1; }
 done

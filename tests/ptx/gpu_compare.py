@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cuda.bindings import driver  # noqa: E402
-
-from cutegen.ptx import AMPERE, HOPPER, Program, TensorCore  # noqa: E402
 from micro_kernels import MMAS, Elementwise, Mma, ldmatrix_ptx, size_bytes  # noqa: E402
 from micro_table import ELEMENTWISE  # noqa: E402
 
+from cutegen.ptx import AMPERE, HOPPER, Program, TensorCore  # noqa: E402
+
 CUDA_DIR = Path(__file__).parent / "cuda"
-THREADS = 16384
+THREADS = 8192
 MMA_CTAS = 160
 
 

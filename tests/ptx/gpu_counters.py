@@ -21,9 +21,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from kernels import CUDA_DIR, kernel  # noqa: E402
+from kernels import CUDA_DIR, kernel
 
-from cutegen.ptx import LaunchReport, Program  # noqa: E402
+from cutegen.ptx import LaunchReport, Program
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_"
@@ -31,7 +31,7 @@ METRICS = {
     f"{WAVEFRONTS}ldsm.sum": ("wavefronts", "ldmatrix"),
     f"{WAVEFRONTS}ld.sum": ("wavefronts", "ld"),
     f"{WAVEFRONTS}st.sum": ("wavefronts", "st"),
-    f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ("wavefronts", "cp.async.cg"),
+    f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ("line_wavefronts", "cp.async.cg"),
     f"{WAVEFRONTS}ldgsts_cache_access.sum": ("wavefronts", "cp.async.ca"),
     f"{SECTORS}ld.sum": ("sectors", "ld"),
     f"{SECTORS}st.sum": ("sectors", "st"),

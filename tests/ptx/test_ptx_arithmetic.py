@@ -142,13 +142,13 @@ def test_8_bit_floats_against_torch(name: str) -> None:
     torch = pytest.importorskip("torch")
     dtype = torch.float8_e4m3fn if name == "e4m3" else torch.float8_e5m2
     limit = torch.finfo(dtype).max
-    result, (high, low) = execute(ROWS[f"cvt_{name}x2"])
+    result, (high, low) = execute(ROWS[f"cvt_rn_satfinite_{name}x2_f32"])
     for shift, source in ((8, high), (0, low)):
         values = torch.from_numpy(source.view(np.float32))
         expected = values.clamp(-limit, limit).to(dtype).view(torch.uint8).numpy()
         number = ~np.isnan(source.view(np.float32))
         assert ((result >> np.uint16(shift)).astype(np.uint8)[number] == expected[number]).all()
-    back, (pairs,) = execute(ROWS[f"cvt_f16x2_{name}x2"])
+    back, (pairs,) = execute(ROWS[f"cvt_rn_f16x2_{name}x2"])
     expected = torch.from_numpy(pairs.view(np.uint8).copy()).view(dtype).to(torch.float16).numpy()
     got = back.view(np.float16)
     assert ((got == expected) | (np.isnan(got) & np.isnan(expected))).all()
@@ -241,7 +241,7 @@ def test_lop3_is_its_truth_table(table: int) -> None:
 
 @pytest.mark.parametrize("mode", ["l_wrap", "l_clamp", "r_wrap", "r_clamp"])
 def test_funnel_shifts(mode: str) -> None:
-    result, (a, b, c) = execute(ROWS[f"shf_{mode}"])
+    result, (a, b, c) = execute(ROWS[f"shf_{mode}_b32"])
     for got, low, high, n in zip(result.tolist(), a.tolist(), b.tolist(), c.tolist(), strict=True):
         amount = n % 32 if mode.endswith("wrap") else min(n, 32)
         both = high << 32 | low
@@ -249,7 +249,7 @@ def test_funnel_shifts(mode: str) -> None:
 
 
 def test_prmt_picks_bytes_and_replicates_signs() -> None:
-    result, (a, b, selector) = execute(ROWS["prmt"])
+    result, (a, b, selector) = execute(ROWS["prmt_b32"])
     for got, x, y, s in zip(result.tolist(), a.tolist(), b.tolist(), selector.tolist(), strict=True):
         octets = (y << 32 | x).to_bytes(8, "little")
         picks = [s >> shift & 15 for shift in (0, 4, 8, 12)]

@@ -13,7 +13,7 @@ POLICIES = ("in-order", "reversed", "random:1", "random:2")
 
 
 def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """fmaf in float32, through extended precision: exact products, and sums with room to spare."""
+    """Fused multiply-add in float32, through extended precision: exact products, and sums with room to spare."""
     wide = a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)
     return wide.astype(np.float32)
 

@@ -12,6 +12,7 @@ from cutegen.errors import PtxFault, PtxSyntaxError
 from cutegen.ptx import LaunchError, Program
 
 SOURCES = {path.stem: path.read_text() for path in sorted(CUDA_DIR.glob("*.ptx"))}
+FINE = {"refused", "fault", "not launched", "ran"}
 BLOCKS = {"naive_gemm": (16, 16), "pipelined_gemm": 128, "shuffle_reduction": 64}
 
 
@@ -38,11 +39,9 @@ def attempt(name: str, text: str) -> str:
                 max_steps=3000,
             )
     except PtxSyntaxError as error:
-        assert error.line >= 1
-        return "refused"
+        return "refused" if error.line >= 1 else "refused without a line"
     except PtxFault as fault:
-        assert fault.line >= 1
-        return "fault"
+        return "fault" if fault.line >= 1 else "fault without a line"
     except LaunchError:
         return "not launched"
     return "ran"
@@ -83,14 +82,14 @@ def mangled(text: str, generator: random.Random) -> str:
 @pytest.mark.parametrize("name", list(SOURCES))
 def test_mangled_text(name: str) -> None:
     outcomes = {attempt(name, mangled(SOURCES[name], random.Random(f"{name}{seed}"))) for seed in range(60)}
-    assert {"refused", "fault"} <= outcomes
+    assert {"refused", "fault"} <= outcomes <= FINE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(SOURCES))
 def test_much_mangled_text(name: str) -> None:
     for seed in range(1000):
-        attempt(name, mangled(SOURCES[name], random.Random(f"much {name}{seed}")))
+        assert attempt(name, mangled(SOURCES[name], random.Random(f"much {name}{seed}"))) in FINE
 
 
 @pytest.mark.parametrize("name", list(SOURCES))

@@ -13,7 +13,8 @@ def test_numbers_are_packed_by_the_declared_type() -> None:
     parameters = ".param .u64 out, .param .u8 a, .param .s16 b, .param .f32 c, .param .f64 d, .param .u64 e"
     body = """
         .reg .f64 %d<3>; .reg .f32 %g<3>;
-        ld.param.u8 %r4, [a]; ld.param.s16 %r5, [b]; ld.param.f32 %g0, [c]; ld.param.f64 %d0, [d]; ld.param.u64 %rd3, [e];
+        ld.param.u8 %r4, [a]; ld.param.s16 %r5, [b]; ld.param.f32 %g0, [c]; ld.param.f64 %d0, [d];
+        ld.param.u64 %rd3, [e];
         cvt.rzi.s32.f32 %r6, %g0; cvt.rzi.s32.f64 %r7, %d0; cvt.u32.u64 %r8, %rd3;
         add.s32 %r3, %r4, %r5; add.s32 %r3, %r3, %r6; add.s32 %r3, %r3, %r7; add.s32 %r3, %r3, %r8;"""
     out = np.zeros(32, np.int32)

@@ -145,8 +145,10 @@ def test_stmatrix_is_the_inverse_of_ldmatrix(trans: str) -> None:
 
 
 def test_movmatrix_transposes() -> None:
-    result = run_elements(kernel("mul.lo.u32 %r4, %r0, 131072; add.u32 %r4, %r4, %r0; mad.lo.u32 %r4, %r0, 1, %r4; "
-                                 "add.u32 %r4, %r4, 65536; movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r4;"), np.uint32)  # fmt: skip
+    body = """
+        mul.lo.u32 %r4, %r0, 0x20002; add.u32 %r4, %r4, 0x10000;
+        movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r4;"""
+    result = run_elements(kernel(body), np.uint32)
     matrix = np.arange(64).reshape(8, 8)
     assert (result.view(np.uint16).reshape(8, 8) == matrix.T).all()
 

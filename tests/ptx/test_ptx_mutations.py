@@ -21,10 +21,10 @@ STAGE_LITERALS = (8192, 4096, 3, 2)
 """Bytes of a stage and of a tile in it, and the counts that the text works out stage numbers with."""
 
 SIZES = (
-    (72, 72, 136), (101, 99, 24), (120, 58, 104), (50, 113, 40), (112, 80, 80), (40, 66, 16), (16, 36, 8), (81, 25, 104),
-    (33, 73, 8), (17, 9, 0),
+    (72, 72, 136), (101, 99, 24), (120, 58, 104), (50, 113, 40), (112, 80, 80),
+    (40, 66, 16), (16, 36, 8), (81, 25, 104), (33, 73, 8), (17, 9, 0),
 )  # fmt: skip
-"""Problems at which every comparison in the kernel is decided by one: M and N end in each part of a tile, K in each stage."""
+"""M and N end in each part of a tile and K in each stage, so that one more or less decides every comparison once."""
 
 EQUIVALENT = {
     "setp.lt.s32 %p13, %r86, 1;": "K < 1 became K <= 1, and K = 1 is not a multiple of 8",

@@ -101,5 +101,5 @@ def test_broken_modules_are_refused(text: str) -> None:
 
 def test_initialised_constants_and_globals_are_read() -> None:
     text = ".const .align 4 .b32 table[4] = {10, 20, 30, 40};\n.global .align 4 .u32 counter = 7;\n"
-    body = "ld.const.u32 %r1, [table+8]; ld.global.u32 %r2, [counter]; add.u32 %r3, %r1, %r2; st.global.u32 [counter], %r3;"
+    body = "ld.const.u32 %r1, [table+8]; ld.global.u32 %r2, [counter]; add.u32 %r3, %r1, %r2;"
     assert run_elements(kernel(body, before=text), np.uint32)[0] == 37

@@ -74,16 +74,13 @@ def test_global_memory_written_by_two_threads_is_a_race() -> None:
 
 def test_ctas_that_write_the_same_word_race() -> None:
     text = kernel("mov.u32 %r3, %ctaid.x;")
-    with pytest.raises(ExecutionFault, match="race: write of global memory.*CTA number 0"):
+    with pytest.raises(ExecutionFault, match=r"race: write of global memory.*CTA number 0"):
         Program.parse(text).launch("k", grid=2, block=32, args=[np.zeros(32, np.uint32)])
 
 
 def test_atomics_do_not_race() -> None:
-    body = (
-        SMEM
-        + """
-        st.shared.u32 [%r6], 0; bar.sync 0; atom.shared.add.u32 %r7, [smem], 3; bar.sync 0; ld.shared.u32 %r3, [smem];"""
-    )
+    body = SMEM + "st.shared.u32 [%r6], 0; bar.sync 0; atom.shared.add.u32 %r7, [smem], 3; bar.sync 0; "
+    body += "ld.shared.u32 %r3, [smem];"
     assert set(run_elements(kernel(body, shared_bytes=1024), np.uint32, block=64).tolist()) == {192}
 
 
@@ -195,6 +192,8 @@ def test_read_only_arrays_are_not_written() -> None:
         ("mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 32; @%p1 ret; bar.sync 0;", ViolationKind.BARRIER),
         ("bar.sync 1, 96; mov.u32 %r3, 0;", ViolationKind.BARRIER),
         ("bar.sync 16; mov.u32 %r3, 0;", ViolationKind.BARRIER),
+        ("mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 9; @%p1 bar.sync 0;", ViolationKind.DIVERGENCE),
+        ("mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 32; @%p1 bar.sync 0;", ViolationKind.BARRIER),
         ("bar.sync 0, 40; mov.u32 %r3, 0;", ViolationKind.BARRIER),
         (
             "mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 9; @%p1 shfl.sync.idx.b32 %r3, %r0, 0, 31, -1;",

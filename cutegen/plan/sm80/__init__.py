@@ -76,6 +76,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
         smem_b_offset_bytes=smem_b_offset_bytes,
         predictions=Predictions(
             wavefronts=predict.predict_wavefronts(a, b, epilogue.value),
+            line_writes=predict.predict_line_writes(a, b),
             sectors=predict.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
             instructions=predict.predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
             occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),

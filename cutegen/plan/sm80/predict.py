@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
 from cutegen.plan.gemm_plan import EpiloguePlan, OperandPlan, Sectors, Wavefronts
 from cutegen.plan.sm80.access import Coordinates, by_warp, vectors
@@ -14,6 +14,7 @@ from cutegen.plan.sm80.epilogue import PAIR_ELEMS, accumulators
 from cutegen.plan.text import round_up
 
 SECTOR_BYTES = 32
+LINE_BYTES = 128
 MAIN_LOOPS = 2
 
 
@@ -28,6 +29,21 @@ def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -
     if epilogue.smem is not None:
         found["epilogue.write"] = epilogue.smem.chosen.write
         found["epilogue.read"] = epilogue.smem.chosen.read
+    return found
+
+
+def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
+    """Of one k-tile of operands whose rows begin at whole lines of global memory, each line written once at best."""
+    found = {}
+    for x in operands:
+        if isinstance(x.g2s.atom, CpAsyncAtom) and x.g2s.atom.op == "cp.async.cg":
+            first = by_warp(vectors(x.g2s.threads, x.g2s.values, x.tile)[..., 0])
+            row_bytes = round_up(x.tile[x.major_mode] * x.dtype.bytes, LINE_BYTES)
+            along, across = _along_and_across(first, x.tile, x.major_mode)
+            source = across * row_bytes + along * x.dtype.bytes
+            target = offsets(x.smem.layout_of_one_stage)[first] * x.dtype.bytes
+            lines = len(np.unique(source // LINE_BYTES))
+            found[f"g2s.{x.name}"] = Wavefronts(lines, int(line_write_wavefronts(source, target).sum()))
     return found
 
 
@@ -50,13 +66,18 @@ def predict_sectors(
 
 def _sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:
     """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory."""
-    x, y = table % tile[0], table // tile[0]
-    major, other = (y, x) if major_mode == 1 else (x, y)
+    major, other = _along_and_across(table, tile, major_mode)
     per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
     sector = other * per_row + major * element_bytes // SECTOR_BYTES
     requests = np.sort(by_warp(sector).reshape(-1, 32 * sector.shape[-1]), axis=1)
     distinct = requests.shape[0] + int((requests[:, 1:] != requests[:, :-1]).sum())
     return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=distinct)
+
+
+def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int) -> tuple[Coordinates, Coordinates]:
+    """Coordinates along the contiguous mode of a tile, and along the other."""
+    x, y = table % tile[0], table // tile[0]
+    return (y, x) if major_mode == 1 else (x, y)
 
 
 def predict_instructions(

@@ -143,6 +143,8 @@ def _check_swizzle(
 
 def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> Shape:
     atom = parse_layout(text)
+    if size(inner_layout(atom)) == 1:
+        raise spec.error(key, found=f'"{text}", one element', expected="an atom that says how elements lie together")
     try:
         layout = tile_to_shape(atom, tile)
     except ValueError as error:

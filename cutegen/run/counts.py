@@ -1,0 +1,223 @@
+"""What the executor counted in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
+
+The plan predicts for one CTA and one k-tile; a launch does that for every CTA and every k-tile. Before the first k-tile
+the kernel fills every stage of its pipeline, past the end of K with zeros, and loads one k-block of fragments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom
+from cutegen.plan import GemmPlan
+from cutegen.plan.launch import ProblemSize
+from cutegen.plan.sm80.predict import LINE_BYTES, SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
+from cutegen.plan.text import plural
+from cutegen.ptx import InstructionReport, LaunchReport
+
+Sites = Sequence[InstructionReport]
+EDGES = "not predicted: some tiles are cut off by the matrices' edges"
+UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
+COUNTED = ("wavefronts", "line_writes", "sectors", "executed")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number; `predicted` is None where the plan does not say; `why` is its arithmetic, or why not."""
+
+    predicted: int | None
+    measured: int
+    why: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two sides contradict each other."""
+        return self.predicted is not None and self.predicted != self.measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCounts:
+    """Sums over a launch.
+
+    `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
+    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together. `executed` counts warps, by opcode.
+    """
+
+    wavefronts: Mapping[str, Count]
+    line_writes: Mapping[str, Count]
+    sectors: Mapping[str, Count]
+    executed: Mapping[str, Count]
+
+    def tables(self) -> dict[str, Mapping[str, Count]]:
+        """The counts of each kind, by its name in COUNTED."""
+        return {kind: getattr(self, kind) for kind in COUNTED}
+
+    def differing(self) -> dict[str, Count]:
+        """The counts that contradict the plan, by their whole names, as `wavefronts s2r.a`."""
+        return {
+            f"{kind} {key}": count
+            for kind, table in self.tables().items()
+            for key, count in table.items()
+            if count.differs
+        }
+
+
+def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> LaunchCounts:
+    """Hold the report of a launch of `plan`'s kernel on a problem of `size` against the plan."""
+    often = _Often.of(plan, size)
+    return LaunchCounts(
+        wavefronts=_wavefronts(plan, size, often, report),
+        line_writes=_line_writes(plan, size, often, report),
+        sectors=_sectors(plan, size, often, report),
+        executed=_executed(plan, often, report),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """So many times, and that in words."""
+
+    times: Fraction
+    words: str
+
+    def predict(self, unit: int, measured: int) -> Count:
+        """`unit` as often as this, beside what was measured."""
+        return Count(int(unit * self.times), measured, f"{unit:,} x {self.words}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Often:
+    """How often a launch writes a C tile, fills a stage, multiplies a k-tile, and loads a k-tile of fragments."""
+
+    tile: _Times
+    fill: _Times
+    k_tile: _Times
+    load: _Times
+
+    @classmethod
+    def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
+        ctas, _, _ = plan.launch.geometry(size.m, size.n).grid
+        k_tiles = -(-size.k // plan.cta_tile[2])
+
+        def for_each_cta(times: int | Fraction, words: str) -> _Times:
+            return _Times(Fraction(ctas * times), f"{plural(ctas, 'CTA')} x {words}")
+
+        in_k = for_each_cta(k_tiles, plural(k_tiles, "k-tile"))
+        blocks_ahead = k_tiles + Fraction(1, plan.k_blocks)
+        return cls(
+            tile=_Times(Fraction(ctas), plural(ctas, "CTA")),
+            fill=in_k if k_tiles > plan.stages else for_each_cta(plan.stages, plural(plan.stages, "stage")),
+            k_tile=in_k,
+            load=for_each_cta(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
+        )
+
+
+def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    def count(times: _Times, unit: int, sites: Sites) -> Count:
+        return times.predict(unit, sum(site.wavefronts for site in sites))
+
+    unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
+    unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
+    counts = {f"g2s.{name}": count(often.fill, unit[f"g2s.{name}"], sites) for name, sites in _copies(plan, report)}
+    counts |= {key: count(often.load, unit[key], sites) for key, sites in _loads(plan, report)}
+    if plan.epilogue.smem is not None:
+        stores, reads = report.matching("st.shared"), _plain_loads(report, main_loop=False)
+        counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
+        unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
+        measured = sum(site.wavefronts for site in reads)
+        counts["epilogue.read"] = _unless(unknown, often.tile, unit["epilogue.read"], measured)
+    return counts
+
+
+def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Zeros are not counted, so k-tiles are, not stages."""
+    unknown = _why_unknown(plan, size, LINE_BYTES)
+    counts = {}
+    for name, sites in _copies(plan, report):
+        key, measured = f"g2s.{name}", sum(site.line_wavefronts for site in sites)
+        if (lines := plan.predictions.line_writes.get(key)) is not None:
+            counts[key] = _unless(unknown, often.k_tile, lines.predicted, measured)
+    return counts
+
+
+def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    unknown = _why_unknown(plan, size, SECTOR_BYTES)
+
+    def count(times: _Times, key: str, sites: Sites) -> Count:
+        unit = plan.predictions.sectors[key].predicted
+        return _unless(unknown, times, unit, sum(site.sectors for site in sites))
+
+    counts = {f"g2s.{name}": count(often.k_tile, f"g2s.{name}", sites) for name, sites in _copies(plan, report)}
+    return {**counts, "epilogue": count(often.tile, "epilogue", report.matching("st.global"))}
+
+
+def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
+    return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
+
+
+def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
+    warps, units, times = plan.threads // 32, Counter[str](), {}
+    for operand in (plan.a, plan.b):
+        copy, load = operand.g2s.atom, operand.s2r.atom
+        assert isinstance(copy, CpAsyncAtom)
+        units[copy.ptx] += cp_async_per_k_tile(operand, plan.tiled_mma) * warps
+        times[copy.ptx] = often.fill
+        if isinstance(load, LdmatrixAtom):
+            units[load.ptx] += ldmatrix_per_k_block(operand, plan.tiled_mma) * plan.k_blocks * warps
+            times[load.ptx] = often.load
+    (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
+    units[plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k)
+    times[plan.atom.ptx] = often.k_tile
+    return {opcode: times[opcode].predict(units[opcode], report.executed(opcode)) for opcode in sorted(units)}
+
+
+def _copies(plan: GemmPlan, report: LaunchReport) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
+    """The cp.async of A and of B. Each fill of a stage is written as all of A's, then all of B's."""
+    sites = [site for site in report.matching("cp.async") if "shared" in site.opcode.split(".")]
+    return _split(sites, cp_async_per_k_tile(plan.a, plan.tiled_mma), cp_async_per_k_tile(plan.b, plan.tiled_mma))
+
+
+def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
+    """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
+    ldmatrix, plain = report.matching("ldmatrix"), _plain_loads(report, main_loop=True)
+    by_ldmatrix = {x.name: isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)}
+    if all(by_ldmatrix.values()):
+        a, b = (ldmatrix_per_k_block(x, plan.tiled_mma) for x in (plan.a, plan.b))
+        yield from ((f"s2r.{name}", sites) for name, sites in _split(ldmatrix, a, b))
+    elif any(by_ldmatrix.values()):
+        yield from ((f"s2r.{name}", ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items())
+    else:
+        yield "s2r", plain
+
+
+def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
+    """The text has `a` instructions of A, then `b` of B, and so on: no compiler reorders these accesses to memory."""
+    of_a = [i % (a + b) < a for i in range(len(sites))]
+    return (
+        ("a", [site for site, is_a in zip(sites, of_a, strict=True) if is_a]),
+        ("b", [site for site, is_a in zip(sites, of_a, strict=True) if not is_a]),
+    )
+
+
+def _plain_loads(report: LaunchReport, *, main_loop: bool) -> Sites:
+    """The ld.shared before the text's last mma, or those behind it, in the epilogue."""
+    last_mma = max((site.line for site in report.matching("mma")), default=0)
+    return [site for site in report.matching("ld.shared") if (site.line < last_mma) is main_loop]
+
+
+def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
+    """Whether the matrices are cut into whole tiles."""
+    return all(extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True))
+
+
+def _why_unknown(plan: GemmPlan, size: ProblemSize, row_bytes: int) -> str:
+    """Why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole `row_bytes`."""
+    strides = (size.lda, plan.a.dtype), (size.ldb, plan.b.dtype), (size.ldc, plan.epilogue.dtype)
+    if not _is_whole(plan, size):
+        return EDGES
+    aligned = all(stride * dtype.bytes % row_bytes == 0 for stride, dtype in strides)
+    return "" if aligned else UNALIGNED.format(row_bytes)

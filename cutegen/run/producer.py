@@ -1,0 +1,65 @@
+"""Which thread computed an element of C, and in which register: where to look when that element is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutegen.algebra import Layout, modes, size
+from cutegen.plan import GemmPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """`cta` is the tile (along M, along N), `block` its blockIdx.x, `value` the coordinate in the thread's tCrC.
+
+    tCrC is (MMA, MMA_M, MMA_N): the value within the atom, and which of the thread's atoms along M and N.
+    """
+
+    cta: tuple[int, int]
+    block: int
+    thread: int
+    value: tuple[int, int, int]
+
+    @property
+    def register(self) -> str:
+        """The accumulator by its name in the kernel, as `tCrC(1,2,3)`."""
+        return "tCrC({},{},{})".format(*self.value)
+
+    def __str__(self) -> str:
+        """`thread 37, tCrC(1,2,3), of CTA (0,1), blockIdx.x 1`."""
+        return f"thread {self.thread}, {self.register}, of CTA ({self.cta[0]},{self.cta[1]}), blockIdx.x {self.block}"
+
+
+def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Producer:
+    """Who accumulates C[row, column] of an M x N result.
+
+    Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_C. (Through a staged epilogue another thread may store
+    it.)
+    """
+    tile_m, tile_n, _ = plan.cta_tile
+    cta = row // tile_m, column // tile_n
+    element = row % tile_m + column % tile_n * tile_m
+    for thread in range(plan.threads):
+        share = plan.tiled_mma.partition("C", Layout((tile_m, tile_n)), thread)
+        found = np.flatnonzero(share.offsets() == element)
+        if found.size:
+            values, atoms_m, _ = (int(size(part)) for part in modes(share.layout))
+            rest, value = divmod(int(found[0]), values)
+            atom_n, atom_m = divmod(rest, atoms_m)
+            return Producer(cta=cta, block=block_of(plan, cta, m=m, n=n), thread=thread, value=(value, atom_m, atom_n))
+    raise AssertionError(f"no thread holds element {element} of the CTA tile")
+
+
+def block_of(plan: GemmPlan, cta: tuple[int, int], *, m: int, n: int) -> int:
+    """blockIdx.x of the CTA that visits tile `cta` (along M, along N): the inverse of the kernel's tile_coordinate."""
+    raster = plan.raster
+    tiles = -(-m // plan.cta_tile[0]), -(-n // plan.cta_tile[1])
+    along = 1 if raster.along == "n" else 0
+    band, within = divmod(cta[along], raster.group)
+    swept, sweep = cta[1 - along], tiles[1 - along]
+    if raster.zigzag and band % 2:
+        swept = sweep - 1 - swept
+    width = min(tiles[along] - band * raster.group, raster.group)
+    return band * raster.group * sweep + swept * width + within

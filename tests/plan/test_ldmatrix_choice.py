@@ -1,0 +1,146 @@
+"""Which ldmatrix is chosen, and what it delivers: derived again from PTX ISA's fragments, not from the plan's code."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutegen.algebra import Layout, offsets
+from cutegen.arch import MMA_ATOMS, LdmatrixAtom
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.spec import Mma, Tile
+from tests.plan.specs import gemm, types_of
+
+CTA = (64, 64, 32)
+ATOM_LAYOUTS = [(1, 1, 1), (2, 1, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1), (4, 2, 1)]
+REPEATS = [(1, 1, 1), (1, 2, 1), (1, 2, 2), (2, 1, 1), (1, 4, 1), (2, 2, 2)]
+LANE = np.arange(32)
+EACH_OF_16 = [atom for atom in MMA_ATOMS if "F32F16F16F32" in atom]
+
+
+def permuted(
+    atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str
+) -> GemmPlan | None:
+    """The plan, its permutation `repeat` times warps x atom; None where the CTA tile has no room for that."""
+    shape = MMA_ATOMS[atom].shape_mnk
+    permutation = tuple(s * w * r for s, w, r in zip(shape, atom_layout, repeat, strict=True))
+    if any(cta % p for cta, p in zip(CTA, permutation, strict=True)) or CTA[2] < 2 * permutation[2]:
+        return None
+    mma = Mma(atom=atom, atom_layout=atom_layout, permutation=(permutation[0], permutation[1], permutation[2]))
+    dtype, accumulator = types_of(atom)
+    return plan(gemm(majors, dtype, accumulator, tile=Tile(cta=CTA, stages=2), mma=mma), "sm_80")
+
+
+def matrix(atoms: list[str], majors: list[str]) -> list[Any]:
+    return list(product(atoms, ATOM_LAYOUTS, REPEATS, majors))
+
+
+def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
+    """A thread holds rows x k / 32 values of each atom, as often as its warp repeats the atom in the tile."""
+    atom_m, atom_n, atom_k = plan.atom.shape_mnk
+    mode = "ab".index(operand.name)
+    rows = (atom_m, atom_n)[mode]
+    warps = plan.spec.mma.atom_layout
+    permutation = plan.spec.mma.permutation
+    assert warps is not None
+    assert permutation is not None
+    values = rows * atom_k // 32 * (permutation[mode] // (rows * warps[mode])) * (permutation[2] // atom_k)
+    return max(matrices for matrices in (1, 2, 4) if values % (2 * matrices) == 0)
+
+
+def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
+    """Column-major tile coordinate of each register, int[thread, atom's value, repetition along X, along K].
+
+    PTX ISA, fragments of mma.m16n8k8 and mma.m16n8k16 with 16-bit operands: a register holds two neighbours along k, at
+    2 (lane mod 4). A's registers go through rows lane / 4 and lane / 4 + 8, then k + 8; B's, at n = lane / 4, through k
+    and k + 8.
+    """
+    _, _, atom_k = plan.atom.shape_mnk
+    halves_of_rows = 2 if operand.name == "a" else 1
+    values = halves_of_rows * 2 * (atom_k // 8)
+    value = np.arange(values)
+    row = LANE[:, None] // 4 + 8 * (value // 2 % halves_of_rows)
+    k = 2 * (LANE[:, None] % 4) + value % 2 + 8 * (value // (2 * halves_of_rows))
+    assert plan.spec.mma.atom_layout is not None
+    warps_m, warps_n, _ = plan.spec.mma.atom_layout
+    warp = np.arange(warps_m * warps_n)
+    own, warps = (warp % warps_m, warps_m) if operand.name == "a" else (warp // warps_m, warps_n)
+    rows = 8 * halves_of_rows
+    repeat_x = np.arange(operand.tile[0] // (rows * warps))
+    repeat_k = np.arange(operand.tile[1] // atom_k)
+    x = row[None, :, :, None, None] + rows * (own[:, None, None, None, None] + warps * repeat_x[:, None])
+    y = k[None, :, :, None, None] + atom_k * repeat_k
+    return (x + y * operand.tile[0]).reshape(-1, values, len(repeat_x), len(repeat_k))
+
+
+def delivered(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
+    """The same table as ldmatrix fills it: lane 8 i + r addresses row r of matrix i (PTX ISA, ldmatrix)."""
+    atom, copy, coordinates = operand.s2r.atom, operand.s2r.tiled_copy, Layout(operand.tile)
+    assert isinstance(atom, LdmatrixAtom)
+    placed = offsets(operand.smem.layout)[: operand.tile[0] * operand.tile[1]]
+    element_at = np.full(int(placed.max()) + 1, -1)
+    element_at[placed] = np.arange(len(placed))
+    sources = []
+    for thread in range(plan.threads):
+        read = copy.partition_s(coordinates, thread).offsets().reshape(8, -1, order="F")
+        sources.append(placed[read[0]])  # the address alone: ldmatrix takes what lies behind it
+    rows = element_at[np.array(sources)[:, :, None] + np.arange(8)]  # [thread, instruction, 8]
+    rows = rows.reshape(-1, 32, *rows.shape[1:])[:, : 8 * atom.matrices]
+    matrices = rows.reshape(len(rows), atom.matrices, 8, -1, 8).transpose(0, 3, 1, 2, 4)
+    if atom.transpose:
+        matrices = matrices.swapaxes(-1, -2)
+    pair = matrices[:, :, :, LANE[:, None] // 4, 2 * (LANE[:, None] % 4) + np.arange(2)]
+    received = pair.transpose(0, 3, 1, 2, 4).reshape(plan.threads, -1)  # [thread, instruction x matrix x 2]
+    in_registers = np.full(received.shape, -1)
+    fragment = plan.tiled_mma.fragment(operand.operand, coordinates, 0)
+    in_registers[:, offsets(copy.retile(fragment))] = received
+    _, values, along_x, along_k = fragment_by_hand(plan, operand).shape
+    return in_registers[:, offsets(fragment)].reshape(-1, along_k, along_x, values).transpose(0, 3, 2, 1)
+
+
+def check(atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str) -> None:
+    found = permuted(atom, atom_layout, repeat, majors)
+    if found is None:
+        return
+    for operand in (found.a, found.b):
+        assert operand.s2r.matrices == largest_by_hand(found, operand)
+        assert operand.s2r.transpose == (operand.major != "k")
+        assert np.array_equal(delivered(found, operand), fragment_by_hand(found, operand))
+
+
+@pytest.mark.parametrize("atom_layout", ATOM_LAYOUTS, ids=str)
+@pytest.mark.parametrize("atom", EACH_OF_16)
+def test_the_largest_ldmatrix_delivers_every_element(atom: str, atom_layout: tuple[int, int, int]) -> None:
+    for repeat, majors in zip(REPEATS[:3], ["mnn", "kkn", "mkn"], strict=True):
+        check(atom, atom_layout, repeat, majors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("majors", ["kkn", "mkn", "knn", "mnn"])
+@pytest.mark.parametrize("atom", MMA_ATOMS)
+def test_every_combination(atom: str, majors: str) -> None:
+    for atom_layout, repeat in product(ATOM_LAYOUTS, REPEATS):
+        check(atom, atom_layout, repeat, majors)
+
+
+@pytest.mark.parametrize(
+    ("atom", "permutation", "a", "b"),
+    [
+        ("SM80_16x8x16_F32F16F16F32_TN", (32, 16, 16), 4, 2),
+        ("SM80_16x8x16_F32F16F16F32_TN", (32, 32, 16), 4, 4),
+        ("SM80_16x8x8_F32F16F16F32_TN", (32, 16, 8), 2, 1),
+        ("SM80_16x8x8_F32F16F16F32_TN", (32, 32, 8), 2, 2),
+        ("SM80_16x8x8_F32F16F16F32_TN", (32, 64, 8), 2, 4),
+        ("SM80_16x8x8_F32F16F16F32_TN", (32, 32, 16), 4, 4),
+    ],
+)
+@pytest.mark.parametrize("majors", ["kkn", "mnm"])
+def test_counts_of_two_by_two_warps(atom: str, permutation: tuple[int, int, int], a: int, b: int, majors: str) -> None:
+    """Known from the DSL: a larger count would be wrong, a smaller one works and is slower."""
+    mma = Mma(atom=atom, atom_layout=(2, 2, 1), permutation=permutation)
+    found = plan(gemm(majors, tile=Tile(cta=(128, 128, 64), stages=2), mma=mma), "sm_80")
+    assert (found.a.s2r.matrices, found.b.s2r.matrices) == (a, b)

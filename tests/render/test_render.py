@@ -1,0 +1,209 @@
+"""Rendered files: the shipped ones word for word, and any other formatted, complete and importable."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from cutegen.plan import plan
+from cutegen.render import render
+from cutegen.render.environment import environment
+from cutegen.render.python_text import LINE_WIDTH, comment, constant, docstring
+from cutegen.resources import templates_dir
+from cutegen.spec import (
+    Epilogue,
+    GemmSpec,
+    Mma,
+    Raster,
+    S2r,
+    S2rCopy,
+    Schedule,
+    Smem,
+    SmemLayout,
+    Tile,
+    load_spec,
+    shipped_specs,
+)
+from tests.plan.specs import gemm
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE_NAMES = [
+    "class",
+    "None",
+    "gemm",
+    "cute",
+    "main",
+    "a",
+    "9 lives",
+    'quo"te',
+    "three \"\"\" quotes '''",
+    "back\\slash\\",
+    "line\nbreak",
+    "../../etc/passwd",
+    "{{ 7 * 7 }}{% endif %}",
+    "наименование",
+    "\udcff",
+    "x" * 300,
+    "",
+]
+LONG_ATOM = f"((8{',1' * 35}),32):((32{',0' * 35}),1)"  # its shape alone is longer than a line
+
+
+def combinations() -> list[GemmSpec]:
+    """Every branch of the template, and text that might break out of it."""
+    tile = Tile(cta=(64, 64, 32), stages=2)
+    branches = [
+        gemm(majors, dtype, accumulator, tile=tile, epilogue=Epilogue(smem), schedule=Schedule(raster))
+        for majors, (dtype, accumulator), smem, raster in product(
+            ["kkn", "mnm"],
+            [("f16", "f16"), ("bf16", "f32")],
+            [None, False, SmemLayout(pad=0)],
+            [Raster("n", 1, False), Raster("m", 4, True), Raster("n", 8, True)],
+        )
+    ]
+    copies = [
+        gemm(tile=tile, smem=Smem(a=a, b=b), s2r=S2r(b=load), mma=mma)
+        for a, b, load, mma in product(
+            [None, SmemLayout(pad=2), SmemLayout(layout=LONG_ATOM)],
+            [None, SmemLayout(pad=8)],
+            [None, S2rCopy("universal")],
+            [Mma(), Mma(atom="SM80_16x8x8_F32F16F16F32_TN")],
+        )
+    ]
+    names = [replace(gemm(), name=name) for name in HOSTILE_NAMES]
+    descriptions = [
+        replace(gemm(), description=text[:200].replace("\n", " ")) for text in HOSTILE_NAMES if text != "\udcff"
+    ]
+    return [*branches, *copies, *names, *descriptions, *map(load_spec, shipped_specs())]
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return [render(plan(spec, "sm_80")).text for spec in combinations()]
+
+
+@pytest.mark.parametrize("name", shipped_specs())
+def test_shipped_specs_word_for_word(name: str, request: pytest.FixtureRequest) -> None:
+    text = render(plan(load_spec(name), "sm_80")).text
+    path = GOLDEN / f"{name}.py.txt"
+    if request.config.getoption("--update-golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.exists(), (
+        f"{path} is missing; look at the output of `cutegen emit {name}` and run pytest --update-golden"
+    )
+    assert text == path.read_text()
+
+
+def test_any_spec_gives_a_formatted_file(texts: list[str], tmp_path: Path) -> None:
+    for number, text in enumerate(texts):
+        (tmp_path / f"kernel_{number}.py").write_text(text)
+    ruff = [sys.executable, "-m", "ruff"]
+    formatted = subprocess.run(
+        [*ruff, "format", "--check", "--line-length", str(LINE_WIDTH), "--isolated", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert formatted.returncode == 0, formatted.stdout + formatted.stderr
+    linted = subprocess.run(
+        [*ruff, "check", "--select", "E,F,W,B,SIM", "--ignore", "E501", "--isolated", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_any_spec_gives_a_file_that_compiles_without_a_warning(texts: list[str]) -> None:
+    for text in texts:
+        compile(text, "kernel.py", "exec")  # an invalid escape would be a warning, and warnings are errors here
+
+
+def test_the_shipped_kernels_have_no_long_line() -> None:
+    for name in shipped_specs():
+        lines = render(plan(load_spec(name), "sm_80")).text.splitlines()
+        assert [line for line in lines if len(line) > LINE_WIDTH] == []
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_an_entry_is_an_identifier_whatever_the_spec_is_called(name: str) -> None:
+    source = render(plan(replace(gemm(), name=name), "sm_80"))
+    assert source.entry.isidentifier()
+    assert source.entry.isascii()
+    assert len(source.entry) < 80
+    assert f'KERNEL_NAME = "{source.entry.removesuffix("_0")}"' in source.text
+
+
+def test_nothing_of_a_description_is_run() -> None:
+    described = replace(gemm(), description='""" + str(print()) + """ {{ plan.threads }}')
+    module = ast.parse(render(plan(described, "sm_80")).text)
+    first = module.body[0]
+    assert isinstance(first, ast.Expr)
+    assert isinstance(first.value, ast.Constant)
+    assert "{{ plan.threads }}" in first.value.value
+
+
+def test_every_constant_has_its_decision() -> None:
+    found = plan(load_spec("sm80_hgemm_tn"), "sm_80")
+    text = render(found).text
+    for decision in found.decisions:
+        assert f"\n# {decision.key}: {decision.chosen}" in text
+
+
+def test_the_kernel_depends_on_nothing_of_cutegen() -> None:
+    module = ast.parse(render(plan(gemm(), "sm_80")).text)
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(module)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= {"cutlass", "torch"}
+
+
+def test_a_hole_without_a_value_is_an_error() -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        environment().from_string("{{ nobody }}").render()
+
+
+@pytest.mark.parametrize("path", sorted(templates_dir().glob("*.j2")), ids=lambda path: path.name)
+def test_templates_only_write(path: Path) -> None:
+    """Shallow ifs, loops over the constants' lines only, no arithmetic, no assignment, no macro."""
+    tree = environment().parse(path.read_text())
+    for kind in (jinja2.nodes.Assign, jinja2.nodes.Macro, jinja2.nodes.BinExpr, jinja2.nodes.Call):
+        found = [node for node in tree.find_all(kind) if not isinstance(node, (jinja2.nodes.And, jinja2.nodes.Or))]
+        found = [node for node in found if not (isinstance(node, jinja2.nodes.Add) and _joins_lines(node))]
+        assert found == [], kind
+    for outer in tree.find_all(jinja2.nodes.If):
+        for inner in outer.find_all(jinja2.nodes.If):
+            assert inner is outer or not any(deepest is not inner for deepest in inner.find_all(jinja2.nodes.If))
+
+
+def _joins_lines(node: jinja2.nodes.Add) -> bool:
+    return all(
+        isinstance(side, jinja2.nodes.Getattr) and side.attr in ("comment", "code") for side in (node.left, node.right)
+    )
+
+
+def test_text_that_may_be_anything() -> None:
+    assert comment("a\nb") == ("# a b",)
+    assert all(len(line) <= LINE_WIDTH for line in comment("word " * 100))
+    assert docstring("\\") == ("\\\\",)
+    assert constant("X", (1,)) == ("X = (1,)",)
+    nested = tuple((n, (n, n)) for n in range(20))
+    lines = constant("X", nested)
+    assert all(len(line) <= LINE_WIDTH for line in lines)
+    assert ast.literal_eval("\n".join(lines).removeprefix("X = ")) == nested
