@@ -95,7 +95,7 @@ EXHIBITS = {
             "s2r_no_swizzle",
             "docs/no_swizzle.toml s2r --thread 0 --arch sm_80",
             "The same load from a tile without a swizzle, `docs/no_swizzle.toml`. All rows of a phase lie in the "
-            "same banks: the dark ones wait, and a load takes 32 wavefronts instead of 4.",
+            "same banks: the red ones wait, and a load takes 32 wavefronts instead of 4.",
         ),
         Exhibit(
             "s2r_transposed",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra import phases, wavefronts
-from cutegen.draw.colours import HUES, MARK, PALE, bank_colour, hue
+from cutegen.draw.colours import CONFLICT, HUES, PALE, bank_colour, hue
 from cutegen.draw.grid import Cell, cell_size, grid, legend
 from cutegen.draw.picture import Picture, above, beside, captioned
 from cutegen.plan.text import plural
@@ -41,7 +41,7 @@ def bank_legend() -> Picture:
 def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) -> Picture:
     """One warp's access: for each phase, which lane meets which banks. `places` say what each lane addresses.
 
-    A dark cell waits: an earlier lane of its phase wants another word of the same banks.
+    A dark red cell waits: an earlier lane of its phase wants another word of the same banks.
     """
     names = _bank_names(access_bytes)
     size = cell_size([(name,) for name in (*names, f"{byte_offsets.max()}")])
@@ -60,8 +60,8 @@ def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) 
 
 def phase_legend(access_bytes: int) -> Picture:
     """How to read `phase_charts`."""
-    entries = [Cell(("byte",), bank_colour(0)), Cell(("byte",), MARK)]
-    return legend(entries, f"byte offset of the {access_bytes} bytes that a lane addresses; dark: a bank conflict")
+    entries = [Cell(("byte",), bank_colour(0)), Cell(("byte",), CONFLICT)]
+    return legend(entries, f"byte offset of the {access_bytes} bytes that a lane addresses; dark red: a bank conflict")
 
 
 def _phases(lanes: int, access_bytes: int) -> list[range]:
@@ -83,7 +83,7 @@ def _phase_cells(byte_offsets: Table, access_bytes: int) -> list[list[Cell]]:
     rows = []
     for offset, turn in zip(byte_offsets.tolist(), _turns(byte_offsets // unit_bytes, groups), strict=True):
         group = offset // unit_bytes % groups
-        used = Cell((f"{offset}",), MARK if turn else hue(group * len(HUES) // groups))
+        used = Cell((f"{offset}",), CONFLICT if turn else hue(group * len(HUES) // groups))
         rows.append([used if column == group else Cell((), PALE) for column in range(groups)])
     return rows
 

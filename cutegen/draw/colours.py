@@ -4,6 +4,7 @@ from __future__ import annotations
 
 BLACK, WHITE, GREY, PALE = "#000000", "#ffffff", "#d5d8dc", "#eef0f2"
 MARK = "#22313f"  # what is marked among its neighbours: dark, with white text
+CONFLICT = "#9b1c1c"  # what waits for a bank: likewise
 
 HUES = ("#56a3d9", "#f2a154", "#6cc08b", "#ec8a92", "#b397dc", "#e6c74c", "#e79cce", "#5fc4c4")
 BANKS_PER_HUE = 4

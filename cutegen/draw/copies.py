@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.algebra import LayoutExpr, offsets
 from cutegen.draw.banks import BANK_BYTES, BANKS, Table, phase_charts, phase_legend
-from cutegen.draw.colours import BANKS_PER_HUE, bank_colour
+from cutegen.draw.colours import BANKS_PER_HUE, hue
 from cutegen.draw.grid import Cell, sparse_grid
 from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.threads import WARP, holder, span, warp_legend
@@ -12,9 +12,10 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
 from cutegen.plan.report import spec_notation, ways
 from cutegen.plan.sm80.access import WarpLoad, by_warp, first_fragment_load, vectors
-from cutegen.plan.text import extents
+from cutegen.plan.text import extents, plural
 
 Tile = tuple[int, int]
+Modes = tuple[str, str]
 
 
 def g2s(plan: GemmPlan, thread: int) -> Picture:
@@ -36,15 +37,15 @@ def s2r(plan: GemmPlan, thread: int) -> Picture:
     return titled(title, [], arranged(*parts), notes, phase_legend(widest))
 
 
-def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Tile | tuple[str, str], thread: int) -> Picture:
+def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Modes, thread: int) -> Picture:
     """The thread that moves each vector in the copy's first step; the contiguous mode lies to the right."""
     first = vectors(copy.threads, copy.values, tile)[0]
-    elems = first.shape[1]
+    values = span(0, first.shape[1])
     cells = {
-        _place(coord, tile, major_mode): holder(t, span(0, elems), t // 8, marked=t == thread)
+        _place(coord, tile, major_mode): holder(t, values, t // 8, marked=t == thread)
         for t, coord in enumerate(first[:, 0].tolist())
     }
-    return sparse_grid(cells, f"{modes[1 - major_mode]}\\{modes[major_mode]}")
+    return sparse_grid(cells, _corner(modes, major_mode))
 
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
@@ -53,11 +54,11 @@ def copy_legend(plan: GemmPlan, thread: int) -> Picture:
 
 
 def copy_phases(
-    layout: LayoutExpr, copy: VectorCopy, tile: Tile, bytes_: int, modes: tuple[str, str], warp: int
+    layout: LayoutExpr, copy: VectorCopy, tile: Tile, element_bytes: int, modes: Modes, warp: int
 ) -> Picture:
     """The banks that a warp's first vectors meet in shared memory."""
     first = by_warp(vectors(copy.threads, copy.values, tile)[..., 0])[0, warp]
-    return _charts(layout, first, tile, bytes_, modes, copy.bits // 8)
+    return phase_charts(offsets(layout)[first] * element_bytes, copy.bits // 8, _places(first, tile, modes))
 
 
 def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
@@ -77,36 +78,40 @@ def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
 
 
 def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
-    x, tile, major, lane = operand.name.upper(), operand.tile, operand.major_mode, thread % WARP
-    corner = f"{operand.modes[1 - major]}\\{operand.modes[major]}"
-    elems = load.access_bytes // operand.dtype.bytes
-    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
+    x, elems = operand.name.upper(), load.access_bytes // operand.dtype.bytes
+    reads = ways(plan.predictions.wavefronts[f"s2r.{operand.name}"].ways)
     placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
-    addressed = {
-        _place(coord, tile, major): Cell(
-            (f"L{i}",), bank_colour(offset // BANK_BYTES % BANKS // BANKS_PER_HUE * BANKS_PER_HUE)
-        )
-        for i, (coord, offset) in enumerate(zip(load.addressed.tolist(), placed.tolist(), strict=True))
-    }
-    received = {
-        _place(coord, tile, major): holder(thread - lane + i, f"{v}", i % 4, marked=i == lane)
-        for i, values in enumerate(load.received.tolist())
-        for v, coord in enumerate(values)
-    }
-    charts = phase_charts(placed, load.access_bytes, [_named(c, tile, operand.modes) for c in load.addressed.tolist()])
-    name = operand.s2r.atom.name
+    charts = phase_charts(placed, load.access_bytes, _places(load.addressed, operand.tile, operand.modes))
     return beside(
-        captioned([f"{x}: {name}, reads {ways(found.ways)}", operand.smem.chosen.name], charts),
-        captioned([f"{x}: lane that", "addresses", f"{elems} elements"], sparse_grid(addressed, corner)),
-        captioned([f"{x}: thread that receives each element,", "and as which value"], sparse_grid(received, corner)),
+        captioned([f"{x}: {operand.s2r.atom.name}, reads {reads}", operand.smem.chosen.name], charts),
+        captioned([f"{x}: lane that", "addresses", plural(elems, "element")], _addressed(operand, load, placed)),
+        captioned([f"{x}: thread that receives each element,", "and as which value"], _received(operand, load, thread)),
     )
 
 
-def _charts(
-    layout: LayoutExpr, coords: Table, tile: Tile, bytes_: int, modes: tuple[str, str], access_bytes: int
-) -> Picture:
-    placed = offsets(layout)[coords] * bytes_
-    return phase_charts(placed, access_bytes, [_named(coord, tile, modes) for coord in coords.tolist()])
+def _addressed(operand: OperandPlan, load: WarpLoad, placed: Table) -> Picture:
+    """Each addressed piece of the tile with its lane, in the colour of its first bank."""
+    banks = placed // BANK_BYTES % BANKS
+    cells = {
+        _place(coord, operand.tile, operand.major_mode): Cell((f"L{lane}",), hue(bank // BANKS_PER_HUE))
+        for lane, (coord, bank) in enumerate(zip(load.addressed.tolist(), banks.tolist(), strict=True))
+    }
+    return sparse_grid(cells, _corner(operand.modes, operand.major_mode))
+
+
+def _received(operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
+    """Each element that the load brings, with the thread of `thread`'s warp whose register it comes to."""
+    first = thread // WARP * WARP
+    cells = {
+        _place(coord, operand.tile, operand.major_mode): holder(t, f"{value}", t % 4, marked=t == thread)
+        for t, values in enumerate(load.received.tolist(), first)
+        for value, coord in enumerate(values)
+    }
+    return sparse_grid(cells, _corner(operand.modes, operand.major_mode))
+
+
+def _corner(modes: Modes, major_mode: int) -> str:
+    return f"{modes[1 - major_mode]}\\{modes[major_mode]}"
 
 
 def _place(coord: int, tile: Tile, major_mode: int) -> tuple[int, int]:
@@ -115,5 +120,5 @@ def _place(coord: int, tile: Tile, major_mode: int) -> tuple[int, int]:
     return (x, y) if major_mode == 1 else (y, x)
 
 
-def _named(coord: int, tile: Tile, modes: tuple[str, str]) -> str:
-    return f"{modes[0]} {coord % tile[0]}, {modes[1]} {coord // tile[0]}"
+def _places(coords: Table, tile: Tile, modes: Modes) -> list[str]:
+    return [f"{modes[0]} {coord % tile[0]}, {modes[1]} {coord // tile[0]}" for coord in coords.tolist()]

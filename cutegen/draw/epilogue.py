@@ -36,13 +36,13 @@ def epilogue(plan: GemmPlan, thread: int) -> Picture:
 
 def _tile(plan: GemmPlan, shared: SmemTile) -> Picture:
     c, found = plan.epilogue, plan.predictions.wavefronts
-    shape, bytes_ = plan.cta_tile[:2], c.dtype.bytes
+    shape, element_bytes = plan.cta_tile[:2], c.dtype.bytes
     caption = [
-        f"C, {c.dtype.name}, {part_of(shape, bytes_, c.major_mode)}: {shared.chosen.name}, "
+        f"C, {c.dtype.name}, {part_of(shape, element_bytes, c.major_mode)}: {shared.chosen.name}, "
         f"writes {ways(found['epilogue.write'].ways)}, reads {ways(found['epilogue.read'].ways)}",
         format_layout(shared.layout),
     ]
-    return captioned(caption, shared_tile(shared, shape, c.major_mode, bytes_, MODES))
+    return captioned(caption, shared_tile(shared, shape, c.major_mode, element_bytes, MODES))
 
 
 def _who(plan: GemmPlan, store: VectorCopy, thread: int) -> Picture:

@@ -70,8 +70,8 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
     first = np.flatnonzero((coords == coords[0, 0]).any(axis=1))
     if len(first) == 1:
         return "each element is held by one thread"
-    others = ", ".join(f"T+{t - first[0]}" for t in first[1:])
-    return f"each element is held by the thread T shown and by {others}"
+    others = " and ".join(f"T+{t - first[0]}" for t in first[1:])
+    return f"each element is held by T and {others}; named is the first, or the marked one"
 
 
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:

@@ -25,29 +25,29 @@ def cell_meaning() -> str:
 
 
 def shared_tile(
-    tile: SmemTile, shape: tuple[int, int], major_mode: int, bytes_: int, modes: tuple[str, str]
+    tile: SmemTile, shape: tuple[int, int], major_mode: int, element_bytes: int, modes: tuple[str, str]
 ) -> Picture:
     """The first rows of a tile in one stage; the contiguous mode lies to the right."""
     table = offsets(tile.layout)[: shape[0] * shape[1]].reshape(shape[1], shape[0])
     by_row: Table = table.T if major_mode == 1 else table
-    shown = by_row[:SHOWN_ROWS, : SHOWN_BYTES // bytes_]
+    shown = by_row[:SHOWN_ROWS, : SHOWN_BYTES // element_bytes]
     names = modes[1 - major_mode], modes[major_mode]
-    return bank_tile(shown, bytes_, names, cell_elems=word_elems(shown, bytes_))
+    return bank_tile(shown, element_bytes, names, cell_elems=word_elems(shown, element_bytes))
 
 
-def part_of(shape: tuple[int, int], bytes_: int, major_mode: int) -> str:
+def part_of(shape: tuple[int, int], element_bytes: int, major_mode: int) -> str:
     """How much of a tile `shared_tile` shows."""
     rows, columns = shape[1 - major_mode], shape[major_mode]
-    shown = min(rows, SHOWN_ROWS), min(columns, SHOWN_BYTES // bytes_)
+    shown = min(rows, SHOWN_ROWS), min(columns, SHOWN_BYTES // element_bytes)
     return f"{extents(shown)} of {extents((rows, columns))}"
 
 
 def _operand(plan: GemmPlan, operand: OperandPlan) -> Picture:
     x, found = operand.name, plan.predictions.wavefronts
-    bytes_ = operand.dtype.bytes
+    element_bytes = operand.dtype.bytes
     caption = [
-        f"{x.upper()}, {operand.dtype.name}, {part_of(operand.tile, bytes_, operand.major_mode)}: "
+        f"{x.upper()}, {operand.dtype.name}, {part_of(operand.tile, element_bytes, operand.major_mode)}: "
         f"{operand.smem.chosen.name}, writes {ways(found[f'g2s.{x}'].ways)}, reads {ways(found[f's2r.{x}'].ways)}",
         format_layout(operand.smem.layout),
     ]
-    return captioned(caption, shared_tile(operand.smem, operand.tile, operand.major_mode, bytes_, operand.modes))
+    return captioned(caption, shared_tile(operand.smem, operand.tile, operand.major_mode, element_bytes, operand.modes))

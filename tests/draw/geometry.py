@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from cutegen.draw import Box, Picture, Text
-from cutegen.draw.picture import LINE_EM, label_lines, text_width
+from cutegen.draw.picture import label_lines, text_width
 
 Rectangle = tuple[float, float, float, float]
 EPSILON = 1e-6
@@ -72,6 +72,3 @@ def by_place(picture: Picture, keep: Callable[[Box], bool] = lambda _: True) -> 
     places = {(rows.index(round(box.y, 3)), columns.index(round(box.x, 3))): box for box in found}
     assert len(places) == len(found), "two boxes at one place"
     return places
-
-
-assert LINE_EM > 0.8  # lines of one label do not touch

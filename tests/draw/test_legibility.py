@@ -7,7 +7,7 @@ import pytest
 from cutegen.algebra import parse_layout
 from cutegen.arch import dtype
 from cutegen.draw import Box, Picture, Text, framed, layout
-from cutegen.draw.colours import bank_colour, contrast, hue, ink
+from cutegen.draw.colours import CONFLICT, MARK, bank_colour, contrast, hue, ink
 from cutegen.draw.picture import label_lines
 from tests.draw.cases import PARTS, SPECS, plan_of
 from tests.draw.geometry import boxes, inside, overlapping, rectangle, text_rectangle, texts
@@ -73,5 +73,5 @@ def test_what_is_illegible_is_noticed() -> None:
 def test_banks_are_told_apart_and_text_on_every_colour_can_be_read() -> None:
     colours = [bank_colour(bank) for bank in range(32)]
     assert len(set(colours)) == 32
-    for colour in [*colours, *(hue(i, shade, 4) for i in range(8) for shade in range(4))]:
+    for colour in [MARK, CONFLICT, *colours, *(hue(i, shade, 4) for i in range(8) for shade in range(4))]:
         assert contrast(colour, ink(colour)) >= 7  # WCAG 2, level AAA

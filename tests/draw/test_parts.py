@@ -9,7 +9,7 @@ from cutegen import draw
 from cutegen.algebra import parse_layout
 from cutegen.arch import dtype
 from cutegen.draw.banks import bank_tile, phase_charts
-from cutegen.draw.colours import MARK, bank_colour
+from cutegen.draw.colours import CONFLICT, MARK, bank_colour
 from cutegen.draw.copies import copy_grid
 from cutegen.draw.mma import operand
 from cutegen.draw.smem import shared_tile
@@ -107,7 +107,7 @@ def test_phases_without_a_conflict_have_each_lane_in_banks_of_its_own() -> None:
     titles = [item.text for item in texts(picture) if item.bold and "Phase" in item.text]
     assert titles == [f"Phase {p}, lanes {8 * p} to {8 * p + 7}: 1 wavefront" for p in range(4)]
     filled = labelled(picture)
-    assert [box.lines[0] for box in filled if box.fill == MARK] == []
+    assert [box.lines[0] for box in filled if box.fill == CONFLICT] == []
     assert sorted(int(box.lines[0]) for box in filled) == sorted(swizzled)
     assert len(boxes(picture)) == 4 * 8 * 8
     for first in range(0, 32, 8):
@@ -115,15 +115,15 @@ def test_phases_without_a_conflict_have_each_lane_in_banks_of_its_own() -> None:
         assert len(set(columns)) == 8
 
 
-def test_a_conflict_is_dark_for_all_but_the_first_lane() -> None:
+def test_a_conflict_is_red_for_all_but_the_first_lane() -> None:
     picture = chart([row * 128 for row in range(8)], 16)
-    assert [box.fill == MARK for box in labelled(picture)] == [False] + [True] * 7
+    assert [box.fill == CONFLICT for box in labelled(picture)] == [False] + [True] * 7
     assert any(item.text.endswith("lanes 0 to 7: 8 wavefronts") for item in texts(picture))
 
 
 def test_lanes_that_share_a_word_do_not_wait() -> None:
     picture = chart([lane // 2 * 4 for lane in range(32)], 4)
-    assert not any(box.fill == MARK for box in labelled(picture))
+    assert not any(box.fill == CONFLICT for box in labelled(picture))
     assert any(item.text == "Phase 0, lanes 0 to 31: 1 wavefront" for item in texts(picture))
 
 
@@ -133,7 +133,7 @@ def test_lanes_that_share_a_word_do_not_wait() -> None:
 def test_ldmatrix_conflicts_are_those_that_are_predicted(name: str, conflicts: int) -> None:
     """A without swizzle: 8-way in each of four phases. B of that spec is padded."""
     picture = draw.s2r(plan_of(name), 0)
-    marked = [box for box in labelled(picture) if box.fill == MARK and box.lines[0].isdigit()]
+    marked = [box for box in labelled(picture) if box.fill == CONFLICT and box.lines[0].isdigit()]
     assert len(marked) == conflicts
 
 
