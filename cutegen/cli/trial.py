@@ -96,7 +96,8 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
         ("result", "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"),
     ]
     if found.first_wrong is not None:
-        facts.append(("first wrong", f"({found.first_wrong.row}, {found.first_wrong.column}) of {trial.producer}"))
+        place = f"({found.first_wrong.row}, {found.first_wrong.column})"
+        facts.append(("first wrong", f"{place}, computed by {trial.producer}"))
     if trial.execution is None:
         return aligned(facts, indent=0)
     return [*aligned([*facts, ("executed", _executed(trial.execution))], indent=0), *_counts(trial.execution)]

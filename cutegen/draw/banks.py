@@ -58,10 +58,10 @@ def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) 
     return above(*(beside(*charts[i : i + 2]) for i in range(0, len(charts), 2)), gap=16)
 
 
-def phase_legend(access_bytes: int) -> Picture:
+def phase_legend() -> Picture:
     """How to read `phase_charts`."""
     entries = [Cell(("byte",), bank_colour(0)), Cell(("byte",), CONFLICT)]
-    return legend(entries, f"byte offset of the {access_bytes} bytes that a lane addresses; dark red: a bank conflict")
+    return legend(entries, "byte offset that a lane addresses; dark red: it waits for the bank")
 
 
 def _phases(lanes: int, access_bytes: int) -> list[range]:

@@ -21,8 +21,7 @@ Modes = tuple[str, str]
 def g2s(plan: GemmPlan, thread: int) -> Picture:
     """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
     parts = [_g2s_operand(plan, operand, thread) for operand in (plan.a, plan.b)]
-    widest = max(plan.a.g2s.bits, plan.b.g2s.bits) // 8
-    notes = copy_legend(plan, thread), phase_legend(widest)
+    notes = copy_legend(plan, thread), phase_legend()
     return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
 
 
@@ -32,9 +31,8 @@ def s2r(plan: GemmPlan, thread: int) -> Picture:
     loads = [first_fragment_load(plan.tiled_mma, operand, warp) for operand in (plan.a, plan.b)]
     parts = [_s2r_operand(plan, x, load, thread) for x, load in zip((plan.a, plan.b), loads, strict=True)]
     notes = warp_legend([warp], thread, "T thread, V its value; four shades: lane mod 4")
-    widest = max(load.access_bytes for load in loads)
     title = f"A and B from shared memory to registers: warp {warp}"
-    return titled(title, [], arranged(*parts), notes, phase_legend(widest))
+    return titled(title, [], arranged(*parts), notes, phase_legend())
 
 
 def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Modes, thread: int) -> Picture:

@@ -30,7 +30,7 @@ def epilogue(plan: GemmPlan, thread: int) -> Picture:
         bank_legend(),
         store,
         copy_legend(plan, thread),
-        phase_legend(c.store.bits // 8),
+        phase_legend(),
     )
 
 

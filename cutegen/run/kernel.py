@@ -34,7 +34,7 @@ class Kernel:
 
     Operands on a GPU are multiplied there, asynchronously on the current stream, so a call can be captured in a CUDA
     graph. Operands in host memory are multiplied by executing the kernel's PTX on the CPU, which is slow and follows
-    every instruction. A kernel can be called from several threads.
+    every instruction; `execute` does the same and reports what it saw. A kernel can be called from several threads.
     """
 
     def __init__(self, artifact: Artifact, *, driver: Callable[[], Driver] = load_driver) -> None:
