@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, ProblemOption, parse_problem
+from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OptionalSpec, ProblemOption, parse_problem
 from cutegen.cli.output import complain, print_json, print_lines
 from cutegen.cli.progress import progress
 from cutegen.cli.run_ptx import (
@@ -52,10 +52,6 @@ class Device(StrEnum):
     CPU = "cpu"
 
 
-OptionalSpec: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False),
-]
 DeviceOption: TypeAlias = Annotated[
     Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")
 ]
