@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import cutegen
-from cutegen.ptx import ALL_KINDS, Program, ViolationKind
+from cutegen.ptx import Program
 
 SPEC, ARCH = "sm80_hgemm_tn", "sm_80"
 
@@ -64,7 +64,6 @@ def run_case(case: Case, ptx: Path, contract: dict[str, Any]) -> dict[str, float
         args=[values[name] for name in contract["parameters"]],
         dynamic_smem_bytes=contract["dynamic_smem_bytes"],
         jobs=case.jobs,
-        raise_on=ALL_KINDS - {ViolationKind.UNINITIALISED},
     )
     run_s = time.perf_counter() - start
     exact = a.astype(np.float64) @ b.astype(np.float64).T

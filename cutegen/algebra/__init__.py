@@ -24,7 +24,7 @@ from cutegen.algebra.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.algebra.line_writes import line_write_wavefronts
 from cutegen.algebra.notation import Dyn, format_layout, parse_layout
 from cutegen.algebra.partition import Partition
-from cutegen.algebra.tables import offsets, offsets_2d
+from cutegen.algebra.tables import offsets, offsets_2d, offsets_by_row
 from cutegen.algebra.tiled_copy import CopyAtomLike, TiledCopy
 from cutegen.algebra.tiled_mma import MmaAtomLike, OperandName, TiledMma
 from cutegen.algebra.wavefronts import ideal_wavefronts, phases, wavefronts
@@ -54,6 +54,7 @@ __all__ = [
     "modes",
     "offsets",
     "offsets_2d",
+    "offsets_by_row",
     "parse_layout",
     "phases",
     "size",

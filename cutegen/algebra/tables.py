@@ -29,3 +29,17 @@ def offsets_2d(layout: LayoutExpr) -> NDArray[np.int64]:
     """The offsets of a layout of rank 2, indexed by its two modes: int64[size<0>, size<1>]."""
     inner = inner_layout(layout)
     return offsets(layout).reshape(size(mode(inner, 1)), size(mode(inner, 0))).T
+
+
+def offsets_by_row(layout: LayoutExpr) -> NDArray[np.int64]:
+    """The offsets of a layout of any rank as a table: mode 0 downwards, the others to the right; rank 1 is one row.
+
+    int64[size<0>, size of the rest], columns in colexicographic order.
+
+    >>> from cutegen.algebra import Layout
+    >>> offsets_by_row(Layout((2, (2, 2)), (1, (10, 100)))).tolist()
+    [[0, 10, 100, 110], [1, 11, 101, 111]]
+    """
+    inner = inner_layout(layout)
+    rows = size(mode(inner, 0)) if isinstance(inner.shape, tuple) and len(inner.shape) > 1 else 1
+    return offsets(layout).reshape(-1, rows).T

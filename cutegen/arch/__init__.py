@@ -1,4 +1,4 @@
-"""The hardware as cited rows: element types, targets, MMA atoms, copy atoms."""
+"""The hardware as cited rows: element types, targets, rates, MMA atoms, copy atoms."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from cutegen.arch.copy_atoms import (
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
+from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
 
 __all__ = [
     "COPY_ATOMS",
     "DTYPES",
     "MMA_ATOMS",
+    "SM_RATES",
     "TARGETS",
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
     "LdmatrixAtom",
     "MmaAtom",
+    "SmRates",
     "Target",
     "cp_async_atom",
     "dtype",

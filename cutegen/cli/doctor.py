@@ -114,7 +114,7 @@ def _abilities(found: dict[str, Finding]) -> list[Ability]:
     return [
         needs("list, show, plan, emit"),
         needs("build for any target", "CuTe DSL"),
-        needs("run --device cuda", "driver", "GPU", "torch"),
+        needs("run --device cuda, bench", "driver", "GPU", "torch"),
         needs("run --device cpu"),
         needs("kernel(a, b) on a GPU", "cuda-python", "driver", "GPU"),
         needs("disassembly", "nvdisasm"),

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
-from cutegen.cli.output import print_json
-from cutegen.errors import OutsideError
+from cutegen.cli.output import print_json, write_file
 from cutegen.plan import plan as make_plan
 from cutegen.render import render
 from cutegen.spec import load_spec
@@ -28,19 +27,12 @@ def emit(
     plan = make_plan(load_spec(spec), arch)
     source = render(plan)
     if output is not None:
-        _write(output, source.text)
+        write_file("--output", output, source.text.encode())
     if json:
         table = {"spec": plan.spec.name, "target": plan.target.name, "entry": source.entry, "source": source.text}
         print_json(table)
     elif output is None:
         sys.stdout.write(source.text)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutsideError(f"--output: {path} cannot be written: {error.strerror}") from error
 
 
 def register(app: typer.Typer) -> None:

@@ -15,7 +15,7 @@ import typer
 from cutegen.cli.output import complain
 from cutegen.errors import CutegenError, OutsideError
 
-VERBS = ("list", "show", "plan", "emit", "build", "run", "cache", "doctor")
+VERBS = ("list", "show", "plan", "emit", "build", "run", "bench", "report", "cache", "doctor")
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
 
 

@@ -14,6 +14,10 @@ DEFAULT_PROBLEM = (4096, 4096, 4096)
 SpecArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False)
 ]
+OptionalSpec: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False),
+]
 ArchOption: TypeAlias = Annotated[
     str | None,
     typer.Option(

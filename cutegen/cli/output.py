@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
 from rich.text import Text
 from rich.theme import Theme
+
+from cutegen.errors import OutsideError
 
 _THEME = Theme(
     {
@@ -41,8 +44,11 @@ class _Highlighter(RegexHighlighter):
     ]
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Lines for people. A line is never broken here: whoever lays out the text keeps it within 100 columns."""
+def print_lines(lines: Iterable[str], out: Path | None = None) -> None:
+    """Lines for people, or for the file `out`. None is broken here: whoever lays out text keeps within 100 columns."""
+    if out is not None:
+        write_file("--out", out, ("\n".join(lines) + "\n").encode())
+        return
     console = Console(theme=_THEME, highlight=False, soft_wrap=True)
     text = "\n".join(lines)
     if console.is_terminal and not console.no_color:
@@ -51,9 +57,21 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(text + "\n")
 
 
-def print_json(value: Any) -> None:
-    """A JSON value, indented."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+def print_json(value: Any, out: Path | None = None) -> None:
+    """A JSON value, indented; or into the file `out`."""
+    text = json.dumps(value, indent=2) + "\n"
+    if out is not None:
+        write_file("--out", out, text.encode())
+    else:
+        sys.stdout.write(text)
+
+
+def write_file(option: str, path: Path, content: bytes) -> None:
+    """The file that `option` asks for. Raises OutsideError when it cannot be written."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutsideError(f"{option}: {path} cannot be written: {error.strerror}") from error
 
 
 def complain(kind: str, message: str) -> None:

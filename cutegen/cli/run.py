@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json as json_text
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, ProblemOption, parse_problem
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OptionalSpec, ProblemOption, parse_problem
+from cutegen.cli.output import complain, print_json, print_lines
+from cutegen.cli.progress import progress
 from cutegen.cli.run_ptx import (
     ArgumentOption,
     BlockOption,
     EntryOption,
+    ExecutionOptions,
     FileOption,
     GridOption,
     JobsOption,
@@ -27,14 +27,21 @@ from cutegen.cli.run_ptx import (
     StepsOption,
     run_ptx,
 )
+from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
 from cutegen.errors import CheckError, DeviceError, RequestError
-from cutegen.plan.columns import aligned
-from cutegen.plan.launch import MAX_BATCH
-from cutegen.ptx.program import DEFAULT_MAX_STEPS
-from cutegen.run import Comparison, Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.text import plural
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run.counts import count_launch
+from cutegen.run.patience import estimate_s, worthwhile_jobs
+from cutegen.run.producer import producer
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile as compile_spec
 from cutegen.targeting import present_target
+
+LONG_S = 120.0
+LONGEST_S = 3600.0
+Extents = tuple[int, int, int]
 
 
 class Device(StrEnum):
@@ -45,46 +52,45 @@ class Device(StrEnum):
     CPU = "cpu"
 
 
-OptionalSpec: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False),
-]
 DeviceOption: TypeAlias = Annotated[
     Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")
 ]
-BatchOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--batch", metavar="L", min=1, max=MAX_BATCH, help="So many products in one launch.", show_default=False
-    ),
-]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")]
+StrictOption: TypeAlias = Annotated[
+    bool, typer.Option("--strict", help="Exit 1 also when counts are not as predicted, which is else a warning.")
+]
+YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Run on the CPU even if it takes hours.")]
 
 
 def run(
     spec: OptionalSpec = None,
     problem: ProblemOption = None,
-    batch: BatchOption = None,
     device: DeviceOption = Device.AUTO,
     seed: SeedOption = 0,
     arch: ArchOption = None,
+    strict: StrictOption = False,
+    yes: YesOption = False,
     json: JsonOption = False,
+    policy: PolicyOption = None,
+    max_steps: StepsOption = None,
+    jobs: JobsOption = None,
     ptx: FileOption = None,
     entry: EntryOption = None,
     grid: GridOption = "1",
     block: BlockOption = "32",
     arg: ArgumentOption = None,
     smem: SmemOption = 0,
-    policy: PolicyOption = "in-order",
-    max_steps: StepsOption = DEFAULT_MAX_STEPS,
-    jobs: JobsOption = 1,
     save: SaveOption = None,
 ) -> None:
-    """Builds, runs on random data, compares with a float64 reference. Exit 1 if the result is wrong."""
+    """Builds, runs on random data, compares with a float64 reference. Exit 1 if the result is wrong.
+
+    On the CPU the compiled PTX is executed, and what it does is counted and held against the plan.
+    """
     if (spec is None) == (ptx is None):
         raise RequestError(
             "run: found " + ("neither" if spec is None else "both") + "; expected either SPEC or --ptx FILE"
         )
+    execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     if ptx is not None:
         launch = PtxLaunch(
             file=ptx,
@@ -93,135 +99,130 @@ def run(
             block=block,
             arguments=tuple(arg or ()),
             smem_bytes=smem,
-            policy=policy,
-            max_steps=max_steps,
-            jobs=jobs,
             seed=seed,
             save=save,
+            execution=execution,
         )
         run_ptx(launch, json=json)
         return
     assert spec is not None
-    kernel = compile_spec(load_spec(spec), arch)
-    where = _choose_device(device)
-    trial = _try(kernel, where, _choose_problem(problem, kernel, where), seed, batch)
-    _show(trial, kernel, json=json)
-    for name, comparison in trial.comparisons:
-        if not comparison.ok:
-            raise CheckError(_complaint(name, comparison, trial))
+    _run_spec(spec, problem, device, seed, arch, execution, strict=strict, yes=yes, json=json)
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One run and what came of it; `aux` is what the epilogue stored beside the result."""
+def _run_spec(
+    spec: str,
+    problem: str | None,
+    device: Device,
+    seed: int,
+    arch: str | None,
+    execution: ExecutionOptions,
+    *,
+    strict: bool,
+    yes: bool,
+    json: bool,
+) -> None:
+    loaded = load_spec(spec)
+    planned = plan(loaded, arch)
+    where = _choose_device(device, execution)
+    extents = _choose_problem(problem, planned, where)
+    if where is Device.CPU:
+        execution = _be_patient(planned, extents, execution, yes=yes)
+    kernel = compile_spec(loaded, arch)
+    trial = _try(kernel, planned, where, extents, seed, execution)
+    if json:
+        print_json(trial_table(trial))
+    else:
+        print_lines(trial_lines(trial, kernel))
+    if not (trial.comparison.ok and (trial.aux is None or trial.aux.ok)):
+        raise CheckError(wrong_result(trial))
+    if trial.execution is not None and trial.execution.differing:
+        if strict:
+            raise CheckError(other_counts(trial.execution))
+        complain("warning", other_counts(trial.execution))
 
-    device: str
-    problem: tuple[int, int, int]
-    batch: int | None
-    seed: int
-    result: Comparison
-    aux: Comparison | None
 
-    @property
-    def comparisons(self) -> tuple[tuple[str, Comparison], ...]:
-        """Every comparison with the name of what was compared."""
-        return (("out", self.result), *((("aux", self.aux),) if self.aux is not None else ()))
-
-    @property
-    def elements(self) -> int:
-        """Of the result, and of aux."""
-        m, n, _ = self.problem
-        return m * n * (1 if self.batch is None else self.batch)
-
-
-def _choose_device(asked: Device) -> Device:
+def _choose_device(asked: Device, execution: ExecutionOptions) -> Device:
     if asked is Device.CUDA and find_spec("torch") is None:
         raise DeviceError(
             "--device cuda: operands on a GPU are made with torch, which is not installed; pip install torch"
         )
-    if asked is not Device.AUTO:
-        return asked
-    return Device.CUDA if present_target() is not None and find_spec("torch") is not None else Device.CPU
+    if asked is Device.AUTO:
+        asked = Device.CUDA if present_target() is not None and find_spec("torch") is not None else Device.CPU
+    if asked is Device.CUDA and execution.given:
+        raise RequestError(f"{', '.join(execution.given)}: the CPU executor's, found a run on a GPU; add --device cpu")
+    return asked
 
 
-def _choose_problem(asked: str | None, kernel: Kernel, device: Device) -> tuple[int, int, int]:
-    """The problem that is asked for, else one that suits the device: on the CPU a single CTA and two k-tiles."""
+def _choose_problem(asked: str | None, planned: GemmPlan, device: Device) -> Extents:
+    """The problem that is asked for, else one that suits the device.
+
+    On the CPU that is two by two CTAs, and one k-tile more than the pipeline has stages, so that it wraps around.
+    """
     if asked is not None:
         return parse_problem(asked)
+    return DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned)
+
+
+def _small_problem(planned: GemmPlan) -> Extents:
+    m, n, k = planned.cta_tile
+    return 2 * m, 2 * n, (planned.stages + 1) * k
+
+
+def _be_patient(planned: GemmPlan, extents: Extents, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
+    """The options with a number of jobs; a long run is announced and a very long one refused, with the way out."""
+    seconds = estimate_s(planned, *extents)
+    jobs = execution.jobs or worthwhile_jobs(seconds)
+    seconds /= jobs
+    asked, small = (",".join(map(str, some)) for some in (extents, _small_problem(planned)))
+    way_out = f"--problem {small} takes seconds"
+    if seconds > LONGEST_S and not yes:
+        raise RequestError(
+            f"--problem: found {asked}, about {_duration(seconds)} on the CPU with {plural(jobs, 'job')}; expected at "
+            f"most {_duration(LONGEST_S)}; {way_out}, a GPU takes it at once, and --yes runs it here all the same"
+        )
+    if seconds > LONG_S:
+        took = f"about {_duration(seconds)} on the CPU with {plural(jobs, 'job')}"
+        complain("note", f"--problem {asked} takes {took}; {way_out}")
+    return replace(execution, jobs=jobs)
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> _duration(119 * 60), _duration(7200)
+    ('119 minutes', '2.0 hours')
+    """
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.1f} hours"
+
+
+def _try(
+    kernel: Kernel, planned: GemmPlan, device: Device, extents: Extents, seed: int, options: ExecutionOptions
+) -> Trial:
+    framework, (m, n, _) = "torch" if device is Device.CUDA else "numpy", extents
+    a, b, out = random_operands(kernel.contract, *extents, seed=seed, framework=framework, device=device.value)
+    extras = random_extras(kernel.contract, m, n, seed=seed, framework=framework, device=device.value)
+    execution = None
     if device is Device.CUDA:
-        return DEFAULT_PROBLEM
-    m, n, k = json_text.loads(kernel.artifact.plan_json)["tile"]
-    return m, n, 2 * k
-
-
-def _try(kernel: Kernel, device: Device, problem: tuple[int, int, int], seed: int, batch: int | None) -> Trial:
-    contract, (m, n, k) = kernel.contract, problem
-    framework = "torch" if device is Device.CUDA else "numpy"
-    a, b, out = random_operands(contract, m, n, k, seed=seed, batch=batch, framework=framework, device=device.value)
-    extras = random_extras(contract, m, n, seed=seed, batch=batch, framework=framework, device=device.value)
-    accumulator = json_text.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    expected = expected_outcome(contract, a, b, extras, accumulator=accumulator)
-    kernel(a, b, out=out, **extras)
-    dtypes = {tensor.name: tensor.dtype for tensor in contract.tensors}
-    aux = None if expected.aux is None else compare(extras["aux"], expected.aux, dtype=dtypes["aux"])
-    return Trial(device.value, problem, batch, seed, compare(out, expected.result, dtype=dtypes["c"]), aux)
-
-
-def _show(trial: Trial, kernel: Kernel, *, json: bool) -> None:
-    found = trial.result
-    if json:
-        table = {
-            "device": trial.device,
-            "problem": list(trial.problem),
-            "batch": trial.batch,
-            "seed": trial.seed,
-            **_comparison_table(found),
-            "aux": None if trial.aux is None else _comparison_table(trial.aux),
-        }
-        print_json(table)
-        return
-    facts = [
-        ("kernel", f"{kernel.contract.entry}, {kernel.artifact.manifest.inputs.gpu_arch}, {kernel.artifact.key[:16]}"),
-        ("device", trial.device),
-        ("problem", "M {}, N {}, K {}".format(*trial.problem) + (f", batch of {trial.batch}" if trial.batch else "")),
-        ("seed", f"{trial.seed}"),
-        ("relative error", f"{found.rel_error:.3g}"),
-        ("largest error", f"{found.max_abs_error:.3g}"),
-        ("result", _verdict(found)),
-    ]
-    if trial.aux is not None:
-        facts.append(("aux", _verdict(trial.aux)))
-    print_lines(aligned(facts, indent=0))
-
-
-def _comparison_table(found: Comparison) -> dict[str, Any]:
-    wrong = None if found.first_wrong is None else {k: _number(v) for k, v in asdict(found.first_wrong).items()}
-    return {
-        "rel_error": _number(found.rel_error),
-        "max_abs_error": _number(found.max_abs_error),
-        "ok": found.ok,
-        "first_wrong": wrong,
-    }
-
-
-def _verdict(found: Comparison) -> str:
-    return "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"
-
-
-def _complaint(name: str, comparison: Comparison, trial: Trial) -> str:
-    first = comparison.first_wrong
-    assert first is not None
-    of = "" if name == "out" else f" of {name}"
-    at = f"({first.row}, {first.column})" if first.batch is None else f"({first.batch}, {first.row}, {first.column})"
-    return (
-        f"{comparison.wrong:,} of {trial.elements:,} elements{of} are wrong; the first is {at}: "
-        f"found {first.found:g}; expected {first.expected:g} within {first.allowed_error:.3g}"
+        kernel(a, b, out=out, **extras)
+    else:
+        with progress() as told:
+            report = kernel.execute(a, b, out=out, **extras, progress=told, **options.keywords())
+        counts = count_launch(planned, kernel.problem_size(a, b, out, **extras), report)
+        execution = Execution(report, options.jobs or 1, counts)
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=planned.atom.c_dtype.name)
+    comparison = compare(out, expected.result, dtype=planned.epilogue.dtype.name)
+    wrong, aux = comparison.first_wrong, None
+    if expected.aux is not None:
+        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensors[-1].dtype)
+    return Trial(
+        device=device.value,
+        problem=extents,
+        seed=seed,
+        comparison=comparison,
+        aux=aux,
+        producer=None if wrong is None else producer(planned, wrong.row, wrong.column, m=m, n=n),
+        execution=execution,
     )
-
-
-def _number(value: float | None) -> float | None:
-    """JSON has neither NaN nor infinity: null stands for them."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def register(app: typer.Typer) -> None:

@@ -12,6 +12,7 @@ import typer
 from numpy.typing import NDArray
 
 from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.progress import progress
 from cutegen.errors import OutsideError, RequestError
 from cutegen.plan.columns import aligned
 from cutegen.ptx import LaunchReport, Program
@@ -29,6 +30,31 @@ GRAMMAR = (
     f"TYPE is one of {' '.join(DTYPES)}, FILL one of {' '.join(FILLS)}"
 )
 
+
+_CPU_PANEL = "CPU executor"
+PolicyOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="ORDER",
+        help="Order of CTAs, warps and sides of a branch: in-order (the default), reversed, random or random:SEED.",
+        rich_help_panel=_CPU_PANEL,
+    ),
+]
+StepsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--max-steps", metavar="N", min=1, help="Limit of warp instructions.", rich_help_panel=_CPU_PANEL),
+]
+JobsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Processes to spread the CTAs over; default: 1, and for a long run of SPEC the cores, up to 4.",
+        rich_help_panel=_CPU_PANEL,
+    ),
+]
 
 _PANEL = "Foreign PTX"
 FileOption: TypeAlias = Annotated[
@@ -55,18 +81,28 @@ ArgumentOption: TypeAlias = Annotated[
 SmemOption: TypeAlias = Annotated[
     int, typer.Option("--smem", metavar="BYTES", min=0, help="Dynamic shared memory.", rich_help_panel=_PANEL)
 ]
-PolicyOption: TypeAlias = Annotated[
-    str, typer.Option("--policy", help="Order: in-order, reversed, random or random:SEED.", rich_help_panel=_PANEL)
-]
-StepsOption: TypeAlias = Annotated[
-    int, typer.Option("--max-steps", metavar="N", min=1, help="Limit of warp instructions.", rich_help_panel=_PANEL)
-]
-JobsOption: TypeAlias = Annotated[
-    int, typer.Option("--jobs", metavar="N", min=1, help="Processes to spread the CTAs over.", rich_help_panel=_PANEL)
-]
 SaveOption: TypeAlias = Annotated[
     Path | None, typer.Option("--save", metavar="DIR", help="Save the arrays there afterwards.", rich_help_panel=_PANEL)
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOptions:
+    """What is asked of the CPU executor; None leaves it to cutegen."""
+
+    policy: str | None
+    max_steps: int | None
+    jobs: int | None
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options that were written down."""
+        asked = {"--policy": self.policy, "--max-steps": self.max_steps, "--jobs": self.jobs}
+        return tuple(name for name, value in asked.items() if value is not None)
+
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments for `Program.launch` and `Kernel.execute`."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,28 +115,26 @@ class PtxLaunch:
     block: str
     arguments: tuple[str, ...]
     smem_bytes: int
-    policy: str
-    max_steps: int
-    jobs: int
     seed: int
     save: Path | None
+    execution: ExecutionOptions
 
 
 def run_ptx(launch: PtxLaunch, *, json: bool) -> None:
-    """Execute, report, and save the arrays when that is asked for. Raises RequestError, PtxFault, OutsideError."""
+    """Execute, report, and save the arrays if asked to. Raises RequestError, PtxFault, OutsideError."""
     program = Program.parse(_read(launch.file))
     generator = np.random.default_rng(launch.seed)
     values = [parse_argument(text, generator) for text in launch.arguments]
-    report = program.launch(
-        _entry(launch, program),
-        grid=_extents("--grid", launch.grid),
-        block=_extents("--block", launch.block),
-        args=values,
-        dynamic_smem_bytes=launch.smem_bytes,
-        policy=launch.policy,
-        max_steps=launch.max_steps,
-        jobs=launch.jobs,
-    )
+    with progress() as told:
+        report = program.launch(
+            _entry(launch, program),
+            grid=_extents("--grid", launch.grid),
+            block=_extents("--block", launch.block),
+            args=values,
+            dynamic_smem_bytes=launch.smem_bytes,
+            progress=told,
+            **launch.execution.keywords(),
+        )
     saved = [] if launch.save is None else _save(launch.save, values)
     if json:
         print_json({**asdict(report), "saved": saved})

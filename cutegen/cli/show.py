@@ -1,21 +1,29 @@
-"""`cutegen show`: the layouts of a plan, part by part."""
+"""`cutegen show`: the layouts of a plan part by part, or any layout expression, as text or as a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, ProblemOption, SpecArgument, parse_problem
+from cutegen import draw
+from cutegen.algebra import inner_layout, parse_layout, size
+from cutegen.arch import dtype as find_dtype
+from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OptionalSpec, ProblemOption, parse_problem
 from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.pictures import Format, choose_format, deliver
 from cutegen.cli.views.epilogue import epilogue
 from cutegen.cli.views.g2s import g2s
+from cutegen.cli.views.layout import layout as layout_view
 from cutegen.cli.views.mma import mma
 from cutegen.cli.views.overview import overview
 from cutegen.cli.views.partitions import partitions
+from cutegen.cli.views.pipeline import pipeline
 from cutegen.cli.views.s2r import s2r
 from cutegen.cli.views.smem import smem
 from cutegen.cli.views.view import View
@@ -24,6 +32,8 @@ from cutegen.plan import GemmPlan
 from cutegen.plan import plan as make_plan
 from cutegen.plan.partitions import Problem
 from cutegen.spec import load_spec
+
+MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
 
 
 class Part(StrEnum):
@@ -34,13 +44,8 @@ class Part(StrEnum):
     G2S = "g2s"
     S2R = "s2r"
     EPILOGUE = "epilogue"
+    PIPELINE = "pipeline"
     PARTITIONS = "partitions"
-
-
-class Format(StrEnum):
-    """How it can be shown."""
-
-    TEXT = "text"
 
 
 VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, Problem], View]] = MappingProxyType(
@@ -51,33 +56,106 @@ VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, Problem], View]] = MappingP
         Part.G2S: g2s,
         Part.S2R: s2r,
         Part.EPILOGUE: epilogue,
+        Part.PIPELINE: pipeline,
         Part.PARTITIONS: partitions,
+    }
+)
+PICTURES: Mapping[Part, Callable[[GemmPlan, int], draw.Picture]] = MappingProxyType(
+    {
+        Part.MMA: draw.mma,
+        Part.SMEM: draw.smem,
+        Part.G2S: draw.g2s,
+        Part.S2R: draw.s2r,
+        Part.EPILOGUE: draw.epilogue,
+        Part.PIPELINE: draw.pipeline,
     }
 )
 
 
 def show(
-    spec: SpecArgument,
+    spec: OptionalSpec = None,
     part: Annotated[
         Part | None,
         typer.Argument(metavar="PART", help=f"One of {' '.join(Part)}; without it, an overview.", show_default=False),
     ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout", metavar="EXPR", help="Any layout in CuTe's notation, instead of SPEC.", show_default=False
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="DTYPE", help="Element type of --layout; default: f16.", show_default=False),
+    ] = None,
     thread: Annotated[int, typer.Option("--thread", metavar="T", help="The thread whose share is shown.")] = 0,
     problem: ProblemOption = None,
     arch: ArchOption = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to show it.")] = Format.TEXT,
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to show it; default: what FILE ends with, else text.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it there.", show_default=False)
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Layouts as CuTe C++ prints them, who holds what, swizzled offsets and banks."""
+    """Layouts as CuTe C++ prints them, who holds what, swizzled offsets and banks: as text, or drawn."""
+    how = choose_format(format_, out)
+    if json and how is not Format.TEXT:
+        raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
+    if spec is not None and layout is None and dtype is None:
+        subject = _of_plan(make_plan(load_spec(spec), arch), part, thread, problem)
+    elif spec is None and layout is not None:
+        subject = _of_layout(layout, dtype or "f16")
+    else:
+        given = [
+            name for name, value in (("SPEC", spec), ("--layout", layout), ("--dtype", dtype)) if value is not None
+        ]
+        found = " and ".join(given) or "neither"
+        raise RequestError(f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype")
+    if how is not Format.TEXT:
+        deliver(subject.picture(), subject.title, how, out)
+    elif json:
+        print_json(subject.view().table, out)
+    else:
+        print_lines(subject.view().lines, out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is shown, made in the form that is asked for."""
+
+    title: str
+    view: Callable[[], View]
+    picture: Callable[[], draw.Picture]
+
+
+def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
     extents = DEFAULT_PROBLEM if problem is None else parse_problem(problem)
-    plan = make_plan(load_spec(spec), arch)
     if not 0 <= thread < plan.threads:
         raise RequestError(f"--thread: found {thread}; expected 0 to {plan.threads - 1}, a thread of the CTA")
-    view = VIEWS[part](plan, thread, extents)
-    if json:
-        print_json(view.table)
-    else:
-        print_lines(view.lines)
+
+    def picture() -> draw.Picture:
+        if part is None or part not in PICTURES:
+            drawn = " ".join(str(known) for known in PICTURES)
+            raise RequestError(f"--format: found {part or 'no PART'}; expected one that can be drawn: {drawn}")
+        return PICTURES[part](plan, thread)
+
+    title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
+    return _Subject(title, lambda: VIEWS[part](plan, thread, extents), picture)
+
+
+def _of_layout(text: str, dtype_name: str) -> _Subject:
+    element = find_dtype(dtype_name)
+    try:
+        expression = parse_layout(text)
+    except ValueError as error:
+        raise RequestError(f"--layout: {error}") from error
+    elements = size(inner_layout(expression))
+    if elements > MAX_ELEMENTS:
+        raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
+    return _Subject(text, lambda: layout_view(expression, element), lambda: draw.layout(expression, element))
 
 
 def register(app: typer.Typer) -> None:

@@ -16,7 +16,7 @@ from cutegen.ptx.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.syntax import Instruction, Operand
 from cutegen.ptx.types import scalar_type
 from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import WARP_LANES, Path, Warp
+from cutegen.ptx.warp import WARP_LANES, Mask, Path, Warp
 
 Deliver: TypeAlias = Callable[[Warp, int, int], None]
 _U32, _PRED = scalar_type("u32"), scalar_type("pred")
@@ -66,10 +66,8 @@ def guarded(step: Step, cell: int, negated: bool) -> Step:
     return run
 
 
-def fall_through(following: int | None) -> End:
-    """The end of a block that runs into the next one; running off the end of the text is like `ret`."""
-    if following is None:
-        return leave(None, None)
+def fall_through(following: int) -> End:
+    """The end of a block that runs into the next one."""
 
     def end(warp: Warp, path: Path) -> None:
         path.block = following
@@ -77,8 +75,8 @@ def fall_through(following: int | None) -> End:
     return end
 
 
-def branch(predicate: tuple[int, bool] | None, taken: int | None, following: int | None, meet: int | None) -> End:
-    """The end of a block with `bra`; `None` stands for the exit."""
+def branch(predicate: tuple[int, bool] | None, taken: int, following: int, meet: int | None) -> End:
+    """The end of a block with `bra`."""
     if predicate is None:
         return fall_through(taken)
     cell, negated = predicate
@@ -88,40 +86,23 @@ def branch(predicate: tuple[int, bool] | None, taken: int | None, following: int
         goes = warp.mask & ~value if negated else warp.mask & value
         count = int(np.count_nonzero(goes))
         if count in (0, warp.count):
-            _go(warp, path, taken if count else following)
+            path.block = taken if count else following
         else:
             split(warp, path, meet, [(taken, goes), (following, warp.mask & ~goes)])
 
     return end
 
 
-def _go(warp: Warp, path: Path, block: int | None) -> None:
-    if block is None:
-        _retire(warp, path)
-    else:
-        path.block = block
-
-
-def _retire(warp: Warp, path: Path) -> None:
-    warp.retire()
-    path.mask = path.mask & ~warp.mask
-
-
-def split(warp: Warp, path: Path, meet: int | None, ways: list[tuple[int | None, np.ndarray]]) -> None:
+def split(warp: Warp, path: Path, meet: int | None, ways: list[tuple[int, Mask]]) -> None:
     """Sends lanes different ways; they go on together from `meet`. The policy says who goes first."""
-    stack = warp.stack
     if meet is None:
-        stack.remove(path)
+        warp.stack.remove(path)
     else:
         path.block = meet
-    for block, mask in warp.cta.order_ways(ways):
-        if block is None:
-            warp.alive = warp.alive & ~mask
-        elif block != meet:
-            stack.append(Path(block, mask, meet))
+    warp.stack += [Path(block, mask, meet) for block, mask in warp.cta.order_ways(ways) if block != meet]
 
 
-def switch(cell: int, targets: tuple[int | None, ...], meet: int | None, site: int) -> End:
+def switch(cell: int, targets: tuple[int, ...], meet: int | None, site: int) -> End:
     """The end of a block with `brx.idx`."""
 
     def end(warp: Warp, path: Path) -> None:
@@ -132,7 +113,7 @@ def switch(cell: int, targets: tuple[int | None, ...], meet: int | None, site: i
             warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, warp.thread0 + lane, message, always=True)
         values = np.unique(index[warp.mask]).tolist()
         if len(values) == 1:
-            _go(warp, path, targets[values[0]])
+            path.block = targets[values[0]]
         else:
             split(warp, path, meet, [(targets[value], warp.mask & (index == value)) for value in values])
 
@@ -140,37 +121,26 @@ def switch(cell: int, targets: tuple[int | None, ...], meet: int | None, site: i
 
 
 def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
-    """The end of a block with `ret` or `exit`."""
+    """The end of a block with `ret` or `exit`; with a predicate, the other lanes go on at `following`."""
 
     def end(warp: Warp, path: Path) -> None:
-        saved = warp.mask
         if predicate is not None:
             cell, negated = predicate
-            goes = saved & (~warp.cells[cell] if negated else warp.cells[cell])
+            goes = warp.mask & (~warp.cells[cell] if negated else warp.cells[cell])
             warp.set_mask(goes, int(np.count_nonzero(goes)))
-        _retire(warp, path)
+        warp.retire()
+        path.mask = path.mask & ~warp.mask
         if following is not None:
             path.block = following
 
     return end
 
 
-def trap(site: int) -> End:
-    """The end of a block with `trap`."""
+def barrier(context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int) -> End:
+    """The end of a block with `bar.sync`, `bar.arrive`, `bar.red` and their `barrier` forms.
 
-    def end(warp: Warp, path: Path) -> None:
-        warp.cta.fault(ViolationKind.TRAP, site, int(warp.threads()[0]), "the program gave up (trap)")
-
-    return end
-
-
-def trap_step(site: int) -> Step:
-    """A guarded `trap`."""
-    return lambda warp: warp.cta.fault(ViolationKind.TRAP, site, int(warp.threads()[0]), "the program gave up (trap)")
-
-
-def barrier(context: Lowering, instruction: Instruction, following: int | None) -> End:
-    """The end of a block with `bar.sync`, `bar.arrive`, `bar.red` and their `barrier` forms."""
+    A predicate must be the same in all lanes of the warp: either they all arrive or none does.
+    """
     modifiers = Modifiers(instruction)
     modifiers.flag("cta", "aligned")
     mode = modifiers.need("sync", "arrive", "red")
@@ -184,11 +154,11 @@ def barrier(context: Lowering, instruction: Instruction, following: int | None) 
     cells = [context.source(instruction, operand, _U32) for operand in operands]
     site = context.site
 
-    def end(warp: Warp, path: Path) -> Arrival:
+    def end(warp: Warp, path: Path) -> Arrival | None:
+        path.block = following
+        if predicate is not None and not _all_arrive(warp, site, predicate):
+            return None
         check_converged(warp, site)
-        path.block = following if following is not None else path.block
-        if following is None:
-            _retire(warp, path)
         number = int(warp.cells[cells[0]][warp.lanes()[0]])
         threads = int(warp.cells[cells[1]][warp.lanes()[0]]) if len(cells) == 2 else None
         _check_barrier(warp, site, number, threads)
@@ -197,6 +167,16 @@ def barrier(context: Lowering, instruction: Instruction, following: int | None) 
         return Arrival(barrier=number, threads=threads, waits=waits, votes=votes, site=site, deliver=deliver)
 
     return end
+
+
+def _all_arrive(warp: Warp, site: int, predicate: tuple[int, bool]) -> bool:
+    arrives = warp.mask & (warp.cells[predicate[0]] != predicate[1])
+    count = int(np.count_nonzero(arrives))
+    if count not in (0, warp.count):
+        lane = int(np.argmin(arrives))
+        message = "the predicate of a barrier differs between the lanes of a warp"
+        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
+    return count > 0
 
 
 def _check_barrier(warp: Warp, site: int, number: int, threads: int | None) -> None:

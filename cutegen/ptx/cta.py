@@ -17,12 +17,13 @@ from cutegen.ptx.executable import Executable
 from cutegen.ptx.memory import GlobalMemory, LocalMemory
 from cutegen.ptx.ordering import Ordering
 from cutegen.ptx.policy import Schedule
-from cutegen.ptx.shared import SharedMemory
+from cutegen.ptx.shadow import Shadow
+from cutegen.ptx.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.special import Dim3, Place
 from cutegen.ptx.tensor_core import TensorCore
 from cutegen.ptx.traffic import TrafficCounters
 from cutegen.ptx.violations import Monitor, ViolationKind
-from cutegen.ptx.warp import WARP_LANES, Path, Warp
+from cutegen.ptx.warp import WARP_LANES, Mask, Path, Warp
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Cta:
 
     def __init__(self, machine: Machine, place: Dim3, schedule: Schedule) -> None:
         self.place, self.memories, self.tensor_core = place, machine.memories, machine.tensor_core
+        self.traffic = machine.traffic
         self.number = place[0] + machine.grid[0] * (place[1] + machine.grid[1] * place[2])
         self._machine, self._schedule = machine, schedule
         x, y, z = machine.block
@@ -80,14 +82,15 @@ class Cta:
         count = -(-threads // WARP_LANES)
         self.ordering = Ordering(count)
         executable = machine.executable
-        self.shared = SharedMemory(
+        shadow = Shadow(
             machine.shared_bytes,
+            base=SHARED_BASE,
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,
-            traffic=machine.traffic,
             atomic_sites=executable.atomic_sites,
         )
+        self.shared = SharedMemory(machine.shared_bytes, shadow, machine.traffic)
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self._blocked: set[int] = set()
         self._barriers: dict[int, _Barrier] = {}
@@ -181,9 +184,7 @@ class Cta:
         )
         self.fault(ViolationKind.BARRIER, arrival.site, warp.thread0, message)
 
-    def order_ways(
-        self, ways: list[tuple[int | None, npt.NDArray[np.bool_]]]
-    ) -> list[tuple[int | None, npt.NDArray[np.bool_]]]:
+    def order_ways(self, ways: list[tuple[int, Mask]]) -> list[tuple[int, Mask]]:
         """The sides of a divergent branch; the last one runs first."""
         return self._schedule.order(ways)
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx import blocks as ends
-from cutegen.ptx.blocks import Arrival, Block, End, guarded
+from cutegen.ptx.blocks import Block, End, guarded
 from cutegen.ptx.flow import (
-    BlockRange,
     FlowGraph,
     RegisterKey,
     branch_targets,
     build_flow,
-    is_barrier,
+    ends_block,
     unsure_reads,
     written_registers,
 )
@@ -27,7 +25,7 @@ from cutegen.ptx.lowering import Lowering, Step
 from cutegen.ptx.syntax import Entry, Instruction, Module
 from cutegen.ptx.types import scalar_type
 from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import Path, Warp
+from cutegen.ptx.warp import Warp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
     graph = build_flow(entry)
     unsure = unsure_reads(entry, graph)
     frame.tracked = set().union(*unsure.values())
-    blocks = tuple(_lower_block(context, entry, graph, number, unsure) for number in range(len(graph.blocks)))
+    blocks = tuple(_BlockLowering(context, entry, graph, n).lower(unsure) for n in range(len(graph.blocks)))
     atomic = np.zeros(len(entry.instructions) + 1, bool)
     atomic[list(context.atomic_sites)] = True
     return Executable(
@@ -75,116 +73,74 @@ def prepare(module: Module, entry: Entry) -> Executable:
     )
 
 
-def _lower_block(
-    context: Lowering,
-    entry: Entry,
-    graph: FlowGraph,
-    number: int,
-    unsure: dict[int, frozenset[RegisterKey]],
-) -> Block:
-    block = graph.blocks[number]
-    steps: list[Step] = []
-    end: End = ends.fall_through(block.successors[-1])
-    for index in range(block.first, block.last):
-        context.site = index
-        instruction = entry.instructions[index]
-        if index in unsure:
-            steps.append(_check_assigned(context, instruction, unsure[index]))
-        maker = _end_maker(instruction)
-        if maker is not None:
-            end = maker(context, entry, graph, block, instruction)
-            continue
+def _predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool] | None:
+    """The cell of an instruction's guard and whether it is negated."""
+    guard = instruction.guard
+    return None if guard is None else (context.source(instruction, guard.register, scalar_type("pred")), guard.negated)
+
+
+class _BlockLowering:
+    """Lowers one basic block."""
+
+    def __init__(self, context: Lowering, entry: Entry, graph: FlowGraph, number: int) -> None:
+        self._context, self._entry, self._graph = context, entry, graph
+        self._block, self._meet = graph.blocks[number], graph.meets[number]
+
+    def lower(self, unsure: dict[int, frozenset[RegisterKey]]) -> Block:
+        block, steps = self._block, list[Step]()
+        for index in range(block.first, block.last):
+            self._context.site = index
+            instruction = self._entry.instructions[index]
+            if index in unsure:
+                steps.append(_check_assigned(self._context, instruction, unsure[index]))
+            if ends_block(instruction):
+                return Block(block.first, block.last, tuple(steps), self._end(instruction))
+            steps.append(self._step(instruction))
+        return Block(block.first, block.last, tuple(steps), ends.fall_through(self._following()))
+
+    def _step(self, instruction: Instruction) -> Step:
+        context = self._context
         step = _with_assignments(context, instruction, lower_instruction(context, instruction))
+        predicate = _predicate(context, instruction)
+        return step if predicate is None else guarded(step, *predicate)
+
+    def _following(self) -> int:
+        """The block after this one in the text; every text ends with a `ret`, so others have one."""
+        return self._graph.block_at[self._block.last]
+
+    def _targets(self, instruction: Instruction) -> tuple[int, ...]:
+        labels = branch_targets(self._entry, instruction)
+        return tuple(self._graph.block_at[self._entry.labels[label]] for label in labels)
+
+    def _end(self, instruction: Instruction) -> End:
+        predicate = _predicate(self._context, instruction)
+        match instruction.parts[0]:
+            case "bra":
+                self._check(instruction, 1)
+                taken = self._targets(instruction)[0]
+                return ends.branch(predicate, taken, self._graph.block_at.get(self._block.last, taken), self._meet)
+            case "brx":
+                return self._end_with_switch(instruction)
+            case "ret" | "exit":
+                self._check(instruction, 0)
+                return ends.leave(predicate, None if predicate is None else self._following())
+            case _:
+                return ends.barrier(self._context, instruction, predicate, self._following())
+
+    def _check(self, instruction: Instruction, operands: int) -> None:
+        modifiers = self._context.modifiers(instruction, operands)
+        modifiers.flag("uni")
+        modifiers.finish()
+
+    def _end_with_switch(self, instruction: Instruction) -> End:
+        modifiers = self._context.modifiers(instruction, 2)
+        modifiers.flag("uni")
+        modifiers.need("idx")
+        modifiers.finish()
         if instruction.guard is not None:
-            cell, negated = _predicate(context, instruction)
-            step = guarded(step, cell, negated)
-        steps.append(step)
-    return Block(block.first, block.last, tuple(steps), end)
-
-
-def _predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool]:
-    assert instruction.guard is not None
-    return context.source(instruction, instruction.guard.register, scalar_type("pred")), instruction.guard.negated
-
-
-_EndMaker = Callable[[Lowering, Entry, FlowGraph, BlockRange, Instruction], End]
-
-
-def _end_maker(instruction: Instruction) -> _EndMaker | None:
-    if is_barrier(instruction):
-        return _end_with_barrier
-    return {
-        "bra": _end_with_branch,
-        "brx": _end_with_switch,
-        "ret": _end_with_exit,
-        "exit": _end_with_exit,
-        "trap": _end_with_trap,
-    }.get(instruction.parts[0])
-
-
-def _optional_predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool] | None:
-    return None if instruction.guard is None else _predicate(context, instruction)
-
-
-def _meet(graph: FlowGraph, block: BlockRange) -> int | None:
-    return graph.meets[graph.block_at[block.first]]
-
-
-def _end_with_branch(
-    context: Lowering, entry: Entry, graph: FlowGraph, block: BlockRange, instruction: Instruction
-) -> End:
-    modifiers = context.modifiers(instruction, 1)
-    modifiers.flag("uni")
-    modifiers.finish()
-    label = branch_targets(entry, instruction)[0]
-    taken = graph.block_at.get(entry.labels[label])
-    following = graph.block_at.get(block.last)
-    return ends.branch(_optional_predicate(context, instruction), taken, following, _meet(graph, block))
-
-
-def _end_with_switch(
-    context: Lowering, entry: Entry, graph: FlowGraph, block: BlockRange, instruction: Instruction
-) -> End:
-    modifiers = context.modifiers(instruction, 2)
-    modifiers.flag("uni")
-    modifiers.need("idx")
-    modifiers.finish()
-    if instruction.guard is not None:
-        raise instruction.error("a guarded brx is not supported")
-    cell = context.source(instruction, instruction.operands[0], scalar_type("u32"))
-    targets = tuple(graph.block_at.get(entry.labels[label]) for label in branch_targets(entry, instruction))
-    return ends.switch(cell, targets, _meet(graph, block), context.site)
-
-
-def _end_with_exit(
-    context: Lowering, entry: Entry, graph: FlowGraph, block: BlockRange, instruction: Instruction
-) -> End:
-    context.modifiers(instruction, 0).flag("uni")
-    return ends.leave(_optional_predicate(context, instruction), graph.block_at.get(block.last))
-
-
-def _end_with_trap(
-    context: Lowering, entry: Entry, graph: FlowGraph, block: BlockRange, instruction: Instruction
-) -> End:
-    predicate = _optional_predicate(context, instruction)
-    if predicate is None:
-        return ends.trap(context.site)
-    step = guarded(ends.trap_step(context.site), *predicate)
-    following = ends.fall_through(graph.block_at.get(block.last))
-
-    def end(warp: Warp, path: Path) -> Arrival | None:
-        step(warp)
-        return following(warp, path)
-
-    return end
-
-
-def _end_with_barrier(
-    context: Lowering, entry: Entry, graph: FlowGraph, block: BlockRange, instruction: Instruction
-) -> End:
-    if instruction.guard is not None:
-        raise instruction.error("a guarded barrier is not supported; branch around it")
-    return ends.barrier(context, instruction, graph.block_at.get(block.last))
+            raise instruction.error("a guarded brx is not supported")
+        cell = self._context.source(instruction, instruction.operands[0], scalar_type("u32"))
+        return ends.switch(cell, self._targets(instruction), self._meet, self._context.site)
 
 
 def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:
@@ -204,7 +160,7 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
 def _check_assigned(context: Lowering, instruction: Instruction, keys: frozenset[RegisterKey]) -> Step:
     """The step that reports active lanes which read a register they never wrote."""
     site = context.site
-    guard = None if instruction.guard is None else _predicate(context, instruction)
+    guard = _predicate(context, instruction)
     guard_row = None if instruction.guard is None else (1, instruction.guard.register.row)
 
     def run(warp: Warp) -> None:

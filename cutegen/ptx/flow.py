@@ -12,29 +12,10 @@ from dataclasses import dataclass
 
 from cutegen.ptx.syntax import Address, Entry, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
 
-_ENDS = ("bra", "brx", "ret", "exit", "trap")
-_WITHOUT_DESTINATION = frozenset(
-    [
-        "st",
-        "red",
-        "bar",
-        "barrier",
-        "cp",
-        "bra",
-        "brx",
-        "ret",
-        "exit",
-        "trap",
-        "stmatrix",
-        "membar",
-        "fence",
-        "prefetch",
-        "prefetchu",
-        "discard",
-        "nanosleep",
-        "brkpt",
-        "pmevent",
-    ]
+_ENDS = ("bra", "brx", "ret", "exit")
+_FIRST_OPERAND_IS_READ = frozenset(
+    {"st", "red", "bar", "barrier", "cp", "brx", "stmatrix"}
+    | {"prefetch", "prefetchu", "discard", "applypriority", "nanosleep"}
 )
 RegisterKey = tuple[int, int]
 
@@ -74,9 +55,8 @@ def build_flow(entry: Entry) -> FlowGraph:
         PtxSyntaxError: a branch to something that is no label.
     """
     count = len(entry.instructions)
-    starts = {0, *(index for index in entry.labels.values() if index < count)}
-    starts |= {i + 1 for i, instruction in enumerate(entry.instructions) if ends_block(instruction) and i + 1 < count}
-    ordered = sorted(starts) if count else []
+    ends = {i + 1 for i, instruction in enumerate(entry.instructions) if ends_block(instruction)}
+    ordered = sorted(({0, *entry.labels.values()} | ends) - {count})
     block_at = {first: number for number, first in enumerate(ordered)}
     blocks = tuple(
         BlockRange(first, last, _successors(entry, block_at, last))
@@ -105,9 +85,9 @@ def _successors(entry: Entry, block_at: dict[int, int], last: int) -> tuple[int 
     following = block_at.get(last)
     name = instruction.parts[0]
     if name in ("bra", "brx"):
-        taken = tuple(block_at.get(entry.labels[label]) for label in branch_targets(entry, instruction))
+        taken = tuple(block_at[entry.labels[label]] for label in branch_targets(entry, instruction))
         return (*taken, following) if instruction.guard else taken
-    if name in ("ret", "exit", "trap"):
+    if name in ("ret", "exit"):
         return (None, following) if instruction.guard else (None,)
     return (following,)
 
@@ -185,7 +165,7 @@ def _keys(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:
 
 def written_registers(instruction: Instruction) -> frozenset[RegisterKey]:
     """The registers that an instruction writes."""
-    has_destination = instruction.parts[0] not in _WITHOUT_DESTINATION or "red" in instruction.parts[1:2]
+    has_destination = instruction.parts[0] not in _FIRST_OPERAND_IS_READ or "red" in instruction.parts[1:2]
     return _keys(instruction.operands[:1]) if has_destination else frozenset()
 
 
@@ -199,8 +179,8 @@ def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:
 
 def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[RegisterKey]]:
     """For each instruction that reads registers which some way to it has not written: those registers."""
-    at_start: dict[int, frozenset[RegisterKey]] = {0: frozenset()} if graph.blocks else {}
-    pending = [0] if graph.blocks else []
+    at_start: dict[int, frozenset[RegisterKey]] = {0: frozenset()}
+    pending = [0]
     while pending:
         number = pending.pop()
         assigned = at_start[number] | _assigned_in(entry, graph.blocks[number])

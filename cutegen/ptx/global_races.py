@@ -17,6 +17,7 @@ from cutegen.ptx.warp import Warp
 
 _THREAD_BITS, _TICK_BITS = 12, 32
 _CTA_SHIFT = _THREAD_BITS + _TICK_BITS
+_MAX_CTAS = 1 << 18
 _THREAD_MASK, _TICK_MASK = (1 << _THREAD_BITS) - 1, (1 << _TICK_BITS) - 1
 
 
@@ -36,7 +37,7 @@ class WriterLog:
         stamps = self._stamps[self._granules(offsets, size_bytes)]
         if not stamps.any():
             return None
-        mine = (warp.cta.number + 1 << _CTA_SHIFT | warp.threads())[:, None]
+        mine = (self._cta(warp) | warp.threads())[:, None]
         same_cta = stamps >> _CTA_SHIFT == mine >> _CTA_SHIFT
         other_thread = stamps & _THREAD_MASK != mine & _THREAD_MASK
         ticks = stamps >> _THREAD_BITS & _TICK_MASK
@@ -55,10 +56,15 @@ class WriterLog:
         """Remembers a write of the active lanes; True where two of them wrote the same granule."""
         if self._stamps is None:
             self._stamps = np.zeros(-(-self.size_bytes // self.granule_bytes) + 1, np.int64)
-        stamp = warp.cta.number + 1 << _CTA_SHIFT | warp.cta.ordering.tick << _THREAD_BITS
+        stamp = self._cta(warp) | warp.cta.ordering.tick << _THREAD_BITS
         granules, mine = self._granules(offsets, size_bytes), (stamp | warp.threads())[:, None]
         self._stamps[granules] = mine
         return bool((self._stamps[granules] != mine).any())
+
+    @staticmethod
+    def _cta(warp: Warp) -> int:
+        """The CTA's part of a stamp; numbers repeat in grids too large to be run here anyway."""
+        return (warp.cta.number % _MAX_CTAS + 1) << _CTA_SHIFT
 
     def _granules(self, offsets: npt.NDArray[np.int64], size_bytes: int) -> npt.NDArray[np.int64]:
         count = max(1, size_bytes // self.granule_bytes)

@@ -165,6 +165,8 @@ def _instruction_report(executable: Executable, index: int, executed: int, traff
         shared_requests=sum(t.shared_requests for t in traffic),
         wavefronts=sum(t.wavefronts for t in traffic),
         ideal_wavefronts=sum(t.ideal_wavefronts for t in traffic),
+        line_wavefronts=sum(t.line_wavefronts for t in traffic),
+        ideal_line_wavefronts=sum(t.ideal_line_wavefronts for t in traffic),
         shared_bytes=sum(t.shared_bytes for t in traffic),
         global_requests=sum(t.global_requests for t in traffic),
         sectors=sum(t.sectors for t in traffic),

@@ -117,6 +117,7 @@ class _EntryReader:
         cursor.expect("{")
         while not (cursor.peek() == "}" and self._scopes.depth == 1):
             self._read_statement()
+        self._end(cursor.line)
         cursor.expect("}")
         return Entry(
             name=name,
@@ -129,6 +130,11 @@ class _EntryReader:
             rows=self._scopes.rows,
             required_block=block,
         )
+
+    def _end(self, line: int) -> None:
+        """Running off the end of a kernel is a `ret`."""
+        self._instructions.append(Instruction(line=line, text="ret;", guard=None, parts=("ret",), operands=()))
+        self._paths.append(())
 
     def _read_directives(self) -> tuple[int, int, int] | None:
         cursor, block = self._cursor, None
@@ -160,6 +166,8 @@ class _EntryReader:
             self._variables.append(read_variable(cursor, cursor.take()[1:]))
         elif cursor.peek() == ".pragma":
             cursor.skip_past(";")
+        elif cursor.peek().startswith("."):
+            raise cursor.error(f"directive {cursor.peek()} is not supported in a kernel")
         elif not cursor.accept(";"):
             self._instructions.append(self._read_instruction())
             self._paths.append(self._path)

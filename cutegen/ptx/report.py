@@ -12,8 +12,8 @@ from cutegen.ptx.violations import Violation
 class InstructionReport:
     """One PTX instruction: `executed` counts warps; the rest is zero where it does not reach that memory.
 
-    `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts, `sectors` are 32-byte pieces of global
-    memory.
+    `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts by banks, `sectors` are 32-byte pieces of
+    global memory. `line_wavefronts` are those of a 16-byte `cp.async.cg` as the hardware counts them, by lines.
     """
 
     line: int
@@ -23,6 +23,8 @@ class InstructionReport:
     shared_requests: int
     wavefronts: int
     ideal_wavefronts: int
+    line_wavefronts: int
+    ideal_line_wavefronts: int
     shared_bytes: int
     global_requests: int
     sectors: int
@@ -58,6 +60,10 @@ class LaunchReport:
     def wavefronts(self, opcode: str) -> int:
         """Shared-memory wavefronts of all instructions whose opcode begins with `opcode`."""
         return sum(i.wavefronts for i in self.matching(opcode))
+
+    def line_wavefronts(self, opcode: str) -> int:
+        """Wavefronts of 16-byte copies as sm_90 counts them, of all instructions whose opcode begins with `opcode`."""
+        return sum(i.line_wavefronts for i in self.matching(opcode))
 
     def conflicts(self, opcode: str) -> int:
         """Wavefronts beyond the fewest possible of all instructions whose opcode begins with `opcode`."""

@@ -52,6 +52,25 @@ def global_sectors(addresses: npt.NDArray[np.int64], size_bytes: int) -> int:
     return len(np.unique(np.minimum(np.concatenate(spans), np.tile(last, len(spans)))))
 
 
+def line_writes(source: npt.NDArray[np.int64], destination: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """(wavefronts, the fewest possible) of a 16-byte `cp.async.cg`, as an H200 counts them: line by line.
+
+    Lanes that read one 128-byte line of global memory are written together; the second half of a 32-byte sector goes
+    apart from the first where they land in different sectors of shared memory; each such pass takes a wavefront for
+    each 128-byte line of shared memory that it touches. Source: `docs/measurements.md`.
+
+    >>> lanes = np.arange(32) * 16
+    >>> line_writes(lanes, lanes), line_writes(lanes, lanes + lanes // 128 * 16)    # rows padded by 16 bytes
+    ((4, 4), (10, 4))
+    """
+    sectors = dict(zip(source.tolist(), (destination // SECTOR_BYTES).tolist(), strict=True))
+    passes = set()
+    for start, end in zip(source.tolist(), destination.tolist(), strict=True):
+        apart = start % SECTOR_BYTES == 16 and sectors.get(start - 16, end // SECTOR_BYTES) != end // SECTOR_BYTES
+        passes.add((start // BANK_ROW_BYTES, apart, end // BANK_ROW_BYTES))
+    return len(passes), len({line for line, _, _ in passes})
+
+
 @dataclass(slots=True)
 class Traffic:
     """Running sums of one instruction; a request is one warp's execution that reached memory."""
@@ -59,6 +78,8 @@ class Traffic:
     shared_requests: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+    line_wavefronts: int = 0
+    ideal_line_wavefronts: int = 0
     shared_bytes: int = 0
     global_requests: int = 0
     sectors: int = 0
@@ -75,6 +96,7 @@ class TrafficCounters:
     sites: list[Traffic]
     _shared: dict[tuple[int, bytes, bytes], tuple[int, int]] = field(default_factory=dict)
     _global: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    _lines: dict[tuple[bytes, bytes], tuple[int, int]] = field(default_factory=dict)
 
     def shared(
         self, site: int, addresses: npt.NDArray[np.int64], lanes: npt.NDArray[np.int64], size_bytes: int
@@ -106,3 +128,16 @@ class TrafficCounters:
         sums.global_requests += 1
         sums.sectors += sectors
         sums.global_bytes += size_bytes * len(addresses)
+
+    def lines(self, site: int, source: npt.NDArray[np.int64], destination: npt.NDArray[np.int64]) -> None:
+        """Counts the writes of a 16-byte `cp.async.cg` by lines."""
+        bases = (int(addresses[0]) & -BANK_ROW_BYTES for addresses in (source, destination))
+        relative = [addresses - base for addresses, base in zip((source, destination), bases, strict=True)]
+        key = relative[0].tobytes(), relative[1].tobytes()
+        cost = self._lines.get(key)
+        if cost is None:
+            if len(self._lines) >= _MAX_PATTERNS:
+                self._lines.clear()
+            cost = self._lines[key] = line_writes(*relative)
+        self.sites[site].line_wavefronts += cost[0]
+        self.sites[site].ideal_line_wavefronts += cost[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ from cutegen.ptx.special import Place
 if TYPE_CHECKING:
     from cutegen.ptx.cta import Cta
     from cutegen.ptx.memory import LocalMemory
+    from cutegen.ptx.shadow import Access
 
 WARP_LANES = 32
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -33,17 +34,15 @@ class Path:
 class _Copy:
     """A cp.async of some lanes that has not landed; `group` counts each lane's commits before it."""
 
-    site: int
-    size_bytes: int
+    access: Access
     lanes: npt.NDArray[np.int64]
     group: npt.NDArray[np.int64]
-    offsets: npt.NDArray[np.int64]
     data: npt.NDArray[Any]
 
     def part(self, keep: Mask) -> _Copy:
-        return _Copy(
-            self.site, self.size_bytes, self.lanes[keep], self.group[keep], self.offsets[keep], self.data[keep]
-        )
+        """The copy of some of its lanes."""
+        access = replace(self.access, offsets=self.access.offsets[keep], threads=self.access.threads[keep])
+        return _Copy(access, self.lanes[keep], self.group[keep], self.data[keep])
 
 
 class Warp:
@@ -103,16 +102,10 @@ class Warp:
         """The active lanes exit."""
         self.alive = self.alive & ~self.mask
 
-    def issue_copy(
-        self,
-        site: int,
-        size_bytes: int,
-        lanes: npt.NDArray[np.int64],
-        offsets: npt.NDArray[np.int64],
-        data: npt.NDArray[Any],
-    ) -> None:
+    def issue_copy(self, access: Access, data: npt.NDArray[Any]) -> None:
         """Queues a cp.async of the active lanes."""
-        self._copies.append(_Copy(site, size_bytes, lanes, self._committed[lanes], offsets, data))
+        lanes = self.lanes()
+        self._copies.append(_Copy(access, lanes, self._committed[lanes], data))
 
     def commit_copies(self) -> None:
         """`cp.async.commit_group`: what the active lanes issued since their last commit is one group."""
@@ -127,7 +120,7 @@ class Warp:
             lands = waits[copy.lanes] & (copy.group < limit[copy.lanes])
             if lands.any():
                 done = copy if lands.all() else copy.part(lands)
-                self.cta.shared.end_copy(done.site, done.offsets, done.lanes + self.thread0, done.size_bytes, done.data)
+                self.cta.shared.end_copy(done.access, done.data)
             if not lands.all():
                 kept.append(copy.part(~lands) if lands.any() else copy)
         self._copies = kept

@@ -15,7 +15,7 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
+from cutegen.plan.sm80.predict import LINE_BYTES, SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
 from cutegen.plan.text import plural
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
@@ -23,12 +23,13 @@ from cutegen.spec import STORE
 Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles are cut off by the matrices' edges"
 BIAS = "not predicted: how often a bias is read is the compiler's choice"
-UNALIGNED = "not predicted: rows do not begin at multiples of 32 bytes"
+UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
+COUNTED = ("wavefronts", "line_writes", "sectors", "executed")
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number from both sides. `predicted` is None where the plan does not say; `why` is its arithmetic, or why not."""
+    """A number; `predicted` is None where the plan does not say; `why` is its arithmetic, or why not."""
 
     predicted: int | None
     measured: int
@@ -44,18 +45,27 @@ class Count:
 class LaunchCounts:
     """Sums over a launch.
 
-    `wavefronts` of shared memory and `sectors` of global memory have the keys of `Predictions`; where neither A nor B
-    is loaded by ldmatrix, "s2r" stands for the two together. `executed` counts warps, by opcode.
+    `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
+    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together. `executed` counts warps, by opcode.
     """
 
     wavefronts: Mapping[str, Count]
+    line_writes: Mapping[str, Count]
     sectors: Mapping[str, Count]
     executed: Mapping[str, Count]
 
-    def __iter__(self) -> Iterator[tuple[str, Count]]:
-        """Every count under its whole name, as `wavefronts s2r.a`."""
-        kinds = {"wavefronts": self.wavefronts, "sectors": self.sectors, "executed": self.executed}
-        return ((f"{kind} {key}", count) for kind, counts in kinds.items() for key, count in counts.items())
+    def tables(self) -> dict[str, Mapping[str, Count]]:
+        """The counts of each kind, by its name in COUNTED."""
+        return {kind: getattr(self, kind) for kind in COUNTED}
+
+    def differing(self) -> dict[str, Count]:
+        """The counts that contradict the plan, by their whole names, as `wavefronts s2r.a`."""
+        return {
+            f"{kind} {key}": count
+            for kind, table in self.tables().items()
+            for key, count in table.items()
+            if count.differs
+        }
 
 
 def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> LaunchCounts:
@@ -63,6 +73,7 @@ def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> Lau
     often = _Often.of(plan, size)
     return LaunchCounts(
         wavefronts=_wavefronts(plan, size, often, report),
+        line_writes=_line_writes(plan, size, often, report),
         sectors=_sectors(plan, size, often, report),
         executed=_executed(plan, often, report),
     )
@@ -118,31 +129,44 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
     if plan.epilogue.smem is not None:
         stores, reads = report.matching("st.shared"), _plain_loads(report, main_loop=False)
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
-        read = count(often.tile, unit["epilogue.read"], reads)
-        counts["epilogue.read"] = read if _is_whole(plan, size) else Count(None, read.measured, EDGES)
+        unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
+        measured = sum(site.wavefronts for site in reads)
+        counts["epilogue.read"] = _unless(unknown, often.tile, unit["epilogue.read"], measured)
+    return counts
+
+
+def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Zeros are not counted, so k-tiles are, not stages."""
+    unknown = _why_unknown(plan, size, LINE_BYTES)
+    counts = {}
+    for name, sites in _copies(plan, report):
+        key, measured = f"g2s.{name}", sum(site.line_wavefronts for site in sites)
+        if (lines := plan.predictions.line_writes.get(key)) is not None:
+            counts[key] = _unless(unknown, often.k_tile, lines.predicted, measured)
     return counts
 
 
 def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    unknown = "" if _begin_at_sectors(plan, size) else UNALIGNED
-    unknown = unknown if _is_whole(plan, size) else EDGES
+    unknown = _why_unknown(plan, size, SECTOR_BYTES)
 
     def count(times: _Times, sites: Sites, *keys: str) -> Count:
         measured = sum(site.sectors for site in sites)
-        if unknown:
-            return Count(None, measured, unknown)
+        missing = "" if plan.predictions.sectors.keys() >= set(keys) else BIAS
+        if unknown or missing:
+            return Count(None, measured, unknown or missing)
         return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
     counts = {f"g2s.{name}": count(often.k_tile, sites, f"g2s.{name}") for name, sites in _copies(plan, report)}
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     counts["epilogue"] = count(often.tile, report.matching("st.global"), "epilogue", *written)
-    if len(extras) > len(written):
-        # A bias is read again and again by each warp; how often, the compiler decides.
-        read = [f"epilogue.{x.name}" for x in extras if x.name != STORE]
-        unknown = unknown or ("" if plan.predictions.sectors.keys() >= set(read) else BIAS)
+    if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
         counts["epilogue.read"] = count(often.tile, report.matching("ld.global"), *read)
     return counts
+
+
+def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
+    return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
 
 
 def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
@@ -182,7 +206,7 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
 
 
 def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
-    """Text order holds `a` instructions of A, `b` of B, and so on: nothing reorders accesses that may depend on others."""
+    """The text has `a` instructions of A, then `b` of B, and so on: no compiler reorders these accesses to memory."""
     of_a = [i % (a + b) < a for i in range(len(sites))]
     return (
         ("a", [site for site, is_a in zip(sites, of_a, strict=True) if is_a]),
@@ -201,10 +225,14 @@ def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
     return all(extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True))
 
 
-def _begin_at_sectors(plan: GemmPlan, size: ProblemSize) -> bool:
-    return all(
-        strides * dtype(tensor.dtype).bytes % SECTOR_BYTES == 0
+def _why_unknown(plan: GemmPlan, size: ProblemSize, row_bytes: int) -> str:
+    """Why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole `row_bytes`."""
+    if not _is_whole(plan, size):
+        return EDGES
+    aligned = all(
+        stride * dtype(tensor.dtype).bytes % row_bytes == 0
         for tensor in plan.launch.tensors
         if len(tensor.modes) == 2
-        for strides in (size.strides[tensor.name].leading, size.strides[tensor.name].batch)
+        for stride in (size.strides[tensor.name].leading, size.strides[tensor.name].batch)
     )
+    return "" if aligned else UNALIGNED.format(row_bytes)

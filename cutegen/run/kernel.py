@@ -37,7 +37,7 @@ class Kernel:
 
     Operands on a GPU are multiplied there, asynchronously on the current stream, so a call can be captured in a CUDA
     graph. Operands in host memory are multiplied by executing the kernel's PTX on the CPU, which is slow and follows
-    every instruction. A kernel can be called from several threads.
+    every instruction; `execute` does the same and reports what it saw. A kernel can be called from several threads.
     """
 
     def __init__(self, artifact: Artifact, *, driver: Callable[[], Driver] = load_driver) -> None:
@@ -119,8 +119,8 @@ class Kernel:
         of CTAs, warps and sides of a branch ("in-order", "reversed", "random:SEED"), `jobs` the processes to spread the
         CTAs over, `max_steps` a limit on warp instructions; `progress(done, total)` is told of finished CTAs.
 
-        Raises OperandError when an operand does not fit, is not in host memory, or when the result is empty; LaunchError
-        for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
+        Raises OperandError when an operand does not fit or is not in host memory, or when the result is empty;
+        LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
         """
         tensors, scalars = self._extras.take((c, residual, bias, aux), (alpha, beta))
         views = tuple(view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors))

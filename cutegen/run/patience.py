@@ -6,12 +6,12 @@ import os
 
 from cutegen.plan import GemmPlan
 
-# Measured with the shipped specs on one core of an AMD EPYC (Zen 3) server at rest, all instructions included: 65 to 110
-# microseconds for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after it.
+# Measured with the shipped specs on one core of an AMD EPYC server, all instructions included: 65 to 110 microseconds
+# for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after its main loop.
 SECONDS_PER_MMA = 1e-4
 SECONDS_PER_CTA = 0.04
-# A process starts, reads the PTX and copies the operands in half a second.
-SPREAD_FROM_S = 5.0
+# Processes start, read the PTX and copy the operands in about a second, and in several where the cores are busy.
+SPREAD_FROM_S = 10.0
 MOST_JOBS = 4
 
 

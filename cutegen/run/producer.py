@@ -22,10 +22,14 @@ class Producer:
     thread: int
     value: tuple[int, int, int]
 
+    @property
+    def register(self) -> str:
+        """The accumulator by its name in the kernel, as `tCrC(1,2,3)`."""
+        return "tCrC({},{},{})".format(*self.value)
+
     def __str__(self) -> str:
-        """`thread 37, tCrC(1,2,3) of CTA (0,1), blockIdx.x 1`."""
-        value, cta = (",".join(map(str, coordinate)) for coordinate in (self.value, self.cta))
-        return f"thread {self.thread}, tCrC({value}) of CTA ({cta}), blockIdx.x {self.block}"
+        """`thread 37, tCrC(1,2,3), of CTA (0,1), blockIdx.x 1`."""
+        return f"thread {self.thread}, {self.register}, of CTA ({self.cta[0]},{self.cta[1]}), blockIdx.x {self.block}"
 
 
 def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Producer:

@@ -102,6 +102,8 @@ def random_extras(
     device: str = "cpu",
 ) -> dict[str, Any]:
     """What a call passes to the epilogue beside A and B, by the names of its arguments: normal data, `aux` poisoned."""
+    if not contract.epilogue:
+        return {}
     source = _source(framework, device, seed + 1)
     lead = () if batch is None else (batch,)
     extras: dict[str, Any] = {name: float(np.float32(source.number())) for name in contract.scalars}

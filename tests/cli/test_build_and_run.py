@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from cutegen.build import Digest, Manifest
+from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
-from cutegen.run import Outcome, expected_outcome
+from cutegen.cli.progress import progress
+from cutegen.cli.trial import Trial, trial_table
+from cutegen.run import Comparison, Outcome, expected_outcome
+from cutegen.run.counts import LaunchCounts, count_launch
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl
@@ -119,6 +128,23 @@ def test_run_on_the_cpu_is_right(small: Path, cli: Cli) -> None:
     assert 0 < table["rel_error"] < 1e-3
 
 
+def test_a_run_passes_what_the_epilogue_asks_for_and_checks_aux(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = f"run sm80_hgemm_bias_gelu {ARCH} --device cpu --problem 40,72,48 --json"
+    table = cli(arguments).json
+    assert (table["ok"], table["aux"]["ok"]) == (True, True)
+
+    def shifted(*operands: Any, **options: Any) -> Outcome:
+        right = expected_outcome(*operands, **options)
+        assert right.aux is not None
+        right.aux.value[7, 3] += 10
+        return right
+
+    monkeypatch.setattr(run_verb, "expected_outcome", shifted)
+    outcome = cli(arguments)
+    assert (outcome.code, outcome.json["ok"], outcome.json["aux"]["ok"]) == (1, True, False)
+    assert "elements of aux are wrong; the first is (7, 3)" in outcome.error
+
+
 def test_a_wrong_result_is_exit_1_and_says_where(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(*operands: Any, **options: Any) -> Outcome:
         right = expected_outcome(*operands, **options)
@@ -129,7 +155,164 @@ def test_a_wrong_result_is_exit_1_and_says_where(small: Path, cli: Cli, monkeypa
     outcome = cli(f"run {small} {ARCH} --device cpu --problem 8,8,32 --json")
     assert (outcome.code, outcome.json["ok"]) == (1, False)
     assert (outcome.json["first_wrong"]["row"], outcome.json["first_wrong"]["column"]) == (3, 5)
+    # PTX ISA, m16n8k16: row 3, column 5 is c1 of lane 4 * 3 + 5 // 2.
     assert "1 of 64 elements are wrong; the first is (3, 5)" in outcome.error
+    assert "computed by thread 14, tCrC(1,0,0), of CTA (0,0)" in outcome.error
+    assert {key: outcome.json["first_wrong"][key] for key in ("cta", "block", "thread", "value", "register")} == {
+        "cta": [0, 0],
+        "block": 0,
+        "thread": 14,
+        "value": [1, 0, 0],
+        "register": "tCrC(1,0,0)",
+    }
+
+
+def doctored(cache: Path, change: Callable[[str], str]) -> None:
+    """Change the PTX of the only entry, and its digests, so that it is taken for what was compiled."""
+    (ptx,) = cache.glob("*/*/kernel.ptx")
+    changed = change(ptx.read_text())
+    assert changed != ptx.read_text()
+    manifest = Manifest.from_bytes((ptx.parent / "manifest.json").read_bytes())
+    files = {**manifest.files, ptx.name: Digest.of(changed.encode())}
+    ptx.write_text(changed)
+    (ptx.parent / "manifest.json").write_bytes(replace(manifest, files=files).to_bytes())
+
+
+def second_ldmatrix_reads_the_first(ptx: str) -> str:
+    """The prologue's first two ldmatrix are A's, for rows 0 to 31 and 32 to 63 of the tile."""
+    first, second, *_ = re.finditer(r"ldmatrix\S+ \{[^}]*\}, (\[[^]]*\]);", ptx)
+    return ptx[: second.start(1)] + first[1] + ptx[second.end(1) :]
+
+
+def a_barrier_is_missing(ptx: str) -> str:
+    return ptx.replace("bar.sync", "// bar.sync", 1)
+
+
+@pytest.fixture
+def own_cache(small: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the cache, to be spoilt."""
+    shutil.copytree(built / "cache", tmp_path / "cache")
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_one_wrong_address_in_the_ptx_is_found_and_its_register_named(small: Path, own_cache: Path, cli: Cli) -> None:
+    doctored(own_cache, second_ldmatrix_reads_the_first)
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 64,64,64 --json")
+    assert (outcome.code, outcome.json["as_predicted"]) == (1, True)
+    wrong = outcome.json["first_wrong"]
+    assert (wrong["row"], wrong["column"], wrong["thread"], wrong["value"]) == (32, 0, 0, [0, 1, 0])
+    assert "computed by thread 0, tCrC(0,1,0), of CTA (0,0), blockIdx.x 0" in outcome.error
+
+
+def test_a_missing_barrier_is_an_error_with_its_line(small: Path, own_cache: Path, cli: Cli) -> None:
+    doctored(own_cache, a_barrier_is_missing)
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 64,64,64")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert re.match(r"line \d+: ", outcome.error)
+
+
+def test_counts_stand_beside_the_plans(small: Path, cli: Cli) -> None:
+    sentence = f"run {small} {ARCH} --device cpu --strict"
+    table = cli(f"{sentence} --json").json
+    assert (table["problem"], table["policy"], table["jobs"], table["as_predicted"]) == (
+        [128, 128, 96],
+        "in-order",
+        1,
+        True,
+    )
+    planned = cli(f"plan {small} {ARCH} --json").json["wavefronts"]
+    for key, count in table["wavefronts"].items():
+        assert count["measured"] == count["predicted"] > 0
+        times = {"g2s": 4 * 3, "s2r": 4 * 3.5, "epilogue": 4}[key.split(".")[0]]
+        assert count["predicted"] == planned[key]["predicted"] * times
+    assert table["executed"]["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]["measured"] == 128 * 128 * 96 // 2048
+    assert sum(table["sectors"][f"g2s.{x}"]["measured"] for x in "ab") == 2 * 2 * 128 * 96 * 2 // 32
+    text = cli(sentence).out
+    assert re.search(r"s2r\.a +896 +896  64 x 4 CTAs x \(3 \+ 1/2\) k-tiles", text)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_other_counts_are_a_warning_or_an_error(
+    strict: bool, small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_more(*arguments: Any) -> LaunchCounts:
+        right = count_launch(*arguments)
+        loads = right.wavefronts["s2r.b"]
+        return replace(right, wavefronts={**right.wavefronts, "s2r.b": replace(loads, measured=loads.measured + 1)})
+
+    monkeypatch.setattr(run_verb, "count_launch", one_more)
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 64,64,32" + " --strict" * strict)
+    assert outcome.code == (1 if strict else 0)
+    assert outcome.err.startswith("cutegen: error: " if strict else "cutegen: warning: ")
+    assert "wavefronts s2r.b: 97 measured, 96 predicted" in outcome.err
+    assert "97  differs: 64 x 1 CTA x (1 + 1/2) k-tiles" in outcome.out
+
+
+def test_orders_and_jobs_give_the_same(small: Path, cli: Cli) -> None:
+    sentence = f"run {small} {ARCH} --device cpu --problem 70,72,40 --json"
+    expected = cli(sentence).json
+    for options, policy, jobs in [("--policy random:5", "random:5", 1), ("--policy reversed --jobs 2", "reversed", 2)]:
+        found = cli(f"{sentence} {options}").json
+        assert (found["policy"], found["jobs"]) == (policy, jobs)
+        assert {**found, "policy": "in-order", "jobs": 1} == expected
+
+
+def test_a_limit_of_steps_ends_a_run(small: Path, cli: Cli) -> None:
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 64,64,32 --max-steps 100")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "step limit" in outcome.error
+
+
+def test_what_would_take_hours_is_refused_before_anything_is_built(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "new.toml").write_text(SPEC)
+    outcome = cli(f"run {tmp_path / 'new.toml'} {ARCH} --device cpu --problem 20000,20000,20000 --jobs 1")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.match(r"--problem: found 20000,20000,20000, about [\d.]+ hours on the CPU with 1 job; ", outcome.error)
+    assert "--problem 128,128,96 takes seconds" in outcome.error
+
+
+def test_what_takes_minutes_is_announced(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_verb, "LONG_S", 0.0)
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 8,8,32")
+    assert outcome.code == 0
+    assert re.match(r"cutegen: note: --problem 8,8,32 takes about \d+ minutes on the CPU", outcome.err)
+
+
+def test_a_gpu_counts_nothing() -> None:
+    trial = Trial(
+        device="cuda",
+        problem=(8, 8, 8),
+        seed=0,
+        comparison=Comparison(1e-4, 1e-3, 0, None),
+        aux=None,
+        producer=None,
+        execution=None,
+    )
+    table = trial_table(trial)
+    assert (table["device"], table["ok"], table["first_wrong"]) == ("cuda", True, None)
+    assert {table[key] for key in ("policy", "jobs", "steps", "wavefronts", "sectors", "executed", "as_predicted")} == {
+        None
+    }
+
+
+def test_orders_are_the_cpus(small: Path, cli: Cli) -> None:
+    pytest.importorskip("torch")
+    outcome = cli(f"run {small} {ARCH} --device cuda --policy reversed --jobs 2")
+    assert outcome.code == 2
+    assert outcome.error == "--policy, --jobs: the CPU executor's, found a run on a GPU; add --device cpu"
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as told:
+        assert told is None
+    monkeypatch.setattr(progress_bar, "Console", lambda **options: Console(force_terminal=True, width=100, **options))
+    with progress() as told:
+        assert told is not None
+        told(3, 12)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "3/12" in captured.err
 
 
 def test_without_a_gpu_cuda_is_something_outside(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +324,9 @@ def test_without_a_gpu_cuda_is_something_outside(small: Path, cli: Cli, monkeypa
 
 
 def test_a_problem_that_memory_cannot_hold(small: Path, cli: Cli) -> None:
-    outcome = cli(f"run {small} {ARCH} --device cpu --problem 2147483647,8,2147483647")
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 2147483647,8,2147483647 --yes")
     assert outcome.code == 3
-    assert outcome.error.startswith("out of memory")
+    assert outcome.err.splitlines()[-1].startswith("cutegen: error: out of memory")
 
 
 @pytest.mark.gpu

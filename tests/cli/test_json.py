@@ -95,7 +95,7 @@ def test_partitions_are_the_tutorials_printout(cli: Cli) -> None:
     assert set(TUTORIAL.read_text().splitlines()) <= set(printed)
 
 
-@pytest.mark.parametrize("part", ["", "mma", "smem", "g2s", "s2r", "epilogue", "partitions"])
+@pytest.mark.parametrize("part", ["", "mma", "smem", "g2s", "s2r", "epilogue", "pipeline", "partitions"])
 def test_every_part_speaks_json_alone(part: str, cli: Cli) -> None:
     outcome = cli(f"show sm80_hgemm_tn {part} --arch sm_80 --json")
     assert outcome.code == 0

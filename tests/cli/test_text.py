@@ -17,10 +17,11 @@ OUTPUTS = {
     "show_sm80_bf16_nn_s2r": "show sm80_bf16_nn s2r --thread 33 --arch sm_80",
     "show_sm80_hgemm_tn_epilogue": "show sm80_hgemm_tn epilogue --arch sm_80",
     "show_cute_tutorial_tn_epilogue": "show cute_tutorial_tn epilogue --arch sm_80",
+    "show_sm80_hgemm_tn_pipeline": "show sm80_hgemm_tn pipeline --arch sm_80",
     "show_sm80_bf16_nn_partitions": "show sm80_bf16_nn partitions --thread 5 --problem 1000,264,96 --arch sm_80",
 }
 SPECS = ("cute_tutorial_tn", "sm80_bf16_nn", "sm80_hgemm_tn")
-PARTS = ("", "mma", "smem", "g2s", "s2r", "epilogue", "partitions")
+PARTS = ("", "mma", "smem", "g2s", "s2r", "epilogue", "pipeline", "partitions")
 
 
 @pytest.mark.parametrize("name", OUTPUTS)

@@ -17,7 +17,7 @@ from tests.house.documents import DOCUMENTS, ROOT, commands, fences, inline_code
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-FOLDERS = ("benchmarks", "cutegen", "docs", "examples", "layouts", "templates", "tests", ".ci")
+FOLDERS = ("benchmarks", "cutegen", "docs", "examples", "layouts", "scripts", "templates", "tests", ".ci")
 
 INCOMPLETE = re.compile("Missing argument|requires an argument")  # prose may name a verb without its arguments
 

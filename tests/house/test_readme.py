@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +102,13 @@ def test_every_shipped_spec_and_example_is_listed() -> None:
     readme = README.read_text()
     assert [name for name in (*shipped_specs(), *examples) if f"`{name}`" not in readme] == []
     assert [name for name in shipped_specs() if f"`{name}`" not in (ROOT / "layouts" / "README.md").read_text()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_the_cost_table_has_the_rows_that_the_benchmark_prints() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "cost.py"), "--runs", "1", "--json"]
+    measured = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    section = README.read_text().split("## What it costs")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| [\d.]+ m?s \|", section, re.MULTILINE)
+    assert rows == list(measured)

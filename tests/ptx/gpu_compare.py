@@ -30,7 +30,7 @@ from micro_table import ELEMENTWISE  # noqa: E402
 from cutegen.ptx import AMPERE, HOPPER, Program, TensorCore  # noqa: E402
 
 CUDA_DIR = Path(__file__).parent / "cuda"
-THREADS = 16384
+THREADS = 8192
 MMA_CTAS = 160
 
 

@@ -31,7 +31,7 @@ METRICS = {
     f"{WAVEFRONTS}ldsm.sum": ("wavefronts", "ldmatrix"),
     f"{WAVEFRONTS}ld.sum": ("wavefronts", "ld"),
     f"{WAVEFRONTS}st.sum": ("wavefronts", "st"),
-    f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ("wavefronts", "cp.async.cg"),
+    f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ("line_wavefronts", "cp.async.cg"),
     f"{WAVEFRONTS}ldgsts_cache_access.sum": ("wavefronts", "cp.async.ca"),
     f"{SECTORS}ld.sum": ("sectors", "ld"),
     f"{SECTORS}st.sum": ("sectors", "st"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from kernels import kernel, run_report
+
+from cutegen.ptx.traffic import line_writes
 
 LDMATRIX = """
     mov.u32 %r4, smem; and.b32 %r5, %r0, 15; mul.lo.u32 %r5, %r5, {row_bytes}; shr.u32 %r6, %r0, 4; {swizzle}
@@ -80,6 +83,32 @@ def test_sectors_are_32_bytes(shift: int, sectors: int) -> None:
     text = kernel(body + f"ld.global.{kind} %r3, [%rd2];", before=".global .align 32 .b8 data[32768];\n")
     report = run_report(text, block=1024)
     assert report.sectors("ld.global") == 32 * sectors
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "place", "lines"),
+    [
+        (64, "row * 64 + chunk * 16", 8),
+        (64, "row * 80 + chunk * 16", 15),
+        (64, "row * 96 + chunk * 16", 10),
+        (64, "row * 128 + chunk * 16", 8),
+        (64, "row * 64 + (chunk ^ (row >> 1 & 3)) * 16", 8),
+        (64, "row % 8 * 16 + chunk * 128 + row // 8 * 512", 32),
+        (128, "row * 128 + chunk * 16", 4),
+        (128, "row * 160 + chunk * 16", 7),
+        (128, "row * 128 + (chunk ^ (row & 7)) * 16", 4),
+        (128, "row % 8 * 16 + chunk * 128 + row // 8 * 1024", 32),
+    ],
+)
+def test_copies_write_line_by_line_as_measured_on_an_h200(row_bytes: int, place: str, lines: float) -> None:
+    chunks = row_bytes // 16
+    counts = []
+    for first_row in range(0, 64, 32 // chunks):
+        lanes = np.arange(32)
+        row, chunk = first_row + lanes // chunks, lanes % chunks
+        destination = eval(place, {"row": row, "chunk": chunk})
+        counts.append(line_writes(row * 4096 + chunk * 16, destination)[0])
+    assert np.mean(counts) == lines
 
 
 def test_copies_count_on_both_sides() -> None:

@@ -192,6 +192,8 @@ def test_read_only_arrays_are_not_written() -> None:
         ("mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 32; @%p1 ret; bar.sync 0;", ViolationKind.BARRIER),
         ("bar.sync 1, 96; mov.u32 %r3, 0;", ViolationKind.BARRIER),
         ("bar.sync 16; mov.u32 %r3, 0;", ViolationKind.BARRIER),
+        ("mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 9; @%p1 bar.sync 0;", ViolationKind.DIVERGENCE),
+        ("mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 32; @%p1 bar.sync 0;", ViolationKind.BARRIER),
         ("bar.sync 0, 40; mov.u32 %r3, 0;", ViolationKind.BARRIER),
         (
             "mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 9; @%p1 shfl.sync.idx.b32 %r3, %r0, 0, 31, -1;",

@@ -22,7 +22,7 @@ class Executor:
         assert text == "the PTX"
         return cls()
 
-    def launch(self, entry: str, **options: Any) -> None:
+    def launch(self, entry: str, **options: Any) -> str:
         self.launches.append({"entry": entry, **options})
         flat_a, flat_b, flat_c, m, n, k, lda, ldb, ldc, *_ = options["args"]
         a, b = (
@@ -32,6 +32,7 @@ class Executor:
         c = np.lib.stride_tricks.as_strided(flat_c, (m, n), (flat_c.itemsize * ldc, flat_c.itemsize))
         product = a @ b.T
         c[...] = bf16_bits(product) if flat_c.dtype == np.uint16 else product
+        return "the report"
 
 
 @pytest.fixture
@@ -92,6 +93,32 @@ def test_empty_result(executor: type[Executor], artifact: Any, contract: Any) ->
     kernel = Kernel(artifact(contract(), ptx="the PTX"), driver=no_driver)
     assert kernel(np.zeros((0, 8), np.float16), np.zeros((8, 6), np.float16, order="F")).shape == (0, 6)
     assert executor.launches == []
+
+
+def test_execute_hands_the_options_on_and_the_report_back(
+    executor: type[Executor], artifact: Any, contract: Any
+) -> None:
+    kernel = Kernel(artifact(contract(), ptx="the PTX"), driver=no_driver)
+    a, b, out = random_operands(kernel.contract, 20, 30, 40, seed=2)
+    told: list[tuple[int, int]] = []
+    options = {"policy": "random:3", "jobs": 2, "max_steps": 77, "progress": lambda *done: told.append(done)}
+    assert kernel.execute(a, b, out=out, **options) == "the report"
+    assert compare(out, float64_reference(a, b), dtype="f16").ok
+    assert {name: executor.launches[0][name] for name in options} == options
+
+
+def test_execute_is_for_host_memory(artifact: Any, contract: Any, cuda_array: Any) -> None:
+    kernel = Kernel(artifact(contract(), ptx="no PTX at all"), driver=no_driver)
+    a, b, out = random_operands(kernel.contract, 16, 16, 16, seed=2)
+    with pytest.raises(OperandError, match="found memory of a GPU; expected host memory"):
+        kernel.execute(*map(cuda_array, (a, b)), out=cuda_array(out))
+
+
+def test_execute_refuses_an_empty_result(executor: type[Executor], artifact: Any, contract: Any) -> None:
+    kernel = Kernel(artifact(contract(), ptx="the PTX"), driver=no_driver)
+    a, b, out = random_operands(kernel.contract, 0, 16, 16, seed=2)
+    with pytest.raises(OperandError, match="at least one element"):
+        kernel.execute(a, b, out=out)
 
 
 def test_a_list_is_refused_before_anything_is_parsed(artifact: Any, contract: Any) -> None:

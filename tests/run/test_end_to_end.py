@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutegen import straight_line
 from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.plan import plan
 from cutegen.render import render
 from cutegen.run import Kernel, compare, float64_reference, random_operands
 from cutegen.run.storage import call_tensors
-from cutegen.spec import GemmSpec, Operand, Problem
+from cutegen.spec import GemmSpec, Operand, Problem, load_spec, shipped_specs
 
 pytestmark = pytest.mark.dsl
 OTHER_MAJORS = [f"{a}{b}{c}" for a in "mk" for b in "nk" for c in "mn" if f"{a}{b}{c}" != "kkn"]
@@ -42,6 +43,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, st
     return make
 
 
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    """A cache of the shipped kernels."""
+    return Cache(tmp_path_factory.mktemp("shipped"))
+
+
 def storage_of(kernel: Kernel, out: Any, shape: tuple[int, int]) -> Any:
     """The result's memory with the padding of its rows."""
     storage = call_tensors(kernel.contract)[2].storage(shape)
@@ -65,7 +72,7 @@ def test_right_against_float64_and_nothing_beside_it_is_written(
 ) -> None:
     kernel = compiled(majors, dtype, accumulator)
     poison = 0x7FC0 if dtype == "bf16" else np.float16(np.nan).view(np.uint16)
-    for m, n, k in [(1, 1, 1), (7, 8, 64), (64, 127, 8), (129, 7, 257)]:
+    for m, n, k in [(1, 1, 1), (5, 9, 0), (7, 8, 64), (64, 127, 8), (129, 7, 257)]:
         a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
         whole = storage_of(kernel, out, (m, n))
         assert kernel(a, b, out=out) is out
@@ -81,3 +88,30 @@ def test_torch_tensors_without_out(compiled: Callable[[str, str, str], Kernel]) 
     out = kernel(a, b)
     assert (out.shape, out.dtype) == ((40, 24), torch.bfloat16)
     assert compare(out, float64_reference(a, b), dtype="bf16").ok
+
+
+@pytest.mark.parametrize("name", shipped_specs())
+@pytest.mark.parametrize(
+    "k", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 63, 64, 65, 128, 129, 192, 193, 256))]
+)
+def test_shipped_kernels_read_nothing_that_was_not_written(name: str, k: int, shipped: Cache) -> None:
+    """The executor raises uninitialised reads; K around 1 to 4 k-tiles, with 2 and 3 stages."""
+    kernel = straight_line.compile(load_spec(name), "sm_80", cache=shipped)
+    a, b, out = random_operands(kernel.contract, 9, 131, k, seed=k)
+    report = kernel.execute(a, b, out=out)
+    assert report.violations == ()
+    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
+    dtype = kernel.contract.tensors[2].dtype
+    assert compare(out, float64_reference(a, b), dtype=dtype, accumulator=accumulator).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [{"policy": "reversed"}, {"policy": "random:11"}, {"jobs": 2}], ids=str)
+def test_no_order_changes_a_bit(order: dict[str, Any], shipped: Cache) -> None:
+    kernel = straight_line.compile(load_spec("sm80_hgemm_tn"), "sm_80", cache=shipped)
+    a, b, out = random_operands(kernel.contract, 136, 144, 264, seed=1)
+    again = out.copy()
+    kernel.execute(a, b, out=out)
+    report = kernel.execute(a, b, out=again, **order)
+    assert np.array_equal(out, again)
+    assert report.executed("mma") == 4 * 5 * 512

@@ -22,7 +22,7 @@ def overview(plan: GemmPlan, thread: int, problem: Problem) -> View:
         ("bank conflicts", ", ".join(conflicts)),
     ]
     title = f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}"
-    more = ["Parts to look at: mma smem g2s s2r epilogue partitions; why it is so: cutegen plan"]
+    more = ["Parts to look at: mma smem g2s s2r epilogue pipeline partitions; why it is so: cutegen plan"]
     table = {
         "spec": plan.spec.name,
         "description": plan.spec.description,

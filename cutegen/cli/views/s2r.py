@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.algebra import format_layout, ldmatrix_trace, offsets
+from cutegen.algebra import format_layout, offsets
 from cutegen.arch import LdmatrixAtom
-from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, titled
+from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ways
-from cutegen.plan.sm80.access import by_warp, fragment_loads
+from cutegen.plan.sm80.access import first_fragment_load
 
 
 def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:
@@ -54,19 +54,9 @@ def _tv_layouts(operand: OperandPlan) -> dict[str, str]:
 
 
 def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, ...]]:
-    first, access_bytes = _first_access(plan, operand, warp)
-    placed = offsets(operand.smem.layout_of_one_stage)[first] * operand.dtype.bytes
-    return phase_rows(placed, first, operand.tile[0], access_bytes)
-
-
-def _first_access(plan: GemmPlan, operand: OperandPlan, warp: int) -> tuple[Table, int]:
-    """The tile coordinate that each lane addresses in the first instruction, and the bytes at each address."""
-    op, atom, bits = operand.operand, operand.s2r.atom, operand.dtype.bits
-    if isinstance(atom, LdmatrixAtom):
-        trace = ldmatrix_trace(plan.tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits)
-        return trace.source_coords[0, warp, : 8 * atom.matrices, 0], 16
-    loads = fragment_loads(plan.tiled_mma, op, operand.tile, operand.s2r.bits // bits)
-    return by_warp(loads[..., 0])[0, warp], operand.s2r.bits // 8
+    load = first_fragment_load(plan.tiled_mma, operand, warp)
+    placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
+    return phase_rows(placed, load.addressed, operand.tile[0], load.access_bytes)
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:

@@ -12,6 +12,7 @@
     epilogue.py   C's way out
     predict.py    what all that will cost (occupancy.py)
     proof.py      all of it proved again from the algebra (access.py)
+    main_loop.py  what the template's loop issues in which order, for people to look at
 """
 
 from __future__ import annotations

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra import LayoutExpr, OperandName, TiledMma, offsets, offsets_2d
+from cutegen.algebra import LayoutExpr, OperandName, TiledMma, ldmatrix_trace, offsets, offsets_2d
+from cutegen.arch import LdmatrixAtom
+from cutegen.plan.gemm_plan import OperandPlan
 
 Coordinates = NDArray[np.int64]
 WARP = 32
@@ -43,6 +47,30 @@ def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, i
     table = over_tile(offsets_2d(tiled_mma.tv_layout(operand)), tiled_mma.tile_of(operand), tile)
     split = table.reshape(table.shape[0], table.shape[1], -1, vector_elems)
     return split.transpose(0, 2, 1, 3).reshape(-1, table.shape[1], vector_elems)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpLoad:
+    """One load of fragments by one warp, in column-major coordinates of the operand's tile.
+
+    `addressed` [lane] is what each address points at, for as many lanes as address something; `access_bytes` lie there.
+    `received` [lane, value] is what comes to each register.
+    """
+
+    addressed: Coordinates
+    received: Coordinates
+    access_bytes: int
+
+
+def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
+    """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
+    op, atom, bits = operand.operand, operand.s2r.atom, operand.dtype.bits
+    if isinstance(atom, LdmatrixAtom):
+        trace = ldmatrix_trace(tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits)
+        received = by_warp(trace.destination_coords)[0, warp]
+        return WarpLoad(trace.source_coords[0, warp, : 8 * atom.matrices, 0], received, access_bytes=16)
+    received = by_warp(fragment_loads(tiled_mma, op, operand.tile, operand.s2r.bits // bits))[0, warp]
+    return WarpLoad(received[:, 0], received, operand.s2r.bits // 8)
 
 
 def by_warp(table: Coordinates) -> Coordinates:

@@ -8,6 +8,7 @@ from cutegen.ptx.instructions import (
     compare,
     convert,
     copies,
+    effects,
     floating,
     integer,
     matrix,
@@ -23,6 +24,7 @@ _LOWERERS = {
     **memory.LOWERERS,
     **atomics.LOWERERS,
     **copies.LOWERERS,
+    **effects.LOWERERS,
     **collective.LOWERERS,
     **matrix.LOWERERS,
 }

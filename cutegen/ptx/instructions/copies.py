@@ -70,11 +70,16 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
     source_bytes = _source_bytes(context, instruction, size)
     site = context.access(instruction, "shared", size)
 
+    bypasses_l1 = "cg" in instruction.parts
+
     def step(warp: Warp) -> None:
-        offsets = warp.cta.shared.begin_copy(warp, site, warp.addresses(*destination), size)
-        data = _fetch(warp, site, warp.addresses(*source), size, source_bytes(warp))
-        if offsets is not None:
-            warp.issue_copy(site, size, warp.lanes(), offsets, data)
+        to, start = warp.addresses(*destination), warp.addresses(*source)
+        if bypasses_l1:
+            warp.cta.traffic.lines(site, start, to)
+        access = warp.cta.shared.begin_copy(warp, site, to, size)
+        data = _fetch(warp, site, start, size, source_bytes(warp))
+        if access is not None:
+            warp.issue_copy(access, data)
 
     return step
 

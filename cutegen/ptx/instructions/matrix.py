@@ -68,7 +68,7 @@ def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
 
     def step(warp: Warp) -> None:
         addresses = _row_addresses(warp, site, base, offset, 8 * count)
-        rows = warp.cta.shared.read(warp, site, addresses, _ROW_BYTES, lanes=givers)
+        rows = warp.cta.shared.read(warp, site, addresses, _ROW_BYTES, givers=givers)
         elements = rows.view(np.uint16).reshape(count, 8, 8)
         if transposed:
             elements = np.ascontiguousarray(elements.transpose(0, 2, 1))

@@ -138,18 +138,7 @@ def _gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
     return many
 
 
-def lower_prefetch(context: Lowering, instruction: Instruction) -> Step:
-    """`prefetch`, `discard`, `applypriority`: no result."""
-    return _nothing
-
-
-def _nothing(warp: Warp) -> None:
-    """An instruction that changes nothing that can be seen here."""
-
-
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
     **dict.fromkeys(("ld", "ldu"), lower_load),
     "st": lower_store,
-    **dict.fromkeys(("prefetch", "prefetchu", "discard", "applypriority", "membar", "fence"), lower_prefetch),
-    **dict.fromkeys(("nanosleep", "griddepcontrol", "setmaxnreg", "pmevent"), lower_prefetch),
 }

@@ -1,0 +1,50 @@
+"""The formats of `cutegen show`, and how pictures leave: to a file, or to stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+from cutegen import draw
+from cutegen.cli.output import write_file
+from cutegen.errors import RequestError
+
+
+class Format(StrEnum):
+    """How something can be shown."""
+
+    TEXT = "text"
+    SVG = "svg"
+    LATEX = "latex"
+    PNG = "png"
+
+
+SUFFIXES: Mapping[str, Format] = MappingProxyType({".svg": Format.SVG, ".tex": Format.LATEX, ".png": Format.PNG})
+
+
+def choose_format(given: Format | None, out: Path | None) -> Format:
+    """What is asked for, else what the file's name ends with, else text."""
+    if given is None and out is not None:
+        return SUFFIXES.get(out.suffix.lower(), Format.TEXT)
+    return given or Format.TEXT
+
+
+def deliver(picture: draw.Picture, title: str, format_: Format, out: Path | None) -> None:
+    """Write a picture to `out`, or to stdout. Raises RequestError where stdout is a terminal and the format binary."""
+    if format_ is Format.PNG and out is None and sys.stdout.isatty():
+        raise RequestError("--format png: found a terminal; expected --out FILE, or stdout in a pipe")
+    content = _encoded(draw.framed(picture), title, format_)
+    if out is not None:
+        write_file("--out", out, content)
+    else:
+        sys.stdout.buffer.write(content)
+
+
+def _encoded(picture: draw.Picture, title: str, format_: Format) -> bytes:
+    if format_ is Format.PNG:
+        return draw.to_png(picture, title)
+    text = draw.to_svg(picture, title) if format_ is Format.SVG else draw.to_latex(picture, title)
+    return text.encode()

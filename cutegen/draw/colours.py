@@ -1,0 +1,62 @@
+"""Colours: of banks, of warps, of what a pipeline does; all light enough for black text."""
+
+from __future__ import annotations
+
+BLACK, WHITE, GREY, PALE = "#000000", "#ffffff", "#d5d8dc", "#eef0f2"
+MARK = "#22313f"  # what is marked among its neighbours: dark, with white text
+CONFLICT = "#9b1c1c"  # what waits for a bank: likewise
+
+HUES = ("#56a3d9", "#f2a154", "#6cc08b", "#ec8a92", "#b397dc", "#e6c74c", "#e79cce", "#5fc4c4")
+BANKS_PER_HUE = 4
+
+
+def hue(index: int, shade: int = 0, shades: int = 1) -> str:
+    """One of eight hues, in the `shade`-th of `shades` steps towards white."""
+    return _mixed(HUES[index % len(HUES)], WHITE, 0.7 * shade / shades)
+
+
+def bank_colour(bank: int) -> str:
+    """The colour of one of the 32 banks: a hue for the four that 16 bytes fill, and a shade of it for each.
+
+    >>> bank_colour(0), len({bank_colour(bank) for bank in range(32)})
+    ('#56a3d9', 32)
+    """
+    return hue(bank // BANKS_PER_HUE, bank % BANKS_PER_HUE, BANKS_PER_HUE)
+
+
+def ink(fill: str) -> str:
+    """Black or white, whichever is read better on `fill` (WCAG 2, relative luminance).
+
+    >>> ink("#56a3d9"), ink(MARK)
+    ('#000000', '#ffffff')
+    """
+    return BLACK if contrast(fill, BLACK) >= contrast(fill, WHITE) else WHITE
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio, 1 to 21 (WCAG 2).
+
+    >>> contrast("#ffffff", "#000000")
+    21.0
+    """
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def channels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue, 0 to 255.
+
+    >>> channels("#56a3d9")
+    (86, 163, 217)
+    """
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    parts = zip(channels(colour), channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in parts)
+
+
+def _luminance(colour: str) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in channels(colour))]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,122 @@
+"""Copies between global and shared memory, and from there to registers: who moves what, and which banks are met."""
+
+from __future__ import annotations
+
+from cutegen.algebra import LayoutExpr, offsets
+from cutegen.draw.banks import BANK_BYTES, BANKS, Table, phase_charts, phase_legend
+from cutegen.draw.colours import BANKS_PER_HUE, hue
+from cutegen.draw.grid import Cell, sparse_grid
+from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
+from cutegen.draw.threads import WARP, holder, span, warp_legend
+from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.report import spec_notation, ways
+from cutegen.plan.sm80.access import WarpLoad, by_warp, first_fragment_load, vectors
+from cutegen.plan.text import extents, plural
+
+Tile = tuple[int, int]
+Modes = tuple[str, str]
+
+
+def g2s(plan: GemmPlan, thread: int) -> Picture:
+    """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
+    parts = [_g2s_operand(plan, operand, thread) for operand in (plan.a, plan.b)]
+    notes = copy_legend(plan, thread), phase_legend()
+    return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
+
+
+def s2r(plan: GemmPlan, thread: int) -> Picture:
+    """For A and B: what the lanes of a warp address and receive in its first load, and the banks of each phase."""
+    warp = thread // WARP
+    loads = [first_fragment_load(plan.tiled_mma, operand, warp) for operand in (plan.a, plan.b)]
+    parts = [_s2r_operand(plan, x, load, thread) for x, load in zip((plan.a, plan.b), loads, strict=True)]
+    notes = warp_legend([warp], thread, "T thread, V its value; four shades: lane mod 4")
+    title = f"A and B from shared memory to registers: warp {warp}"
+    return titled(title, [], arranged(*parts), notes, phase_legend())
+
+
+def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Modes, thread: int) -> Picture:
+    """The thread that moves each vector in the copy's first step; the contiguous mode lies to the right."""
+    first = vectors(copy.threads, copy.values, tile)[0]
+    values = span(0, first.shape[1])
+    cells = {
+        _place(coord, tile, major_mode): holder(t, values, t // 8, marked=t == thread)
+        for t, coord in enumerate(first[:, 0].tolist())
+    }
+    return sparse_grid(cells, _corner(modes, major_mode))
+
+
+def copy_legend(plan: GemmPlan, thread: int) -> Picture:
+    """What the colours of `copy_grid` mean."""
+    return warp_legend(range(plan.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each")
+
+
+def copy_phases(
+    layout: LayoutExpr, copy: VectorCopy, tile: Tile, element_bytes: int, modes: Modes, warp: int
+) -> Picture:
+    """The banks that a warp's first vectors meet in shared memory."""
+    first = by_warp(vectors(copy.threads, copy.values, tile)[..., 0])[0, warp]
+    return phase_charts(offsets(layout)[first] * element_bytes, copy.bits // 8, _places(first, tile, modes))
+
+
+def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+    copy, x, warp = operand.g2s, operand.name.upper(), thread // WARP
+    found = plan.predictions.wavefronts[f"g2s.{operand.name}"]
+    steps = len(vectors(copy.threads, copy.values, operand.tile))
+    who = captioned(
+        [f"{x}: threads {spec_notation(copy.threads)}", f"step 1 of {steps} over {extents(operand.tile)}"],
+        copy_grid(copy, operand.tile, operand.major_mode, operand.modes, thread),
+    )
+    layout = operand.smem.layout_of_one_stage
+    banks = captioned(
+        [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
+        copy_phases(layout, copy, operand.tile, operand.dtype.bytes, operand.modes, warp),
+    )
+    return beside(who, banks)
+
+
+def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
+    x, elems = operand.name.upper(), load.access_bytes // operand.dtype.bytes
+    reads = ways(plan.predictions.wavefronts[f"s2r.{operand.name}"].ways)
+    placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
+    charts = phase_charts(placed, load.access_bytes, _places(load.addressed, operand.tile, operand.modes))
+    return beside(
+        captioned([f"{x}: {operand.s2r.atom.name}, reads {reads}", operand.smem.chosen.name], charts),
+        captioned([f"{x}: lane that", "addresses", plural(elems, "element")], _addressed(operand, load, placed)),
+        captioned([f"{x}: thread that receives each element,", "and as which value"], _received(operand, load, thread)),
+    )
+
+
+def _addressed(operand: OperandPlan, load: WarpLoad, placed: Table) -> Picture:
+    """Each addressed piece of the tile with its lane, in the colour of its first bank."""
+    banks = placed // BANK_BYTES % BANKS
+    cells = {
+        _place(coord, operand.tile, operand.major_mode): Cell((f"L{lane}",), hue(bank // BANKS_PER_HUE))
+        for lane, (coord, bank) in enumerate(zip(load.addressed.tolist(), banks.tolist(), strict=True))
+    }
+    return sparse_grid(cells, _corner(operand.modes, operand.major_mode))
+
+
+def _received(operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
+    """Each element that the load brings, with the thread of `thread`'s warp whose register it comes to."""
+    first = thread // WARP * WARP
+    cells = {
+        _place(coord, operand.tile, operand.major_mode): holder(t, f"{value}", t % 4, marked=t == thread)
+        for t, values in enumerate(load.received.tolist(), first)
+        for value, coord in enumerate(values)
+    }
+    return sparse_grid(cells, _corner(operand.modes, operand.major_mode))
+
+
+def _corner(modes: Modes, major_mode: int) -> str:
+    return f"{modes[1 - major_mode]}\\{modes[major_mode]}"
+
+
+def _place(coord: int, tile: Tile, major_mode: int) -> tuple[int, int]:
+    """(row, column) of a column-major tile coordinate, the contiguous mode to the right."""
+    x, y = coord % tile[0], coord // tile[0]
+    return (x, y) if major_mode == 1 else (y, x)
+
+
+def _places(coords: Table, tile: Tile, modes: Modes) -> list[str]:
+    return [f"{modes[0]} {coord % tile[0]}, {modes[1]} {coord // tile[0]}" for coord in coords.tolist()]

@@ -1,0 +1,114 @@
+"""The main loop as a timeline: which k-tile lies in which stage, what is in flight while tensor cores work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from cutegen.draw.colours import GREY, hue
+from cutegen.draw.grid import Cell, legend
+from cutegen.draw.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
+from cutegen.plan import GemmPlan
+from cutegen.plan.sm80.main_loop import Action, Residence, Slot, Step, main_loop, residences, shown_k_tiles
+
+SLOT_PX, ROW_PX, GAP_PX = 62, 34, 3
+IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
+ROWS = {
+    Action.WAIT: "cp.async.wait_group, bar.sync",
+    Action.LOAD: "shared to registers",
+    Action.FETCH: "cp.async, commit_group",
+    Action.MULTIPLY: "mma.sync",
+}
+LABEL_PX = max(text_width(name, CELL_PX) for name in ROWS.values()) + 8
+HEAD_PX = 20
+
+
+def pipeline(plan: GemmPlan, thread: int) -> Picture:
+    """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
+    slots = main_loop(plan.stages, plan.k_blocks, shown_k_tiles(plan.stages, plan.k_blocks))
+    issued = [
+        _issued(n, step, plan.stages) for n, slot in enumerate(slots) for step in slot.steps if step.action in ROWS
+    ]
+    held = [box for stay in residences(slots, plan.stages) for box in _held(stay, len(slots))]
+    names = [*ROWS.values(), *(f"stage {stage}" for stage in range(plan.stages))]
+    size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1) + ROW_PX
+    picture = Picture(*size, (*_heads(slots), *_names(names), *issued, *held))
+    facts = [
+        f"{plan.stages} stages, {plan.k_blocks} k-blocks in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
+        "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
+        "copies in flight, loads of the next k-block and mma overlap. A colour is a k-tile.",
+    ]
+    notes = legend(
+        [Cell(("k-tile 0", "in flight"), hue(0, IN_FLIGHT, 3)), Cell(("k-tile 0", "is read"), hue(0, PRESENT, 3))],
+        "a stage: filled by cp.async until the wait, then read by every warp, then free",
+    )
+    return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, picture, notes)
+
+
+def _issued(number: int, step: Step, stages: int) -> Box:
+    """What slot `number` issues in one row."""
+    row = list(ROWS).index(step.action)
+    match step.action:
+        case Action.WAIT:
+            return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
+        case Action.FETCH:
+            second = f"> stage {step.k_tile % stages}"
+        case _:
+            second = f"block {step.k_block}"
+    return _box(number, number + 1, row, hue(step.k_tile), (f"k-tile {step.k_tile}", second))
+
+
+def _held(stay: Residence, end: int) -> list[Box]:
+    """In flight from the middle of the slot that sends for it; there, and read, from the wait that begins a slot."""
+    row = len(ROWS) + stay.stage
+    landed = end if stay.landed is None else stay.landed
+    name = f"k-tile {stay.k_tile}"
+    boxes = [_box(stay.fetched + 0.5, landed, row, hue(stay.k_tile, IN_FLIGHT, 3), (name, "in flight"))]
+    if stay.landed is not None:
+        until = end if stay.last_read is None else stay.last_read + 1
+        boxes.append(_box(stay.landed, until, row, hue(stay.k_tile, PRESENT, 3), (name, "is read")))
+    return boxes
+
+
+def _box(begin: float, end: float, row: int, fill: str, lines: tuple[str, ...]) -> Box:
+    """From slot `begin` to slot `end`; half a slot has room for one short line only."""
+    width = (end - begin) * SLOT_PX
+    fits = all(text_width(line, CELL_PX) <= width for line in lines)
+    shown = lines if fits else (lines[0].split()[-1],)
+    return Box(x=LABEL_PX + begin * SLOT_PX, y=_row_y(row), width=width, height=ROW_PX, fill=fill, lines=shown)
+
+
+def _row_y(row: int) -> float:
+    """Rows of stages stand apart from rows of instructions."""
+    return 2 * HEAD_PX + row * (ROW_PX + GAP_PX) + (HEAD_PX if row >= len(ROWS) else 0)
+
+
+def _names(names: Sequence[str]) -> list[Item]:
+    return [
+        Text(x=LABEL_PX - 8, y=_row_y(row) + ROW_PX / 2, text=name, align="end", size_px=CELL_PX)
+        for row, name in enumerate(names)
+    ]
+
+
+def _heads(slots: Sequence[Slot]) -> list[Item]:
+    """k-tiles over their slots, and k-blocks."""
+    items: list[Item] = []
+    begin = 0
+    for k_tile, group in groupby(slots, key=lambda slot: slot.k_tile):
+        members = list(group)
+        middle = LABEL_PX + (begin + len(members) / 2) * SLOT_PX
+        name = "prologue" if k_tile is None else f"k-tile {k_tile}"
+        items.append(Text(x=middle, y=HEAD_PX / 2, text=name, align="middle", size_px=CELL_PX, bold=True))
+        items += [
+            Text(
+                x=LABEL_PX + (begin + i + 0.5) * SLOT_PX,
+                y=1.5 * HEAD_PX,
+                text=f"block {slot.k_block}",
+                align="middle",
+                size_px=CELL_PX,
+            )
+            for i, slot in enumerate(members)
+            if slot.k_block is not None
+        ]
+        begin += len(members)
+    return items

@@ -1,0 +1,256 @@
+"""The benchmark: contenders take turns on the same random operands, once every result has been found right."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from cutegen.arch import dtype
+from cutegen.errors import CheckError, CutegenError, DeviceError
+from cutegen.plan.launch import LaunchContract
+from cutegen.run import (
+    Bounded,
+    Comparison,
+    Kernel,
+    Reference,
+    compare,
+    expected_outcome,
+    float64_reference,
+    random_extras,
+    random_operands,
+)
+from cutegen.targeting import present_target
+from cutegen.tune.ceilings import Ceilings
+from cutegen.tune.contenders import Operands, Prepare, others
+from cutegen.tune.measure import Call, Measurement, interleaved
+from cutegen.tune.mma_peak import MmaTypes
+from cutegen.tune.suites import Extents
+
+_LOG = logging.getLogger("cutegen.tune")
+
+# Others may round sums to f16 on the way, as cuBLAS does when it splits K: they are only held to making sense.
+OTHERS_MAX_REL_ERROR = 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A kernel of cutegen's under the name it is shown by."""
+
+    name: str
+    kernel: Kernel
+
+    @property
+    def types(self) -> MmaTypes:
+        """The types of its MMA atom."""
+        plan = json.loads(self.kernel.artifact.plan_json)
+        return MmaTypes(self.kernel.contract.tensors[0].dtype, plan["mma"]["accumulator"])
+
+    @property
+    def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
+        """The ceilings that its results and the libraries' are held against: libraries sum in f32."""
+        return MmaTypes(self.types.operands, "f32"), self.types
+
+    @property
+    def setting(self) -> Setting:
+        """What else must be equal for a comparison to be fair."""
+        return Setting(tuple((x.dtype, x.major) for x in self.kernel.contract.tensors))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Element type and major of A, B and C: whoever agrees in these multiplies the same tensors."""
+
+    tensors: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {x} {major}-major" for name, (x, major) in zip("ABC", self.tensors, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One contender on one problem; `ours` says that cutegen made it, `types` which ceiling it is held against."""
+
+    problem: Extents
+    setting: Setting
+    contender: str
+    ours: bool
+    types: MmaTypes
+    rel_error: float
+    measurement: Measurement
+
+    @property
+    def tflops(self) -> float:
+        """10^12 operations a second, by the median."""
+        return self.tflops_in(self.measurement.median_us)
+
+    def tflops_in(self, time_us: float) -> float:
+        """10^12 operations a second if the problem took so long."""
+        return self.problem.flops / time_us / 1e6
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """What device memory moves at the least."""
+        a, b, c = (dtype(name).bytes for name, _ in self.setting.tensors)
+        return self.problem.compulsory_bytes(a, b, c)
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each compulsory byte."""
+        return self.problem.flops / self.compulsory_bytes
+
+    def of_mma(self, ceilings: Ceilings) -> float:
+        """Share of what `mma.sync` alone reaches; a library that uses other instructions may pass 1."""
+        return self.tflops / ceilings.of(self.types).tflops
+
+    def of_copy(self, ceilings: Ceilings) -> float:
+        """Compulsory bytes a second as a share of the copy bandwidth."""
+        return self.compulsory_bytes / (1e-6 * self.measurement.median_us) / ceilings.copy_bytes_per_s
+
+
+def require_gpu() -> None:
+    """Raises DeviceError when there is nothing to measure on."""
+    way_out = "; `cutegen report SPEC --problem M,N,K` says without a GPU what a kernel will ask of one"
+    if present_target() is None:
+        raise DeviceError(f"measuring needs a GPU that kernels can be compiled for, and there is none here{way_out}")
+    if find_spec("torch") is None:
+        raise DeviceError(f"measuring needs torch, which is not installed: pip install torch{way_out}")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceError(f"torch {torch.__version__} sees no GPU; install one built for CUDA{way_out}")
+
+
+def bench(
+    entrants: Sequence[Entrant],
+    problem: Extents,
+    *,
+    rounds: int,
+    cutlass: Path | None = None,
+    seed: int = 0,
+    after_round: Callable[[], None] = lambda: None,
+) -> tuple[Result, ...]:
+    """Everyone on one problem, in the order of the entrants' settings, others first.
+
+    Raises CheckError for a wrong result, before anything is timed, and DeviceError when device memory is short.
+    """
+    import torch
+
+    try:
+        return _bench(entrants, problem, rounds, cutlass, seed, after_round)
+    except torch.OutOfMemoryError as error:
+        first_line = str(error).partition(". ")[0]
+        raise DeviceError(f"{problem}: {first_line}; a smaller --problem needs less") from error
+
+
+def _bench(
+    entrants: Sequence[Entrant],
+    problem: Extents,
+    rounds: int,
+    cutlass: Path | None,
+    seed: int,
+    after_round: Callable[[], None],
+) -> tuple[Result, ...]:
+    ready = {
+        f"{setting}: {one.name}": (setting, one)
+        for setting, members in _by_setting(entrants).items()
+        for one in _prepare(setting, members, problem, cutlass, seed)
+    }
+    calls = {name: one.call for name, (_, one) in ready.items()}
+    measured = interleaved(calls, rounds=rounds, after_round=after_round)
+    return tuple(
+        Result(
+            problem=problem,
+            setting=setting,
+            contender=one.name,
+            ours=one.ours,
+            types=one.types,
+            rel_error=one.rel_error,
+            measurement=measured[name],
+        )
+        for name, (setting, one) in ready.items()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A contender whose result on these operands is right."""
+
+    name: str
+    ours: bool
+    types: MmaTypes
+    call: Call
+    rel_error: float
+
+
+def _by_setting(entrants: Iterable[Entrant]) -> Mapping[Setting, list[Entrant]]:
+    found: dict[Setting, list[Entrant]] = {}
+    for entrant in entrants:
+        found.setdefault(entrant.setting, []).append(entrant)
+    return found
+
+
+def _prepare(
+    setting: Setting, members: Sequence[Entrant], problem: Extents, cutlass: Path | None, seed: int
+) -> Iterator[_Ready]:
+    """Everyone of one setting on the same operands, checked against float64."""
+    contract = aligned_for_all([x.kernel.contract for x in members])
+    m, n, k = problem.m, problem.n, problem.k
+    a, b, out = random_operands(contract, m, n, k, seed=seed, framework="torch", device="cuda")
+    product = float64_reference(a, b)
+
+    def checked(name: str, call: Call, types: MmaTypes, reference: Reference | Bounded, *, ours: bool) -> _Ready:
+        found = compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
+        _demand(name, problem, found, ours=ours)
+        return _Ready(name=name, ours=ours, types=types, call=call, rel_error=found.rel_error)
+
+    libraries_types, _ = members[0].ceiling_types
+    for name, prepare in others(contract, Operands(a, b, out), cutlass):
+        out.fill_(math.nan)
+        if (call := _run_once(name, prepare)) is not None:
+            yield checked(name, call, libraries_types, product, ours=False)
+    for member in members:
+        out.fill_(math.nan)
+        extras = random_extras(member.kernel.contract, m, n, seed=seed, framework="torch", device="cuda")
+        kernel = partial(member.kernel, a, b, out=out, **extras)
+        kernel()
+        accumulator = member.types.accumulator
+        expected = expected_outcome(member.kernel.contract, a, b, extras, accumulator=accumulator)
+        yield checked(member.name, kernel, member.types, expected.result, ours=True)
+
+
+def _run_once(name: str, prepare: Prepare) -> Call | None:
+    """A library's call, made once; None, with a warning, when the library cannot do it here."""
+    try:
+        call = prepare()
+        call()
+    except CutegenError:
+        raise
+    except Exception as error:  # Triton's and the DSL's errors have no root in common
+        first_line = str(error).partition("\n")[0]
+        _LOG.warning("%s is left out: %s: %s", name, type(error).__name__, first_line)
+        return None
+    return call
+
+
+def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
+    """The first contract, its A, B and C aligned as the most demanding of all want them."""
+    aligns = zip(*([x.align_bytes for x in contract.tensors[:3]] for contract in contracts), strict=True)
+    a, b, c = (
+        replace(tensor, align_bytes=max(align)) for tensor, align in zip(contracts[0].tensors[:3], aligns, strict=True)
+    )
+    return replace(contracts[0], tensors=(a, b, c))
+
+
+def _demand(name: str, problem: Extents, found: Comparison, *, ours: bool) -> None:
+    right = found.ok if ours else found.rel_error <= OTHERS_MAX_REL_ERROR
+    if not right:
+        raise CheckError(
+            f"{name} at {problem}: relative error {found.rel_error:.3g}, {found.wrong:,} elements wrong; what is wrong "
+            "is not timed"
+        )

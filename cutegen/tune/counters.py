@@ -1,0 +1,185 @@
+"""Hardware counters: what one launch should count, by the plan, and what ncu counted.
+
+A prediction holds for a problem of whole CTA tiles whose K fills every stage: only then does a launch fetch each k-tile
+once and nothing else. Counters go by ncu's names.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.errors import OutsideError
+from cutegen.tune.suites import Extents
+
+WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_"
+STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
+LDMATRIX = "smsp__inst_executed_op_ldsm.sum"
+CP_ASYNC = "smsp__inst_executed_op_ldgsts.sum"
+MMA = "sm__inst_executed_pipe_tensor_op_hmma.sum"
+REGISTERS = "launch__registers_per_thread"
+
+ASKED = (
+    f"{WAVEFRONTS}ldsm.sum",
+    f"{WAVEFRONTS}ldgsts_cache_bypass.sum",
+    f"{WAVEFRONTS}st.sum",
+    f"{CONFLICTS}ld.sum",
+    f"{CONFLICTS}st.sum",
+    f"{CONFLICTS}ldgsts.sum",
+    LDMATRIX,
+    CP_ASYNC,
+    MMA,
+    REGISTERS,
+)
+ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
+"""Left out when this ncu does not know them."""
+
+BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
+"""Taken from a second launch with twice the K, less the first: a prologue's copies past the end write zeros too."""
+
+REPORTED_ONLY = frozenset({f"{CONFLICTS}ld.sum", f"{CONFLICTS}st.sum", f"{CONFLICTS}ldgsts.sum"})
+"""Counters of a pipe that other traffic shares: shown, but their equality is not demanded."""
+
+Counters = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRow:
+    """One counter of one launch."""
+
+    counter: str
+    predicted: int
+    measured: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether the prediction came true."""
+        return self.predicted == self.measured
+
+
+def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
+    """The counters that both sides know, in the measured ones' order."""
+    return tuple(CounterRow(name, predicted[name], value) for name, value in measured.items() if name in predicted)
+
+
+def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
+    """Why `predict` does not hold for a problem; empty where it does."""
+    m, n, k = plan["tile"]
+    if problem.m % m or problem.n % n or problem.k % k:
+        return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}"
+    if problem.k // k < plan["stages"]:
+        return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages"
+    if any(plan["s2r"][x]["matrices"] is None for x in "ab"):
+        return "fragments are loaded without ldmatrix"
+    return ""
+
+
+def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counters:
+    """What one launch should count, out of what `plan.json` says of one CTA and one k-tile.
+
+    `registers` are the compiler's. Only for problems of which `unpredictable` says nothing.
+    """
+    assert not unpredictable(plan, problem)
+    cta_m, cta_n, cta_k = plan["tile"]
+    ctas, k_tiles = problem.m // cta_m * (problem.n // cta_n), problem.k // cta_k
+    k_blocks = cta_k // plan["mma"]["permutation"][2]
+    # A prologue loads one k-block; then each k-block loads the next one, the last of all included.
+    loaded_k_blocks = k_blocks * k_tiles + 1
+
+    g2s, s2r = _sum(plan, "g2s.a", "g2s.b"), _sum(plan, "s2r.a", "s2r.b")
+    extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
+    bypass = plan["g2s"]["a"]["op"] == "cp.async.cg"
+    by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
+    vectors = sum(_elems(plan, x) * 16 // plan["g2s"][x]["bits"] for x in "ab")
+    matrices = sum(_matrices(plan, x) // plan["s2r"][x]["matrices"] for x in "ab")
+    atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
+    loads = _each(extra["s2r.a"] + extra["s2r.b"], k_blocks) * loaded_k_blocks + extra["epilogue.read"]
+    return {
+        f"{WAVEFRONTS}ldsm.sum": ctas * _each(s2r, k_blocks) * loaded_k_blocks,
+        f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ctas * k_tiles * by_line,
+        f"{WAVEFRONTS}ldgsts_cache_access.sum": 0 if bypass else ctas * k_tiles * g2s,
+        f"{WAVEFRONTS}st.sum": ctas * plan["wavefronts"]["epilogue.write"]["predicted"],
+        f"{CONFLICTS}ld.sum": ctas * loads,
+        f"{CONFLICTS}st.sum": ctas * extra["epilogue.write"],
+        f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * (extra["g2s.a"] + extra["g2s.b"]),
+        LDMATRIX: ctas * _each(matrices, k_blocks) * loaded_k_blocks,
+        CP_ASYNC: ctas * k_tiles * vectors // 32,
+        MMA: problem.flops // (2 * atom_m * atom_n * atom_k),
+        REGISTERS: registers,
+        STORE_SECTORS: ctas * plan["sectors"]["epilogue"]["predicted"],
+    }
+
+
+def by_difference(once: Counters, twice: Counters) -> Counters:
+    """The counters of one launch, BY_DIFFERENCE taken from another one of the same M and N and twice the K."""
+    if BY_DIFFERENCE not in once or BY_DIFFERENCE not in twice:
+        return once
+    return {**once, BY_DIFFERENCE: twice[BY_DIFFERENCE] - once[BY_DIFFERENCE]}
+
+
+def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counters]:
+    """Counters by entry, of the kernels that `child` launches and whose names match the regular expression `kernels`.
+
+    Raises OutsideError with what ncu said when it printed no counters.
+    """
+    said = ""
+    for metrics in ((*ASKED, *ASKED_TOO), ASKED):
+        options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
+        selection = ["--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
+        done = subprocess.run([ncu, *options, *selection, *child], capture_output=True, text=True, check=False)
+        if done.returncode == 0 and (found := parse(done.stdout)):
+            return found
+        said = f"exit status {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+    raise OutsideError(f"{ncu}: {said}")
+
+
+def parse(text: str) -> Mapping[str, Counters]:
+    """Of `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        return {}
+    found: dict[str, Counters] = {}
+    for line in csv.DictReader(io.StringIO("\n".join(row for row in lines[start:] if row.startswith('"')))):
+        if line["ID"]:  # the line of units has none
+            counters = {name: number(value) for name, value in line.items() if name in (*ASKED, *ASKED_TOO) and value}
+            found[line["Kernel Name"].split("(")[0]] = counters
+    return found
+
+
+def number(text: str) -> int:
+    """A count as ncu prints it.
+
+    >>> number("1,597,440"), number("128.00")
+    (1597440, 128)
+    """
+    return round(float(text.replace(",", "")))
+
+
+def _sum(plan: Mapping[str, Any], *names: str) -> int:
+    return sum(plan["wavefronts"][name]["predicted"] for name in names)
+
+
+def _extra(plan: Mapping[str, Any], name: str) -> int:
+    return int(plan["wavefronts"][name]["predicted"] - plan["wavefronts"][name]["ideal"])
+
+
+def _each(count: int, k_blocks: int) -> int:
+    """What one k-block has of a k-tile's count: all k-blocks are alike."""
+    assert count % k_blocks == 0, f"{count} is no multiple of {k_blocks} k-blocks"
+    return count // k_blocks
+
+
+def _elems(plan: Mapping[str, Any], name: str) -> int:
+    return int(plan["tile"]["ab".index(name)] * plan["tile"][2])
+
+
+def _matrices(plan: Mapping[str, Any], name: str) -> int:
+    """8x8 matrices that all warps load for one k-tile: warps side by side along the other mode load the same ones."""
+    warps_m, warps_n, _ = plan["mma"]["atom_layout"]
+    return int(_elems(plan, name) // 64 * (warps_n if name == "a" else warps_m))

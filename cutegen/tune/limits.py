@@ -1,0 +1,85 @@
+"""What bounds a main loop, by arithmetic: cycles of a multiprocessor that one k-tile of one CTA takes of each resource.
+
+CTAs on one multiprocessor share its resources, so the cycles of one k-tile stay the same however many are resident. The
+largest is the least time of a k-tile; reaching it needs every other resource's work to be hidden behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutegen.arch import SmRates
+from cutegen.plan import GemmPlan
+from cutegen.plan.sm80.predict import SECTOR_BYTES
+from cutegen.tune.suites import Extents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KTileCost:
+    """What one CTA asks of its multiprocessor for one k-tile.
+
+    `issued` are warp instructions of the main loop over all warps, None where no SASS was read. `hbm_bytes` are the
+    problem's compulsory bytes spread over its k-tiles.
+    """
+
+    mma_flops: int
+    wavefronts: int
+    issued: int | None
+    l2_bytes: int
+    hbm_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One resource: the amount asked for, what a cycle serves, and the cycles; None where a rate is not known."""
+
+    resource: str
+    unit: str
+    amount: float
+    per_cycle: float | None
+
+    @property
+    def cycles(self) -> float | None:
+        """Cycles of one multiprocessor for one k-tile of one CTA."""
+        return None if self.per_cycle is None else self.amount / self.per_cycle
+
+
+def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: int | None) -> KTileCost:
+    """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
+    m, n, k = plan.cta_tile
+    predictions = plan.predictions
+    # cp.async.cg writes shared memory by lines of global memory, which is never less than what banks alone need.
+    wavefronts = {**predictions.wavefronts, **predictions.line_writes}
+    k_tiles = -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
+    compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
+    return KTileCost(
+        mma_flops=Extents(m, n, k).flops,
+        wavefronts=sum(wavefronts[name].predicted for name in ("g2s.a", "g2s.b", "s2r.a", "s2r.b")),
+        issued=None if issued_per_warp is None else issued_per_warp * plan.threads // 32,
+        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
+        hbm_bytes=compulsory / k_tiles,
+    )
+
+
+def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = None) -> tuple[Limit, ...]:
+    """Every resource, the tightest first; those without a known rate last."""
+    found = [
+        Limit("tensor cores", "operations", cost.mma_flops, rates.mma_flops),
+        Limit("shared memory", "wavefronts", cost.wavefronts, rates.wavefronts),
+        Limit("L2", "bytes", cost.l2_bytes, rates.l2_bytes),
+        Limit("device memory", "bytes", cost.hbm_bytes, hbm_bytes_per_cycle),
+    ]
+    if cost.issued is not None:
+        found.append(Limit("issue slots", "instructions", cost.issued, rates.issued))
+    return tuple(sorted(found, key=lambda limit: (limit.cycles is None, -(limit.cycles or 0))))
+
+
+def shares(found: tuple[Limit, ...]) -> Mapping[str, float]:
+    """Each resource's cycles over those of the tightest one: 1 is what bounds the loop.
+
+    >>> shares((Limit("a", "", 20, 1), Limit("b", "", 20, 2), Limit("c", "", 1, None)))
+    {'a': 1.0, 'b': 0.5}
+    """
+    most = max((limit.cycles or 0 for limit in found), default=0)
+    return {limit.resource: limit.cycles / most for limit in found if limit.cycles is not None and most}

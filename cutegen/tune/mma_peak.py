@@ -1,0 +1,138 @@
+"""A PTX kernel that does nothing but `mma.sync`: what it reaches, no kernel built on that instruction can pass.
+
+The driver compiles the text for the GPU at hand, so that measuring the ceiling needs no compiler. Every warp keeps
+eight independent accumulators busy, each with operands of its own, so that the multipliers' inputs change from one
+instruction to the next as in a real GEMM. Operands are random and of magnitude 0.5 to 2. B and its negative take turns,
+which keeps the sums moving and within range however long the loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ENTRY = "mma_peak"
+SHAPE_MNK = (16, 8, 16)
+WARPS_PER_CTA = 4
+CTAS_PER_SM = 2
+CHAINS = 8
+MMA_PER_ITERATION = 2 * CHAINS
+
+# Bits of a random word that stay (sign, lowest exponent bit, fraction), and those that are set: 0.5 <= |x| < 2.
+_RANDOM_BITS = {"f16": (0x87FF87FF, 0x38003800), "bf16": (0x80FF80FF, 0x3F003F00), "f32": (0x80FFFFFF, 0x3F000000)}
+_A_REGISTERS, _B_REGISTERS = 4, 2
+_C_REGISTERS = {"f32": 4, "f16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class MmaTypes:
+    """The element types of `mma.sync.m16n8k16`: of A and B, and of the accumulator."""
+
+    operands: str
+    accumulator: str
+
+    def __str__(self) -> str:
+        return f"{self.operands} with {self.accumulator} accumulation"
+
+    @property
+    def opcode(self) -> str:
+        """The instruction as PTX spells it.
+
+        >>> MmaTypes("f16", "f32").opcode
+        'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
+        """
+        x, acc = self.operands, self.accumulator
+        return f"mma.sync.aligned.m16n8k16.row.col.{acc}.{x}.{x}.{acc}"
+
+
+def flops(iterations: int, ctas: int) -> int:
+    """Floating-point operations of one launch."""
+    m, n, k = SHAPE_MNK
+    return 2 * m * n * k * MMA_PER_ITERATION * WARPS_PER_CTA * iterations * ctas
+
+
+def ptx(types: MmaTypes) -> str:
+    """The kernel's text, for sm_80 and everything after it.
+
+    Parameters: the address of 4 bytes for each thread, of 8 bytes for each CTA, the iterations, a seed. A thread stores
+    a digest of its sums, so that nothing can be left out; a CTA's first one stores the clock cycles that the loop took.
+    """
+    lines = "\n".join(f"    {line}" for line in _body(types))
+    return _HEADER + lines + "\n}\n"
+
+
+_HEADER = f"""\
+.version 7.0
+.target sm_80
+.address_size 64
+
+.visible .entry {ENTRY}(.param .u64 sums, .param .u64 cycles, .param .u32 iterations, .param .u32 seed)
+{{
+    .reg .pred  %more, %first;
+    .reg .b32   %random, %thread, %cta, %left, %digest, %a<{CHAINS * _A_REGISTERS}>, %b<{CHAINS * _B_REGISTERS}>;
+    .reg .b32   %negative<{CHAINS * _B_REGISTERS}>, %c<{CHAINS * 4}>;
+    .reg .b64   %address, %start, %end;
+"""
+
+
+def _body(types: MmaTypes) -> Iterator[str]:
+    c_registers = _C_REGISTERS[types.accumulator]
+    yield "mov.u32 %thread, %tid.x;"
+    yield "mov.u32 %cta, %ctaid.x;"
+    yield "ld.param.u32 %left, [seed];"
+    yield "mad.lo.u32 %random, %left, 40503, %cta;"
+    yield "mad.lo.u32 %random, %thread, 2654435761, %random;"
+    for name, count, dtype in (
+        ("a", CHAINS * _A_REGISTERS, types.operands),
+        ("b", CHAINS * _B_REGISTERS, types.operands),
+        ("c", CHAINS * c_registers, types.accumulator),
+    ):
+        for i in range(count):
+            yield from _draw(f"%{name}{i}", dtype)
+    for i in range(CHAINS * _B_REGISTERS):
+        yield f"xor.b32 %negative{i}, %b{i}, 0x80008000;"
+    yield "ld.param.u32 %left, [iterations];"
+    yield "bar.sync 0;"
+    yield "mov.u64 %start, %clock64;"
+    yield "again:"
+    for b in ("b", "negative"):
+        for chain in range(CHAINS):
+            yield _mma(types.opcode, chain, b, c_registers)
+    yield "sub.u32 %left, %left, 1;"
+    yield "setp.ne.u32 %more, %left, 0;"
+    yield "@%more bra again;"
+    yield "mov.u64 %end, %clock64;"
+    yield from _stores(CHAINS * c_registers)
+
+
+def _draw(register: str, dtype: str) -> Iterator[str]:
+    """The next random number (the generator of Numerical Recipes), made a value or two of `dtype`."""
+    kept, set_ = _RANDOM_BITS[dtype]
+    yield "mad.lo.u32 %random, %random, 1664525, 1013904223;"
+    yield f"and.b32 {register}, %random, {kept:#x};"
+    yield f"or.b32 {register}, {register}, {set_:#x};"
+
+
+def _mma(opcode: str, chain: int, b: str, c_registers: int) -> str:
+    c = _registers("c", chain, c_registers)
+    return f"{opcode} {c}, {_registers('a', chain, _A_REGISTERS)}, {_registers(b, chain, _B_REGISTERS)}, {c};"
+
+
+def _registers(name: str, chain: int, count: int) -> str:
+    return "{" + ", ".join(f"%{name}{chain * count + i}" for i in range(count)) + "}"
+
+
+def _stores(c_registers: int) -> Iterator[str]:
+    yield "mov.b32 %digest, 0;"
+    for i in range(c_registers):
+        yield f"xor.b32 %digest, %digest, %c{i};"
+    yield "ld.param.u64 %address, [sums];"
+    yield f"mad.lo.u32 %left, %cta, {32 * WARPS_PER_CTA}, %thread;"
+    yield "mad.wide.u32 %address, %left, 4, %address;"
+    yield "st.global.u32 [%address], %digest;"
+    yield "setp.eq.u32 %first, %thread, 0;"
+    yield "ld.param.u64 %address, [cycles];"
+    yield "mad.wide.u32 %address, %cta, 8, %address;"
+    yield "sub.u64 %end, %end, %start;"
+    yield "@%first st.global.u64 [%address], %end;"
+    yield "ret;"

@@ -1,0 +1,47 @@
+"""Plans whose pictures are looked at: the shipped specs, and specs that make unusual ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import cutegen
+from cutegen import draw
+from cutegen.plan import GemmPlan
+
+OPERANDS = """
+family = "sm80"
+problem.a = { dtype = "f16", major = "k" }
+problem.b = { dtype = "f16", major = "k" }
+problem.c = { dtype = "f16", major = "n" }
+"""
+SPECS = {
+    "sm80_hgemm_tn": "",
+    "sm80_bf16_nn": "",
+    "cute_tutorial_tn": "",
+    "no swizzle": OPERANDS + "tile.cta = [128, 128, 64]\nsmem.a = { pad = 0 }\nsmem.b = { pad = 8 }\n",
+    "8 stages": OPERANDS + "tile = { cta = [64, 64, 16], stages = 8 }\n",
+    "8 warps": OPERANDS + "tile = { cta = [256, 128, 32] }\nmma.atom_layout = [4, 2, 1]\n",
+    "4-byte copies": OPERANDS.replace("major =", "align = 4, major =") + "tile.cta = [64, 64, 32]\n",
+    "plain loads": OPERANDS + 'tile.cta = [64, 64, 32]\ns2r.a = { atom = "universal" }\n',
+}
+PARTS: dict[str, Callable[[GemmPlan, int], draw.Picture]] = {
+    "mma": draw.mma,
+    "smem": draw.smem,
+    "g2s": draw.g2s,
+    "s2r": draw.s2r,
+    "epilogue": draw.epilogue,
+    "pipeline": draw.pipeline,
+}
+
+
+@lru_cache
+def plan_of(name: str) -> GemmPlan:
+    if not SPECS[name]:
+        return cutegen.plan(cutegen.load_spec(name), "sm_80")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "spec.toml"
+        path.write_text(SPECS[name])
+        return cutegen.plan(cutegen.load_spec(path), "sm_80")

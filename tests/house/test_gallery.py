@@ -1,0 +1,41 @@
+"""The gallery shows what is drawn today: every picture is made again and compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.house.documents import ROOT
+
+SCRIPT = ROOT / "scripts" / "make_gallery.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("make_gallery", SCRIPT)
+    assert specification is not None
+    assert specification.loader is not None
+    module = sys.modules["make_gallery"] = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_gallery_is_up_to_date(script: ModuleType, tmp_path: Path) -> None:
+    script.make_gallery(tmp_path)
+    made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.*")}
+    kept = {path.relative_to(ROOT): path.read_text() for path in (ROOT / "docs" / "pictures").iterdir()}
+    kept[script.GALLERY] = (ROOT / script.GALLERY).read_text()
+    assert sorted(made) == sorted(kept)
+    assert [path for path, text in made.items() if text != kept[path]] == [], f"run {SCRIPT.name}"
+
+
+def test_every_part_is_in_the_gallery(script: ModuleType) -> None:
+    from cutegen.cli.show import PICTURES
+
+    requests = [exhibit.request for exhibits in script.EXHIBITS.values() for exhibit in exhibits]
+    assert all(any(f" {part} " in f"{request} " for request in requests) for part in PICTURES)
+    assert any("--layout" in request for request in requests)

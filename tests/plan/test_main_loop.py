@@ -1,0 +1,96 @@
+"""The main loop's steps: against the emitted PTX, and what follows from them for the stages."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import pytest
+
+import cutegen
+from cutegen.build import Cache, build
+from cutegen.plan.sm80.main_loop import Action, main_loop, residences
+from cutegen.straight_line import build_request
+
+INSTRUCTION = re.compile(
+    r"(?P<wait>\bcp\.async\.wait_group\s+(?P<pending>\d+))|(?P<commit>\bcp\.async\.commit_group)|(?P<fetch>\bcp\.async\.c[ag])"
+    r"|(?P<barrier>\bbar\.sync|\bbarrier\.sync)|(?P<load>\bldmatrix)|(?P<multiply>\bmma\.sync)|(?P<label>^\$L\w+):",
+    re.MULTILINE,
+)
+SHAPES = [(stages, k_blocks) for stages in range(2, 9) for k_blocks in (1, 2, 4)]
+
+
+def issued(ptx: str) -> list[str]:
+    """Kinds of instructions in the order of the text, runs of one kind as one; a wait with its number."""
+    kinds = [
+        f"wait {match['pending']}" if match["wait"] else str(match.lastgroup) for match in INSTRUCTION.finditer(ptx)
+    ]
+    return [kind for kind, _ in groupby(kinds)]
+
+
+def steps(stages: int, k_blocks: int) -> tuple[list[str], list[str]]:
+    """Prologue, and one k-tile of the loop, in the words of `issued`."""
+    prologue: list[str] = []
+    body: list[str] = []
+    for slot in main_loop(stages, k_blocks, 1):
+        for step in slot.steps:
+            word = f"wait {step.pending}" if step.action is Action.WAIT else step.action.name.lower()
+            (prologue if slot.k_tile is None else body).append(word)
+    return prologue, body
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(("name", "stages", "k_blocks"), [("sm80_hgemm_tn", 3, 4), ("sm80_bf16_nn", 2, 4)])
+def test_the_emitted_kernel_runs_these_steps(name: str, stages: int, k_blocks: int, tmp_path: Path) -> None:
+    spec = cutegen.load_spec(name)
+    plan = cutegen.plan(spec, "sm_80")
+    assert (plan.stages, plan.k_blocks) == (stages, k_blocks)
+    words = issued(build(build_request(spec, "sm_80"), Cache(tmp_path)).ptx)
+    prologue, body = steps(stages, k_blocks)
+    labels = [i for i, word in enumerate(words) if word == "label"]
+    assert words[: labels[0]] == prologue
+    loops = [words[a + 1 : b] for a, b in pairwise(labels) if "multiply" in words[a + 1 : b]]
+    assert loops[0] == body
+
+
+@pytest.mark.parametrize(("stages", "k_blocks"), SHAPES)
+def test_a_k_tile_is_sent_for_lands_and_is_read_in_that_order(stages: int, k_blocks: int) -> None:
+    stays = list(residences(main_loop(stages, k_blocks, 3 * stages), stages))
+    for stay in stays:
+        assert stay.stage == stay.k_tile % stages
+        assert stay.landed is None or stay.fetched < stay.landed
+        assert stay.last_read is None or (stay.landed is not None and stay.landed <= stay.last_read)
+    complete = [stay for stay in stays if stay.last_read is not None]
+    assert len(complete) >= 2 * stages
+
+
+@pytest.mark.parametrize(("stages", "k_blocks"), SHAPES)
+def test_a_stage_is_not_refilled_before_it_was_read(stages: int, k_blocks: int) -> None:
+    """In the slot that refills a stage, a barrier stands between the last reads of it and the copies."""
+    slots = main_loop(stages, k_blocks, 3 * stages)
+    stays = list(residences(slots, stages))
+    for earlier in stays:
+        for later in stays:
+            if later.k_tile == earlier.k_tile + stages:
+                assert earlier.last_read is not None
+                assert earlier.last_read < later.fetched
+                assert slots[later.fetched].step(Action.BARRIER) is not None
+
+
+@pytest.mark.parametrize(("stages", "k_blocks"), SHAPES)
+def test_a_k_block_is_loaded_one_slot_before_it_is_multiplied(stages: int, k_blocks: int) -> None:
+    slots = main_loop(stages, k_blocks, 4)
+    for before, slot in pairwise(slots):
+        multiply, load = slot.step(Action.MULTIPLY), before.step(Action.LOAD)
+        if multiply is not None:
+            assert load is not None
+            assert (multiply.k_tile, multiply.k_block) == (load.k_tile, load.k_block)
+
+
+def test_copies_have_all_but_one_stage_to_arrive() -> None:
+    """3 stages, 4 k-blocks: a k-tile is waited for two k-tiles after it was sent for; with 2 stages, one."""
+    for stages in (2, 3, 5):
+        steady = [stay for stay in residences(main_loop(stages, 4, 3 * stages), stages) if stay.k_tile >= stages]
+        times = {stay.landed - stay.fetched for stay in steady if stay.landed is not None}
+        assert times == {4 * (stages - 1)}

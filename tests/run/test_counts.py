@@ -1,0 +1,106 @@
+"""What the executor counts beside what the plan predicts, on kernels whose conflicts are known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cutegen import straight_line
+from cutegen.build import Cache
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.launch import ProblemSize
+from cutegen.ptx import LaunchReport
+from cutegen.run import random_operands
+from cutegen.run.counts import EDGES, LaunchCounts, count_launch
+from cutegen.spec import Epilogue, GemmSpec, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
+
+pytestmark = pytest.mark.dsl
+
+PLAIN, PAD_8 = SmemLayout(pad=0), SmemLayout(pad=8)
+SWIZZLED, ATOM = SmemLayout(swizzle=(2, 3, 3)), SmemLayout(layout="(8,(8,4)):(8,(1,64))")
+# Of a 64 x 32 tile of f16: 4096 bytes are 32 wavefronts to write; 2 x 2 warps read each byte twice, so 64 to read.
+WRITE, READ = 32, 64
+
+Run = Callable[[GemmSpec, tuple[int, int, int]], tuple[GemmPlan, LaunchReport, LaunchCounts]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Build a kernel, execute it on random operands, count."""
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+
+    def make(spec: GemmSpec, problem: tuple[int, int, int]) -> tuple[GemmPlan, LaunchReport, LaunchCounts]:
+        kernel, planned = straight_line.compile(spec, "sm_80", cache=cache), plan(spec, "sm_80")
+        operands = random_operands(kernel.contract, *problem, seed=3)
+        report = kernel.execute(*operands[:2], out=operands[2])
+        return planned, report, count_launch(planned, kernel.problem_size(*operands), report)
+
+    return make
+
+
+def spec_of(a: SmemLayout, b: SmemLayout, c: SmemLayout = PAD_8, s2r: S2r | None = None) -> GemmSpec:
+    operand = Operand("f16", "k")
+    parts = {} if s2r is None else {"s2r": s2r}
+    return GemmSpec(
+        family="sm80",
+        problem=Problem(a=operand, b=operand, c=Operand("f16", "n")),
+        tile=Tile(cta=(64, 64, 32), stages=2),
+        smem=Smem(a=a, b=b),
+        epilogue=Epilogue(c),
+        **parts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "write_ways", "read_ways"),
+    [
+        (PLAIN, SWIZZLED, PLAIN, (1, 1), (4, 1)),
+        (PAD_8, ATOM, PAD_8, (2, 4), (1, 1)),
+        pytest.param(SWIZZLED, PLAIN, SmemLayout(swizzle=(3, 3, 3)), (1, 1), (1, 4), marks=pytest.mark.slow),
+    ],
+    ids=["plain and swizzled", "padded and unswizzled atom", "swizzled and plain"],
+)
+def test_conflicts_are_measured_for_each_operand(
+    a: SmemLayout, b: SmemLayout, c: SmemLayout, write_ways: tuple[int, int], read_ways: tuple[int, int], run: Run
+) -> None:
+    """2 x 2 CTAs, 4 k-tiles in 2 stages: A and B are told apart, and nothing contradicts the plan."""
+    _, _, counts = run(spec_of(a, b, c), (128, 128, 128))
+    assert counts.differing() == {}
+    k_blocks_read = 4 * (4 * 2 + 1)
+    for i, name in enumerate("ab"):
+        assert counts.wavefronts[f"g2s.{name}"].measured == 4 * 4 * WRITE * write_ways[i]
+        assert counts.wavefronts[f"s2r.{name}"].measured == k_blocks_read * READ // 2 * read_ways[i]
+        assert counts.sectors[f"g2s.{name}"].measured == 4 * 4 * 64 * 32 * 2 // 32
+    assert counts.sectors["epilogue"].measured == 128 * 128 * 2 // 32
+    written = counts.wavefronts["epilogue.write"].measured
+    assert written == 4 * 64 * 64 * 2 // 128 * (8 if c is PLAIN else 1)
+    assert sum(count.measured for name, count in counts.executed.items() if name.startswith("mma")) == 128**3 // 2048
+    assert {name for name, count in counts.wavefronts.items() if count.predicted is None} == set()
+
+
+def test_short_k_fills_every_stage_and_edges_are_not_predicted(run: Run) -> None:
+    _, _, counts = run(spec_of(PLAIN, SWIZZLED, PLAIN), (70, 8, 8))
+    assert counts.differing() == {}
+    assert counts.wavefronts["g2s.b"].measured == 2 * 2 * WRITE
+    assert counts.wavefronts["g2s.b"].why == "32 x 2 CTAs x 2 stages"
+    assert (counts.sectors["g2s.a"].predicted, counts.sectors["g2s.a"].why) == (None, EDGES)
+    assert counts.wavefronts["epilogue.read"].predicted is None
+
+
+def test_plain_loads_of_both_operands_are_counted_together(run: Run) -> None:
+    universal = S2rCopy(atom="universal")
+    _, _, counts = run(spec_of(SWIZZLED, PAD_8, s2r=S2r(a=universal, b=universal)), (64, 64, 96))
+    assert counts.differing() == {}
+    assert set(counts.wavefronts) == {"g2s.a", "g2s.b", "s2r", "epilogue.write", "epilogue.read"}
+
+
+def test_a_report_that_contradicts_the_plan_is_told(run: Run) -> None:
+    planned, report, _ = run(spec_of(PLAIN, SWIZZLED, PLAIN), (64, 64, 32))
+    first = next(i for i, row in enumerate(report.instructions) if row.opcode.startswith("ldmatrix"))
+    rows = list(report.instructions)
+    rows[first] = replace(rows[first], wavefronts=rows[first].wavefronts + 1)
+    size = ProblemSize(m=64, n=64, k=32, lda=32, ldb=32, ldc=64)
+    (name,) = count_launch(planned, size, replace(report, instructions=tuple(rows))).differing()
+    assert name == "wavefronts s2r.a"

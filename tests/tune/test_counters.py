@@ -1,0 +1,97 @@
+"""Predicted hardware counters against ones that an H200 showed, and ncu's output read."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from cutegen.errors import OutsideError
+from cutegen.plan import plan
+from cutegen.spec import load_spec
+from cutegen.tune import counters
+from cutegen.tune.suites import Extents
+from tests.gpu.cases import CASES
+
+CUBE = Extents(1024, 1024, 1024)
+NCU = """\
+==PROF== Connected to process 7
+bk32_plain_0 1024,1024,1024: right, relative error 2.1e-04
+"ID","Process ID","Kernel Name","launch__registers_per_thread","smsp__inst_executed_op_ldsm.sum"
+"","","","register/thread","inst"
+"0","7","bk32_plain_0","128","133,120"
+"1","7","other(int)","40.00","1"
+"""
+
+
+def predicted(name: str, problem: Extents = CUBE) -> counters.Counters:
+    return counters.predict(plan(CASES[name], "sm_90").to_json(), registers=128, problem=problem)
+
+
+def test_a_plain_tile_conflicts_as_hardware_said() -> None:
+    """Measured on an H200: 133,120 ldmatrix.x4 and 1,597,440 conflicts, 12 extra wavefronts each."""
+    found = predicted("counters_bk32_plain")
+    assert found[counters.LDMATRIX] == 133_120
+    assert found[f"{counters.CONFLICTS}ld.sum"] == 1_597_440
+    assert found[f"{counters.WAVEFRONTS}ldsm.sum"] == 133_120 * 16
+
+
+def test_mma_and_cp_async_follow_from_the_problem() -> None:
+    found = predicted("counters_bk64_swizzle_3_3_3")
+    assert found[counters.MMA] == 1024**3 // (16 * 8 * 16)
+    # 64 CTAs of 128x128 read 2 x 128 x 1024 halfs each, 16 bytes a thread and 32 threads an instruction.
+    assert found[counters.CP_ASYNC] == 64 * 2 * 128 * 1024 * 2 // 16 // 32
+    assert found[counters.STORE_SECTORS] == 1024 * 1024 * 2 // 32
+    assert found[f"{counters.CONFLICTS}ld.sum"] == 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "why"),
+    [
+        (Extents(1000, 1024, 1024), "1000x1024x1024 is no multiple of the CTA tile 128x128x64"),
+        (Extents(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
+        (CUBE, ""),
+    ],
+)
+def test_what_cannot_be_predicted_is_said(problem: Extents, why: str) -> None:
+    assert counters.unpredictable(plan(load_spec("sm80_hgemm_tn"), "sm_90").to_json(), problem) == why
+
+
+def test_ncus_table_is_read_behind_other_output() -> None:
+    found = counters.parse(NCU)
+    assert found == {
+        "bk32_plain_0": {counters.REGISTERS: 128, counters.LDMATRIX: 133_120},
+        "other": {counters.REGISTERS: 40, counters.LDMATRIX: 1},
+    }
+    assert counters.parse("==ERROR== no permission\n") == {}
+
+
+def test_only_what_both_sides_know_is_compared() -> None:
+    rows = counters.compare({"a": 1, "b": 2}, {"b": 3, "c": 4, "a": 1})
+    assert [(row.counter, row.equal) for row in rows] == [("b", False), ("a", True)]
+
+
+def test_cp_async_is_counted_by_difference() -> None:
+    once, twice = {counters.BY_DIFFERENCE: 130, "x": 5}, {counters.BY_DIFFERENCE: 230, "x": 9}
+    assert counters.by_difference(once, twice) == {counters.BY_DIFFERENCE: 100, "x": 5}
+    assert counters.by_difference({"x": 5}, twice) == {"x": 5}
+
+
+def test_ncu_is_asked_again_without_counters_that_it_may_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fake(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command[command.index("--metrics") + 1])
+        refused = counters.STORE_SECTORS in asked[-1]
+        return subprocess.CompletedProcess(command, int(refused), "" if refused else NCU, "")
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    assert counters.profile("ncu", "^bk32", ["python", "-c", ""])["bk32_plain_0"][counters.LDMATRIX] == 133_120
+    assert len(asked) == 2
+
+
+def test_what_ncu_said_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = subprocess.CompletedProcess([], 1, "==ERROR== ERR_NVGPUCTRPERM", "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: refusal)
+    with pytest.raises(OutsideError, match="ERR_NVGPUCTRPERM"):
+        counters.profile("ncu", "^k", ["python"])

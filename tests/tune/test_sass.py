@@ -1,0 +1,83 @@
+"""The main loop is found in a listing written by hand, and in kernels that were built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutegen.build import Cache, disassemble
+from cutegen.errors import OutsideError
+from cutegen.spec import load_spec
+from cutegen.straight_line import compile as compile_spec
+from cutegen.tune.sass import loops, main_loop
+
+LISTING = """\
+	.section	.text.other,"ax",@progbits
+.L_x_9:
+        /*0000*/                   HMMA.16816.F32 R4, R8, R2, R4 ;
+        /*0010*/                   HMMA.16816.F32 R4, R8, R2, R4 ;
+        /*0020*/                   HMMA.16816.F32 R4, R8, R2, R4 ;
+        /*0030*/               @P0 BRA `(.L_x_9) ;
+//--------------------- .text.gemm_0     --------------------------
+	.section	.text.gemm_0,"ax",@progbits
+gemm_0:
+.text.gemm_0:
+        /*0000*/                   S2R R6, SR_TID.X ;
+        /*0010*/              @!P1 BRA `(.L_x_0) ;
+.L_x_1:
+        /*0020*/                   LDSM.16.M88.4 R4, [R7+UR4] ;
+        /*0030*/                   HMMA.16816.F32 R4, R8, R2, R4 ;
+        /*0040*/                   HMMA.16816.F32 R12, R8, R2, R12 ;
+        /*0050*/                   IMAD.MOV.U32 R5, RZ, RZ, R4 ;
+        /*0060*/               @P6 BRA `(.L_x_1) ;
+.L_x_0:
+        /*0070*/                   IADD3 R1, R1, 0x1, RZ ;
+.L_x_4:
+        /*0080*/              @!P0 BRA `(.L_x_3) ;
+        /*0090*/                   HMMA.16816.F32 R4, R8, R2, R4 ;
+        /*00a0*/                   HMMA.16816.F32 R12, R8, R2, R12 ;
+        /*00b0*/                   LDGSTS.E.BYPASS.128 [R3], desc[UR6][R4.64] ;
+        /*00c0*/                   ISETP.NE.AND P0, PT, R4, RZ, PT ;
+.L_x_3:
+        /*00d0*/                   LDGDEPBAR ;
+        /*00e0*/               @P0 BRA `(.L_x_4) ;
+        /*00f0*/                   EXIT ;
+.L_x_7:
+        /*0100*/                   BRA `(.L_x_7);
+"""
+
+
+def test_the_loop_of_whole_k_tiles_is_the_main_one() -> None:
+    found = main_loop(LISTING, "gemm_0")
+    assert [instruction.address for instruction in found.instructions] == [0x20, 0x30, 0x40, 0x50, 0x60]
+    assert found.mix == {"HMMA": 2, "BRA": 1, "IMAD.MOV": 1, "LDSM": 1}
+    assert found.instructions[0].opcode == "LDSM.16.M88.4"
+    assert found.instructions[-1].predicate == "@P6"
+
+
+def test_every_loop_is_seen_and_a_branch_forwards_is_none() -> None:
+    assert [(len(loop.instructions), loop.count("HMMA")) for loop in loops(LISTING, "gemm_0")] == [
+        (5, 2),
+        (7, 2),
+        (1, 0),
+    ]
+
+
+def test_another_kernel_of_the_same_cubin_is_not_taken() -> None:
+    assert main_loop(LISTING, "other").count("HMMA") == 3
+
+
+def test_without_a_loop_that_multiplies_there_is_no_main_loop() -> None:
+    with pytest.raises(OutsideError, match="holds no loop with HMMA"):
+        main_loop(LISTING.replace("HMMA", "FFMA"), "gemm_0")
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", pytest.param("sm_120", marks=pytest.mark.slow)])
+def test_a_built_kernels_loop_holds_what_a_warp_does_for_one_k_tile(arch: str, tmp_path: Path) -> None:
+    """128x128x64 over 4 warps: 64 x 64 x 64 / (16 x 8 x 16) mma, 4 x (4 + 4) ldmatrix.x4, 2 x 8 cp.async a thread."""
+    artifact = compile_spec(load_spec("sm80_hgemm_tn"), arch, cache=Cache(tmp_path)).artifact
+    loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
+    assert (loop.count("HMMA"), loop.count("LDSM"), loop.count("LDGSTS"), loop.count("BAR")) == (128, 32, 16, 1)
+    assert loop.instructions[-1].name == "BRA"
