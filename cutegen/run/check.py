@@ -23,11 +23,6 @@ class CheckedCall:
     device: Device
     placed: tuple[Placed, ...]
 
-    @property
-    def written(self) -> tuple[int, ...]:
-        """Which of them the kernel writes."""
-        return tuple(i for i, each in enumerate(self.placed) if each.tensor.written)
-
 
 @dataclass(frozen=True, slots=True)
 class _Matrices:

@@ -16,6 +16,8 @@ from cutegen.spec import SCALARS
 TENSOR_NAMES = ("c", "residual", "bias", "aux")
 """The epilogue's tensors by the names that a call gives them, in the order of a contract."""
 
+_NOTHING = (False,) * len((*TENSOR_NAMES, *SCALARS))
+_NONE: tuple[tuple[tuple[str, Any], ...], tuple[float, ...]] = (), ()
 _USES = {
     "c": 'the op "beta", or c in epilogue.expression',
     "residual": 'the op "residual", or residual in epilogue.expression',
@@ -47,19 +49,28 @@ class Extras:
         return cls(tuple(name in names for name in (*TENSOR_NAMES, *SCALARS)))
 
     def take(
-        self, tensors: tuple[Any, ...], scalars: tuple[Any, ...]
+        self, c: Any, residual: Any, bias: Any, aux: Any, alpha: Any, beta: Any
     ) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
         """The tensors with their names, and the scalars, that the kernel takes.
 
         Raises OperandError for one that is missing, one that was not asked for, and a scalar that is no number.
         """
-        given = tuple([value is not None for value in (*tensors, *scalars)])
+        # Written out, because every call comes by here and most have nothing to hand in.
+        given = (
+            c is not None,
+            residual is not None,
+            bias is not None,
+            aux is not None,
+            alpha is not None,
+            beta is not None,
+        )
         if given != self.asked:
             raise self._mismatch(given)
-        if not any(given):
-            return (), ()
-        named = tuple((name, value) for name, value in zip(TENSOR_NAMES, tensors, strict=True) if value is not None)
-        numbers = zip(SCALARS, scalars, strict=True)
+        if given == _NOTHING:
+            return _NONE
+        tensors = zip(TENSOR_NAMES, (c, residual, bias, aux), strict=True)
+        named = tuple((name, value) for name, value in tensors if value is not None)
+        numbers = zip(SCALARS, (alpha, beta), strict=True)
         return named, tuple(_number(name, value) for name, value in numbers if value is not None)
 
     def _mismatch(self, given: tuple[bool, ...]) -> OperandError:

@@ -114,8 +114,9 @@ class GpuLaunch:
         slots = self._slots
         for index, address in zip(self._address_slots, addresses, strict=True):
             slots[index] = address
-        for slot, scalar in zip(self._scalars, scalars, strict=True):
-            slot.value = scalar
+        if scalars:
+            for slot, scalar in zip(self._scalars, scalars, strict=True):
+                slot.value = scalar
         # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
         status, context = self._api.cuCtxGetCurrent()
         if status == _SUCCESS and int(context) == self._bound.context_address:

@@ -83,14 +83,16 @@ class Kernel:
         the kernel does something undefined on the CPU.
         """
         handle = None if stream is None else streams.stream_handle(stream)
-        tensors, scalars = self._extras.take((c, residual, bias, aux), (alpha, beta))
+        tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
         view_a, view_b = view_of(a, "a", handle), view_of(b, "b", handle)
         if out is None:
             storage = self._thread.result_storage(view_a.form, view_b.form)
             out = empty(storage, self._result.dtype.torch_name, a, view_a.form, handle)
-        views = (view_a, view_b, view_of(out, "out", handle), *(view_of(x, name, handle) for name, x in tensors))
+        views: tuple[TensorView, ...] = (view_a, view_b, view_of(out, "out", handle))
+        if tensors:
+            views = (*views, *[view_of(x, name, handle) for name, x in tensors])
         prepared = self._thread.prepare(*[view.form for view in views])
-        pointers = tuple([view.pointer for view in views])
+        pointers = tuple([view.pointer for view in views])  # from a list, which is faster than from a generator
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
@@ -122,7 +124,7 @@ class Kernel:
         Raises OperandError when an operand does not fit or is not in host memory, or when the result is empty;
         LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
         """
-        tensors, scalars = self._extras.take((c, residual, bias, aux), (alpha, beta))
+        tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
         views = tuple(view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors))
         if views[0].form.device[0] == "cuda":
             raise OperandError(
@@ -144,9 +146,7 @@ class Kernel:
 
     def problem_size(self, a: Any, b: Any, out: Any, **extras: Any) -> ProblemSize:
         """The integers that a call with these operands hands to the kernel. Raises OperandError."""
-        tensors, _ = self._extras.take(
-            tuple(extras.get(name) for name in TENSOR_NAMES), tuple(extras.get(name) for name in SCALARS)
-        )
+        tensors, _ = self._extras.take(*(extras.get(name) for name in (*TENSOR_NAMES, *SCALARS)))
         operands = (("a", a), ("b", b), ("out", out), *tensors)
         return check_call(self.contract, *(view_of(x, name).form for name, x in operands)).size
 
@@ -163,17 +163,18 @@ class Kernel:
     def _prepare(self, *forms: Form) -> _PreparedCall:
         call = check_call(self.contract, *forms)
         if 0 in (call.size.m, call.size.n, call.size.batch):
-            return _PreparedCall(call, None)
+            return _PreparedCall.of(call, None)
         backend = self._gpu if call.device[0] == "cuda" else self._cpu
-        return _PreparedCall(call, backend.prepare(call))
+        return _PreparedCall.of(call, backend.prepare(call))
 
     def _order(self, call: CheckedCall, stream: int | None, views: tuple[TensorView, ...]) -> int:
         """The stream to launch on, made to wait for the streams that the operands name."""
         if call.device[0] == "cpu":
             return 0
         chosen = streams.current_stream(views, call.device) if stream is None else stream
-        for producer in streams.producers(chosen, views):
-            self._load_driver().order_after(call.device[1], chosen, producer)
+        if [view for view in views if view.stream]:
+            for producer in streams.producers(chosen, views):
+                self._load_driver().order_after(call.device[1], chosen, producer)
         return chosen
 
     @cached_property
@@ -187,16 +188,26 @@ class _PreparedCall:
 
     call: CheckedCall
     launch: Launch | None
+    apart: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, call: CheckedCall, launch: Launch | None) -> _PreparedCall:
+        """What is written lies apart from everything before it, and from everything behind it that is read."""
+        written = [each.tensor.written for each in call.placed]
+        everyone = range(len(written))
+        pairs = tuple((i, j) for i in everyone if written[i] for j in everyone if j < i or (j > i and not written[j]))
+        return cls(call, launch, pairs)
 
     def check_addresses(self, pointers: tuple[int, ...]) -> None:
         """Raises OperandError for an unaligned address, or a result that shares memory with another operand."""
         placed = self.call.placed
         for each, pointer in zip(placed, pointers, strict=True):
-            check_address(each, pointer)
-        for i in self.call.written:
-            for j, other in enumerate(placed):
-                if j < i or (j > i and not other.tensor.written):
-                    check_apart(placed[i], pointers[i], other, pointers[j])
+            if pointer % each.align_bytes:
+                check_address(each, pointer)
+        for i, j in self.apart:
+            mine, other, address, others = placed[i], placed[j], pointers[i], pointers[j]
+            if address < others + other.span_bytes and others < address + mine.span_bytes:
+                check_apart(mine, address, other, others)
 
 
 class _PerThread(threading.local):

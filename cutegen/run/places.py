@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -28,13 +28,15 @@ class Placed:
     pitch_bytes: int
     batch: int = 1
     batch_pitch_bytes: int = 0
+    # Every call asks for these two, so they are worked out once.
+    align_bytes: int = field(init=False)
+    span_bytes: int = field(init=False)
 
-    @property
-    def span_bytes(self) -> int:
-        """From the first byte to the end of the last row."""
-        if not (self.batch and self.rows and self.row_bytes):
-            return 0
-        return (self.batch - 1) * self.batch_pitch_bytes + (self.rows - 1) * self.pitch_bytes + self.row_bytes
+    def __post_init__(self) -> None:
+        """`span_bytes` is from the first byte to the end of the last row."""
+        span = (self.batch - 1) * self.batch_pitch_bytes + (self.rows - 1) * self.pitch_bytes + self.row_bytes
+        object.__setattr__(self, "span_bytes", span if self.batch and self.rows and self.row_bytes else 0)
+        object.__setattr__(self, "align_bytes", self.tensor.contract.align_bytes)
 
     def coincides(self, other: Placed) -> bool:
         """Whether each element of one has the place of the same element of the other, from the same address on."""
@@ -45,7 +47,7 @@ class Placed:
 
 def check_address(placed: Placed, pointer: int) -> None:
     """Refuse an address that is not aligned as the kernel was compiled for. Raises OperandError."""
-    align = placed.tensor.contract.align_bytes
+    align = placed.align_bytes
     if pointer % align and placed.span_bytes:
         raise OperandError(
             operand=placed.tensor.name,
