@@ -18,11 +18,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from cutegen.algebra import Layout, TiledMma, ldmatrix_trace
 from cutegen.arch import LdmatrixAtom, Target
-from cutegen.plan.decision import Choice
+from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.gemm_plan import FragmentCopy, Fusion, GemmPlan, OperandPlan, Predictions, VectorCopy
 from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
 from cutegen.plan.sm80 import mma, predict
@@ -85,14 +87,14 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
             occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
         ),
         launch=_launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
-        decisions=(
-            *(x.decision for x in (*mma_choices, *copy_choices, stages)),
-            *fusion_decisions,
-            *(x.decision for x in (epilogue, raster)),
-        ),
+        decisions=(*_of(*mma_choices, *copy_choices, stages), *fusion_decisions, *_of(epilogue, raster)),
     )
     prove(plan)
     return plan
+
+
+def _of(*choices: Choice[Any]) -> Iterator[Decision]:
+    return (choice.decision for choice in choices)
 
 
 def kernel_name(spec: GemmSpec) -> str:
