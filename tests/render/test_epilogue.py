@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutegen.plan import plan
 from cutegen.plan.gemm_plan import Fusion
 from cutegen.render import render
-from cutegen.render.epilogue import DSL, helpers, kernel_lines, written
+from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
 from cutegen.render.python_text import LINE_WIDTH
+from cutegen.run.bounded import Bounded, run_chain
 from cutegen.spec import Binary, Name, Negation, Number
 from cutegen.spec.expression import FUNCTIONS, ExpressionError, parse_expression
 from cutegen.spec.steps import OPERANDS, Step, steps
@@ -93,3 +95,30 @@ def test_the_file_defines_what_it_calls() -> None:
             assert (f"def {helper}(" in text) is (helper in helpers(case.epilogue.steps))
         assert ("def load_operand(" in text) is any(x in text for x in ("tCrSource", "tCrResidual", "tCrBias"))
         assert ("def store_result(" in text) is (text.count("store_result(") > 1)
+
+
+def test_the_files_own_check_says_the_same_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    m, n = 5, 7
+    generator = torch.Generator().manual_seed(0)
+    scope = {name: torch.randn(m, n, generator=generator) for name in ("source", "residual")}
+    for case in CASES.values():
+        bias_m = "bias_m" in case.epilogue.operands
+        scope |= {"bias": torch.randn(m if bias_m else n, generator=generator), "alpha": 1.25, "beta": -0.75}
+        x = torch.randn(m, n, generator=generator).double()
+        local = {"torch": torch, "x": x, **scope}
+        for line in torch_lines(case.epilogue.steps):
+            exec(line, local)
+        operands = {
+            "c": scope["source"].double(),
+            "residual": scope["residual"].double(),
+            "bias_n": scope["bias"].double(),
+            "bias_m": scope["bias"].double()[:, None],
+            "alpha": 1.25,
+            "beta": -0.75,
+        }
+        known = {name: operands[name] for name in case.epilogue.operands if name in operands}
+        expected = run_chain(Bounded(x, 0 * x), case.epilogue.steps, known)
+        assert torch.allclose(local["x"], expected.result.value, rtol=1e-9, atol=1e-9), case.name
+        if expected.aux is not None:
+            assert torch.allclose(local["expected_aux"], expected.aux.value), case.name
