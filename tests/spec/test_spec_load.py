@@ -44,7 +44,13 @@ TN = Problem(a=F16_K, b=F16_K, c=F16_N)
 
 
 def test_the_shipped_specs_are_these() -> None:
-    assert shipped_specs() == ("cute_tutorial_tn", "sm80_bf16_nn", "sm80_hgemm_tn")
+    assert shipped_specs() == (
+        "cute_tutorial_nt",
+        "cute_tutorial_tn",
+        "sm80_bf16_nn",
+        "sm80_hgemm_bias_gelu",
+        "sm80_hgemm_tn",
+    )
 
 
 @pytest.mark.parametrize("name", shipped_specs())
