@@ -124,6 +124,35 @@ def test_special_values_follow_ieee_and_nans_are_canonical() -> None:
         assert infinite.any()
 
 
+@pytest.mark.parametrize(
+    ("name", "operands", "result"),
+    [
+        ("abs_f32", (0xFFC794B3,), 0x7FFFFFFF),
+        ("neg_f32", (0x7F9D4EC5,), 0x7FFFFFFF),
+        ("abs_f16x2", (0xFC1A4BB0,), 0x7FFF4BB0),
+        ("abs_bf16x2", (0xCC907FA1,), 0x4C907FFF),
+        ("abs_f64", (0xFFF0927C3F0B9428,), 0xFFF8927C3F0B9428),
+        ("neg_f64", (0x7FF6D7D69A9A31B6,), 0x7FFED7D69A9A31B6),
+        ("cvt_f32_bf16", (0xFFAD,), 0xFFAD0000),
+        ("cvt_rn_f32_f64", (0xFFF007E0A45BE67E,), 0xFFC03F05),
+        ("cvt_rz_f32_f64", (0x7FF501D69B6DAC3D,), 0x7FE80EB4),
+        ("cvt_rna_tf32_f32", (0xFF96DB59,), 0xFF96C000),
+        ("add_rn_f64", (0x7FF70149FF02463C, 0x7FF3C01C3DF718D5), 0x7FFBC01C3DF718D5),
+        ("mul_rn_f64", (0xFFF38CF872D949BF, 0xFFFF2F77AFA2C5EA), 0xFFFF2F77AFA2C5EA),
+        ("max_f64", (0x7FF87820F50739CC, 0xFFF326301A4218DF), 0xFFFB26301A4218DF),
+        ("fma_rn_f64", (0x7FF608456FD075E1, 0xBFAA13992F26476A, 0xFFFA2C71490FE34B), 0xFFFA2C71490FE34B),
+        ("fma_rn_f64", (0x8980AEDF17ADA9C8, 0x7FF0A3E3155F4861, 0xFFF26C10A99FF463), 0x7FF8A3E3155F4861),
+        ("fma_rn_f64", (0xDFC401D31CAABEB9, 0xE879E907EAD0CCCD, 0xFFF0000000000000), 0xFFF0000000000000),
+    ],
+)
+def test_nans_are_those_of_an_h200(name: str, operands: tuple[int, ...], result: int) -> None:
+    row = ROWS[name]
+    arrays = [np.full(128, bits, f"u{size_bytes(kind)}") for bits, kind in zip(operands, row.types[1:], strict=True)]
+    out = np.zeros(128, f"u{size_bytes(row.types[0])}")
+    Program.parse(row.ptx()).launch(row.name, grid=1, block=128, args=[out, *arrays])
+    assert (out == result).all()
+
+
 @pytest.mark.parametrize("to", ["f16", "bf16"])
 def test_pairs_hold_the_first_source_in_the_upper_half(to: str) -> None:
     torch = pytest.importorskip("torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,6 +96,17 @@ def test_mma_cuts_what_does_not_fit_the_accumulator() -> None:
     b[0, 0, 0] = np.array([1.0, 2.0**-12 * 1.5], np.float16).view(np.uint32)[0]
     result = run_mma(mma, [a, b, c])[0, 0, 0:1].view(np.float32)[0]
     assert result == 1.0  # 1 + 1.5 * 2^-26 lies below the two extra bits
+
+
+H200 = np.load(Path(__file__).parent / "h200_mma.npz")
+"""Fragments of one warp for each kind of operands, and the result of an H200 (from `gpu_compare.py`)."""
+
+
+@pytest.mark.parametrize("name", sorted({key.partition("/")[0] for key in H200}))
+def test_mma_gives_the_bits_of_an_h200(name: str) -> None:
+    mma = next(mma for mma in MMAS if name.startswith(mma.name + "_"))
+    operands = [H200[f"{name}/operand{i}"] for i in range(3)]
+    assert np.array_equal(run_mma(mma, operands), H200[f"{name}/gpu"])
 
 
 def test_mma_handles_special_values_as_addition_does() -> None:
