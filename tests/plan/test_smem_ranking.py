@@ -43,7 +43,7 @@ def test_64_byte_rows() -> None:
 
 @pytest.mark.parametrize("name", ["wmma_padded_256x128x32", "wmma_padded_256x128x32_f32"])
 def test_a_pad_of_16_bytes_in_every_tile_of_a_plan(name: str) -> None:
-    """Rows of 64 bytes, 80 apart: free reads, and two rows that eight lanes write overlap in four banks. C's are 272 apart."""
+    """Rows of 64 bytes, 80 apart: reads are free; the two rows that eight lanes write overlap in four banks."""
     wavefronts = plan(load_spec(name), "sm_90").predictions.wavefronts
     found = {access: count.ways for access, count in wavefronts.items()}
     assert found == {"g2s.a": 2, "g2s.b": 2, "s2r.a": 1, "s2r.b": 1, "epilogue.write": 1, "epilogue.read": 1}
