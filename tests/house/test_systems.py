@@ -11,8 +11,8 @@ import pytest
 
 from cutegen.spec import load_spec, shipped_specs
 from cutegen.spec.load import spec_path
-from tests.house.documents import ROOT, fences, inline_code, transcripts
-from tests.house.replay import replay
+from tests.house.documents import ROOT, Transcript, fences, inline_code, transcripts
+from tests.house.replay import printed, replay
 
 FOLDER = ROOT / "docs" / "systems"
 PAGES = {path.stem: path for path in sorted(FOLDER.glob("*.md")) if path.name != "README.md"}
@@ -59,16 +59,32 @@ def test_the_twin_differs_in_what_its_page_says() -> None:
     assert set(sixteen) == set(thirty_two)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_what_a_page_shows_is_what_is_printed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    ran = 0
-    for fence in fences(PAGES[name]):
+def shown(page: Path, folder: Path) -> list[Transcript]:
+    """The commands whose output the page shows; the spec files that it shows are written into `folder`."""
+    found = []
+    for fence in fences(page):
         if fence.language == "toml":
-            (tmp_path / fence.text.splitlines()[0].removeprefix("# ")).write_text(fence.text)
+            (folder / fence.text.splitlines()[0].removeprefix("# ")).write_text(fence.text)
         elif fence.language == "console":
-            ran += sum(replay(transcript) for transcript in transcripts(fence) if transcript.output)
-    assert ran >= 1
+            found += [transcript for transcript in transcripts(fence) if transcript.output]
+    return found
+
+
+def rewrite(page: Path, commands: list[Transcript]) -> None:
+    """Put what is printed now in the place of each output that is shown whole."""
+    for transcript in commands:
+        if "...\n" not in transcript.output:
+            page.write_text(page.read_text().replace(transcript.output, printed(transcript.command).rstrip() + "\n"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_a_page_shows_is_what_is_printed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if request.config.getoption("--update-golden"):
+        rewrite(PAGES[name], shown(PAGES[name], tmp_path))
+    assert sum(replay(transcript) for transcript in shown(PAGES[name], tmp_path)) >= 1
 
 
 def test_the_kernel_by_hand_has_the_parameters_of_the_spec() -> None:
