@@ -29,7 +29,8 @@ from cutegen.spec import (
     shipped_specs,
 )
 from cutegen.targeting import choose_target
-from tests.gpu.counters import CONFLICTS, WAVEFRONTS, predict
+from cutegen.tune.counters import CONFLICTS, WAVEFRONTS, predict
+from cutegen.tune.suites import Extents
 from tests.plan.kernels import Build, execute
 from tests.plan.specs import gemm
 from tests.plan.test_emitted import FEW, MANY
@@ -96,7 +97,7 @@ def test_what_counters_py_expects_of_a_gpu(name: str, built: Build) -> None:
     spec = replace(LAYOUTS[name], name=name)
     artifact, found = built(spec), plan(spec, "sm_80")
     problem = found.cta_tile[0] * 2, found.cta_tile[1], found.cta_tile[2] * 4
-    expected = predict(found.to_json(), {"registers": artifact.manifest.registers}, problem)
+    expected = predict(found.to_json(), artifact.manifest.registers, Extents(*problem))
     assert json.loads(artifact.plan_json) == json.loads(json.dumps(found.to_json()))
     report = execute(artifact, found.launch, *problem)
     assert counted(report) == {name: expected[name] for name in counted(report)}
