@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -99,3 +101,17 @@ def test_the_kernel_by_hand_has_the_parameters_of_the_spec() -> None:
     assert found["PAD"] == spec.smem.a.pad
     assert spec.schedule.raster is not None
     assert found["BAND"] == spec.schedule.raster.group
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_the_kernel_by_hand_compiles_without_spills(tmp_path: Path) -> None:
+    sources, program = sorted((ROOT / "benchmarks" / "wmma").glob("*.cu")), tmp_path / "wmma_gemm"
+    command = ["nvcc", "-std=c++17", "-arch=sm_90", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra", "-o", program]
+    done = subprocess.run([*command, *sources], check=True, capture_output=True, text=True)
+    spills = re.findall(r"(\d+) bytes spill", done.stdout + done.stderr)
+    assert spills
+    assert set(spills) == {"0"}
+    assert "warning" not in done.stderr
+    refused = subprocess.run([program, "4096", "4095", "4096"], check=False, capture_output=True, text=True)
+    assert (refused.returncode, refused.stderr.split(":")[0]) == (2, "usage")
