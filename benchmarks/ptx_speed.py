@@ -52,6 +52,7 @@ def run_case(case: Case, ptx: Path, contract: dict[str, Any]) -> dict[str, float
     a.flags.writeable = b.flags.writeable = False
     c = np.zeros((m, n), np.float16)
     values = {"a": a, "b": b, "c": c, "m": m, "n": n, "k": k, "lda": k, "ldb": k, "ldc": n}
+    values |= {f"batch_stride_{name}": 0 for name in "abc"}
     start = time.perf_counter()
     program = Program.parse(ptx.read_text())
     read_s = time.perf_counter() - start

@@ -39,14 +39,16 @@ class SpecError(RequestError):
     """A layout spec asks for something that cannot be.
 
     `file` is the spec's path or name and `key` the dotted TOML key; `found`, `expected` and `fix` are sentences without
-    a final stop. Any of them may be empty where it does not apply.
+    a final stop. Any of them may be empty where it does not apply. `place` is two more lines for a fault within a text:
+    the text, and a caret under the place.
     """
 
-    def __init__(self, *, file: str, key: str, found: str, expected: str, fix: str = "") -> None:
-        self.file, self.key, self.found, self.expected, self.fix = file, key, found, expected, fix
+    def __init__(self, *, file: str, key: str, found: str, expected: str, fix: str = "", place: str = "") -> None:
+        self.file, self.key, self.found, self.expected, self.fix, self.place = file, key, found, expected, fix, place
         address = ": ".join(part for part in (file, key) if part)
         body = f"found {found}; expected {expected}"
-        super().__init__((f"{address}: " if address else "") + body + (f"; {fix}" if fix else ""))
+        line = (f"{address}: " if address else "") + body + (f"; {fix}" if fix else "")
+        super().__init__(f"{line}\n{place}" if place else line)
 
 
 class OperandError(RequestError):

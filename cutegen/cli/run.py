@@ -31,7 +31,7 @@ from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial
 from cutegen.errors import CheckError, DeviceError, RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.text import plural
-from cutegen.run import Kernel, compare, float64_reference, random_operands
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
 from cutegen.run.counts import count_launch
 from cutegen.run.patience import estimate_s, worthwhile_jobs
 from cutegen.run.producer import producer
@@ -133,7 +133,7 @@ def _run_spec(
         print_json(trial_table(trial))
     else:
         print_lines(trial_lines(trial, kernel))
-    if not trial.comparison.ok:
+    if not (trial.comparison.ok and (trial.aux is None or trial.aux.ok)):
         raise CheckError(wrong_result(trial))
     if trial.execution is not None and trial.execution.differing:
         if strict:
@@ -198,24 +198,28 @@ def _duration(seconds: float) -> str:
 def _try(
     kernel: Kernel, planned: GemmPlan, device: Device, extents: Extents, seed: int, options: ExecutionOptions
 ) -> Trial:
-    framework = "torch" if device is Device.CUDA else "numpy"
+    framework, (m, n, _) = "torch" if device is Device.CUDA else "numpy", extents
     a, b, out = random_operands(kernel.contract, *extents, seed=seed, framework=framework, device=device.value)
+    extras = random_extras(kernel.contract, m, n, seed=seed, framework=framework, device=device.value)
     execution = None
     if device is Device.CUDA:
-        kernel(a, b, out=out)
+        kernel(a, b, out=out, **extras)
     else:
         with progress() as told:
-            report = kernel.execute(a, b, out=out, progress=told, **options.keywords())
-        counts = count_launch(planned, kernel.problem_size(a, b, out), report)
+            report = kernel.execute(a, b, out=out, **extras, progress=told, **options.keywords())
+        counts = count_launch(planned, kernel.problem_size(a, b, out, **extras), report)
         execution = Execution(report, options.jobs or 1, counts)
-    dtype, accumulator = planned.epilogue.dtype.name, planned.atom.c_dtype.name
-    comparison = compare(out, float64_reference(a, b), dtype=dtype, accumulator=accumulator)
-    wrong, (m, n, _) = comparison.first_wrong, extents
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=planned.atom.c_dtype.name)
+    comparison = compare(out, expected.result, dtype=planned.epilogue.dtype.name)
+    wrong, aux = comparison.first_wrong, None
+    if expected.aux is not None:
+        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensors[-1].dtype)
     return Trial(
         device=device.value,
         problem=extents,
         seed=seed,
         comparison=comparison,
+        aux=aux,
         producer=None if wrong is None else producer(planned, wrong.row, wrong.column, m=m, n=n),
         execution=execution,
     )

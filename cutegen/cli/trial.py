@@ -30,12 +30,16 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run and what came of it: `producer` computed the first wrong element, `execution` is None on a GPU."""
+    """One run and what came of it: `producer` computed the first wrong element, `execution` is None on a GPU.
+
+    `aux` is what the epilogue stored beside the result, None when it stores nothing.
+    """
 
     device: str
     problem: tuple[int, int, int]
     seed: int
     comparison: Comparison
+    aux: Comparison | None
     producer: Producer | None
     execution: Execution | None
 
@@ -51,6 +55,7 @@ def trial_table(trial: Trial) -> dict[str, Any]:
         "max_abs_error": _number(found.max_abs_error),
         "ok": found.ok,
         "first_wrong": _first_wrong(trial),
+        "aux": None if trial.aux is None else {"rel_error": _number(trial.aux.rel_error), "ok": trial.aux.ok},
         "policy": None if execution is None else execution.report.policy,
         "jobs": None if execution is None else execution.jobs,
         "steps": None if execution is None else execution.report.steps,
@@ -78,9 +83,9 @@ def _first_wrong(trial: Trial) -> dict[str, Any] | None:
     }
 
 
-def _number(value: float) -> float | None:
+def _number(value: float | None) -> float | None:
     """JSON has neither NaN nor infinity: null stands for them."""
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
@@ -93,14 +98,20 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
         ("seed", f"{trial.seed}"),
         ("relative error", f"{found.rel_error:.3g}"),
         ("largest error", f"{found.max_abs_error:.3g}"),
-        ("result", "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"),
+        ("result", _verdict(found)),
     ]
+    if trial.aux is not None:
+        facts.append(("aux", _verdict(trial.aux)))
     if found.first_wrong is not None:
         place = f"({found.first_wrong.row}, {found.first_wrong.column})"
         facts.append(("first wrong", f"{place}, computed by {trial.producer}"))
     if trial.execution is None:
         return aligned(facts, indent=0)
     return [*aligned([*facts, ("executed", _executed(trial.execution))], indent=0), *_counts(trial.execution)]
+
+
+def _verdict(found: Comparison) -> str:
+    return "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"
 
 
 def _executed(execution: Execution) -> str:
@@ -135,12 +146,14 @@ def _row(name: str, count: Count) -> tuple[str, str, str, str]:
 
 def wrong_result(trial: Trial) -> str:
     """Where the first wrong element is, what it is, and who computed it."""
-    first, (m, n, _) = trial.comparison.first_wrong, trial.problem
+    found, of, told = trial.comparison, "", f"; computed by {trial.producer}"
+    if found.ok and trial.aux is not None:
+        found, of, told = trial.aux, " of aux", ""
+    first, (m, n, _) = found.first_wrong, trial.problem
     assert first is not None
     return (
-        f"{trial.comparison.wrong:,} of {m * n:,} elements are wrong; the first is ({first.row}, {first.column}): "
-        f"found {first.found:g}; expected {first.expected:g} within {first.allowed_error:.3g}; "
-        f"computed by {trial.producer}"
+        f"{found.wrong:,} of {m * n:,} elements{of} are wrong; the first is ({first.row}, {first.column}): "
+        f"found {first.found:g}; expected {first.expected:g} within {first.allowed_error:.3g}{told}"
     )
 
 

@@ -22,7 +22,7 @@ from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Ta
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
-from cutegen.spec import GemmSpec
+from cutegen.spec import GemmSpec, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,33 @@ class OperandPlan:
         return self.modes.index(self.major)
 
 
+@dataclass(frozen=True, slots=True)
+class EpilogueTensor:
+    """What the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
+
+    Base address and leading stride are multiples of `align_bytes`.
+    """
+
+    name: str
+    dtype: DType
+    modes: tuple[str, ...]
+    major: str
+    align_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """The chain `steps` from an accumulator to C, with the tensors and the scalars that it names.
+
+    `source_behind_beta` says that C as it was is not read when beta is 0.
+    """
+
+    steps: tuple[Step, ...]
+    tensors: tuple[EpilogueTensor, ...]
+    scalars: tuple[str, ...]
+    source_behind_beta: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpiloguePlan:
     """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None."""
@@ -149,6 +176,7 @@ class EpiloguePlan:
     dtype: DType
     major: str
     align_bytes: int
+    fusion: Fusion
     smem: SmemTile | None
     store: VectorCopy | None
 

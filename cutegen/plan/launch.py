@@ -6,32 +6,38 @@ The GPU launcher and the CPU executor both take grid, block, dynamic shared memo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 Address = TypeVar("Address")
-ParameterType = Literal["ptr", "i32", "i64"]
+ParameterType = Literal["ptr", "i32", "i64", "f32"]
+
+SOURCE = "source"
+"""What the kernel calls C as it was before, which the epilogue may read."""
 
 INT32_MAX = 2**31 - 1
+MAX_BATCH = 2**16 - 1
+"""Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorContract:
-    """One matrix operand: `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)); `major` is the contiguous mode.
+    """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias.
 
-    Base address and leading stride are multiples of `align_bytes`.
+    `major` is the contiguous mode. Base address, leading stride and batch stride are multiples of `align_bytes`.
     """
 
     name: str
     dtype: str
-    modes: tuple[str, str]
+    modes: tuple[str, ...]
     major: str
     align_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of the PTX `.entry`: a tensor's address, a problem size, or a leading stride in elements."""
+    """One parameter of the PTX `.entry`: an address, a scalar, a problem size, or a stride in elements."""
 
     name: str
     type: ParameterType
@@ -46,58 +52,84 @@ class LaunchGeometry:
     dynamic_smem_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """A tensor's strides in elements: of the mode that is not contiguous (1 for a vector), and between batches."""
+
+    leading: int
+    batch: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSize:
-    """The integers of one call: the extents, and the leading strides of A, B and C in elements."""
+    """The integers of one call: the extents, the matrices in a batch, and each tensor's strides by its name."""
 
     m: int
     n: int
     k: int
-    lda: int
-    ldb: int
-    ldc: int
+    batch: int = 1
+    strides: Mapping[str, Strides]
 
 
-GEMM_PARAMETERS = (
-    Parameter("a", "ptr"),
-    Parameter("b", "ptr"),
-    Parameter("c", "ptr"),
-    Parameter("m", "i32"),
-    Parameter("n", "i32"),
-    Parameter("k", "i32"),
-    Parameter("lda", "i64"),
-    Parameter("ldb", "i64"),
-    Parameter("ldc", "i64"),
-)
+def gemm_parameters(tensors: tuple[TensorContract, ...], scalars: tuple[str, ...]) -> tuple[Parameter, ...]:
+    """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
+
+    >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
+    >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
+    ['c', 'alpha', 'm', 'n', 'k', 'ldc', 'batch_stride_c']
+    """
+    return (
+        *(Parameter(tensor.name, "ptr") for tensor in tensors),
+        *(Parameter(name, "f32") for name in scalars),
+        *(Parameter(name, "i32") for name in "mnk"),
+        *(Parameter(f"ld{tensor.name}", "i64") for tensor in tensors if len(tensor.modes) == 2),
+        *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in tensors),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContract:
-    """C[M,N] = A[M,K] B[N,K]: `grid.x` CTAs of `threads` threads, one for each (M,N) tile of extents `cta_tile`."""
+    """C[M,N] = A[M,K] B[N,K]: `grid.x` CTAs of `threads` threads, one for each (M,N) tile of extents `cta_tile`.
+
+    `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
+    "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
+    the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
+    """
 
     entry: str
-    tensors: tuple[TensorContract, TensorContract, TensorContract]
+    tensors: tuple[TensorContract, ...]
+    scalars: tuple[str, ...] = ()
+    epilogue: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...]
     cta_tile: tuple[int, int]
     threads: int
     dynamic_smem_bytes: int
 
-    def geometry(self, m: int, n: int) -> LaunchGeometry:
-        """Grid, block and dynamic shared memory for an M x N result.
+    def geometry(self, m: int, n: int, batch: int = 1) -> LaunchGeometry:
+        """Grid, block and dynamic shared memory for `batch` results of M x N.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
-        >>> contract = LaunchContract(entry="gemm", tensors=(c, c, c), parameters=GEMM_PARAMETERS, cta_tile=(128, 64),
-        ...                           threads=128, dynamic_smem_bytes=1024)
+        >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
+        ...                           cta_tile=(128, 64), threads=128, dynamic_smem_bytes=1024)
         >>> contract.geometry(257, 64).grid
         (3, 1, 1)
         """
         tile_m, tile_n = self.cta_tile
         tiles = -(-m // tile_m) * -(-n // tile_n)
-        return LaunchGeometry((tiles, 1, 1), (self.threads, 1, 1), self.dynamic_smem_bytes)
+        return LaunchGeometry((tiles, 1, batch), (self.threads, 1, 1), self.dynamic_smem_bytes)
 
-    def arguments(self, a: Address, b: Address, c: Address, size: ProblemSize) -> tuple[Address | int, ...]:
-        """The values of `parameters`, in order; an address is whatever the launcher calls one. Raises KeyError."""
-        values = {"a": a, "b": b, "c": c, **asdict(size)}
+    def arguments(
+        self, addresses: tuple[Address, ...], scalars: tuple[float, ...], size: ProblemSize
+    ) -> tuple[Address | int | float, ...]:
+        """The values of `parameters`, in order; an address is whatever the launcher calls one. Raises KeyError.
+
+        `addresses` and `scalars` stand in the order of `self.tensors` and `self.scalars`.
+        """
+        values: dict[str, Address | int | float] = {"m": size.m, "n": size.n, "k": size.k}
+        values |= zip((tensor.name for tensor in self.tensors), addresses, strict=True)
+        values |= zip(self.scalars, scalars, strict=True)
+        for name, strides in size.strides.items():
+            values |= {f"ld{name}": strides.leading, f"batch_stride_{name}": strides.batch}
         return tuple(values[parameter.name] for parameter in self.parameters)
 
     def to_json(self) -> dict[str, Any]:
@@ -107,11 +139,12 @@ class LaunchContract:
     @classmethod
     def from_json(cls, table: dict[str, Any]) -> LaunchContract:
         """Read what `to_json` wrote. Raises KeyError or TypeError when a field is missing or unknown."""
-        a, b, c = (TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table["tensors"])
         return cls(
             **{
                 **table,
-                "tensors": (a, b, c),
+                "tensors": tuple(TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table["tensors"]),
+                "scalars": tuple(table["scalars"]),
+                "epilogue": tuple(table["epilogue"]),
                 "parameters": tuple(Parameter(**p) for p in table["parameters"]),
                 "cta_tile": tuple(table["cta_tile"]),
             }

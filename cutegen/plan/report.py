@@ -167,6 +167,12 @@ def _epilogue_table(plan: GemmPlan) -> dict[str, Any]:
     return {
         "smem": None if epilogue.smem is None else _smem_table(epilogue.smem),
         "store": None if store is None else {"bits": store.bits, "threads": spec_notation(store.threads)},
+        "steps": [step.text for step in epilogue.fusion.steps],
+        "scalars": list(epilogue.fusion.scalars),
+        "tensors": [
+            {"name": x.name, "dtype": x.dtype.name, "major": x.major, "align_bytes": x.align_bytes}
+            for x in epilogue.fusion.tensors
+        ],
     }
 
 
@@ -219,7 +225,7 @@ def _rankings(plan: GemmPlan, everything: bool, width: int) -> Iterator[list[str
 def _accesses(plan: GemmPlan, width: int) -> list[str]:
     predictions = plan.predictions
     rows = []
-    for key in (*SHARED_ACCESSES, "epilogue"):
+    for key in dict.fromkeys((*SHARED_ACCESSES, *predictions.sectors)):
         wavefronts, sectors = predictions.wavefronts.get(key), predictions.sectors.get(key)
         if wavefronts is not None or sectors is not None:
             shared = (

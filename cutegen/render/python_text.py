@@ -7,9 +7,9 @@ import textwrap
 LINE_WIDTH = 120
 
 
-def comment(text: str) -> tuple[str, ...]:
-    """`text` as comment lines."""
-    return tuple(f"# {line}" for line in _wrapped(text, LINE_WIDTH - 2))
+def comment(text: str, indent: int = 0) -> tuple[str, ...]:
+    """`text` as comment lines, to stand so many columns from the left."""
+    return tuple(f"# {line}" for line in _wrapped(text, LINE_WIDTH - 2 - indent))
 
 
 def docstring(text: str) -> tuple[str, ...]:

@@ -3,10 +3,13 @@
     operands.py   a caller's tensor -> TensorView (dlpack.py reads capsules)
     storage.py    how each matrix has to lie in memory; allocation
     check.py      do these operands fit this kernel (fixes.py: what to paste if not)
+    places.py     where they lie: alignment, shared memory
+    extras.py     what a call hands in for the epilogue, and nothing else
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kernel.py     Kernel: the call
     reference.py  random operands, the float64 reference, the comparison
+    bounded.py    the epilogue in float64, with a bound on float32's errors
     counts.py     what the executor counted, beside what the plan predicts
     producer.py   which CTA, thread and register computed an element
 
@@ -15,6 +18,7 @@ Operands are checked before every launch; what the reference says of a result is
 
 from __future__ import annotations
 
+from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kernel import Kernel
 from cutegen.run.reference import (
     Comparison,
@@ -22,17 +26,23 @@ from cutegen.run.reference import (
     Reference,
     bf16_bits,
     compare,
+    expected_outcome,
     float64_reference,
+    random_extras,
     random_operands,
 )
 
 __all__ = [
+    "Bounded",
     "Comparison",
     "FirstWrong",
     "Kernel",
+    "Outcome",
     "Reference",
     "bf16_bits",
     "compare",
+    "expected_outcome",
     "float64_reference",
+    "random_extras",
     "random_operands",
 ]

@@ -7,116 +7,80 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.lib.stride_tricks import as_strided
-
 from cutegen.errors import OperandError
-from cutegen.plan.launch import INT32_MAX, LaunchContract, ProblemSize
+from cutegen.plan.launch import INT32_MAX, MAX_BATCH, LaunchContract, ProblemSize, Strides
 from cutegen.run import fixes
 from cutegen.run.operands import Device, Form
+from cutegen.run.places import Placed, copy_fix
 from cutegen.run.storage import CallTensor, call_tensors
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """An operand whose form fits: the storage it spans, in bytes, from its address on.
-
-    `rows` rows of `row_bytes` each begin `pitch_bytes` apart; all three are 0 or more.
-    """
-
-    tensor: CallTensor
-    form: Form
-    rows: int
-    row_bytes: int
-    pitch_bytes: int
-
-    @property
-    def span_bytes(self) -> int:
-        """From the first byte to the end of the last row."""
-        return (self.rows - 1) * self.pitch_bytes + self.row_bytes if self.rows and self.row_bytes else 0
-
-
-@dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """Three forms that fit the contract and each other."""
+    """Forms that fit the contract and each other, in the order of its tensors: A, B, the result, the epilogue's."""
 
     size: ProblemSize
     device: Device
-    a: Placed
-    b: Placed
-    out: Placed
+    placed: tuple[Placed, ...]
 
 
-def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, int]:
-    """The shape (M,N) of `a @ b`, for which memory may be allocated. Raises OperandError."""
-    tensor_a, tensor_b, _ = call_tensors(contract)
-    _check_kind(tensor_a, a)
-    _check_kind(tensor_b, b)
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """One operand's form taken apart: the matrix (or vector), and how many of them follow each other."""
+
+    one: Form
+    batch: int | None
+    batch_stride: int
+
+
+def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, ...]:
+    """The shape (M,N), or (L,M,N), of `a @ b`, for which memory may be allocated. Raises OperandError."""
+    tensor_a, tensor_b, *_ = call_tensors(contract)
+    matrices_a, matrices_b = _check_kind(tensor_a, a), _check_kind(tensor_b, b)
     _check_device(tensor_b, b, a.device)
-    if a.shape[1] != b.shape[0]:
-        raise _inner_mismatch(a, b)
-    return a.shape[0], b.shape[1]
-
-
-def check_call(contract: LaunchContract, a: Form, b: Form, out: Form) -> CheckedCall:
-    """Check everything but the addresses. Raises OperandError."""
-    tensor_a, tensor_b, tensor_out = call_tensors(contract)
-    m, n = check_inputs(contract, a, b)
-    _check_out(tensor_out, out, (m, n), a.device)
-    placed_a, lda = _place(tensor_a, a)
-    placed_b, ldb = _place(tensor_b, b)
-    placed_out, ldc = _place(tensor_out, out)
-    size = ProblemSize(m=m, n=n, k=a.shape[1], lda=lda, ldb=ldb, ldc=ldc)
-    return CheckedCall(size, a.device, placed_a, placed_b, placed_out)
-
-
-def check_address(placed: Placed, pointer: int) -> None:
-    """Refuse an address that is not aligned as the kernel was compiled for. Raises OperandError."""
-    align = placed.tensor.contract.align_bytes
-    if pointer % align and placed.span_bytes:
+    if matrices_a.one.shape[1] != matrices_b.one.shape[0]:
+        raise _inner_mismatch(matrices_a.one, matrices_b.one, b.framework)
+    batch = matrices_a.batch if matrices_a.batch is not None else matrices_b.batch
+    if matrices_b.batch not in (None, batch):
         raise OperandError(
-            operand=placed.tensor.name,
-            found=f"address {pointer:#x}, {pointer % align} bytes past a multiple of {align}",
-            expected=f"a multiple of {align} bytes (problem.{placed.tensor.contract.name}.align)",
-            fix=_copy_fix(placed.tensor, placed.form, fresh=True),
+            operand="b", found=f"a batch of {matrices_b.batch}", expected=f"{batch} as in a, or a single matrix (K, N)"
         )
+    shape = matrices_a.one.shape[0], matrices_b.one.shape[1]
+    return shape if batch is None else (batch, *shape)
 
 
-def check_apart(out: Placed, out_pointer: int, other: Placed, pointer: int) -> None:
-    """Refuse a result that shares memory with an input, which the kernel still reads. Raises OperandError."""
-    if out_pointer >= pointer + other.span_bytes or pointer >= out_pointer + out.span_bytes:
-        return
-    if _share_bytes(out, out_pointer - pointer, other):
-        raise OperandError(
-            operand="out",
-            found=f"memory shared with {other.tensor.name}",
-            expected=f"memory apart from it: CTAs still read {other.tensor.name} while others write the result",
-            fix=_copy_fix(out.tensor, out.form),
-        )
+def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:
+    """Check everything but the addresses, of operands in the order of `contract.tensors`. Raises OperandError."""
+    tensors = call_tensors(contract)
+    shape = check_inputs(contract, forms[0], forms[1])
+    device = forms[0].device
+    _check_result(tensors[2], forms[2], shape, device)
+    for tensor, form in zip(tensors[3:], forms[3:], strict=True):
+        if tensor.name == "aux":
+            _check_result(tensor, form, shape, device)
+        else:
+            _check_extra(tensor, form, shape, device)
+    placed = tuple(_place(tensor, form) for tensor, form in zip(tensors, forms, strict=True))
+    strides = {tensor.contract.name: _strides(each) for tensor, each in zip(tensors, placed, strict=True)}
+    *batch, m, n = shape
+    k = forms[0].shape[-1]
+    size = ProblemSize(m=m, n=n, k=k, batch=batch[0] if batch else 1, strides=strides)
+    return CheckedCall(size, device, placed)
 
 
-def _share_bytes(out: Placed, offset_bytes: int, other: Placed) -> bool:
-    """Whether two strided matrices share a byte, exactly: NumPy solves it on the addresses alone and reads no memory.
-
-    Interleaved ones, as column slices of one buffer, do not.
-    """
-    low = min(0, offset_bytes)
-    spanned = max(offset_bytes + out.span_bytes, other.span_bytes) - low
-    buffer = as_strided(np.empty(1, np.uint8), (spanned,), (1,))
-    return np.shares_memory(_rows(buffer, offset_bytes - low, out), _rows(buffer, -low, other))
+def _strides(placed: Placed) -> Strides:
+    element_bytes = placed.tensor.dtype.bytes
+    return Strides(placed.pitch_bytes // element_bytes, placed.batch_pitch_bytes // element_bytes)
 
 
-def _rows(buffer: np.ndarray, offset_bytes: int, placed: Placed) -> np.ndarray:
-    return as_strided(buffer[offset_bytes:], (placed.rows, placed.row_bytes), (placed.pitch_bytes, 1))
-
-
-def _check_kind(tensor: CallTensor, form: Form) -> None:
+def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
     """Rank, dtype, extents, device kind."""
-    if len(form.shape) != 2:
+    rank = len(tensor.modes)
+    if len(form.shape) not in (rank, rank + 1):
         raise OperandError(
             operand=tensor.name,
             found=f"{len(form.shape)} dimensions, shape {tuple(form.shape)}",
-            expected=f"2, ({', '.join(tensor.modes).upper()})",
+            expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch before them",
             fix=_rank_fix(tensor, form),
         )
     if form.dtype != tensor.contract.dtype:
@@ -126,14 +90,8 @@ def _check_kind(tensor: CallTensor, form: Form) -> None:
             expected=f"{tensor.contract.dtype}",
             fix=fixes.cast(tensor, form),
         )
-    for mode, extent in zip(tensor.modes, form.shape, strict=True):
-        if extent > INT32_MAX:
-            raise OperandError(
-                operand=tensor.name,
-                found=f"{mode.upper()} = {extent}",
-                expected=f"at most {INT32_MAX}: problem sizes are 32-bit",
-                fix="split the problem",
-            )
+    matrices = _take_apart(tensor, form)
+    _check_extents(tensor, matrices)
     if form.device[0] not in ("cuda", "cpu"):
         raise OperandError(
             operand=tensor.name,
@@ -141,15 +99,40 @@ def _check_kind(tensor: CallTensor, form: Form) -> None:
             expected="a CUDA device, or the CPU",
             fix=fixes.move(tensor, form, ("cuda", 0)),
         )
+    return matrices
+
+
+def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
+    for mode, extent in zip(tensor.modes, matrices.one.shape, strict=True):
+        if extent > INT32_MAX:
+            raise OperandError(
+                operand=tensor.name,
+                found=f"{mode.upper()} = {extent}",
+                expected=f"at most {INT32_MAX}: problem sizes are 32-bit",
+                fix="split the problem",
+            )
+    if matrices.batch is not None and matrices.batch > MAX_BATCH:
+        raise OperandError(
+            operand=tensor.name,
+            found=f"a batch of {matrices.batch}",
+            expected=f"at most {MAX_BATCH}, the extent of grid.z",
+            fix="split the batch",
+        )
+
+
+def _take_apart(tensor: CallTensor, form: Form) -> _Matrices:
+    if len(form.shape) == len(tensor.modes):
+        return _Matrices(form, None, 0)
+    one = form._replace(shape=tuple(form.shape[1:]), strides=tuple(form.strides[1:]))
+    return _Matrices(one, form.shape[0], form.strides[0] if form.shape[0] > 1 else 0)
 
 
 def _rank_fix(tensor: CallTensor, form: Form) -> str:
-    name = tensor.name
-    if len(form.shape) == 1:
-        return f"`{name}[None, :]` for a row, `{name}[:, None]` for a column"
-    if len(form.shape) > 2 and name == "a":
-        return f"`a.reshape(-1, {form.shape[-1]})` when b is the same for the whole batch"
-    return "call once per matrix of a batch"
+    name, rank = tensor.name, len(tensor.modes)
+    if len(form.shape) < rank:
+        return f"`{name}[None, :]` for a row, `{name}[:, None]` for a column" if len(form.shape) == 1 else ""
+    extents = ", ".join(str(extent) for extent in form.shape[-rank:])
+    return f"`{name}.reshape(-1, {extents})` for one batch of all of them"
 
 
 def _check_device(tensor: CallTensor, form: Form, device: Device) -> None:
@@ -167,9 +150,9 @@ def _spell(device: Device) -> str:
     return kind if kind == "cpu" else f"{kind}:{ordinal}"
 
 
-def _inner_mismatch(a: Form, b: Form) -> OperandError:
+def _inner_mismatch(a: Form, b: Form, framework: str) -> OperandError:
     (m, k), (rows, columns) = a.shape, b.shape
-    transpose = "b.t()" if b.framework == "torch" else "b.T"
+    transpose = "b.t()" if framework == "torch" else "b.T"
     return OperandError(
         operand="b",
         found=f"shape {(rows, columns)}, so K = {rows}",
@@ -178,77 +161,132 @@ def _inner_mismatch(a: Form, b: Form) -> OperandError:
     )
 
 
-def _check_out(tensor: CallTensor, out: Form, shape: tuple[int, int], device: Device) -> None:
-    fix = fixes.new_out(tensor, shape, out)
-    if tuple(out.shape) != shape:
-        found, expected = f"shape {tuple(out.shape)}", f"{shape}, (M, N) of a @ b"
-    elif out.dtype != tensor.contract.dtype:
-        found, expected = f"dtype {out.dtype}", tensor.contract.dtype
-    elif out.read_only:
+def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
+    """What the kernel writes: every element once, so it has the whole shape."""
+    fix = fixes.new_out(tensor, shape, form)
+    if tuple(form.shape) != shape:
+        modes = "(M, N)" if len(shape) == 2 else "(L, M, N)"
+        found, expected = f"shape {tuple(form.shape)}", f"{shape}, {modes} of a @ b"
+    elif form.dtype != tensor.contract.dtype:
+        found, expected = f"dtype {form.dtype}", tensor.contract.dtype
+    elif form.read_only:
         found, expected = "a read-only array", "one that can be written"
     else:
-        _check_device(tensor, out, device)
+        _check_device(tensor, form, device)
         return
     raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
 
 
-def _place(tensor: CallTensor, form: Form) -> tuple[Placed, int]:
-    """Where the elements lie, and the leading stride in elements."""
-    rows, columns = form.shape if tensor.row_major else form.shape[::-1]
-    stride = _leading_stride(tensor, form)
-    size = tensor.dtype.bytes
-    return Placed(tensor, form, rows, columns * size, stride * size), stride
+def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
+    """What the epilogue reads: one for each matrix of the result, or one for all of them."""
+    matrices = _check_kind(tensor, form)
+    *batch, m, n = shape
+    extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
+    if tuple(matrices.one.shape) != extents or matrices.batch not in (None, *batch):
+        wanted = f"{extents}, ({', '.join(tensor.modes).upper()}) of the result"
+        raise OperandError(
+            operand=tensor.name,
+            found=f"shape {tuple(form.shape)}",
+            expected=f"{wanted}, or {(*batch, *extents)}" if batch else wanted,
+        )
+    _check_device(tensor, form, device)
 
 
-def _leading_stride(tensor: CallTensor, form: Form) -> int:
+def _place(tensor: CallTensor, form: Form) -> Placed:
+    """Where the elements lie."""
+    matrices = _take_apart(tensor, form)
+    one, size = matrices.one, tensor.dtype.bytes
+    if len(tensor.modes) == 1:
+        _check_side_by_side(tensor, form, one)
+        rows, columns, stride = 1, one.shape[0], 1
+    else:
+        rows, columns = one.shape if tensor.row_major else one.shape[::-1]
+        stride = _leading_stride(tensor, form, one)
+    batch = 1 if matrices.batch is None else matrices.batch
+    placed = Placed(tensor, form, rows, columns * size, stride * size, batch, matrices.batch_stride * size)
+    if batch > 1 and placed.span_bytes:
+        _check_batch_stride(placed, matrices.batch_stride)
+    return placed
+
+
+def _check_side_by_side(tensor: CallTensor, form: Form, vector: Form) -> None:
+    if vector.shape[0] > 1 and vector.strides[0] != 1:
+        raise OperandError(
+            operand=tensor.name,
+            found=f"stride {vector.strides[0]}{_oddity(vector)}",
+            expected="elements side by side, stride 1",
+            fix=copy_fix(tensor, form),
+        )
+
+
+def _check_batch_stride(placed: Placed, stride: int) -> None:
+    tensor, size = placed.tensor, placed.tensor.dtype.bytes
+    fix = copy_fix(tensor, placed.form, fresh=True)
+    if stride < 0:
+        found, expected = f"batch stride {stride} (reversed)", "0 or more"
+    elif stride % tensor.align_elems:
+        found = f"batch stride {stride}: {stride} x {size} = {stride * size} bytes"
+        expected = f"a multiple of {tensor.contract.align_bytes} bytes, that is {tensor.align_elems} elements"
+        expected += f" ({tensor.key('align')})"
+    elif tensor.written and not _batches_apart(placed):
+        found = f"batch stride {stride}, so that matrices of the batch overlap"
+        matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
+        expected = f"at least {matrix_bytes // size}, the elements that one spans"
+    else:
+        return
+    raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
+
+
+def _batches_apart(placed: Placed) -> bool:
+    """Whether the matrices of a batch follow one another, or lie row by row between each other."""
+    matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
+    row_of_all_bytes = (placed.batch - 1) * placed.batch_pitch_bytes + placed.row_bytes
+    interleaved = placed.batch_pitch_bytes >= placed.row_bytes and placed.pitch_bytes >= row_of_all_bytes
+    return placed.batch_pitch_bytes >= matrix_bytes or interleaved
+
+
+def _leading_stride(tensor: CallTensor, form: Form, matrix: Form) -> int:
     """The stride of the mode that is not contiguous, which has to be one the kernel can take.
 
     The stride of a mode of extent 1 says nothing, whatever a framework left there; nor do strides of an empty matrix.
     """
     contiguous = 1 if tensor.row_major else 0
-    extent, leading_extent = form.shape[contiguous], form.shape[1 - contiguous]
-    aligned = tensor.storage((form.shape[0], form.shape[1])).stride
+    extent, leading_extent = matrix.shape[contiguous], matrix.shape[1 - contiguous]
+    aligned = tensor.storage(matrix.shape).stride
     if extent == 0 or leading_extent == 0:
         return aligned
-    if extent > 1 and form.strides[contiguous] != 1:
-        raise _wrong_major(tensor, form)
+    if extent > 1 and matrix.strides[contiguous] != 1:
+        raise _wrong_major(tensor, form, matrix)
     if leading_extent == 1:
         return aligned
-    stride = form.strides[1 - contiguous]
+    stride = matrix.strides[1 - contiguous]
     if stride < extent:
-        raise _overlapping(tensor, form)
+        raise _overlapping(tensor, form, matrix)
     if stride % tensor.align_elems:
         raise _unaligned_stride(tensor, form, stride)
     return stride
 
 
-def _copy_fix(tensor: CallTensor, form: Form, *, fresh: bool = False) -> str:
-    if tensor.name == "out":
-        return fixes.new_out(tensor, (form.shape[0], form.shape[1]), form)
-    return (fixes.fresh_copy if fresh else fixes.copy)(tensor, form)
-
-
-def _wrong_major(tensor: CallTensor, form: Form) -> OperandError:
-    contract = tensor.contract
+def _wrong_major(tensor: CallTensor, form: Form, matrix: Form) -> OperandError:
     contiguous = 1 if tensor.row_major else 0
-    other = tensor.modes[1 - contiguous]
-    fix = _copy_fix(tensor, form)
-    if form.strides[1 - contiguous] == 1 and form.strides[contiguous] > 0:
-        found = f"{other.upper()}-major strides {tuple(form.strides)}"
-        fix += f', or compile with problem.{contract.name}.major = "{other}" to take it as it is'
+    other, major = tensor.modes[1 - contiguous], tensor.contract.major
+    fix = copy_fix(tensor, form)
+    if matrix.strides[1 - contiguous] == 1 and matrix.strides[contiguous] > 0:
+        found = f"{other.upper()}-major strides {tuple(matrix.strides)}"
+        fix += f', or compile with {tensor.key("major")} = "{other}" to take it as it is'
     else:
-        found = f"strides {tuple(form.strides)}, contiguous in neither mode" + _oddity(form)
-    expected = f'stride 1 in {contract.major.upper()} (problem.{contract.name}.major = "{contract.major}")'
+        found = f"strides {tuple(matrix.strides)}, contiguous in neither mode" + _oddity(matrix)
+    expected = f'stride 1 in {major.upper()} ({tensor.key("major")} = "{major}")'
     return OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
 
 
-def _overlapping(tensor: CallTensor, form: Form) -> OperandError:
-    extent = form.shape[1 if tensor.row_major else 0]
+def _overlapping(tensor: CallTensor, form: Form, matrix: Form) -> OperandError:
+    extent = matrix.shape[1 if tensor.row_major else 0]
     return OperandError(
         operand=tensor.name,
-        found=f"strides {tuple(form.strides)}{_oddity(form)}",
+        found=f"strides {tuple(matrix.strides)}{_oddity(matrix)}",
         expected=f"a leading stride of at least {extent}, the extent of {tensor.contract.major.upper()}",
-        fix=_copy_fix(tensor, form, fresh=True),
+        fix=copy_fix(tensor, form, fresh=True),
     )
 
 
@@ -265,6 +303,6 @@ def _unaligned_stride(tensor: CallTensor, form: Form, stride: int) -> OperandErr
         operand=tensor.name,
         found=f"leading stride {stride}: {stride} x {size} = {stride * size} bytes",
         expected=f"a multiple of {contract.align_bytes} bytes, that is {tensor.align_elems} elements "
-        f"(problem.{contract.name}.align)",
-        fix=_copy_fix(tensor, form),
+        f"({tensor.key('align')})",
+        fix=copy_fix(tensor, form),
     )

@@ -6,20 +6,23 @@ the kernel fills every stage of its pipeline, past the end of K with zeros, and 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.launch import ProblemSize
 from cutegen.plan.sm80.predict import LINE_BYTES, SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
 from cutegen.plan.text import plural
 from cutegen.ptx import InstructionReport, LaunchReport
+from cutegen.spec import STORE
 
 Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles are cut off by the matrices' edges"
+BIAS = "not predicted: how often a bias is read is the compiler's choice"
 UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
 COUNTED = ("wavefronts", "line_writes", "sectors", "executed")
 
@@ -99,7 +102,7 @@ class _Often:
 
     @classmethod
     def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
-        ctas, _, _ = plan.launch.geometry(size.m, size.n).grid
+        ctas = math.prod(plan.launch.geometry(size.m, size.n, size.batch).grid)
         k_tiles = -(-size.k // plan.cta_tile[2])
 
         def for_each_cta(times: int | Fraction, words: str) -> _Times:
@@ -146,12 +149,20 @@ def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launc
 def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     unknown = _why_unknown(plan, size, SECTOR_BYTES)
 
-    def count(times: _Times, key: str, sites: Sites) -> Count:
-        unit = plan.predictions.sectors[key].predicted
-        return _unless(unknown, times, unit, sum(site.sectors for site in sites))
+    def count(times: _Times, sites: Sites, *keys: str) -> Count:
+        measured = sum(site.sectors for site in sites)
+        missing = "" if plan.predictions.sectors.keys() >= set(keys) else BIAS
+        if unknown or missing:
+            return Count(None, measured, unknown or missing)
+        return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
-    counts = {f"g2s.{name}": count(often.k_tile, f"g2s.{name}", sites) for name, sites in _copies(plan, report)}
-    return {**counts, "epilogue": count(often.tile, "epilogue", report.matching("st.global"))}
+    counts = {f"g2s.{name}": count(often.k_tile, sites, f"g2s.{name}") for name, sites in _copies(plan, report)}
+    extras = plan.epilogue.fusion.tensors
+    written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
+    counts["epilogue"] = count(often.tile, report.matching("st.global"), "epilogue", *written)
+    if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
+        counts["epilogue.read"] = count(often.tile, report.matching("ld.global"), *read)
+    return counts
 
 
 def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
@@ -216,8 +227,12 @@ def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
 
 def _why_unknown(plan: GemmPlan, size: ProblemSize, row_bytes: int) -> str:
     """Why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole `row_bytes`."""
-    strides = (size.lda, plan.a.dtype), (size.ldb, plan.b.dtype), (size.ldc, plan.epilogue.dtype)
     if not _is_whole(plan, size):
         return EDGES
-    aligned = all(stride * dtype.bytes % row_bytes == 0 for stride, dtype in strides)
+    aligned = all(
+        stride * dtype(tensor.dtype).bytes % row_bytes == 0
+        for tensor in plan.launch.tensors
+        if len(tensor.modes) == 2
+        for stride in (size.strides[tensor.name].leading, size.strides[tensor.name].batch)
+    )
     return "" if aligned else UNALIGNED.format(row_bytes)

@@ -9,7 +9,8 @@ import numpy as np
 
 from cutegen.plan.launch import LaunchContract
 from cutegen.ptx import LaunchReport, Program
-from cutegen.run.check import CheckedCall, Placed
+from cutegen.run.check import CheckedCall
+from cutegen.run.places import Placed
 from cutegen.run.storage import numpy_dtype
 
 
@@ -30,22 +31,22 @@ class CpuLaunch:
     def __init__(self, program: Program, contract: LaunchContract, call: CheckedCall) -> None:
         self._program, self._contract, self._call = program, contract, call
 
-    def __call__(self, a: int, b: int, c: int, stream: int) -> None:
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Execute on the addresses. Raises PtxFault when the program does something undefined."""
-        self.execute(a, b, c)
+        self.execute(addresses, scalars)
 
-    def execute(self, a: int, b: int, c: int, **options: Any) -> LaunchReport:
+    def execute(self, addresses: tuple[int, ...], scalars: tuple[float, ...], **options: Any) -> LaunchReport:
         """Execute on the addresses; `options` are those of `Program.launch`. Raises PtxFault, LaunchError."""
         call, contract = self._call, self._contract
-        inputs = host_array(call.a, a), host_array(call.b, b)
-        for array in inputs:
-            array.flags.writeable = False
-        geometry = contract.geometry(call.size.m, call.size.n)
+        arrays = tuple(host_array(placed, address) for placed, address in zip(call.placed, addresses, strict=True))
+        for placed, array in zip(call.placed, arrays, strict=True):
+            array.flags.writeable = placed.tensor.written
+        geometry = contract.geometry(call.size.m, call.size.n, call.size.batch)
         return self._program.launch(
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
-            args=contract.arguments(*inputs, host_array(call.out, c), call.size),
+            args=contract.arguments(arrays, scalars, call.size),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )

@@ -30,48 +30,62 @@ def move(tensor: CallTensor, form: Form, device: tuple[str, int]) -> str:
 
 def copy(tensor: CallTensor, form: Form) -> str:
     """To memory of the major and the leading stride that the kernel takes."""
-    rows, columns = form.shape
-    storage = tensor.storage((rows, columns))
-    if storage.columns != storage.stride:
+    name, matrix = tensor.name, len(tensor.modes) == 2
+    if matrix and (storage := tensor.storage(form.shape)).columns != storage.stride:
         return fresh_copy(tensor, form)
-    name = tensor.name
     if form.framework == "torch":
-        return f"`{name}.contiguous()`" if tensor.row_major else f"`{name}.t().contiguous().t()`"
+        transposed = "" if tensor.row_major else _transposed(form)
+        return f"`{name}{transposed}.contiguous(){transposed}`"
     if form.framework in _NUMPY_LIKE:
+        module, batched = _NUMPY_LIKE[form.framework], len(form.shape) > len(tensor.modes)
+        if not tensor.row_major and batched:
+            return f"`{module}.ascontiguousarray({name}.swapaxes(1, 2)).swapaxes(1, 2)`"
         order = "ascontiguousarray" if tensor.row_major else "asfortranarray"
-        return f"`{_NUMPY_LIKE[form.framework]}.{order}({name})`"
-    return f"copy it to {_in_words(storage)}"
+        return f"`{module}.{order}({name})`"
+    return f"copy it to {_in_words(tensor.storage(form.shape))}" if matrix else "copy it to memory of its own"
 
 
 def fresh_copy(tensor: CallTensor, form: Form) -> str:
     """Like `copy`, but always into new, aligned memory."""
-    rows, columns = form.shape
-    storage = tensor.storage((rows, columns))
+    if len(tensor.modes) == 1:
+        return f"`{tensor.name}.{'clone' if form.framework == 'torch' else 'copy'}()`"
+    storage = tensor.storage(form.shape)
     if form.framework == "torch":
         name = tensor.name
         return f"`{_torch_empty(storage, f'{name}.dtype', name)}.copy_({name})`"
     if form.framework in _NUMPY_LIKE:
-        module, name = _NUMPY_LIKE[form.framework], f"{tensor.name}{'.T' if storage.transposed else ''}"
-        padding = f"((0, 0), (0, {storage.stride - storage.columns}))"
+        transposed = _transposed(form) if storage.transposed else ""
+        module, name = _NUMPY_LIKE[form.framework], f"{tensor.name}{transposed}"
+        padding = f"({'(0, 0), ' * (len(form.shape) - 1)}(0, {storage.stride - storage.columns}))"
         copied = f"{module}.pad({module}.ascontiguousarray({name}), {padding})"
-        return f"`{copied}[:, : {storage.columns}]{'.T' if storage.transposed else ''}`"
+        return f"`{copied}[..., : {storage.columns}]{transposed}`"
     return f"copy it to {_in_words(storage)}"
 
 
-def new_out(tensor: CallTensor, shape: tuple[int, int], form: Form) -> str:
+def new_out(tensor: CallTensor, shape: tuple[int, ...], form: Form) -> str:
     """Leave `out=` away, where the kernel can allocate, or allocate it like this."""
     storage = tensor.storage(shape)
+    leave = "leave out= away" if tensor.name == "out" else ""
     if form.framework == "torch":
-        return f"leave out= away, or use `{_torch_empty(storage, f'torch.{tensor.dtype.torch_name}', tensor.name)}`"
-    if form.framework in _NUMPY_LIKE:
-        return "leave out= away"
+        fresh = f"use `{_torch_empty(storage, f'torch.{tensor.dtype.torch_name}', tensor.name)}`"
+        return f"{leave}, or {fresh}" if leave else fresh
+    if form.framework in _NUMPY_LIKE and leave:
+        return leave
     return f"allocate {_in_words(storage)}"
 
 
+def _transposed(form: Form) -> str:
+    """What exchanges the two modes of a matrix, or of each in a batch."""
+    if form.framework == "torch":
+        return ".t()" if len(form.shape) == 2 else ".mT"
+    return ".T" if len(form.shape) == 2 else ".swapaxes(1, 2)"
+
+
 def _torch_empty(storage: MatrixStorage, dtype: str, device_of: str) -> str:
-    empty = f"torch.empty(({storage.rows}, {storage.stride}), dtype={dtype}, device={device_of}.device)"
-    inner = f"[:, :{storage.columns}]" if storage.columns != storage.stride else ""
-    return f"{empty}{inner}{'.t()' if storage.transposed else ''}"
+    empty = f"torch.empty({storage.extents}, dtype={dtype}, device={device_of}.device)"
+    inner = ("[:, :" if storage.batch is None else "[..., :") + f"{storage.columns}]"
+    transposed = (".t()" if storage.batch is None else ".mT") if storage.transposed else ""
+    return f"{empty}{inner if storage.columns != storage.stride else ''}{transposed}"
 
 
 def _in_words(storage: MatrixStorage) -> str:

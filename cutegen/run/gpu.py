@@ -1,6 +1,7 @@
 """Launches a cubin's entry on GPUs.
 
-What depends on the operands' forms is prepared once (`GpuKernel.prepare`); a call writes three addresses and launches.
+What depends on the operands' forms is prepared once (`GpuKernel.prepare`); a call writes addresses and scalars and
+launches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from cutegen.errors import DeviceError
 from cutegen.plan.launch import LaunchContract
-from cutegen.run.check import CheckedCall, Placed
+from cutegen.run.check import CheckedCall
 from cutegen.run.driver import Driver
 
 _SUCCESS = 0
@@ -43,7 +44,7 @@ class GpuKernel:
         self._bound: dict[int, _Bound] = {}
         self._kernel: Any = None
 
-    def prepare(self, call: CheckedCall) -> GpuLaunch | GpuZero:
+    def prepare(self, call: CheckedCall) -> GpuLaunch:
         """What a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
         driver, ordinal = self._load_driver(), call.device[1]
         with self._lock:
@@ -51,8 +52,6 @@ class GpuKernel:
                 with driver.relaxed_capture():
                     self._bound[ordinal] = self._bind(driver, ordinal)
             bound = self._bound[ordinal]
-        if call.size.k == 0:
-            return GpuZero(driver, bound, call.out)
         return GpuLaunch(driver, bound, self._contract, call)
 
     def _bind(self, driver: Driver, ordinal: int) -> _Bound:
@@ -95,23 +94,29 @@ class GpuLaunch:
     given the slots' addresses. It copies the values before the launch returns, so the slots can be written again.
     """
 
-    __slots__ = ("_api", "_arguments", "_bound", "_driver", "_pointers", "_slot_a", "_slot_b", "_slot_c", "_slots")
+    __slots__ = ("_address_slots", "_api", "_arguments", "_bound", "_driver", "_pointers", "_scalars", "_slots")
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
-        values = contract.arguments(0, 0, 0, call.size)
+        names = [parameter.name for parameter in contract.parameters]
+        nothing = (0,) * len(contract.tensors), (0,) * len(contract.scalars)
+        values = [int(value) for value in contract.arguments(*nothing, call.size)]
         self._driver, self._api, self._bound = driver, driver.api, bound
         self._slots = (ctypes.c_uint64 * len(values))(*values)
         first = ctypes.addressof(self._slots)
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
-        names = [parameter.name for parameter in contract.parameters]
-        self._slot_a, self._slot_b, self._slot_c = (names.index(name) for name in "abc")
-        geometry = contract.geometry(call.size.m, call.size.n)
+        self._address_slots = [names.index(tensor.name) for tensor in contract.tensors]
+        self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
+        geometry = contract.geometry(call.size.m, call.size.n, call.size.batch)
         self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)
 
-    def __call__(self, a: int, b: int, c: int, stream: int) -> None:
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses, asynchronously. Raises DeviceError."""
         slots = self._slots
-        slots[self._slot_a], slots[self._slot_b], slots[self._slot_c] = a, b, c
+        for index, address in zip(self._address_slots, addresses, strict=True):
+            slots[index] = address
+        if scalars:
+            for slot, scalar in zip(self._scalars, scalars, strict=True):
+                slot.value = scalar
         # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
         status, context = self._api.cuCtxGetCurrent()
         if status == _SUCCESS and int(context) == self._bound.context_address:
@@ -124,21 +129,6 @@ class GpuLaunch:
         (status,) = self._api.cuLaunchKernel(*self._arguments, stream, ctypes.addressof(self._pointers), 0)
         if status != _SUCCESS:
             raise self._driver.failure("cuLaunchKernel", status)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuZero:
-    """K = 0: the result is zeros, without a kernel."""
-
-    driver: Driver
-    bound: _Bound
-    out: Placed
-
-    def __call__(self, a: int, b: int, c: int, stream: int) -> None:
-        """Zero the result, asynchronously. Raises DeviceError."""
-        out = self.out
-        with self.driver.current(self.bound.context):
-            self.driver.call("cuMemsetD2D8Async", c, out.pitch_bytes, 0, out.row_bytes, out.rows, stream)
 
 
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,19 +12,19 @@ import numpy as np
 
 from cutegen.arch import DType, dtype
 from cutegen.errors import OperandError
-from cutegen.plan.launch import LaunchContract, TensorContract
+from cutegen.plan.launch import SOURCE, LaunchContract, TensorContract
 from cutegen.run.operands import Form
 
 
 @dataclass(frozen=True, slots=True)
 class CallTensor:
-    """One of the matrices of `a @ b -> c` as the caller writes it: B is (K,N) here and (N,K) in the contract.
+    """One of the operands of `a @ b -> c` as the caller writes it: B is (K,N) here and (N,K) in the contract.
 
-    `name` is what a message calls it, `contract` what the kernel was compiled for.
+    `name` is what a message calls it, `contract` what the kernel was compiled for. A bias has one mode.
     """
 
     name: str
-    modes: tuple[str, str]
+    modes: tuple[str, ...]
     contract: TensorContract
 
     @property
@@ -33,26 +34,37 @@ class CallTensor:
 
     @property
     def row_major(self) -> bool:
-        """Whether the contiguous mode is the second one."""
-        return self.modes[1] == self.contract.major
+        """Whether the contiguous mode is the last one."""
+        return self.modes[-1] == self.contract.major
 
     @property
     def align_elems(self) -> int:
         """What the leading stride is a multiple of, in elements."""
         return max(1, self.contract.align_bytes // self.dtype.bytes)
 
-    def storage(self, shape: tuple[int, int]) -> MatrixStorage:
-        """The storage of a matrix of this kind, `shape` as the caller writes it."""
-        rows, columns = shape if self.row_major else (shape[1], shape[0])
+    @property
+    def written(self) -> bool:
+        """Whether the kernel writes it."""
+        return self.name in ("out", "aux")
+
+    def key(self, name: str) -> str:
+        """The spec's key that says this of the operand: C as it was is what C will be."""
+        return f"problem.{'c' if self.name == 'c' else self.contract.name}.{name}"
+
+    def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
+        """The storage of a matrix, or of a batch of them, of this kind; `shape` as the caller writes it."""
+        *batch, first, second = shape
+        rows, columns = (first, second) if self.row_major else (second, first)
         align = self.align_elems
-        return MatrixStorage(rows, columns, -(-columns // align) * align, not self.row_major, align)
+        stride = -(-columns // align) * align
+        return MatrixStorage(rows, columns, stride, not self.row_major, align, batch[0] if batch else None)
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixStorage:
     """`rows` x `stride` elements, of which `columns` in each row are the matrix, or its transpose if `transposed`.
 
-    The first element and `stride` are aligned to `align` elements.
+    The first element and `stride` are aligned to `align` elements. With `batch` there are so many in a row.
     """
 
     rows: int
@@ -60,27 +72,39 @@ class MatrixStorage:
     stride: int
     transposed: bool
     align: int
+    batch: int | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """(rows, stride), or (batch, rows, stride)."""
+        return (self.rows, self.stride) if self.batch is None else (self.batch, self.rows, self.stride)
 
     @property
     def host_elems(self) -> int:
         """What a flat array in host memory needs so that an aligned buffer is found in it, wherever it begins."""
-        return self.rows * self.stride + self.align - 1
+        return math.prod(self.extents) + self.align - 1
 
     def host_buffer(self, flat: Any, address: int) -> Any:
-        """The aligned (rows, stride) array within a flat one of `host_elems`, of NumPy or torch, without copying."""
+        """The aligned array of `extents` within a flat one of `host_elems`, of NumPy or torch, without copying."""
         first = -(address // flat.itemsize) % self.align
-        return flat[first : first + self.rows * self.stride].reshape(self.rows, self.stride)
+        return flat[first : first + math.prod(self.extents)].reshape(self.extents)
 
     def matrix(self, buffer: Any) -> Any:
-        """The matrix within a (rows, stride) array of any framework, without copying."""
-        inner = buffer if self.columns == self.stride else buffer[:, : self.columns]
-        return inner.T if self.transposed else inner
+        """The matrix, or the batch, within an array of `extents` of any framework, without copying."""
+        inner = buffer if self.columns == self.stride else buffer[..., : self.columns]
+        return inner.swapaxes(-1, -2) if self.transposed else inner
 
 
-def call_tensors(contract: LaunchContract) -> tuple[CallTensor, CallTensor, CallTensor]:
-    """A, B and the result as the caller of `kernel(a, b, out=)` writes them."""
-    a, b, c = contract.tensors
-    return CallTensor("a", a.modes, a), CallTensor("b", (b.modes[1], b.modes[0]), b), CallTensor("out", c.modes, c)
+CALL_NAMES = {"c": "out", SOURCE: "c"}
+"""What a call names otherwise than the kernel: the result, and C as it was."""
+
+
+def call_tensors(contract: LaunchContract) -> tuple[CallTensor, ...]:
+    """A, B, the result and the epilogue's tensors as the caller of a kernel writes them."""
+    return tuple(
+        CallTensor(CALL_NAMES.get(x.name, x.name), (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x)
+        for x in contract.tensors
+    )
 
 
 def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream: int | None) -> Any:
@@ -94,7 +118,7 @@ def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream
         flat = np.empty(storage.host_elems, numpy_dtype(dtype_name, like.dtype))
         return storage.matrix(storage.host_buffer(flat, flat.ctypes.data))
     if form.framework == "cupy":
-        return storage.matrix(_empty_cupy((storage.rows, storage.stride), dtype_name, form.device[1], stream))
+        return storage.matrix(_empty_cupy(storage.extents, dtype_name, form.device[1], stream))
     raise OperandError(
         operand="out",
         found=f"nothing, and operands of {form.framework}",
@@ -112,7 +136,7 @@ def numpy_dtype(name: str, like: np.dtype[Any] | None = None) -> np.dtype[Any]:
 
 def _empty_torch(storage: MatrixStorage, name: str, device: Any, stream: int | None) -> Any:
     torch = sys.modules["torch"]
-    dtype, extents = getattr(torch, name), (storage.rows, storage.stride)
+    dtype, extents = getattr(torch, name), storage.extents
     if device.type != "cuda":
         flat = torch.empty(storage.host_elems, dtype=dtype, device=device)
         return storage.host_buffer(flat, flat.data_ptr())
@@ -123,7 +147,7 @@ def _empty_torch(storage: MatrixStorage, name: str, device: Any, stream: int | N
         return torch.empty(extents, dtype=dtype, device=device)
 
 
-def _empty_cupy(extents: tuple[int, int], name: str, ordinal: int, stream: int | None) -> Any:
+def _empty_cupy(extents: tuple[int, ...], name: str, ordinal: int, stream: int | None) -> Any:
     cupy = sys.modules["cupy"]
     owner = nullcontext() if stream is None else cupy.cuda.ExternalStream(stream, ordinal)
     with cupy.cuda.Device(ordinal), owner:

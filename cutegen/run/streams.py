@@ -32,14 +32,17 @@ def stream_handle(stream: Any) -> int:
     )
 
 
-def current_stream(a: TensorView, b: TensorView, out: TensorView, device: Device) -> int:
-    """Where a call without `stream=` goes: torch's current stream, else the one an operand names, else the default."""
-    if "torch" in (a.form.framework, b.form.framework, out.form.framework):
-        # What torch.cuda.current_stream(device).cuda_stream returns, without building the Stream object.
-        return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device[1]))
-    return a.stream or b.stream or out.stream or LEGACY_STREAM
+def current_stream(views: tuple[TensorView, ...], device: Device) -> int:
+    """Where a call without `stream=` goes: torch's current stream, else one an operand names, else the default."""
+    named = LEGACY_STREAM
+    for view in reversed(views):
+        if view.form.framework == "torch":
+            # What torch.cuda.current_stream(device).cuda_stream returns, without building the Stream object.
+            return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device[1]))
+        named = view.stream or named
+    return named
 
 
-def producers(stream: int, *operands: TensorView) -> set[int]:
+def producers(stream: int, views: tuple[TensorView, ...]) -> set[int]:
     """The streams other than `stream` whose work must come first (0 and 1 both are the default stream)."""
-    return {view.stream for view in operands if view.stream} - {stream or LEGACY_STREAM}
+    return {view.stream for view in views if view.stream} - {stream or LEGACY_STREAM}

@@ -5,11 +5,24 @@ What several values must agree on, such as an atom and the operands' types, is f
 
 from __future__ import annotations
 
+from cutegen.spec.expression import (
+    Binary,
+    Call,
+    Expression,
+    Name,
+    Negation,
+    Number,
+    names_of,
+    parse_expression,
+    parts_of,
+)
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.load import load_spec, shipped_specs, spec_path
 from cutegen.spec.model import (
     MODES,
+    Bias,
     Epilogue,
+    Extra,
     G2s,
     G2sCopy,
     GemmSpec,
@@ -26,17 +39,31 @@ from cutegen.spec.model import (
 )
 from cutegen.spec.parse import parse_spec
 from cutegen.spec.schema import Key, known_keys
+from cutegen.spec.steps import MATRICES, OPS, SCALARS, STORE, VECTORS, Step, chain_of, guards_source
 
 __all__ = [
     "FAMILIES",
+    "MATRICES",
     "MODES",
+    "OPS",
+    "SCALARS",
+    "STORE",
+    "VECTORS",
+    "Bias",
+    "Binary",
+    "Call",
     "Epilogue",
+    "Expression",
+    "Extra",
     "Family",
     "G2s",
     "G2sCopy",
     "GemmSpec",
     "Key",
     "Mma",
+    "Name",
+    "Negation",
+    "Number",
     "Operand",
     "Problem",
     "Raster",
@@ -45,10 +72,16 @@ __all__ = [
     "Schedule",
     "Smem",
     "SmemLayout",
+    "Step",
     "Tile",
+    "chain_of",
+    "guards_source",
     "known_keys",
     "load_spec",
+    "names_of",
+    "parse_expression",
     "parse_spec",
+    "parts_of",
     "shipped_specs",
     "spec_path",
 ]

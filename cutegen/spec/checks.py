@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
+from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.text import alternatives, literal, nearest, typed
 
@@ -24,12 +25,16 @@ _LONGEST_LAYOUT_TEXT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """A value that cannot stand: sentences without a final stop. `key` leads below the key that was checked."""
+    """A value that cannot stand: sentences without a final stop. `key` leads below the key that was checked.
+
+    `place` is two lines that show where in a text the fault lies, the text and a caret under the place.
+    """
 
     found: str
     expected: str
     fix: str = ""
     key: str = ""
+    place: str = ""
 
 
 class Check(Protocol):
@@ -150,6 +155,67 @@ class Integer:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A list of names out of `choices`, none of them twice."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"a list of {alternatives(self.choices)}, each at most once"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if not isinstance(value, tuple):
+            fix = f"write [{literal(value)}]" if isinstance(value, str) and value in self.choices else ""
+            return Mismatch(found=typed(value), expected=self.expected, fix=fix)
+        for item in value:
+            if wrong := OneOf(self.choices)(item):
+                return Mismatch(found=wrong.found, expected=self.expected, fix=self._longer(item) or wrong.fix)
+            if value.count(item) > 1:
+                found = f"{literal(item)} {value.count(item)} times"
+                return Mismatch(found=found, expected=self.expected, fix="an expression may say it twice")
+        return None
+
+    def _longer(self, item: object) -> str:
+        """The names of which `item` is the first part, as `gelu` is of two."""
+        longer = [name for name in self.choices if name.startswith(f"{item}_")]
+        return f"write {alternatives(longer)}" if longer else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionText:
+    """An expression in the grammar of `cutegen.spec.expression`, over x and the names `operands`."""
+
+    operands: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return 'an expression such as "x -> max(alpha * x + bias_n, 0)"'
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if not isinstance(value, str):
+            return Mismatch(found=typed(value), expected=self.expected)
+        try:
+            parse_expression(value, self.operands)
+        except ExpressionError as error:
+            return Mismatch(
+                found=f"{error.found}, at character {error.position + 1}",
+                expected=error.expected,
+                place=_under(value, error.position),
+            )
+        return None
+
+
+def _under(text: str, position: int) -> str:
+    """The text and a caret under one of its characters; what cannot be printed shows as a question mark."""
+    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
+    start = max(0, position - LONGEST_TEXT // 2)
+    return f"    {printable[start : start + LONGEST_TEXT]}\n    {' ' * (position - start)}^"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ file is held to and fails with the same dotted key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
 from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
@@ -17,16 +17,19 @@ from cutegen.spec.checks import (
     MAX_THREADS_PER_CTA,
     MAX_WARPS_PER_CTA,
     Boolean,
+    ExpressionText,
     Extents,
     FamilyName,
     Integer,
     LayoutText,
     Line,
     Mismatch,
+    Names,
     OneOf,
     SwizzleBits,
 )
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
+from cutegen.spec.steps import OPERANDS, OPS, Step, operands_of, steps
 from cutegen.spec.text import alternatives, literal
 
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
@@ -55,6 +58,8 @@ ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", larg
 CpAsyncOp: TypeAlias = Annotated[str, OneOf(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS})))]
 CopyBits: TypeAlias = Annotated[int, OneOf(tuple(sorted({atom.bits for atom in _CP_ASYNC_ATOMS})))]
 SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, "universal"))]
+EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
+EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
 RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
 
@@ -79,24 +84,56 @@ class Operand(Part):
         return Mismatch(key="align", found=literal(self.align), expected=expected, fix=f"write align = {element_bytes}")
 
 
+@dataclass(frozen=True, slots=True)
+class Extra(Part):
+    """A matrix (M,N) of the epilogue. What is left out is as C has it."""
+
+    dtype: DTypeName | None = None
+    major: RasterMode | None = None
+    align: AlignBytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bias(Part):
+    """A vector along M or N, added by the epilogue; its elements lie side by side."""
+
+    dtype: DTypeName | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Part):
-    """C[M,N] = A[M,K] B[N,K]."""
+    """C[M,N] = A[M,K] B[N,K], and what the epilogue reads and writes beside C."""
 
     a: Operand
     b: Operand
     c: Operand
     accumulator: AccumulatorName | None = None
+    residual: Extra | None = None
+    bias: Bias | None = None
+    aux: Extra | None = None
 
     def contradiction(self) -> Mismatch | None:
-        """An operand's major is one of its own two modes."""
+        """An operand's major is one of its own two modes; an aligned address begins a whole element."""
         for name, modes in MODES.items():
             found = getattr(self, name).major
             if found not in modes:
                 shape = ",".join(modes).upper()
                 expected = f"{alternatives(modes)}, the modes of {name.upper()}({shape})"
                 return Mismatch(key=f"{name}.major", found=literal(found), expected=expected)
+        for name in ("residual", "aux"):
+            extra = getattr(self, name)
+            if extra is not None and extra.align is not None and (wrong := self.matrix(name).contradiction()):
+                return replace(wrong, key=f"{name}.align")
         return None
+
+    def matrix(self, name: str) -> Operand:
+        """A matrix (M,N) of the epilogue with nothing left out: C itself is read as "c", others stand beside it."""
+        extra = (None if name == "c" else getattr(self, name)) or Extra()
+        element = extra.dtype or self.c.dtype
+        align = extra.align
+        if align is None and self.c.align is not None:
+            align = max(self.c.align, dtype(element).bytes)
+        return Operand(element, extra.major or self.c.major, align)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +242,31 @@ class S2r(Part):
 
 @dataclass(frozen=True, slots=True)
 class Epilogue(Part):
-    """How C leaves the CTA: staged through shared memory in that layout, or with False straight from registers."""
+    """What becomes of an accumulator: `ops` in their order, then `expression`, all in f32 and rounded once to C.
+
+    `smem` is how C leaves the CTA: staged through shared memory in that layout, or with False straight from registers.
+    """
 
     smem: SmemLayout | Literal[False] | None = None
+    ops: EpilogueOps | None = None
+    expression: EpilogueExpression | None = None
+
+    def contradiction(self) -> Mismatch | None:
+        """A kernel has one bias."""
+        if {"bias_n", "bias_m"} <= set(operands_of(self.steps)):
+            fix = "the other can be a residual, a whole matrix"
+            return Mismatch(found="bias_n and bias_m together", expected="one of them", fix=fix)
+        return None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The chain from an accumulator to C; empty when nothing is asked for."""
+        return steps(self.ops, self.expression)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What the chain reads beside x, and "aux" when it stores."""
+        return operands_of(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +317,21 @@ class GemmSpec(Part):
 
     def __post_init__(self) -> None:
         for key, wrong in mismatches(self):
-            raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix)
+            raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix, place=wrong.place)
 
-    def error(self, key: str, *, found: str, expected: str, fix: str = "") -> SpecError:
+    def contradiction(self) -> Mismatch | None:
+        """What the problem says of the epilogue's operands, the epilogue uses."""
+        asked = {name.partition("_")[0] for name in self.epilogue.operands}
+        for name, use in (("residual", "residual"), ("bias", "bias_n or bias_m"), ("aux", "aux")):
+            if getattr(self.problem, name) is not None and name not in asked:
+                return Mismatch(
+                    key=f"problem.{name}",
+                    found=f"{name}, which the epilogue does not use",
+                    expected=f"{use} in epilogue.ops or epilogue.expression",
+                    fix=f"leave problem.{name} out",
+                )
+        return None
+
+    def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""
-        return SpecError(file=self.file or self.name, key=key, found=found, expected=expected, fix=fix)
+        return SpecError(file=self.file or self.name, key=key, found=found, expected=expected, fix=fix, place=place)

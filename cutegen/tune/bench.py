@@ -14,7 +14,17 @@ from pathlib import Path
 from cutegen.arch import dtype
 from cutegen.errors import CheckError, CutegenError, DeviceError
 from cutegen.plan.launch import LaunchContract
-from cutegen.run import Comparison, Kernel, compare, float64_reference, random_operands
+from cutegen.run import (
+    Bounded,
+    Comparison,
+    Kernel,
+    Reference,
+    compare,
+    expected_outcome,
+    float64_reference,
+    random_extras,
+    random_operands,
+)
 from cutegen.targeting import present_target
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.contenders import Operands, Prepare, others
@@ -192,9 +202,9 @@ def _prepare(
     contract = aligned_for_all([x.kernel.contract for x in members])
     m, n, k = problem.m, problem.n, problem.k
     a, b, out = random_operands(contract, m, n, k, seed=seed, framework="torch", device="cuda")
-    reference = float64_reference(a, b)
+    product = float64_reference(a, b)
 
-    def checked(name: str, call: Call, types: MmaTypes, *, ours: bool) -> _Ready:
+    def checked(name: str, call: Call, types: MmaTypes, reference: Reference | Bounded, *, ours: bool) -> _Ready:
         found = compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
         _demand(name, problem, found, ours=ours)
         return _Ready(name=name, ours=ours, types=types, call=call, rel_error=found.rel_error)
@@ -203,12 +213,15 @@ def _prepare(
     for name, prepare in others(contract, Operands(a, b, out), cutlass):
         out.fill_(math.nan)
         if (call := _run_once(name, prepare)) is not None:
-            yield checked(name, call, libraries_types, ours=False)
+            yield checked(name, call, libraries_types, product, ours=False)
     for member in members:
         out.fill_(math.nan)
-        kernel = partial(member.kernel, a, b, out=out)
+        extras = random_extras(member.kernel.contract, m, n, seed=seed, framework="torch", device="cuda")
+        kernel = partial(member.kernel, a, b, out=out, **extras)
         kernel()
-        yield checked(member.name, kernel, member.types, ours=True)
+        accumulator = member.types.accumulator
+        expected = expected_outcome(member.kernel.contract, a, b, extras, accumulator=accumulator)
+        yield checked(member.name, kernel, member.types, expected.result, ours=True)
 
 
 def _run_once(name: str, prepare: Prepare) -> Call | None:
@@ -226,10 +239,10 @@ def _run_once(name: str, prepare: Prepare) -> Call | None:
 
 
 def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
-    """The first contract, its tensors aligned as the most demanding of all want them."""
-    aligns = zip(*([x.align_bytes for x in contract.tensors] for contract in contracts), strict=True)
+    """The first contract, its A, B and C aligned as the most demanding of all want them."""
+    aligns = zip(*([x.align_bytes for x in contract.tensors[:3]] for contract in contracts), strict=True)
     a, b, c = (
-        replace(tensor, align_bytes=max(align)) for tensor, align in zip(contracts[0].tensors, aligns, strict=True)
+        replace(tensor, align_bytes=max(align)) for tensor, align in zip(contracts[0].tensors[:3], aligns, strict=True)
     )
     return replace(contracts[0], tensors=(a, b, c))
 

@@ -111,8 +111,13 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
         CP_ASYNC: ctas * k_tiles * vectors // 32,
         MMA: problem.flops // (2 * atom_m * atom_n * atom_k),
         REGISTERS: registers,
-        STORE_SECTORS: ctas * plan["sectors"]["epilogue"]["predicted"],
+        STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
     }
+
+
+def _sum_sectors(plan: Mapping[str, Any], *keys: str) -> int:
+    """Of those that the plan has: not every epilogue stores a second matrix."""
+    return sum(int(plan["sectors"][key]["predicted"]) for key in keys if key in plan["sectors"])
 
 
 def by_difference(once: Counters, twice: Counters) -> Counters:

@@ -10,7 +10,7 @@ from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
 from cutegen.plan.sm80.occupancy import predict_occupancy
-from cutegen.run import Kernel, random_operands
+from cutegen.run import Kernel, random_extras, random_operands
 from cutegen.run.counts import LaunchCounts, count_launch
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.limits import KTileCost, Limit, k_tile_cost, limits
@@ -92,8 +92,9 @@ def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     m, n, k = plan.cta_tile
     problem = Extents(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
-    launch = kernel.execute(a, b, out=out)
-    return Execution(problem, count_launch(plan, kernel.problem_size(a, b, out), launch))
+    extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)
+    launch = kernel.execute(a, b, out=out, **extras)
+    return Execution(problem, count_launch(plan, kernel.problem_size(a, b, out, **extras), launch))
 
 
 def _loop(artifact: Artifact) -> tuple[Loop | None, str]:

@@ -17,7 +17,7 @@ from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
 from cutegen.cli.progress import progress
 from cutegen.cli.trial import Trial, trial_table
-from cutegen.run import Comparison, Reference, float64_reference
+from cutegen.run import Comparison, Outcome, expected_outcome
 from cutegen.run.counts import LaunchCounts, count_launch
 from tests.cli.commands import Cli
 
@@ -128,13 +128,30 @@ def test_run_on_the_cpu_is_right(small: Path, cli: Cli) -> None:
     assert 0 < table["rel_error"] < 1e-3
 
 
-def test_a_wrong_result_is_exit_1_and_says_where(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def shifted(a: object, b: object) -> Reference:
-        right = float64_reference(a, b)
-        right.product[3, 5] += 10
+def test_a_run_passes_what_the_epilogue_asks_for_and_checks_aux(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = f"run sm80_hgemm_bias_gelu {ARCH} --device cpu --problem 40,72,48 --json"
+    table = cli(arguments).json
+    assert (table["ok"], table["aux"]["ok"]) == (True, True)
+
+    def shifted(*operands: Any, **options: Any) -> Outcome:
+        right = expected_outcome(*operands, **options)
+        assert right.aux is not None
+        right.aux.value[7, 3] += 10
         return right
 
-    monkeypatch.setattr(run_verb, "float64_reference", shifted)
+    monkeypatch.setattr(run_verb, "expected_outcome", shifted)
+    outcome = cli(arguments)
+    assert (outcome.code, outcome.json["ok"], outcome.json["aux"]["ok"]) == (1, True, False)
+    assert "elements of aux are wrong; the first is (7, 3)" in outcome.error
+
+
+def test_a_wrong_result_is_exit_1_and_says_where(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(*operands: Any, **options: Any) -> Outcome:
+        right = expected_outcome(*operands, **options)
+        right.result.value[3, 5] += 10
+        return right
+
+    monkeypatch.setattr(run_verb, "expected_outcome", shifted)
     outcome = cli(f"run {small} {ARCH} --device cpu --problem 8,8,32 --json")
     assert (outcome.code, outcome.json["ok"]) == (1, False)
     assert (outcome.json["first_wrong"]["row"], outcome.json["first_wrong"]["column"]) == (3, 5)
@@ -268,6 +285,7 @@ def test_a_gpu_counts_nothing() -> None:
         problem=(8, 8, 8),
         seed=0,
         comparison=Comparison(1e-4, 1e-3, 0, None),
+        aux=None,
         producer=None,
         execution=None,
     )

@@ -60,7 +60,7 @@ def test_transposing_loads_are_named(cli: Cli) -> None:
 
 def test_c_straight_from_registers_makes_no_access_to_shared_memory(cli: Cli) -> None:
     table = cli("plan cute_tutorial_tn --arch sm_80 --json").json
-    assert table["epilogue"] == {"smem": None, "store": None}
+    assert (table["epilogue"]["smem"], table["epilogue"]["store"]) == (None, None)
     assert table["wavefronts"]["epilogue.write"] == {"ideal": 0, "predicted": 0}
 
 

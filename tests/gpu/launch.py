@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from cutegen.run import Kernel, compare, float64_reference, random_operands
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
 
 
 def main() -> int:
@@ -28,11 +28,11 @@ def main() -> int:
             m, n, k = map(int, problem.split(","))
             a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework="torch", device="cuda")
             torch.cuda.synchronize()
-            kernel(a, b, out=out)
+            extras = random_extras(kernel.contract, m, n, seed=m + n + k, framework="torch", device="cuda")
+            kernel(a, b, out=out, **extras)
             torch.cuda.synchronize()
-            found = compare(
-                out, float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype, accumulator=accumulator(kernel)
-            )
+            expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator(kernel))
+            found = compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype)
             wrong += not found.ok
             print(f"{path.name} {problem}: {'right' if found.ok else 'WRONG'}, relative error {found.rel_error:.2e}")
     return 1 if wrong else 0

@@ -13,7 +13,7 @@ import pytest
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.ptx import LaunchReport
-from cutegen.run import Kernel, compare, float64_reference, random_operands
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
 from cutegen.spec import (
     Epilogue,
     G2s,
@@ -121,8 +121,10 @@ def check_result(spec: GemmSpec, built: Build, device: str, m: int, n: int, k: i
     kernel = Kernel(built(spec, choose_target().name if device == "cuda" else "sm_80"))
     framework = "torch" if device == "cuda" else "numpy"
     a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework=framework, device=device)
-    kernel(a, b, out=out)
-    result = compare(out, float64_reference(a, b), dtype=found.epilogue.dtype.name, accumulator=found.atom.c_dtype.name)
+    extras = random_extras(kernel.contract, m, n, seed=m + n + k, framework=framework, device=device)
+    kernel(a, b, out=out, **extras)
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=found.atom.c_dtype.name)
+    result = compare(out, expected.result, dtype=found.epilogue.dtype.name)
     assert result.ok, result
 
 

@@ -50,7 +50,8 @@ class Problem:
             "lda": k if majors[0] == "k" else m,
             "ldb": k if majors[1] == "k" else n,
         }
-        self.values, self.contract = values, kernel.contract
+        self.values = {**values, **{f"batch_stride_{name}": 0 for name in "abc"}}
+        self.contract = kernel.contract
 
     def verdict(self, text: str) -> str | None:
         """How the text is seen to be wrong, or None."""

@@ -32,6 +32,7 @@ from cutegen.spec import (
     shipped_specs,
 )
 from tests.plan.specs import gemm
+from tests.run.epilogues import CASES
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE_NAMES = [
@@ -81,7 +82,7 @@ def combinations() -> list[GemmSpec]:
     descriptions = [
         replace(gemm(), description=text[:200].replace("\n", " ")) for text in HOSTILE_NAMES if text != "\udcff"
     ]
-    return [*branches, *copies, *names, *descriptions, *map(load_spec, shipped_specs())]
+    return [*branches, *copies, *names, *descriptions, *CASES.values(), *map(load_spec, shipped_specs())]
 
 
 @pytest.fixture(scope="module")

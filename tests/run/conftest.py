@@ -9,21 +9,31 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cutegen.plan.launch import GEMM_PARAMETERS, LaunchContract, TensorContract
+from cutegen.plan.launch import LaunchContract, Parameter, TensorContract, gemm_parameters
 
 
 def make_contract(
-    majors: str = "kkn", dtype: str = "f16", align: int = 16, parameters: tuple[Any, ...] = GEMM_PARAMETERS
+    majors: str = "kkn",
+    dtype: str = "f16",
+    align: int = 16,
+    *,
+    extras: tuple[TensorContract, ...] = (),
+    scalars: tuple[str, ...] = (),
+    epilogue: tuple[str, ...] = (),
+    parameters: tuple[Parameter, ...] | None = None,
 ) -> LaunchContract:
     """`majors` names the contiguous mode of A, B and C, in this order."""
     modes = (("m", "k"), ("n", "k"), ("m", "n"))
-    a, b, c = (
+    matrices = (
         TensorContract(name, dtype, mode, major, align) for name, mode, major in zip("abc", modes, majors, strict=True)
     )
+    tensors = (*matrices, *extras)
     return LaunchContract(
         entry="gemm",
-        tensors=(a, b, c),
-        parameters=parameters,
+        tensors=tensors,
+        scalars=scalars,
+        epilogue=epilogue,
+        parameters=gemm_parameters(tensors, scalars) if parameters is None else parameters,
         cta_tile=(128, 64),
         threads=128,
         dynamic_smem_bytes=98304,
@@ -108,6 +118,7 @@ class FakeApi:
 
     def __init__(self, capability: tuple[int, int] = (9, 0), smem: int = 232448) -> None:
         self.attributes = {"major": capability[0], "minor": capability[1], "smem": smem}
+        self.parameters = make_contract().parameters
         self.calls: list[tuple[Any, ...]] = []
         self.launches: list[dict[str, Any]] = []
         self.failures: dict[str, int] = {}
@@ -167,7 +178,7 @@ class FakeApi:
                 "block": tuple(geometry[3:6]),
                 "smem": geometry[6],
                 "stream": stream,
-                "values": _read_parameters(parameters),
+                "values": _read_parameters(self.parameters, parameters),
                 "extra": extra,
                 "context": self.contexts[-1],
             }
@@ -175,13 +186,13 @@ class FakeApi:
         return (FakeStatus(0),)
 
 
-def _read_parameters(address: int) -> tuple[int, ...]:
-    """As the driver does: 8, 4 and 8 bytes from where each of the pointers points, by the entry's parameter types."""
-    sizes = {"ptr": ctypes.c_uint64, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
-    pointers = (ctypes.c_void_p * len(GEMM_PARAMETERS)).from_address(address)
+def _read_parameters(parameters: tuple[Parameter, ...], address: int) -> tuple[int | float, ...]:
+    """As the driver does: 8 or 4 bytes from where each of the pointers points, by the entry's parameter types."""
+    sizes = {"ptr": ctypes.c_uint64, "i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float}
+    pointers = (ctypes.c_void_p * len(parameters)).from_address(address)
     return tuple(
         sizes[parameter.type].from_address(pointer).value
-        for parameter, pointer in zip(GEMM_PARAMETERS, pointers, strict=True)
+        for parameter, pointer in zip(parameters, pointers, strict=True)
     )
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
-from cutegen.plan.launch import INT32_MAX, LaunchContract, ProblemSize
-from cutegen.run.check import CheckedCall, check_address, check_apart, check_call
+from cutegen.plan.launch import INT32_MAX, LaunchContract, ProblemSize, Strides
+from cutegen.run.check import CheckedCall, check_call
 from cutegen.run.operands import CPU, Form, view_of
+from cutegen.run.places import check_address, check_apart
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]
@@ -22,11 +23,16 @@ def check(contract: LaunchContract, a: Any, b: Any, out: Any) -> CheckedCall:
     """All checks of a call, in the order of a call."""
     views = [view_of(operand, name) for operand, name in ((a, "a"), (b, "b"), (out, "out"))]
     call = check_call(contract, *(view.form for view in views))
-    for placed, view in zip((call.a, call.b, call.out), views, strict=True):
+    for placed, view in zip(call.placed, views, strict=True):
         check_address(placed, view.pointer)
-    check_apart(call.out, views[2].pointer, call.a, views[0].pointer)
-    check_apart(call.out, views[2].pointer, call.b, views[1].pointer)
+    for placed, view in zip(call.placed[:2], views[:2], strict=True):
+        check_apart(call.placed[2], views[2].pointer, placed, view.pointer)
     return call
+
+
+def leading(size: ProblemSize) -> tuple[int, ...]:
+    """The leading strides of A, B and C."""
+    return tuple(size.strides[name].leading for name in "abc")
 
 
 def half(*shape: int) -> Any:
@@ -55,13 +61,14 @@ def test_strides_say_the_major(contract: MakeContract, majors: str) -> None:
     b = half(k, n) if majors[1] == "n" else half(n, k).t()
     out = half(m, n) if majors[2] == "n" else half(n, m).t()
     size = check(contract(majors), a, b, out).size
-    leading = {"m": m, "n": n, "k": k}
-    assert size == ProblemSize(m=m, n=n, k=k, lda=leading[majors[0]], ldb=leading[majors[1]], ldc=leading[majors[2]])
+    extents = {"m": m, "n": n, "k": k}
+    strides = {name: Strides(extents[major]) for name, major in zip("abc", majors, strict=True)}
+    assert size == ProblemSize(m=m, n=n, k=k, strides=strides)
 
 
 def test_leading_strides_may_be_padded(contract: MakeContract) -> None:
     size = check(contract(), half(64, 56)[:, :49], half(32, 64).t()[:49], half(64, 40)[:, :32]).size
-    assert (size.k, size.lda, size.ldb, size.ldc) == (49, 56, 64, 40)
+    assert (size.k, *leading(size)) == (49, 56, 64, 40)
 
 
 @pytest.mark.parametrize("stride", [0, 1, 3, -5, 10**9])
@@ -71,10 +78,10 @@ def test_stride_of_a_mode_of_extent_one_says_nothing(contract: MakeContract, str
 
     # M = 1: the leading stride of A and of C is free. K = 20 is rounded up to the 8 elements of 16 bytes.
     size = check_call(contract(), form((1, 20), (stride, 1)), form((20, 16), (1, 24)), form((1, 16), (stride, 1))).size
-    assert (size.lda, size.ldb, size.ldc) == (24, 24, 16)
+    assert leading(size) == (24, 24, 16)
     # K = 1: the contiguous stride of A and B is free, their leading strides are not.
     size = check_call(contract(), form((8, 1), (8, stride)), form((1, 16), (stride, 8)), form((8, 16), (16, 1))).size
-    assert (size.lda, size.ldb) == (8, 8)
+    assert leading(size)[:2] == (8, 8)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 8, 8), (8, 0, 8), (8, 8, 0), (0, 0, 0)])
@@ -91,7 +98,7 @@ def test_extents_beyond_32_bits_are_refused(contract: MakeContract) -> None:
         check_call(contract(), form(INT32_MAX + 1, 8), form(8, 8), form(INT32_MAX + 1, 8))
     huge = Form((8, INT32_MAX), (2**31 + 8, 1), "f16", ("cuda", 0), "torch", False)
     size = check_call(contract("knn"), form(8, 8), huge, huge).size
-    assert (size.n, size.ldb) == (INT32_MAX, 2**31 + 8)
+    assert (size.n, size.strides["b"].leading) == (INT32_MAX, 2**31 + 8)
 
 
 class Bad:
@@ -110,7 +117,12 @@ def unaligned(*shape: int) -> Any:
 REFUSED = {
     "dtype": ("a", half(64, 48).float(), "found dtype f32; expected f16; `a.to(torch.float16)`", True),
     "dtype unknown to cutegen": ("b", half(48, 32).to(torch.int32), "found dtype int32; expected f16", False),
-    "three dimensions": ("a", half(2, 64, 48), "found 3 dimensions, shape (2, 64, 48); expected 2, (M, K)", False),
+    "four dimensions": (
+        "a",
+        half(2, 3, 64, 48),
+        "found 4 dimensions, shape (2, 3, 64, 48); expected 2, (M, K), or 3 with a batch before them",
+        False,
+    ),
     "one dimension": ("a", half(48), "found 1 dimensions, shape (48,); expected 2, (M, K)", False),
     "inner sizes": (
         "b",

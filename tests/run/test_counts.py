@@ -10,7 +10,7 @@ import pytest
 from cutegen import straight_line
 from cutegen.build import Cache
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.launch import ProblemSize
+from cutegen.plan.launch import ProblemSize, Strides
 from cutegen.ptx import LaunchReport
 from cutegen.run import random_operands
 from cutegen.run.counts import EDGES, LaunchCounts, count_launch
@@ -101,6 +101,6 @@ def test_a_report_that_contradicts_the_plan_is_told(run: Run) -> None:
     first = next(i for i, row in enumerate(report.instructions) if row.opcode.startswith("ldmatrix"))
     rows = list(report.instructions)
     rows[first] = replace(rows[first], wavefronts=rows[first].wavefronts + 1)
-    size = ProblemSize(m=64, n=64, k=32, lda=32, ldb=32, ldc=64)
+    size = ProblemSize(m=64, n=64, k=32, strides={"a": Strides(32), "b": Strides(32), "c": Strides(64)})
     (name,) = count_launch(planned, size, replace(report, instructions=tuple(rows))).differing()
     assert name == "wavefronts s2r.a"

@@ -15,7 +15,7 @@ from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.plan import plan
 from cutegen.render import render
-from cutegen.run import Kernel, compare, float64_reference, random_operands
+from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.run.storage import call_tensors
 from cutegen.spec import GemmSpec, Operand, Problem, load_spec, shipped_specs
 
@@ -98,11 +98,12 @@ def test_shipped_kernels_read_nothing_that_was_not_written(name: str, k: int, sh
     """The executor raises uninitialised reads; K around 1 to 4 k-tiles, with 2 and 3 stages."""
     kernel = straight_line.compile(load_spec(name), "sm_80", cache=shipped)
     a, b, out = random_operands(kernel.contract, 9, 131, k, seed=k)
-    report = kernel.execute(a, b, out=out)
+    extras = random_extras(kernel.contract, 9, 131, seed=k)
+    report = kernel.execute(a, b, out=out, **extras)
     assert report.violations == ()
     accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    dtype = kernel.contract.tensors[2].dtype
-    assert compare(out, float64_reference(a, b), dtype=dtype, accumulator=accumulator).ok
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+    assert compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype).ok
 
 
 @pytest.mark.slow

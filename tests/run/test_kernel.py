@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from cutegen.errors import ArtifactError, DeviceError, OperandError, RequestError
-from cutegen.plan.launch import GEMM_PARAMETERS
 from cutegen.run import Kernel, operands
 from cutegen.run.driver import Driver
 from cutegen.run.gpu import runs_on
@@ -44,7 +43,7 @@ class Call:
     @property
     def values(self) -> tuple[int, ...]:
         pointers = tuple(operand.array.ctypes.data for operand in (self.a, self.b, self.out))
-        return (*pointers, 300, 72, 48, 48, 56, 72)
+        return (*pointers, 300, 72, 48, 48, 56, 72, 0, 0, 0)
 
 
 @pytest.fixture
@@ -63,8 +62,8 @@ def test_launch_gets_addresses_sizes_and_strides_in_the_contracts_order(kernel: 
 
 
 def test_parameter_order_comes_from_the_contract(api: Any, artifact: Any, contract: Any, call: Call) -> None:
-    order = (8, 7, 6, 5, 4, 3, 2, 1, 0)
-    mirrored = contract(parameters=tuple(GEMM_PARAMETERS[index] for index in order))
+    mirrored = contract(parameters=contract().parameters[::-1])
+    api.parameters = mirrored.parameters
     Kernel(artifact(mirrored), driver=lambda: Driver(api))(call.a, call.b, out=call.out)
     assert api.launches[0]["values"] == call.values[::-1]
 
@@ -124,12 +123,11 @@ def test_an_empty_result_is_not_launched(kernel: Kernel, api: Any, cuda_array: A
     assert api.calls == []
 
 
-def test_k_zero_is_a_memset_of_the_result_without_its_padding(kernel: Kernel, api: Any, cuda_array: Any) -> None:
+def test_k_zero_is_launched_like_any_other(kernel: Kernel, api: Any, cuda_array: Any) -> None:
     a, b = cuda_array(np.zeros((5, 0), np.float16)), cuda_array(np.zeros((0, 6), np.float16))
-    out = cuda_array(np.ones((5, 16), np.float16)[:, :6])
-    kernel(a, b, out=out, stream=77)
-    assert api.launches == []
-    assert ("cuMemsetD2D8Async", out.array.ctypes.data, 32, 0, 12, 5, 77) in api.calls
+    kernel(a, b, out=cuda_array(np.ones((5, 16), np.float16)[:, :6]))
+    (launch,) = api.launches
+    assert launch["values"][3:] == (5, 6, 0, 0, 0, 16, 0, 0, 0)
 
 
 def test_cupy_allocates_on_its_device_and_on_the_callers_stream(monkeypatch: pytest.MonkeyPatch, contract: Any) -> None:
@@ -257,7 +255,7 @@ def test_torch_tensors_go_to_torchs_current_stream(kernel: Kernel, api: Any, mon
     (launch,) = api.launches
     assert launch["stream"] == 901
     assert launch["context"] == 1001
-    assert launch["values"] == (a.data_ptr(), b.data_ptr(), result.data_ptr(), 300, 70, 48, 48, 48, 72)
+    assert launch["values"] == (a.data_ptr(), b.data_ptr(), result.data_ptr(), 300, 70, 48, 48, 48, 72, 0, 0, 0)
     assert (result.shape, result.stride(), result.dtype) == ((300, 70), (72, 1), torch.float16)
 
 

@@ -11,8 +11,9 @@ import pytest
 from cutegen.errors import OperandError
 from cutegen.plan.launch import LaunchContract
 from cutegen.run import bf16_bits, compare, float64_reference, random_operands
-from cutegen.run.check import check_address, check_call
+from cutegen.run.check import check_call
 from cutegen.run.operands import view_of
+from cutegen.run.places import check_address
 from cutegen.run.reference import accumulation_error, bf16_values, float64
 
 torch = pytest.importorskip("torch")
@@ -31,7 +32,7 @@ def test_random_operands_fit_the_kernel_they_are_for(
     views = [view_of(operand, name) for operand, name in ((a, "a"), (b, "b"), (out, "out"))]
     call = check_call(compiled, *(view.form for view in views))
     assert (call.size.m, call.size.n, call.size.k) == (m, n, k)
-    for placed, view in zip((call.a, call.b, call.out), views, strict=True):
+    for placed, view in zip(call.placed, views, strict=True):
         check_address(placed, view.pointer)
     assert np.isnan(np.asarray(float64(out))).all()
     assert np.isfinite(np.asarray(float64(a))).all()
@@ -58,7 +59,7 @@ def test_alignment_beyond_what_allocators_give(contract: MakeContract, framework
         kept.append(random_operands(contract(align=128), 5, 6, 7, seed=seed, framework=framework))
         views = [view_of(operand, name) for operand, name in zip(kept[-1], ("a", "b", "out"), strict=True)]
         call = check_call(contract(align=128), *(view.form for view in views))
-        assert (call.size.lda, call.size.ldb, call.size.ldc) == (64, 64, 64)
+        assert [strides.leading for strides in call.size.strides.values()] == [64, 64, 64]
         assert [view.pointer % 128 for view in views] == [0, 0, 0]
 
 

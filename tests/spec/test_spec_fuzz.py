@@ -1,4 +1,4 @@
-"""Whatever a file holds, loading it yields a spec or a SpecError of one line."""
+"""Whatever a file holds, loading it yields a spec or a SpecError of one line, and a place in an expression."""
 
 from __future__ import annotations
 
@@ -46,7 +46,12 @@ MINIMAL = {
 
 def loads_or_refuses(text: str) -> None:
     message = message_of(lambda: parse_spec(text, file="x.toml"))
-    assert message is None or (message.startswith("x.toml: ") and message.isprintable() and len(message) < 1200)
+    if message is not None:
+        line, *place = message.split("\n")
+        assert line.startswith("x.toml: ")
+        assert line.isprintable()
+        assert len(message) < 1200
+        assert not place or (line.startswith("x.toml: epilogue.expression: ") and place[1].strip() == "^")
 
 
 def message_of(load: Callable[[], GemmSpec]) -> str | None:

@@ -45,8 +45,10 @@ TN = Problem(a=F16_K, b=F16_K, c=F16_N)
 
 def test_the_shipped_specs_are_these() -> None:
     assert shipped_specs() == (
+        "cute_tutorial_nt",
         "cute_tutorial_tn",
         "sm80_bf16_nn",
+        "sm80_hgemm_bias_gelu",
         "sm80_hgemm_tn",
         "wmma_padded_256x128x32",
         "wmma_padded_256x128x32_f32",

@@ -10,7 +10,9 @@ import pytest
 
 from cutegen.errors import SpecError
 from cutegen.resources import layouts_dir
-from cutegen.spec import GemmSpec, known_keys, load_spec, parse_spec, shipped_specs
+from cutegen.spec import OPS, STORE, GemmSpec, known_keys, load_spec, parse_spec, shipped_specs
+from cutegen.spec.expression import FUNCTIONS
+from cutegen.spec.steps import OPERANDS
 
 README = (layouts_dir() / "README.md").read_text()
 KEYS = dict(known_keys(GemmSpec))
@@ -64,6 +66,17 @@ def test_a_key_is_documented_with_what_happens_without_it(dotted: str) -> None:
 @pytest.mark.parametrize("toml", snippets("toml")[:-1])
 def test_an_example_loads(toml: str) -> None:
     parse_spec(toml if toml.startswith("family") else MINIMAL + toml)
+
+
+def test_the_epilogues_ops_and_functions_are_documented() -> None:
+    section = README.split("## What an epilogue can do")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (?:`([^`]+)`)?", section, flags=re.MULTILINE))
+    assert {op: f"x -> {text}" if text else STORE for op, text in rows.items()} == dict(OPS)
+    listed = section.split("- the functions ")[1].split(";")[0]
+    assert re.findall(r"`(\w+)\(([x, y]+)\)`", listed) == [
+        (name, "x" if function.arity == 1 else "x, y") for name, function in FUNCTIONS.items()
+    ]
+    assert all(f"`{name}`" in section for name in OPERANDS)
 
 
 def test_every_table_has_an_example() -> None:

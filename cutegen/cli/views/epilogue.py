@@ -24,12 +24,14 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
     facts = [
         ("tile", f"{extents(plan.cta_tile[:2])} {c.dtype.name}, contiguous along {c.major}"),
         ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
+        *(("step", step.text) for step in c.fusion.steps),
     ]
     table: dict[str, Any] = {
         "spec": plan.spec.name,
         "dtype": c.dtype.name,
         "major": c.major,
         "sectors": asdict(sectors),
+        "steps": [step.text for step in c.fusion.steps],
     }
     if c.smem is None or c.store is None:
         facts.append(("way", "straight from registers; thread and value to element as mmaC.get_layoutC_TV()"))

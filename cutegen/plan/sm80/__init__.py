@@ -8,6 +8,7 @@
     s2r.py        ldmatrix, or plain loads
     smem.py       shared layouts, ranked for those two copies
     pipeline.py   stages, and the order of tiles
+    fusion.py     what becomes of an accumulator on its way to C
     epilogue.py   C's way out
     predict.py    what all that will cost (occupancy.py)
     proof.py      all of it proved again from the algebra (access.py)
@@ -17,16 +18,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from cutegen.algebra import Layout, TiledMma, ldmatrix_trace
 from cutegen.arch import LdmatrixAtom, Target
-from cutegen.plan.decision import Choice
-from cutegen.plan.gemm_plan import FragmentCopy, GemmPlan, OperandPlan, Predictions, VectorCopy
-from cutegen.plan.launch import GEMM_PARAMETERS, LaunchContract, TensorContract
+from cutegen.plan.decision import Choice, Decision
+from cutegen.plan.gemm_plan import FragmentCopy, Fusion, GemmPlan, OperandPlan, Predictions, VectorCopy
+from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
 from cutegen.plan.sm80 import mma, predict
 from cutegen.plan.sm80.access import by_warp, fragment_loads, vectors
 from cutegen.plan.sm80.epilogue import choose_epilogue
+from cutegen.plan.sm80.fusion import choose_fusion
 from cutegen.plan.sm80.g2s import choose_g2s
 from cutegen.plan.sm80.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
 from cutegen.plan.sm80.operand import OperandTile, align_bytes, operand_tile
@@ -53,7 +57,8 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
     stages = choose_stages(spec, target, stage_bytes, ctas_by_registers(target, tiled_mma.threads, registers))
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
-    epilogue = choose_epilogue(spec, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
+    fusion, fusion_decisions = choose_fusion(spec)
+    epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
     raster = choose_raster(spec)
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
@@ -81,11 +86,15 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
             instructions=predict.predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
             occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
         ),
-        launch=_launch_contract(spec, cta_tile.value, tiled_mma.threads, smem_bytes),
-        decisions=tuple(x.decision for x in (*mma_choices, *copy_choices, stages, epilogue, raster)),
+        launch=_launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
+        decisions=(*_of(*mma_choices, *copy_choices, stages), *fusion_decisions, *_of(epilogue, raster)),
     )
     prove(plan)
     return plan
+
+
+def _of(*choices: Choice[Any]) -> Iterator[Decision]:
+    return (choice.decision for choice in choices)
 
 
 def kernel_name(spec: GemmSpec) -> str:
@@ -99,11 +108,17 @@ def kernel_name(spec: GemmSpec) -> str:
     return f"_{name}" if name[0].isdigit() else name
 
 
-def _launch_contract(spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int, smem_bytes: int) -> LaunchContract:
+def _launch_contract(
+    spec: GemmSpec, fusion: Fusion, cta_tile: tuple[int, int, int], threads: int, smem_bytes: int
+) -> LaunchContract:
+    extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
+    tensors = (*(_tensor(spec, name) for name in "abc"), *extras)
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
-        tensors=(_tensor(spec, "a"), _tensor(spec, "b"), _tensor(spec, "c")),
-        parameters=GEMM_PARAMETERS,
+        tensors=tensors,
+        scalars=fusion.scalars,
+        epilogue=tuple(step.text for step in fusion.steps),
+        parameters=gemm_parameters(tensors, fusion.scalars),
         cta_tile=cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,

@@ -6,7 +6,7 @@ from cutegen.algebra import TiledMma, offsets_2d
 from cutegen.arch import universal_atom
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import EpiloguePlan, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile, VectorCopy
 from cutegen.plan.sm80.access import Coordinates, by_warp, over_tile, vectors
 from cutegen.plan.sm80.operand import OperandTile, operand_tile
 from cutegen.plan.sm80.smem import Access, choose_smem, lay_out
@@ -20,7 +20,7 @@ DIRECT = "straight from registers"
 
 
 def choose_epilogue(
-    spec: GemmSpec, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], smem_capacity_bytes: int
+    spec: GemmSpec, fusion: Fusion, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], smem_capacity_bytes: int
 ) -> Choice[EpiloguePlan]:
     """C through shared memory, so that each thread stores whole 16-byte vectors; or straight from registers.
 
@@ -28,7 +28,7 @@ def choose_epilogue(
     """
     x = operand_tile(spec, "c", cta_tile)
     if spec.epilogue.smem is False:
-        return Choice(_plan(x, None, None), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
+        return Choice(_plan(x, fusion, None, None), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
     store = _store(x, tiled_mma.threads)
     write, read = _accesses(x, tiled_mma, store)
     ranking = choose_smem(x, write, read)
@@ -37,18 +37,18 @@ def choose_epilogue(
         if spec.epilogue.smem is not None:
             raise _too_big(spec, x, staged, smem_capacity_bytes)
         why = f"C takes {staged.bytes:,} bytes of shared memory, more than {smem_capacity_bytes:,}"
-        return Choice(_plan(x, None, None), Decision("epilogue.smem", f"false, {DIRECT}", why))
+        return Choice(_plan(x, fusion, None, None), Decision("epilogue.smem", f"false, {DIRECT}", why))
     why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
     held = 1 + (x.major_mode == 1)
     direct = Rejected(DIRECT, f"a thread holds {held * x.dtype.bytes} neighbouring bytes at most, of a sector's 32")
     chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
     rejected = (direct, *ranking.decision.rejected)
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
-    return Choice(_plan(x, staged, store), decision)
+    return Choice(_plan(x, fusion, staged, store), decision)
 
 
-def _plan(x: OperandTile, smem: SmemTile | None, store: VectorCopy | None) -> EpiloguePlan:
-    return EpiloguePlan(dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, smem=smem, store=store)
+def _plan(x: OperandTile, fusion: Fusion, smem: SmemTile | None, store: VectorCopy | None) -> EpiloguePlan:
+    return EpiloguePlan(dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, fusion=fusion, smem=smem, store=store)
 
 
 def _too_big(spec: GemmSpec, x: OperandTile, staged: SmemTile, smem_capacity_bytes: int) -> SpecError:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
-from cutegen.plan.gemm_plan import EpiloguePlan, OperandPlan, Sectors, Wavefronts
+from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, Wavefronts
 from cutegen.plan.sm80.access import Coordinates, by_warp, vectors
 from cutegen.plan.sm80.epilogue import PAIR_ELEMS, accumulators
 from cutegen.plan.text import round_up
@@ -61,7 +61,17 @@ def predict_sectors(
     else:
         held = accumulators(tiled_mma, tile, PAIR_ELEMS if epilogue.major_mode == 1 else 1)
     found["epilogue"] = _sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
+    for tensor in epilogue.fusion.tensors:
+        if len(tensor.modes) == 2:
+            found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
     return found
+
+
+def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
+    """Of a matrix that each thread reads, or writes, where its accumulators lie: in pairs where N is contiguous."""
+    major_mode = tensor.modes.index(tensor.major)
+    pair = PAIR_ELEMS if major_mode == 1 and tensor.align_bytes >= PAIR_ELEMS * tensor.dtype.bytes else 1
+    return _sectors(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
 
 
 def _sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:

@@ -27,6 +27,7 @@ def prove(plan: GemmPlan) -> None:
         _prove_fragments(operand, plan.tiled_mma)
     _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
+    _prove_fusion(plan)
     _prove_capacity(plan)
 
 
@@ -147,6 +148,18 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
     _demand(epilogue.store.bits <= 8 * epilogue.align_bytes, "the epilogue stores more than is aligned")
     _prove_placed("epilogue.smem", epilogue.smem, tile, epilogue.dtype.bytes)
     _prove_together("epilogue", epilogue.store, epilogue.smem, tile)
+
+
+def _prove_fusion(plan: GemmPlan) -> None:
+    """A call passes what the chain names, in the order in which the kernel takes it."""
+    fusion, launch = plan.epilogue.fusion, plan.launch
+    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.tensors[3:]]
+    planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors]
+    _demand(tensors == planned, "a launch would pass other tensors than the epilogue uses")
+    _demand(launch.scalars == fusion.scalars, "a launch would pass other scalars than the epilogue uses")
+    _demand(launch.epilogue == tuple(step.text for step in fusion.steps), "a launch says another epilogue")
+    for x in fusion.tensors:
+        _demand(x.align_bytes % x.dtype.bytes == 0, f"{x.name} is not aligned to its elements")
 
 
 def _prove_capacity(plan: GemmPlan) -> None:

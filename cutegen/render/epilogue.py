@@ -1,0 +1,205 @@
+"""The epilogue as code: its chain in the CuTe DSL for the kernel, and in PyTorch for the kernel's check of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from cutegen.plan.gemm_plan import Fusion
+from cutegen.render.python_text import LINE_WIDTH
+from cutegen.spec import OPS, SCALARS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
+
+_TIGHTNESS = {"+": 1, "-": 1, "*": 2, "/": 2}
+_UNARY, _ATOMIC = 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How functions and operands are spelled; `full_like` makes a tensor of x's shape out of a number."""
+
+    functions: Mapping[str, str]
+    operands: Mapping[str, str]
+    full_like: str
+
+
+DSL = Dialect(
+    functions={
+        "abs": "cute.math.absf",
+        "erf": "cute.math.erf",
+        "exp": "cute.math.exp",
+        "gelu_erf": "gelu_erf",
+        "gelu_tanh": "gelu_tanh",
+        "max": "maximum",
+        "min": "minimum",
+        "relu": "relu",
+        "sigmoid": "sigmoid",
+        "silu": "silu",
+        "tanh": "cute.math.tanh",
+    },
+    operands={"c": "tCrSource", "residual": "tCrResidual", "bias_n": "tCrBias", "bias_m": "tCrBias"},
+    full_like="cute.full_like",
+)
+TORCH = Dialect(
+    functions={
+        "abs": "torch.abs",
+        "erf": "torch.erf",
+        "exp": "torch.exp",
+        "gelu_erf": "torch.nn.functional.gelu",
+        "gelu_tanh": "torch.nn.functional.gelu",
+        "max": "torch.maximum",
+        "min": "torch.minimum",
+        "relu": "torch.relu",
+        "sigmoid": "torch.sigmoid",
+        "silu": "torch.nn.functional.silu",
+        "tanh": "torch.tanh",
+    },
+    operands={
+        "c": "source.double()",
+        "residual": "residual.double()",
+        "bias_n": "bias.double()",
+        "bias_m": "bias.double()[:, None]",
+    },
+    full_like="torch.full_like",
+)
+_MORE_ARGUMENTS = {("torch.nn.functional.gelu", "gelu_tanh"): ', approximate="tanh"'}
+
+_NEEDED_BY = {"gelu_tanh": ("sigmoid",), "silu": ("sigmoid",)}
+_WIDTH = LINE_WIDTH - 8  # within a loop within a function
+
+
+def written(expression: Expression, dialect: Dialect) -> str:
+    """An expression as Python, with the parentheses that it needs.
+
+    >>> written(Binary("*", Binary("+", Name("x"), Number(1.0)), Name("alpha")), DSL)
+    '(x + 1.0) * alpha'
+    """
+    return _written(expression, dialect)[0]
+
+
+def _written(expression: Expression, dialect: Dialect) -> tuple[str, int]:
+    """The text, and how tightly its outermost operator binds."""
+    match expression:
+        case Number(value):
+            return repr(value), _ATOMIC if value >= 0 else _UNARY
+        case Name(name):
+            return dialect.operands.get(name, name), _ATOMIC
+        case Negation(operand):
+            return f"-{_within(operand, dialect, _UNARY)}", _UNARY
+        case Binary(symbol, left, right):
+            tightness = _TIGHTNESS[symbol]
+            # What stands to the right of an operator of its own kind keeps its parentheses: a - (b - c).
+            return f"{_within(left, dialect, tightness)} {symbol} {_within(right, dialect, tightness + 1)}", tightness
+        case Call(function, arguments):
+            name = dialect.functions[function]
+            more = _MORE_ARGUMENTS.get((name, function), "")
+            return f"{name}({', '.join(_argument(x, dialect) for x in arguments)}{more})", _ATOMIC
+
+
+def _within(expression: Expression, dialect: Dialect, tightness: int) -> str:
+    text, found = _written(expression, dialect)
+    return text if found >= tightness else f"({text})"
+
+
+def _argument(expression: Expression, dialect: Dialect) -> str:
+    """Functions take tensors of x's shape: what is the same for all elements is spread out first."""
+    text, _ = _written(expression, dialect)
+    return text if _varies(expression) else f"{dialect.full_like}(x, {text})"
+
+
+def _varies(expression: Expression) -> bool:
+    if isinstance(expression, Name):
+        return expression.name not in SCALARS
+    return isinstance(expression, Call) or any(map(_varies, parts_of(expression)))
+
+
+def helpers(steps: tuple[Step, ...]) -> frozenset[str]:
+    """The functions that the kernel must define, by the names that `DSL` calls them."""
+    called = {DSL.functions[name] for step in steps if step.expression for name in _calls(step.expression)}
+    needed = {needed for name in called for needed in _NEEDED_BY.get(name, ())}
+    return frozenset(name for name in called | needed if not name.startswith("cute."))
+
+
+def _calls(expression: Expression) -> Iterator[str]:
+    if isinstance(expression, Call):
+        yield expression.function
+    for part in parts_of(expression):
+        yield from _calls(part)
+
+
+def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
+    """The chain in the DSL: x is a part of the accumulators. Each operand is loaded where it is first used."""
+    lines: list[str] = []
+    loaded: set[str] = set()
+    for step in fusion.steps:
+        if step.expression is None:
+            lines += _STORE_AUX
+            continue
+        tensors = {DSL.operands[name]: name for name in names_of(step.expression) if name in DSL.operands}
+        for fragment in tensors.keys() - loaded:
+            lines.append(_load(fragment, guarded=tensors[fragment] == "c" and fusion.source_behind_beta))
+        loaded |= tensors.keys()
+        lines += _assignments(step, DSL)
+    return tuple(lines)
+
+
+_STORE_AUX = (
+    "# aux: x as it is here, in its own type",
+    "tCrAux = cute.make_rmem_tensor(tCgAux[part].shape, AUX_DTYPE)",
+    "tCrAux.store(x.to(AUX_DTYPE))",
+    "store_result(tCrAux, tCgAux[part], tCcC[part], (m, n), whole_tile)",
+)
+
+
+def _load(fragment: str, *, guarded: bool) -> str:
+    """What brings an operand into registers; with `guarded` nothing is read when beta is 0."""
+    extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
+    return f"{fragment} = load_operand({fragment.replace('tCr', 'tCg')}[part], tCcC[part], {extent}, {whole})"
+
+
+def _assignments(step: Step, dialect: Dialect) -> tuple[str, ...]:
+    """`x = ...` with what was asked for beside it; an expression too long for a line is taken apart first."""
+    assert step.expression is not None
+    line = f"x = {written(step.expression, dialect)}"
+    comment = f"  # {step.name if step.name in OPS else step.text}"
+    if len(line + comment) <= _WIDTH:
+        return (line + comment,)
+    *parts, last = _taken_apart("x", step.expression, dialect, count())
+    return (f"# {step.text}", *parts, last)
+
+
+def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: Iterator[int]) -> Iterator[str]:
+    """Assignments that fit a line each, the last one to `name`."""
+    line = f"{name} = {_argument(expression, dialect)}"
+    if len(line) <= _WIDTH:
+        yield line
+        return
+    parts: list[Expression] = []
+    for part in parts_of(expression):
+        if isinstance(part, Number | Name):
+            parts.append(part)
+        else:
+            temporary = Name(f"t{next(numbers)}")
+            parts.append(temporary)
+            yield from _taken_apart(temporary.name, part, dialect, numbers)
+    yield f"{name} = {_argument(_joined(expression, parts), dialect)}"
+
+
+def _joined(expression: Expression, parts: list[Expression]) -> Expression:
+    """The expression with other parts."""
+    match expression:
+        case Negation():
+            return Negation(*parts)
+        case Binary(symbol):
+            return Binary(symbol, *parts)
+        case Call(function):
+            return Call(function, tuple(parts))
+        case _:
+            return expression
+
+
+def torch_lines(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """The chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
+    return tuple(
+        line for step in steps for line in (("expected_aux = x",) if step.text == STORE else _assignments(step, TORCH))
+    )

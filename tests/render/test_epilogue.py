@@ -1,0 +1,124 @@
+"""The chain as code: it computes what the expression says, in lines that fit, and defines what it calls."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutegen.plan import plan
+from cutegen.plan.gemm_plan import Fusion
+from cutegen.render import render
+from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
+from cutegen.render.python_text import LINE_WIDTH
+from cutegen.run.bounded import Bounded, run_chain
+from cutegen.spec import Binary, Name, Negation, Number
+from cutegen.spec.expression import FUNCTIONS, ExpressionError, parse_expression
+from cutegen.spec.steps import OPERANDS, Step, steps
+from tests.run.epilogues import CASES
+
+KNOWN = {"x": 1.25, "alpha": -0.75, "beta": 2.5, "c": 3.5, "residual": -0.625, "bias_n": 0.125}
+texts = st.recursive(
+    st.sampled_from(["x", "x", "x", "alpha", "beta", "c", "residual", "bias_n", "2", "0.5", "1e-3"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map("".join),
+        inner.map("({})".format),
+        inner.map("-{}".format),
+        inner.map("abs({})".format),
+        st.tuples(inner, inner).map(lambda pair: f"max({pair[0]},{pair[1]})"),
+    ),
+    max_leaves=30,
+)
+
+
+def full_like(like: float, value: float) -> float:
+    assert like == KNOWN["x"]
+    return value
+
+
+@given(texts)
+@settings(max_examples=300, deadline=None)
+def test_lines_compute_what_the_expression_says(text: str) -> None:
+    try:
+        parse_expression(f"x -> {text}", OPERANDS)
+        expected = eval(text, {"abs": abs, "max": max}, dict(KNOWN))
+    except (ExpressionError, ZeroDivisionError):
+        return
+    lines = kernel_lines(Fusion(steps(None, f"x -> {text}"), (), (), False))
+    assert all(len(line) <= LINE_WIDTH - 8 for line in lines if not line.startswith("#"))
+    scope = {
+        **KNOWN,
+        **{fragment: KNOWN[name] for name, fragment in DSL.operands.items() if name in KNOWN},
+        "maximum": max,
+        "cute": SimpleNamespace(full_like=full_like, math=SimpleNamespace(absf=abs)),
+    }
+    for line in lines:
+        if "load_operand" not in line:
+            exec(line, scope)
+    assert math.isclose(scope["x"], expected, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_parentheses_only_where_they_are_needed() -> None:
+    x, y = Name("x"), Name("alpha")
+    assert written(Binary("-", x, Binary("-", y, x)), DSL) == "x - (alpha - x)"
+    assert written(Binary("-", Binary("-", x, y), x), DSL) == "x - alpha - x"
+    assert written(Binary("*", Binary("+", x, y), Negation(x)), DSL) == "(x + alpha) * -x"
+    assert written(Binary("*", x, Number(-2.0)), DSL) == "x * -2.0"
+
+
+def test_a_long_expression_is_taken_apart_under_its_own_text() -> None:
+    text = "x -> x + " + " + ".join(["sigmoid(alpha * c)"] * 8)
+    first, *lines = kernel_lines(Fusion(steps(None, text), (), ("alpha",), False))
+    assert first.startswith("tCrSource = load_operand(")
+    assert lines[0] == f"# {text}"
+    assert lines[-1].startswith("x = t")
+
+
+def test_an_operand_is_loaded_once_and_where_it_is_first_used() -> None:
+    chain = steps(("alpha", "residual", "relu"), "x -> x + residual * c")
+    lines = kernel_lines(Fusion(chain, (), ("alpha",), False))
+    assert [line.split(" = ")[0] for line in lines] == ["x", "tCrResidual", "x", "x", "tCrSource", "x"]
+
+
+def test_the_file_defines_what_it_calls() -> None:
+    for name in FUNCTIONS:
+        arguments = "x, c" if FUNCTIONS[name].arity == 2 else "x"
+        called = DSL.functions[name]
+        found = helpers((Step("expression", f"x -> {name}({arguments})"),))
+        assert (called in found) is not called.startswith("cute.")
+    for case in CASES.values():
+        text = render(plan(case, "sm_80")).text
+        for helper in ("relu", "sigmoid", "silu", "gelu_tanh", "gelu_erf", "maximum", "minimum"):
+            assert (f"def {helper}(" in text) is (helper in helpers(case.epilogue.steps))
+        assert ("def load_operand(" in text) is any(x in text for x in ("tCrSource", "tCrResidual", "tCrBias"))
+        assert ("def store_result(" in text) is (text.count("store_result(") > 1)
+
+
+def test_the_files_own_check_says_the_same_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    m, n = 5, 7
+    generator = torch.Generator().manual_seed(0)
+    scope = {name: torch.randn(m, n, generator=generator) for name in ("source", "residual")}
+    for case in CASES.values():
+        bias_m = "bias_m" in case.epilogue.operands
+        scope |= {"bias": torch.randn(m if bias_m else n, generator=generator), "alpha": 1.25, "beta": -0.75}
+        x = torch.randn(m, n, generator=generator).double()
+        local = {"torch": torch, "x": x, **scope}
+        for line in torch_lines(case.epilogue.steps):
+            exec(line, local)
+        operands = {
+            "c": scope["source"].double(),
+            "residual": scope["residual"].double(),
+            "bias_n": scope["bias"].double(),
+            "bias_m": scope["bias"].double()[:, None],
+            "alpha": 1.25,
+            "beta": -0.75,
+        }
+        known = {name: operands[name] for name in case.epilogue.operands if name in operands}
+        expected = run_chain(Bounded(x, 0 * x), case.epilogue.steps, known)
+        assert torch.allclose(local["x"], expected.result.value, rtol=1e-9, atol=1e-9), case.name
+        if expected.aux is not None:
+            assert torch.allclose(local["expected_aux"], expected.aux.value), case.name

@@ -1,0 +1,94 @@
+"""The bound of the running error analysis holds what float32 does, and not much more."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutegen.run.bounded import Bounded, run_chain
+from cutegen.spec import OPS, STORE
+from cutegen.spec.steps import chain_of
+from tests.run.epilogues import EVERY_FUNCTION
+
+torch = pytest.importorskip("torch")
+SINGLE = [
+    *(text for text in OPS.values() if text != STORE),
+    *(f"x -> {name}(x)" for name in ("abs", "erf", "exp", "sigmoid", "tanh")),
+    "x -> max(x, c) * min(x, residual) / (3 + bias_n * bias_n)",
+    "x -> x - 1e-3 * (x * x - alpha)",
+    EVERY_FUNCTION,
+]
+
+
+def in_float32(x: Any, text: str, operands: dict[str, Any]) -> Any:
+    """PyTorch's float32 functions, another implementation, through Python's reading of the same text."""
+    functional = torch.nn.functional
+    functions = {
+        "abs": torch.abs,
+        "erf": torch.erf,
+        "exp": torch.exp,
+        "gelu_erf": functional.gelu,
+        # 1 + tanh, as PyTorch has it, cancels where x is well below zero; the kernels compute the same as a sigmoid.
+        "gelu_tanh": lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)),
+        "max": lambda x, y: torch.maximum(*_both(x, y)),
+        "min": lambda x, y: torch.minimum(*_both(x, y)),
+        "relu": torch.relu,
+        "sigmoid": torch.sigmoid,
+        "silu": functional.silu,
+        "tanh": torch.tanh,
+    }
+    return eval(text.removeprefix("x -> "), {**functions, **operands, "x": x})
+
+
+def _both(x: Any, y: Any) -> tuple[Any, Any]:
+    return torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("text", SINGLE)
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 30.0])
+def test_float32_is_within_the_bound_and_the_bound_is_close(text: str, scale: float) -> None:
+    generator = torch.Generator().manual_seed(len(text))
+    names = ("x", "c", "residual", "bias_n", "bias_m")
+    single = {name: scale * torch.randn(4000, generator=generator) for name in names}
+    single |= {"alpha": 0.75, "beta": -1.25}
+    double = {name: value if isinstance(value, float) else value.double().numpy() for name, value in single.items()}
+    x = double.pop("x")
+    exact = run_chain(Bounded(x, np.zeros_like(x)), chain_of([text]), double).result
+    found = in_float32(single.pop("x"), text, single).double().numpy()
+    finite = np.abs(exact.value) < 3e38
+    assert (np.abs(found - exact.value) <= exact.error)[finite].all()
+    tight = np.abs(exact.value) + np.abs(x) + 1
+    assert np.median((exact.error / tight)[finite]) < 1e-4
+
+
+def test_an_error_of_x_is_passed_on() -> None:
+    """Values moved by what x may be off stay within the bound."""
+    x = np.linspace(-6, 6, 1001)
+    for text in SINGLE[4:-2]:
+        operands = {"c": x[::-1], "residual": x[::-1], "bias_n": 0.5 + 0 * x, "alpha": 1.0}
+        exact = run_chain(Bounded(x, np.full_like(x, 1e-3)), chain_of([text]), operands).result
+        for moved in (x + 1e-3, x - 1e-3):
+            other = run_chain(Bounded(moved, 0 * x), chain_of([text]), operands).result
+            assert (np.abs(other.value - exact.value) <= exact.error + 1e-12).all(), text
+
+
+def test_where_a_divisor_may_be_zero_there_is_no_bound() -> None:
+    x = np.array([0.0, 1.0])
+    found = run_chain(Bounded(x, np.array([1e-3, 1e-3])), chain_of(["x -> 1 / x"]), {}).result
+    assert found.error[0] == math.inf
+    assert found.error[1] < 2e-3
+
+
+def test_torch_and_numpy_agree() -> None:
+    x = np.linspace(-4, 4, 101)
+    operands = {"c": x / 2, "residual": x / 3, "bias_n": x / 4, "alpha": 0.5, "beta": 1.5}
+    in_numpy = run_chain(Bounded(x, 1e-6 * x**2), chain_of([EVERY_FUNCTION, STORE]), operands)
+    tensors = {name: v if isinstance(v, float) else torch.from_numpy(v.copy()) for name, v in operands.items()}
+    start = Bounded(torch.from_numpy(x), torch.from_numpy(1e-6 * x**2))
+    in_torch = run_chain(start, chain_of([EVERY_FUNCTION, STORE]), tensors)
+    assert np.allclose(in_numpy.result.value, in_torch.result.value.numpy(), rtol=1e-12, atol=1e-14)
+    assert np.allclose(in_numpy.result.error, in_torch.result.error.numpy(), rtol=1e-9)
+    assert in_torch.aux is in_torch.result

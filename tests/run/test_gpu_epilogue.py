@@ -1,0 +1,98 @@
+"""Fused epilogues and batches on a real GPU, against float64."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+import cutegen
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.spec import load_spec
+from tests.run.epilogues import CASES
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.dsl,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+]
+SHIPPED = ("cute_tutorial_nt", "sm80_hgemm_bias_gelu")
+EDGES = [(1, 1, 1), (7, 127, 33), (127, 7, 8), (128, 256, 64), (257, 1000, 0), (1000, 257, 1000), (512, 2048, 4096)]
+
+
+@cache
+def compiled(name: str) -> Kernel:
+    return cutegen.compile(CASES[name] if name in CASES else load_spec(name))
+
+
+def made(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:
+    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, "framework": "torch", "device": "cuda"}
+    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, **options))
+
+
+def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any]) -> None:
+    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+    kernel(a, b, out=out, **extras)
+    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
+    result = compare(out, expected.result, dtype=dtypes["c"])
+    assert result.ok, result
+    if expected.aux is not None:
+        aux = compare(extras["aux"], expected.aux, dtype=dtypes["aux"])
+        assert aux.ok, aux
+
+
+@pytest.mark.parametrize("name", [*CASES, *SHIPPED])
+@pytest.mark.parametrize(("m", "n", "k"), EDGES)
+def test_right_against_float64(name: str, m: int, n: int, k: int) -> None:
+    kernel = compiled(name)
+    check(kernel, *made(kernel, m, n, k))
+
+
+@pytest.mark.parametrize("name", ["blas", "bias_aux_gelu", "bias_m_residual_silu", *SHIPPED])
+@pytest.mark.parametrize("batch", [1, 5, 300])
+def test_batches(name: str, batch: int) -> None:
+    kernel = compiled(name)
+    a, b, out, extras = made(kernel, 65, 72, 40, batch)
+    check(kernel, a, b, out, extras)
+    check(kernel, a[0], b, out, extras)
+    check(
+        kernel, a, b[0], out, {**extras, **{name: x[0] for name, x in extras.items() if name in ("bias", "residual")}}
+    )
+
+
+def test_a_batch_that_spans_more_than_2_to_the_32_bytes() -> None:
+    """The last of the batch lies 8 GiB behind the first."""
+    kernel = compiled("blas")
+    buffer = torch.empty(2**32 + 64 * 64, dtype=torch.float16, device="cuda")
+    a = buffer.as_strided((2, 64, 64), (2**32, 64, 1))
+    _, b, out, extras = made(kernel, 64, 64, 64, 2)
+    a.copy_(torch.randn(2, 64, 64, device="cuda"))
+    check(kernel, a, b, out, extras)
+
+
+def test_in_place_and_beta_zero() -> None:
+    kernel = compiled("blas")
+    a, b, out, extras = made(kernel, 300, 200, 100)
+    kernel(a, b, out=out, **extras)
+    kernel(a, b, out=extras["c"], **extras)
+    assert torch.equal(out, extras["c"])
+    extras["c"].fill_(torch.nan)
+    check(kernel, a, b, out, {**extras, "beta": 0.0})
+
+
+def test_scalars_of_a_captured_call_are_kept() -> None:
+    kernel = compiled("blas")
+    a, b, out, extras = made(kernel, 64, 64, 64)
+    kernel(a, b, out=out, **extras)
+    expected = out.clone()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(a, b, out=out, **extras)
+    kernel(a, b, out=out, **{**extras, "alpha": 100.0})
+    graph.replay()
+    assert torch.equal(out, expected)
