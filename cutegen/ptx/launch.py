@@ -167,6 +167,8 @@ def _instruction_report(executable: Executable, index: int, executed: int, traff
         ideal_wavefronts=sum(t.ideal_wavefronts for t in traffic),
         line_wavefronts=sum(t.line_wavefronts for t in traffic),
         ideal_line_wavefronts=sum(t.ideal_line_wavefronts for t in traffic),
+        line_sectors=sum(t.line_sectors for t in traffic),
+        staged_wavefronts=sum(t.staged_wavefronts for t in traffic),
         shared_bytes=sum(t.shared_bytes for t in traffic),
         global_requests=sum(t.global_requests for t in traffic),
         sectors=sum(t.sectors for t in traffic),

@@ -1,7 +1,8 @@
 """float64 operations with any rounding, one lane at a time through exact rational numbers.
 
 Slow, and needed rarely: numpy rounds to nearest, which is what most code asks for, and only `fma` has no numpy
-function.
+function. NaNs are those of an H200: an operand that is one, made quiet, else 0xfff8000000000000. Of two the second wins;
+in a division, which is a sequence of instructions there, the first; in fma the order is b, c, a.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from math import isqrt
 
 import numpy as np
 
-from cutegen.ptx.rounding import Doubles, signed_zero
+from cutegen.ptx.rounding import Doubles, quiet, signed_zero
 
 _ROOT_SCALE = 1 << 1200
+_NAN_ORDER = {"fma": (0, 2, 1), "div": (1, 0)}
+"""Operands from the weakest to the strongest where several are NaN; else in their order."""
+
+_INVALID = np.array(0xFFF8000000000000, np.uint64).view(np.float64)
 
 
 def _root(value: Fraction) -> Fraction:
@@ -33,7 +38,7 @@ _EXACT: dict[str, Callable[..., Fraction | None]] = {
     "sqrt": lambda a: _root(a) if a > 0 else None,
 }
 _NEAREST: dict[str, Callable[..., Doubles]] = {
-    "fma": lambda a, b, c: a * b + c,
+    "fma": lambda a, b, c: np.where(np.isinf(c) & np.isfinite(a) & np.isfinite(b), c, a * b + c),
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -47,10 +52,10 @@ def double_function(name: str, mode: str) -> Callable[..., Doubles]:
     """The operation `name` on float64 lanes with rounding `mode`."""
     nearest, exact = _NEAREST[name], _EXACT[name]
     if mode == "rn" and name != "fma":
-        return nearest
+        return lambda *operands: _with_nans(name, nearest(*operands), operands)
 
     def function(*operands: Doubles) -> Doubles:
-        result = _with_zero_sign(name, mode, nearest(*operands), operands)
+        result = _with_nans(name, _with_zero_sign(name, mode, nearest(*operands), operands), operands)
         for lane, values in enumerate(zip(*operands, strict=True)):
             value = exact(*(Fraction(float(v)) for v in values)) if all(np.isfinite(values)) else None
             if value:
@@ -58,6 +63,15 @@ def double_function(name: str, mode: str) -> Callable[..., Doubles]:
         return result
 
     return function
+
+
+def _with_nans(name: str, result: Doubles, operands: tuple[Doubles, ...]) -> Doubles:
+    if not np.isnan(result).any():
+        return result
+    result = np.where(np.isnan(result), _INVALID, result)
+    for i in _NAN_ORDER.get(name, range(len(operands))):
+        result = np.where(np.isnan(operands[i]), operands[i], result)
+    return quiet(result)
 
 
 def _with_zero_sign(name: str, mode: str, result: Doubles, operands: tuple[Doubles, ...]) -> Doubles:

@@ -13,7 +13,8 @@ class InstructionReport:
     """One PTX instruction: `executed` counts warps; the rest is zero where it does not reach that memory.
 
     `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts by banks, `sectors` are 32-byte pieces of
-    global memory. `line_wavefronts` are those of a 16-byte `cp.async.cg` as the hardware counts them, by lines.
+    global memory. For `cp.async`, as an H200 counts: `line_wavefronts` and `line_sectors` of `.cg`, by lines, and
+    `staged_wavefronts` of `.ca` and of the zeros that a copy with a source size writes besides.
     """
 
     line: int
@@ -25,6 +26,8 @@ class InstructionReport:
     ideal_wavefronts: int
     line_wavefronts: int
     ideal_line_wavefronts: int
+    line_sectors: int
+    staged_wavefronts: int
     shared_bytes: int
     global_requests: int
     sectors: int
@@ -62,8 +65,16 @@ class LaunchReport:
         return sum(i.wavefronts for i in self.matching(opcode))
 
     def line_wavefronts(self, opcode: str) -> int:
-        """Wavefronts of 16-byte copies as sm_90 counts them, of all instructions whose opcode begins with `opcode`."""
+        """Wavefronts of 16-byte `cp.async.cg` as sm_90 counts them, of all instructions that begin with `opcode`."""
         return sum(i.line_wavefronts for i in self.matching(opcode))
+
+    def line_sectors(self, opcode: str) -> int:
+        """Sectors of `cp.async.cg` as sm_90 counts them, of all instructions that begin with `opcode`."""
+        return sum(i.line_sectors for i in self.matching(opcode))
+
+    def staged_wavefronts(self, opcode: str) -> int:
+        """Wavefronts of `cp.async.ca`, and of zeros, as sm_90 counts them."""
+        return sum(i.staged_wavefronts for i in self.matching(opcode))
 
     def conflicts(self, opcode: str) -> int:
         """Wavefronts beyond the fewest possible of all instructions whose opcode begins with `opcode`."""

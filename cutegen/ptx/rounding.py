@@ -23,12 +23,31 @@ ROUNDINGS = ("rn", "rz", "rm", "rp")
 _CANONICAL_F32 = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
 _CANONICAL_F16 = np.array(0x7FFF, np.uint16).view(np.float16)
 _CANONICAL_BF16 = np.uint16(0x7FFF)
+_QUIET_F64 = np.uint64(1 << 51)
 
 
 def canonical_f32(values: Array) -> Array:
     """float32 `values` with every NaN replaced by 0x7fffffff."""
     nan = values != values
     return np.where(nan, _CANONICAL_F32, values) if nan.any() else values
+
+
+def quiet(values: Doubles) -> Doubles:
+    """float64 `values` with every NaN made quiet: its payload and sign stay."""
+    return np.where(np.isnan(values), (values.view(np.uint64) | _QUIET_F64).view(np.float64), values)
+
+
+def canonical(values: Array, kind: ScalarType) -> Array:
+    """Lanes of a float type with every NaN replaced by the canonical one; float64 keeps its payloads, made quiet."""
+    if kind.name == "f64":
+        return quiet(values)
+    if kind.name == "f32":
+        return canonical_f32(values)
+    if kind.name == "f16":
+        return np.where(np.isnan(values), _CANONICAL_F16, values)
+    if kind.name == "bf16":
+        return np.where(values & 0x7FFF > 0x7F80, _CANONICAL_BF16, values)
+    return values
 
 
 def odd_sum(a: Doubles, b: Doubles) -> Doubles:

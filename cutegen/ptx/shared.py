@@ -28,7 +28,8 @@ class SharedMemory:
         self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, *, givers: Addresses | None = None
     ) -> Data:
         """`size_bytes` bytes for each address. `givers`: the lanes that gave them, for a read by the whole warp."""
-        self._traffic.shared(site, addresses, warp.lanes() if givers is None else givers, size_bytes)
+        lanes = warp.lanes() if givers is None else givers
+        self._traffic.shared(site, addresses, lanes, size_bytes, merges=givers is None)
         threads = warp.threads() if givers is None else np.full(len(addresses), MANY)
         access = self._access(warp, site, addresses, threads, size_bytes)
         if access is None:

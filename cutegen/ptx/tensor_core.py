@@ -26,6 +26,7 @@ from cutegen.ptx.rounding import decode as decode_float
 from cutegen.ptx.types import ScalarType, scalar_type
 
 _FLOAT32_BITS = 23
+_FLOAT32_OVERFLOW = 2.0**128
 _LOWEST_EXPONENT = -1000
 
 
@@ -143,4 +144,12 @@ def _add_group(
     if not exact:
         plain = products.sum(axis=2) + total
         result = np.where(np.isfinite(plain), result, plain)
-    return result if f16_result else to_f32(result, "rz").astype(np.float64)
+    return result if f16_result else _cut_to_f32(result)
+
+
+def _cut_to_f32(values: Doubles) -> Doubles:
+    """Rounded towards zero to float32, but infinite from 2**128 on, where rounding would stop at the largest number."""
+    cut = to_f32(values, "rz").astype(np.float64)
+    return np.where(
+        np.abs(values) < _FLOAT32_OVERFLOW, cut, np.where(np.isnan(values), np.nan, np.copysign(np.inf, values))
+    )

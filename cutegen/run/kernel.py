@@ -23,13 +23,11 @@ from cutegen.run.extras import TENSOR_NAMES, Extras
 from cutegen.run.gpu import GpuKernel
 from cutegen.run.operands import Form, TensorView, view_of
 from cutegen.run.places import check_address, check_apart
+from cutegen.run.quick import Launch, QuickCalls
 from cutegen.run.storage import MatrixStorage, call_tensors, empty
 from cutegen.spec import SCALARS
 
 _REMEMBERED_FORMS = 256
-
-Launch = Callable[[tuple[int, ...], tuple[float, ...], int], object]
-"""Takes the addresses in the contract's order, the values of its scalars, and a stream."""
 
 
 class Kernel:
@@ -82,9 +80,12 @@ class Kernel:
         Raises OperandError when an operand does not fit, DeviceError when the GPU cannot run the kernel, PtxFault when
         the kernel does something undefined on the CPU.
         """
+        plain = c is residual is bias is aux is alpha is beta is stream is None
+        if plain and (result := self._thread.quick(a, b, out)) is not None:
+            return result
         handle = None if stream is None else streams.stream_handle(stream)
         tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
-        view_a, view_b = view_of(a, "a", handle), view_of(b, "b", handle)
+        view_a, view_b, given = view_of(a, "a", handle), view_of(b, "b", handle), out
         if out is None:
             storage = self._thread.result_storage(view_a.form, view_b.form)
             out = empty(storage, self._result.dtype.torch_name, a, view_a.form, handle)
@@ -96,6 +97,8 @@ class Kernel:
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
+            if plain and prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
+                self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
         return out
 
     def execute(
@@ -216,6 +219,7 @@ class _PerThread(threading.local):
     def __init__(
         self, prepare: Callable[..., _PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
     ) -> None:
+        self.quick = QuickCalls()
         self.prepare = lru_cache(maxsize=_REMEMBERED_FORMS)(prepare)
         self.result_storage = lru_cache(maxsize=_REMEMBERED_FORMS)(result_storage)
 

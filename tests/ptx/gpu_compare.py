@@ -2,8 +2,8 @@
 
 python tests/ptx/gpu_compare.py # from the repository's root; needs cuda-bindings and a driver
 
-Writes the operands and both results of everything that differs, and of every mma, to $OUT/*.npz if OUT is set. Exit
-code 1 if something that must be equal is not.
+Writes the operands and both results of everything that differs, and of every mma, to $OUT/gpu_compare.npz (arrays
+`NAME/gpu`, `NAME/cpu`, `NAME/operand0`, ...) if OUT is set. Exit code 1 if something that must be equal is not.
 """
 
 from __future__ import annotations
@@ -138,11 +138,13 @@ def compare(name: str, gpu: np.ndarray, cpu: np.ndarray, kind: str | None, *, mu
     return Result(name, gpu.size, unequal, int(distance.max()) if len(distance) else 0, nan_differs, must_be_equal)
 
 
-def save(name: str, **arrays: np.ndarray) -> None:
-    """Keeps arrays for study where $OUT says."""
-    directory = os.environ.get("OUT")
-    if directory:
-        np.savez_compressed(Path(directory) / f"{name}.npz", **arrays)
+KEPT: dict[str, np.ndarray] = {}
+
+
+def keep(name: str, gpu: np.ndarray, cpu: np.ndarray, operands: Sequence[np.ndarray]) -> None:
+    """Keeps results and operands for study."""
+    KEPT[f"{name}/gpu"], KEPT[f"{name}/cpu"] = gpu, cpu
+    KEPT.update({f"{name}/operand{i}": operand for i, operand in enumerate(operands)})
 
 
 def generator(name: str) -> np.random.Generator:
@@ -162,7 +164,7 @@ def compare_elementwise(gpu: Gpu, row: Elementwise) -> Result:
     kind = kind if kind in ("f16", "bf16", "f32", "f64") else None
     result = compare(row.name, expected, actual, kind, must_be_equal=row.tolerance_ulp == 0)
     if result.unequal_bits and row.tolerance_ulp == 0:
-        save(row.name, gpu=expected, cpu=actual, **{f"operand{i}": operand for i, operand in enumerate(operands)})
+        keep(row.name, expected, actual, operands)
     return result
 
 
@@ -175,7 +177,7 @@ def compare_mma(gpu: Gpu, mma: Mma, how: str, core: TensorCore) -> Result:
     text = mma.ptx()
     gpu.launch(text, mma.name, (MMA_CTAS, 1, 1), (32, 1, 1), [expected, *operands])
     Program.parse(text).launch(mma.name, grid=MMA_CTAS, block=32, args=[actual, *operands], tensor_core=core)
-    save(name, gpu=expected, cpu=actual, a=operands[0], b=operands[1], c=operands[2])
+    keep(name, expected, actual, operands)
     kind = {"s32": None, "f16": "f16", "f32": "f32"}[mma.c_type]
     if kind == "f16":
         return compare(name, expected.view(np.uint16), actual.view(np.uint16), kind, must_be_equal=True)
@@ -251,6 +253,8 @@ def main() -> int:
             show(compare_mma(gpu, mma, how, core))
     for row in ELEMENTWISE:
         show(compare_elementwise(gpu, row))
+    if directory := os.environ.get("OUT"):
+        np.savez_compressed(Path(directory) / "gpu_compare.npz", **KEPT)  # type: ignore[arg-type]
     failed = sum(result.failed for result in results)
     print(f"{len(results)} comparisons, {failed} failed, {time.perf_counter() - start:.1f} s")
     return 1 if failed else 0

@@ -77,7 +77,7 @@ def _arithmetic() -> Iterator[Elementwise]:
     yield _same("fma.rn.relu.f16x2", "f16x2", 3, "floats")
     for op, kind in product(("min", "max"), ("f32", "f64", "f16", "f16x2", "bf16x2", "NaN.f32", "ftz.f32", "NaN.f16")):
         yield _same(f"{op}.{kind}", kind.rpartition(".")[2], 2, "floats")
-    for op, kind in product(("abs", "neg"), ("f32", "f16", "f16x2", "bf16x2")):
+    for op, kind in product(("abs", "neg"), ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")):
         yield _same(f"{op}.{kind}", kind, 1, "floats")
     for op in ("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"):
         yield _same(f"{op}.approx.f32", "f32", 1, "floats", None)

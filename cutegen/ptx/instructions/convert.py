@@ -114,7 +114,23 @@ def _conversion(
     if mode in _INTEGER_ROUNDINGS:
         to_integer, to_result = _INTEGER_ROUNDINGS[mode], encode(result, "rn")
         return lambda a: to_result(to_integer(to_double(a)))
-    return _float_to_float(result, to_double, mode or "rn", flush=flush, saturate=saturate, rectify=rectify)
+    function = _float_to_float(result, to_double, mode or "rn", flush=flush, saturate=saturate, rectify=rectify)
+    kept = None if saturate or rectify else _KEPT_NANS.get((result.name, kind.name))
+    return function if kept is None else lambda a: _with_nans(function(a), a, kept)
+
+
+_KEPT_NANS: dict[tuple[str, str], Callable[[Array], Array]] = {
+    ("f32", "f64"): lambda a: (a >> 32 & 0x80000000 | 0x7FC00000 | a >> 29 & 0x3FFFFF).astype(np.uint32),
+    ("f32", "bf16"): lambda a: a.astype(np.uint32) << np.uint32(16),
+    ("tf32", "f32"): lambda a: a & np.uint32(0xFFFFE000),
+}
+"""(result, source): from the bits of a NaN to those of its conversion, where an H200 keeps the payload."""
+
+
+def _with_nans(result: Array, source: Array, kept: Callable[[Array], Array]) -> Array:
+    bits = np.dtype(f"u{result.dtype.itemsize}")
+    nan = np.isnan(result.view(np.float32))
+    return np.where(nan, kept(source.view(f"u{source.dtype.itemsize}")), result.view(bits)).view(result.dtype)
 
 
 def _from_integer(result: ScalarType, mode: str, *, saturate: bool) -> Callable[[Array], Array]:

@@ -70,18 +70,34 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
     source_bytes = _source_bytes(context, instruction, size)
     site = context.access(instruction, "shared", size)
 
-    bypasses_l1 = "cg" in instruction.parts
+    count = _counter(site, size, bypasses_l1="cg" in instruction.parts)
 
     def step(warp: Warp) -> None:
-        to, start = warp.addresses(*destination), warp.addresses(*source)
-        if bypasses_l1:
-            warp.cta.traffic.lines(site, start, to)
+        to, start, counts = warp.addresses(*destination), warp.addresses(*source), source_bytes(warp)
+        count(warp, start, to, counts)
         access = warp.cta.shared.begin_copy(warp, site, to, size)
-        data = _fetch(warp, site, start, size, source_bytes(warp))
+        data = _fetch(warp, site, start, size, counts)
         if access is not None:
             warp.issue_copy(access, data)
 
     return step
+
+
+def _counter(
+    site: int, size: int, *, bypasses_l1: bool
+) -> Callable[[Warp, Addresses, Addresses, Addresses | None], None]:
+    """What adds a copy to the counters: a copy with source sizes writes zeros first, whatever the sizes."""
+
+    def count(warp: Warp, start: Addresses, to: Addresses, counts: Addresses | None) -> None:
+        traffic = warp.cta.traffic
+        if not bypasses_l1 or counts is not None:
+            traffic.staged(site, start, to, warp.lanes(), size)
+        if bypasses_l1:
+            traffic.lines(site, start, to)
+            read = slice(None) if counts is None else counts > 0
+            traffic.line_sectors(site, start[read], to[read])
+
+    return count
 
 
 def _source_bytes(context: Lowering, instruction: Instruction, size: int) -> Callable[[Warp], Addresses | None]:

@@ -17,6 +17,7 @@ from cutegen.ptx.rounding import (
     ROUNDINGS,
     Array,
     Doubles,
+    canonical,
     canonical_f32,
     decode,
     encode,
@@ -161,7 +162,7 @@ def _select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool, by_size: bo
         result = to_double(lanes[0])
         for lane in lanes[1:]:
             result = _extreme(name, result, to_double(lane), keeps_nan=keeps_nan, by_size=by_size)
-        return to_kind(result)
+        return canonical(to_kind(result), kind)
 
     return function
 
@@ -190,23 +191,23 @@ def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_sign(context: Lowering, instruction: Instruction) -> Step:
-    """`abs neg` of floats: only the sign bits change."""
+    """`abs neg` of floats: only the sign bit changes; a NaN becomes the canonical one, in f64 it becomes quiet."""
     modifiers = context.modifiers(instruction, 2)
     flush = modifiers.flag("ftz")
     kind = modifiers.type(*FLOATS)
     modifiers.finish()
-    bits = scalar_type(f"b{kind.bits}")
-    sign = (1 << (kind.bits - 1)) | (0x8000 if kind.name.endswith("x2") else 0)
-    sign_bits = bits.dtype.type(sign)
-    target = context.target(instruction, instruction.operands[0], bits)
-    source = context.source(instruction, instruction.operands[1], bits)
+    scalar = element_type(kind)
+    bits = scalar_type(f"b{scalar.bits}").dtype
+    sign = bits.type(1 << (scalar.bits - 1))
     clears = instruction.parts[0] == "abs"
 
     def function(a: Array) -> Array:
-        result = a & ~sign_bits if clears else a ^ sign_bits
-        return flush_subnormals(result.view(np.float32)).view(np.uint32) if flush and kind.name == "f32" else result
+        raw = a.view(bits)
+        changed = (raw & ~sign if clears else raw ^ sign).view(scalar.dtype)
+        return canonical(np.where(a != a, a, changed), scalar)
 
-    return elementwise(function, target, source)
+    flushed = _flushing(function) if flush and kind.name == "f32" else function
+    return _lower(context, instruction, on_pairs(flushed, kind), kind)
 
 
 def lower_copysign(context: Lowering, instruction: Instruction) -> Step:
