@@ -80,8 +80,8 @@ class Kernel:
         Raises OperandError when an operand does not fit, DeviceError when the GPU cannot run the kernel, PtxFault when
         the kernel does something undefined on the CPU.
         """
-        plain = c is residual is bias is aux is alpha is beta is stream is None
-        if plain and (result := self._thread.quick(a, b, out)) is not None:
+        plain = c is residual is bias is aux is alpha is beta is None
+        if plain and (result := self._thread.quick(a, b, out, stream)) is not None:
             return result
         handle = None if stream is None else streams.stream_handle(stream)
         tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cutegen.run.check import CheckedCall
+from cutegen.run.streams import stream_handle
 
 _REMEMBERED_CALLS = 256
 
@@ -26,7 +27,7 @@ class QuickCalls:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], _Known] = {}
 
-    def __call__(self, a: Any, b: Any, out: Any) -> Any:
+    def __call__(self, a: Any, b: Any, out: Any, stream: Any) -> Any:
         """Launch a call that is known and give its result; None when it must go the thorough way."""
         try:
             known = self._known.get(_attributes(a, b, out))
@@ -35,6 +36,8 @@ class QuickCalls:
         if known is None or a.requires_grad or b.requires_grad:
             return None
         if out is None:
+            if stream is not None:  # memory for the result belongs to that stream
+                return None
             out = known.allocate()
         elif out.requires_grad:
             return None
@@ -43,7 +46,7 @@ class QuickCalls:
         apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
         if not apart or at_a & known.low_a or at_b & known.low_b or at_out & known.low_out:
             return None
-        known.launch((at_a, at_b, at_out), (), known.stream())
+        known.launch((at_a, at_b, at_out), (), known.stream() if stream is None else stream_handle(stream))
         return out
 
     def remember(self, a: Any, b: Any, out: Any, result: Any, call: CheckedCall, launch: Launch) -> None:

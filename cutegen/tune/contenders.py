@@ -55,7 +55,7 @@ def _triton(operands: Operands) -> Call:
 
 
 def _is_f16_tn(contract: LaunchContract) -> bool:
-    return [(x.dtype, x.major) for x in contract.tensors] == [("f16", "k"), ("f16", "k"), ("f16", "n")]
+    return [(x.dtype, x.major) for x in contract.tensors[:3]] == [("f16", "k"), ("f16", "k"), ("f16", "n")]
 
 
 def _cutlass_example(path: Path, operands: Operands) -> Call:

