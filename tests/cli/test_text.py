@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cutegen.spec import shipped_specs
 from tests.cli.commands import Cli, Golden
 
 OUTPUTS = {
@@ -20,7 +21,7 @@ OUTPUTS = {
     "show_sm80_hgemm_tn_pipeline": "show sm80_hgemm_tn pipeline --arch sm_80",
     "show_sm80_bf16_nn_partitions": "show sm80_bf16_nn partitions --thread 5 --problem 1000,264,96 --arch sm_80",
 }
-SPECS = ("cute_tutorial_tn", "sm80_bf16_nn", "sm80_hgemm_tn")
+SPECS = shipped_specs()
 PARTS = ("", "mma", "smem", "g2s", "s2r", "epilogue", "pipeline", "partitions")
 
 

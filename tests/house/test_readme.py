@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from cutegen import targeting
-from cutegen.cli.main import main
 from cutegen.spec import shipped_specs
-from tests.house.documents import ROOT, Fence, Transcript, fences, transcripts
+from tests.house.documents import ROOT, Fence, fences, transcripts
+from tests.house.replay import compare, replay
 
 README = ROOT / "README.md"
 FENCES = tuple(fences(README))
@@ -47,10 +46,10 @@ def test_what_the_readme_shows_is_what_happens(machine: Path) -> None:
         elif fence.language == "python":
             printed = _execute(fence, namespace)
         elif fence.language == "text":
-            _compare(f"{fence.document}:{fence.line}", fence.text, printed)
+            compare(f"{fence.document}:{fence.line}", fence.text, printed)
         elif fence.language == "console":
             for transcript in transcripts(fence):
-                ran += _replay(transcript)
+                ran += replay(transcript)
     assert ran >= 8, "the README's console blocks were not found"
 
 
@@ -61,39 +60,11 @@ def _execute(fence: Fence, namespace: dict[str, object]) -> str:
     return out.getvalue()
 
 
-def _replay(transcript: Transcript) -> int:
-    """Run a command of cutegen's, and count it; others (git, make, pip) have tests of their own."""
-    program, *words = shlex.split(transcript.command)
-    if program != "cutegen":
-        return 0
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
-        main(words)
-    _compare(f"{transcript.address}: {transcript.command}", transcript.output, out.getvalue())
-    return 1
-
-
-def _compare(address: str, expected: str, found: str) -> None:
-    """Equal but for blanks at the ends of lines; `...` stands for any lines, and within a line for any text."""
-    if not re.fullmatch(_pattern(expected), _without_trailing_blanks(found)):
-        pytest.fail(f"{address}\n--- the document says\n{expected}\n--- it printed\n{found}", pytrace=False)
-
-
-def _pattern(expected: str) -> str:
-    lines = _without_trailing_blanks(expected).splitlines()
-    return "".join(
-        r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(re.escape("..."), ".*") + r"\n" for line in lines
-    )
-
-
-def _without_trailing_blanks(text: str) -> str:
-    return "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
-
-
 def test_a_different_output_is_noticed() -> None:
-    _compare("here", "a\n...\nd ... f\n...\n", "a  \nb\nc\nd e f\n")
+    compare("here", "a\n...\nd ... f\n...\n", "a  \nb\nc\nd e f\n")
     for found in ("a\nb\nc\n", "a\nd e f g\n", "d e f\n"):
         with pytest.raises(pytest.fail.Exception, match="the document says"):
-            _compare("here", "a\n...\nd ... f\n", found)
+            compare("here", "a\n...\nd ... f\n", found)
 
 
 def test_every_shipped_spec_and_example_is_listed() -> None:

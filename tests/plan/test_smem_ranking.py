@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.plan import plan
 from cutegen.plan.gemm_plan import OperandPlan, SmemCandidate
-from cutegen.spec import Smem, SmemLayout, Tile
+from cutegen.spec import Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
 
 
@@ -39,6 +39,14 @@ def test_64_byte_rows() -> None:
     assert ways(rows["plain (_128,_32):(_32,_1)"]) == (1, 4)
     assert ways(rows["pad 8"]) == (2, 1)
     assert ways(rows["Swizzle<2,3,3> on 8x32"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["wmma_padded_256x128x32", "wmma_padded_256x128x32_f32"])
+def test_a_pad_of_16_bytes_in_every_tile_of_a_plan(name: str) -> None:
+    """Rows of 64 bytes, 80 apart: reads are free; the two rows that eight lanes write overlap in four banks."""
+    wavefronts = plan(load_spec(name), "sm_90").predictions.wavefronts
+    found = {access: count.ways for access, count in wavefronts.items()}
+    assert found == {"g2s.a": 2, "g2s.b": 2, "s2r.a": 1, "s2r.b": 1, "epilogue.write": 1, "epilogue.read": 1}
 
 
 def test_the_tutorials_atom_without_its_swizzle() -> None:

@@ -107,6 +107,19 @@ def test_shipped_kernels_read_nothing_that_was_not_written(name: str, k: int, sh
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["wmma_padded_256x128x32", "wmma_padded_256x128x32_f32"])
+def test_wmma_padded_at_every_edge(name: str, shipped: Cache) -> None:
+    """Sizes below and beyond a tile; the last has a second band of two tiles, swept backwards."""
+    kernel = straight_line.compile(load_spec(name), "sm_80", cache=shipped)
+    for m, n, k in [(1, 1, 1), (5, 9, 0), (256, 128, 32), (257, 129, 33), (513, 130, 97), (260, 2180, 40)]:
+        a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
+        report = kernel.execute(a, b, out=out)
+        assert report.violations == ()
+        accumulator = "f32" if name.endswith("f32") else "f16"
+        assert compare(out, float64_reference(a, b), dtype="f16", accumulator=accumulator).ok, (m, n, k)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [{"policy": "reversed"}, {"policy": "random:11"}, {"jobs": 2}], ids=str)
 def test_no_order_changes_a_bit(order: dict[str, Any], shipped: Cache) -> None:
     kernel = straight_line.compile(load_spec("sm80_hgemm_tn"), "sm_80", cache=shipped)

@@ -50,6 +50,8 @@ def test_the_shipped_specs_are_these() -> None:
         "sm80_bf16_nn",
         "sm80_hgemm_bias_gelu",
         "sm80_hgemm_tn",
+        "wmma_padded_256x128x32",
+        "wmma_padded_256x128x32_f32",
     )
 
 
@@ -89,6 +91,25 @@ def test_cute_tutorial_tn_leaves_nothing_open() -> None:
         s2r=S2r(a=s2r, b=s2r),
         epilogue=Epilogue(smem=False),
         schedule=Schedule(raster=Raster(along="n", group=1, zigzag=False)),
+    )
+
+
+@pytest.mark.parametrize(("suffix", "sums", "types"), [("", "f16", "F16F16F16F16"), ("_f32", "f32", "F32F16F16F32")])
+def test_wmma_padded_is_the_published_kernel(suffix: str, sums: str, types: str) -> None:
+    pad = SmemLayout(pad=8)
+    g2s = G2sCopy(op="cp.async.cg", bits=128, threads="(64,4):(4,1)")
+    s2r = S2rCopy(atom="SM75_U32x4_LDSM_N")
+    k, n = Operand("f16", "k", align=16), Operand("f16", "n", align=16)
+    assert load_spec(f"wmma_padded_256x128x32{suffix}") == GemmSpec(
+        family="sm80",
+        problem=Problem(a=k, b=k, c=n, accumulator=sums),
+        tile=Tile(cta=(256, 128, 32), stages=3),
+        mma=Mma(atom=f"SM80_16x8x16_{types}_TN", atom_layout=(4, 2, 1), permutation=(64, 32, 16)),
+        smem=Smem(a=pad, b=pad),
+        g2s=G2s(a=g2s, b=g2s),
+        s2r=S2r(a=s2r, b=s2r),
+        epilogue=Epilogue(pad),
+        schedule=Schedule(raster=Raster(along="n", group=16, zigzag=True)),
     )
 
 

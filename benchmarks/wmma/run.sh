@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The hand-written WMMA kernel beside the specs of the same parameters, on this GPU: before and after `cutegen bench`, because
+# clocks drift.
+#
+#   benchmarks/wmma/run.sh [M,N,K] [SPEC...]   4096,4096,4096 and both wmma_padded specs unless told; SPEC is what
+#                                              `cutegen bench` takes, so a folder that `cutegen build` made will do.
+#                                              PYTHON names the interpreter (python3), ARCH the target (sm_90),
+#                                              ROUNDS the runs that count (20).
+#
+# Compiles into build/ where there is an nvcc, and otherwise runs what was compiled there.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+problem=${1:-4096,4096,4096}
+shift || true
+specs=("$@")
+[ $# -gt 0 ] || specs=(wmma_padded_256x128x32 wmma_padded_256x128x32_f32)
+rounds=${ROUNDS:-20}
+program=build/wmma_gemm
+if command -v nvcc >/dev/null; then
+    mkdir -p build
+    nvcc -O3 -std=c++17 -arch="${ARCH:-sm_90}" -Xptxas -v -o "$program" benchmarks/wmma/main.cu benchmarks/wmma/wmma_gemm.cu
+fi
+by_hand() { "$program" ${problem//,/ } "$rounds"; }
+
+by_hand
+"${PYTHON:-python3}" -m cutegen bench "${specs[@]}" --problem "$problem" --rounds "$rounds"
+by_hand
