@@ -98,7 +98,8 @@ def _divide(a: Bounded, b: Bounded) -> Bounded:
 def _exp(x: Bounded) -> Bounded:
     xp = _library(x.value)
     value = xp.exp(x.value)
-    return _rounded(value, value * _expm1(x) + SMALLEST_NORMAL, FUNCTION_UNITS)
+    error = xp.where(value > 0, value * _expm1(x), xp.exp(x.value + x.error))  # 0 times infinity would be no bound
+    return _rounded(value, error + SMALLEST_NORMAL, FUNCTION_UNITS)
 
 
 def _expm1(x: Bounded) -> Any:
@@ -111,7 +112,7 @@ def _sigmoid(x: Bounded) -> Bounded:
     xp = _library(x.value)
     small = xp.exp(-abs(x.value))
     value = xp.where(x.value < 0, small, 1.0) / (1 + small)
-    error = xp.minimum(x.error / 4 + 0 * value, value * _expm1(x))
+    error = xp.fmin(x.error / 4 + 0 * value, value * _expm1(x))  # of 0 times infinity, the other
     return _rounded(value, error + SMALLEST_NORMAL, FUNCTION_UNITS)
 
 

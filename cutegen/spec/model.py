@@ -334,4 +334,6 @@ class GemmSpec(Part):
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""
-        return SpecError(file=self.file or self.name, key=key, found=found, expected=expected, fix=fix, place=place)
+        file = self.file or self.name
+        file = file if file.isprintable() else repr(file)  # a name made in Python may hold anything; an error is a line
+        return SpecError(file=file, key=key, found=found, expected=expected, fix=fix, place=place)

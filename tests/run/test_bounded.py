@@ -92,3 +92,9 @@ def test_torch_and_numpy_agree() -> None:
     assert np.allclose(in_numpy.result.value, in_torch.result.value.numpy(), rtol=1e-12, atol=1e-14)
     assert np.allclose(in_numpy.result.error, in_torch.result.error.numpy(), rtol=1e-9)
     assert in_torch.aux is in_torch.result
+
+
+@pytest.mark.parametrize("text", ["x -> exp(x)", "x -> sigmoid(x)", OPS["silu"], OPS["gelu_tanh"]])
+def test_bounds_stay_bounds_where_functions_under_and_overflow(text: str) -> None:
+    x = Bounded(np.array([-2000.0, 2000.0, -2000.0]), np.array([1500.0, 1500.0, 0.1]))
+    assert not np.isnan(run_chain(x, chain_of([text]), {}).result.error).any()
