@@ -1,8 +1,8 @@
 """float64 operations with any rounding, one lane at a time through exact rational numbers.
 
 Slow, and needed rarely: numpy rounds to nearest, which is what most code asks for, and only `fma` has no numpy
-function. NaNs are those of an H200: an operand that is one, made quiet, else 0xfff8000000000000. Of two the second wins;
-in a division, which is a sequence of instructions there, the first; in fma the order is b, c, a.
+function. NaNs are those of an H200: an operand that is one, made quiet, else 0xfff8000000000000. Of two the second
+wins; in a division, which is a sequence of instructions there, the first; in fma the order is b, c, a.
 """
 
 from __future__ import annotations
