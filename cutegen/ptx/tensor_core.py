@@ -3,14 +3,15 @@
 Products of the inputs are exact. The K products of a tile are taken in groups; the products of a group and the
 accumulator are aligned to the largest exponent among them (a product's exponent is the sum of its operands'
 exponents, before normalisation), what falls below `extra_bits` bits under the float32 significand is cut off, the
-integers are added exactly, and the sum is cut to float32. The result is the accumulator of the next group. With
-float16 accumulation the sum of the last group is rounded to nearest even instead. Integers accumulate exactly in 32
-bits, wrapping (or clamping with `.satfinite`). 8-bit floats are multiplied as f16, because sm_90 has no other way.
+integers are added exactly, and the sum is cut to float32 (infinite from 2**128 on). The result is the accumulator of
+the next group. With float16 accumulation the sum of the last group is rounded to nearest even instead. Integers
+accumulate exactly in 32 bits, wrapping (or clamping with `.satfinite`). 8-bit floats are multiplied as f16, because
+sm_90 has no other way.
 
 Sources: PTX ISA, `mma` ("the accumulation order, rounding and handling of subnormal inputs are unspecified"); Fasi,
 Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Li et al., "FTTN: Feature-targeted
 testing for numerical properties of GPU matrix accelerators" (2024). Group sizes and extra bits are theirs; they are
-parameters here.
+parameters here. `HOPPER` gives the bits of an H200 on every operand tried (`docs/ptx.md`).
 """
 
 from __future__ import annotations
