@@ -178,7 +178,13 @@ def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:
 
 
 def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[RegisterKey]]:
-    """For each instruction that reads registers which some way to it has not written: those registers."""
+    """For each instruction that reads registers which some way to it has not written: those registers.
+
+    A register that no instruction at all writes is how LLVM spells an undefined value. `prmt` only moves its bytes,
+    often to where nothing looks at them, and so may have it: what it moves stays poison.
+    """
+    undefined = frozenset[RegisterKey]().union(*(read_registers(i) for i in entry.instructions))
+    undefined -= frozenset[RegisterKey]().union(*(written_registers(i) for i in entry.instructions))
     at_start: dict[int, frozenset[RegisterKey]] = {0: frozenset()}
     pending = [0]
     while pending:
@@ -198,6 +204,8 @@ def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[Register
         for index in range(block.first, block.last):
             instruction = entry.instructions[index]
             missing = read_registers(instruction) - assigned
+            if instruction.parts[0] == "prmt":
+                missing -= undefined
             if missing:
                 unsure[index] = missing
             if instruction.guard is None:
