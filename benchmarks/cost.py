@@ -1,7 +1,7 @@
 """What using cutegen costs, on this machine, without a GPU: `python benchmarks/cost.py` or `make bench-cost`.
 
 Medians of several runs. Processes are timed from outside, start of Python included, each with files already in the
-operating system's cache; what happens in one process is timed inside it. Builds use cache folders of their own.
+operating system's cache and modules compiled to bytecode; what happens in one process is timed inside it. Builds use cache folders of their own.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def elapsed_ms(command: list[str], cache: Path | None = None) -> float:
 
 def run_process(command: list[str], cache: Path | None = None) -> str:
     """What the process printed, with `cache` as its cache folder. Raises CalledProcessError when it fails."""
-    environment = os.environ | ({} if cache is None else {"CUTEGEN_CACHE_DIR": str(cache)})
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {} if cache is None else {"CUTEGEN_CACHE_DIR": str(cache)}
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
