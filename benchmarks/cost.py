@@ -1,7 +1,8 @@
 """What using cutegen costs, on this machine, without a GPU: `python benchmarks/cost.py` or `make bench-cost`.
 
 Medians of several runs. Processes are timed from outside, start of Python included, each with files already in the
-operating system's cache and modules compiled to bytecode; what happens in one process is timed inside it. Builds use cache folders of their own.
+operating system's cache and modules compiled to bytecode; what happens in one process is timed inside it. Builds use
+cache folders of their own.
 """
 
 from __future__ import annotations
