@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from cutegen.arch.copy_atoms import (
     COPY_ATOMS,
+    UNIVERSAL,
+    UNIVERSAL_BITS,
     CopyAtom,
     CpAsyncAtom,
     LdmatrixAtom,
@@ -22,6 +24,8 @@ __all__ = [
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",
+    "UNIVERSAL",
+    "UNIVERSAL_BITS",
     "CopyAtom",
     "CpAsyncAtom",
     "DType",

@@ -12,8 +12,11 @@ from collections.abc import Mapping
 
 from cutegen.errors import EmissionError
 
-# The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory.
+# The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory. Plain loads and
+# stores are among the last of these up to the last multiplication; behind it they are the epilogue's.
 COUNTED = re.compile(r"(?:ldmatrix|mma\.sync|cp\.async\.c[ag])\.")
+PLAIN_COPIES = re.compile(r"(?:ld\.global|st\.shared)\.")
+MULTIPLY = "mma.sync."
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STATEMENT_END = re.compile(r"[;{}]")
@@ -33,8 +36,10 @@ def count_instructions(ptx: str, entry: str) -> Mapping[str, int]:
     if entries != [entry]:
         raise EmissionError(f"the PTX has the entries {', '.join(entries) or 'none'}; expected exactly {entry}")
     body = text[text.index("{", text.index(".entry")) :]
-    opcodes = (match[1] for part in _STATEMENT_END.split(body) if (match := _OPCODE.match(part.strip())))
-    return dict(sorted(Counter(opcode for opcode in opcodes if COUNTED.match(opcode)).items()))
+    opcodes = [match[1] for part in _STATEMENT_END.split(body) if (match := _OPCODE.match(part.strip()))]
+    last = max((i for i, opcode in enumerate(opcodes) if opcode.startswith(MULTIPLY)), default=0)
+    plain = (opcode for opcode in opcodes[:last] if PLAIN_COPIES.match(opcode))
+    return dict(sorted(Counter((*filter(COUNTED.match, opcodes), *plain)).items()))
 
 
 def check_emission(predicted: Mapping[str, int], emitted: Mapping[str, int]) -> tuple[str, ...]:

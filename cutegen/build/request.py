@@ -53,7 +53,8 @@ class KeyInputs:
 class BuildRequest:
     """A rendered kernel, the target to compile it for, and what the plan says of the outcome.
 
-    `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg};
+    `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg},
+    and of the ld.global and st.shared that come before the last mma.sync;
     `plan_json` is kept in the artifact as it is.
     """
 

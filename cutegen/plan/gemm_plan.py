@@ -18,7 +18,7 @@ from cutegen.algebra import (
     mode,
     with_inner,
 )
-from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
+from cutegen.arch import UNIVERSAL, CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
@@ -99,6 +99,11 @@ class VectorCopy:
     threads: Layout
     values: Layout
     tiled_copy: TiledCopy
+
+    @property
+    def through_registers(self) -> bool:
+        """Whether it is made of plain loads and stores, with the data in a thread's registers between the two."""
+        return self.atom.name == UNIVERSAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +253,11 @@ class GemmPlan:
     def threads(self) -> int:
         """Threads of a CTA."""
         return self.tiled_mma.threads
+
+    @property
+    def through_registers(self) -> tuple[OperandPlan, ...]:
+        """The operands, if any, that plain loads and stores bring to shared memory."""
+        return tuple(x for x in (self.a, self.b) if x.g2s.through_registers)
 
     def explain(self, *, everything: bool = False) -> str:
         """Every decision with its reason, what was rejected, ranked layouts and predictions, in 100 columns of text."""

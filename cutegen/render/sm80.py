@@ -27,6 +27,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     fusion = plan.epilogue.fusion
     steps = fusion.steps
+    a, b = _operand_holes(plan.a), _operand_holes(plan.b)
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'a tensor-core GEMM'}"),
@@ -43,8 +44,13 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "chain": _chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
-        "a": _operand_holes(plan.a),
-        "b": _operand_holes(plan.b),
+        "a": a,
+        "b": b,
+        "operands": (a, b),
+        "through_registers": tuple(x for x in (a, b) if x.through_registers),
+        "asynchronous": not (a.through_registers and b.through_registers),
+        "copies": _copies(plan),
+        "nvgpu": _nvgpu_imports(plan),
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "c_row_major": plan.epilogue.major == "n",
@@ -54,23 +60,33 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperandHoles:
-    """What the template's text, not its constants, needs of A or B."""
+    """What the template's text, not its constants, needs of A or B; `X` and `tX` begin the names of its tensors."""
 
+    X: str
+    tX: str
+    extents: str
     swizzled: bool
     k_major: bool
-    cache: str
+    g2s_op: str
+    through_registers: bool
     ldmatrix: bool
     torch_dtype: str
 
 
 def _operand_holes(operand: OperandPlan) -> OperandHoles:
     """The choices that are spelled as code rather than as a constant."""
+    cache = "GLOBAL" if _bypasses_l1(operand) else "ALWAYS"
+    plain = operand.g2s.through_registers
     return OperandHoles(
+        X=operand.operand,
+        tX=f"t{operand.operand}",
+        extents=f"({', '.join(operand.modes)})",
         swizzled=operand.smem.swizzle is not None,
         k_major=operand.major == "k",
-        cache="GLOBAL" if _bypasses_l1(operand) else "ALWAYS",
+        g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
+        through_registers=plain,
         ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
         torch_dtype=operand.dtype.torch_name,
     )
@@ -187,6 +203,23 @@ def _loads(plan: GemmPlan) -> str:
     return " and ".join(sorted(kinds))
 
 
+def _copies(plan: GemmPlan) -> str:
+    """What fills shared memory."""
+    asynchronous = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
+    if not asynchronous:
+        return "a pipeline of plain loads and stores\n"
+    return "a cp.async\npipeline" if len(asynchronous) == 2 else "a pipeline\nof cp.async, and of plain loads and stores,"
+
+
+def _nvgpu_imports(plan: GemmPlan) -> str:
+    """What the kernel takes from the DSL's NVIDIA atoms."""
+    operands = (plan.a, plan.b)
+    plain = plan.through_registers or plan.epilogue.smem or any(x.s2r.matrices is None for x in operands)
+    asynchronous = len(plan.through_registers) < len(operands)
+    names = ["CopyUniversalOp"] * bool(plain) + ["LoadCacheMode", "cpasync"] * asynchronous + ["warp"]
+    return ", ".join(names)
+
+
 def _tolerance(plan: GemmPlan) -> float:
     """Relative error that the self-check allows: C is rounded, and so is each of 520 sums where they are 16-bit."""
     rounding = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
@@ -236,10 +269,13 @@ def _extra_constants(tensor: EpilogueTensor) -> tuple[str, ...]:
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
     x = operand.name.upper()
-    return (
-        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
+    asynchronous = (
         f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
         f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
+    )
+    return (
+        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
+        *(() if operand.g2s.through_registers else asynchronous),
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
         *_vector_constants(f"{x}_G2S", operand.g2s),
     )

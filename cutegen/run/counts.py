@@ -15,7 +15,7 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import LINE_BYTES, SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
+from cutegen.plan.sm80.predict import LINE_BYTES, SECTOR_BYTES, copies_per_k_tile, ldmatrix_per_k_block
 from cutegen.plan.text import plural
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
@@ -175,7 +175,7 @@ def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, 
     for operand in (plan.a, plan.b):
         copy, load = operand.g2s.atom, operand.s2r.atom
         assert isinstance(copy, CpAsyncAtom)
-        units[copy.ptx] += cp_async_per_k_tile(operand, plan.tiled_mma) * warps
+        units[copy.ptx] += copies_per_k_tile(operand, plan.tiled_mma) * warps
         times[copy.ptx] = often.fill
         if isinstance(load, LdmatrixAtom):
             units[load.ptx] += ldmatrix_per_k_block(operand, plan.tiled_mma) * plan.k_blocks * warps
@@ -189,7 +189,7 @@ def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, 
 def _copies(plan: GemmPlan, report: LaunchReport) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
     """The cp.async of A and of B. Each fill of a stage is written as all of A's, then all of B's."""
     sites = [site for site in report.matching("cp.async") if "shared" in site.opcode.split(".")]
-    return _split(sites, cp_async_per_k_tile(plan.a, plan.tiled_mma), cp_async_per_k_tile(plan.b, plan.tiled_mma))
+    return _split(sites, copies_per_k_tile(plan.a, plan.tiled_mma), copies_per_k_tile(plan.b, plan.tiled_mma))
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:

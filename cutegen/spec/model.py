@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
+from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, UNIVERSAL, UNIVERSAL_BITS, CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -49,15 +49,15 @@ AlignBytes: TypeAlias = Annotated[int, OneOf((2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 8 16-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
-StageCount: TypeAlias = Annotated[int, Integer(2, 8, "a multistage pipeline fills one stage while another is read")]
+StageCount: TypeAlias = Annotated[int, Integer(1, 8, "a k-tile lies in shared memory while it is multiplied")]
 MmaAtomName: TypeAlias = Annotated[str, OneOf(tuple(MMA_ATOMS))]
 SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
 TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
-CpAsyncOp: TypeAlias = Annotated[str, OneOf(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS})))]
-CopyBits: TypeAlias = Annotated[int, OneOf(tuple(sorted({atom.bits for atom in _CP_ASYNC_ATOMS})))]
-SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, "universal"))]
+G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), UNIVERSAL))]
+CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
+SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
@@ -199,16 +199,16 @@ class Smem(Part):
 class G2sCopy(Part):
     """One operand's copy from global to shared memory; `threads` maps a position in the tile to a thread."""
 
-    op: CpAsyncOp | None = None
+    op: G2sOp | None = None
     bits: CopyBits | None = None
     threads: ThreadLayout | None = None
 
     def contradiction(self) -> Mismatch | None:
         """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
         widths = tuple(atom.bits for atom in _CP_ASYNC_ATOMS if atom.op == self.op)
-        if None in (self.op, self.bits) or self.bits in widths:
+        if None in (self.op, self.bits) or self.bits in widths or self.op == UNIVERSAL:
             return None
-        others = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits})
+        others = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits}) or [UNIVERSAL]
         return Mismatch(
             key="bits",
             found=f"{self.bits} with op = {literal(self.op)}",
@@ -295,11 +295,10 @@ class GemmSpec(Part):
     `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal.
 
     >>> row = Operand("f16", "k")
-    >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=1), name="mine")
-    ... # doctest: +ELLIPSIS
+    >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=9), name="mine")
     Traceback (most recent call last):
         ...
-    cutegen.errors.SpecError: mine: tile.stages: found 1; expected an integer, 2 to 8; the nearest is 2: ...
+    cutegen.errors.SpecError: mine: tile.stages: found 9; expected an integer, 1 to 8; the nearest is 8
     """
 
     family: FamilyKey

@@ -4,7 +4,7 @@
 
     mma.py        CTA tile, atom, warps, permutation
     operand.py    what the spec says of one operand's tile, its shared layout among it (shapes.py)
-    g2s.py        cp.async, its width and its threads (vectors.py)
+    g2s.py        cp.async or plain copies, their width and threads (vectors.py), and what passes registers (staging.py)
     s2r.py        ldmatrix, or plain loads
     smem.py       shared layouts, ranked for those two copies
     pipeline.py   stages, and the order of tiles
@@ -22,12 +22,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.algebra import Layout, TiledMma, ldmatrix_trace
+from cutegen.algebra import Layout, TiledMma, ldmatrix_trace, size
 from cutegen.arch import LdmatrixAtom, Target
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.gemm_plan import FragmentCopy, Fusion, GemmPlan, OperandPlan, Predictions, VectorCopy
 from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
-from cutegen.plan.sm80 import mma, predict
+from cutegen.plan.sm80 import mma, predict, staging
 from cutegen.plan.sm80.access import by_warp, fragment_loads, vectors
 from cutegen.plan.sm80.epilogue import choose_epilogue
 from cutegen.plan.sm80.fusion import choose_fusion
@@ -50,12 +50,15 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
-    registers = estimate_registers(target, cta_tile.value, tiled_mma, atom.value)
 
     for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
     for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
+    passing = for_a.passing_registers + for_b.passing_registers
+    registers = estimate_registers(target, cta_tile.value, tiled_mma, atom.value, passing)
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
-    stages = choose_stages(spec, target, stage_bytes, ctas_by_registers(target, tiled_mma.threads, registers))
+    resident = ctas_by_registers(target, tiled_mma.threads, registers)
+    asynchronous = not (for_a.g2s.value.through_registers and for_b.g2s.value.through_registers)
+    stages = choose_stages(spec, target, stage_bytes, resident, asynchronous=asynchronous)
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
@@ -138,6 +141,14 @@ class _OperandChoices:
     g2s: Choice[VectorCopy]
     s2r: Choice[FragmentCopy]
     smem: Choice[SmemRanking]
+
+    @property
+    def passing_registers(self) -> int:
+        """Registers a thread with its share of a k-tile on the way to shared memory; none where cp.async copies."""
+        copy, (x, k) = self.g2s.value, self.tile.extents
+        if not copy.through_registers:
+            return 0
+        return staging.registers(x * k, self.tile.dtype.bits, copy.bits, size(copy.threads))
 
     def plan(self, stages: int) -> OperandPlan:
         """The operand's part of the plan."""

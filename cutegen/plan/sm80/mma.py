@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutegen.arch import MMA_ATOMS, MmaAtom
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.sm80.staging import expected_registers
 from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
 
@@ -14,7 +15,7 @@ DEFAULT_CTA_TILE = (128, 128, 64)
 DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 SCHEDULERS = 4
-MAX_ACCUMULATOR_REGISTERS = 128
+MAX_HELD_REGISTERS = 128
 NARROWEST_COPY_BITS = 32
 
 
@@ -122,7 +123,7 @@ def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
 def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choice[Extents]:
     """How many warps lie along M, N and K.
 
-    At least a warp for each scheduler, but no more than it takes for the accumulators to fit in registers, arranged so
+    At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged so
     that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
     """
     if spec.mma.atom_layout is not None:
@@ -141,22 +142,24 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
             expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
-    options.sort(key=lambda option: _rank(option, cta_tile, atom))
+    options.sort(key=lambda option: _rank(spec, option, cta_tile, atom))
     chosen, *others = options
-    rejected = tuple(Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom)) for option in others)
+    rejected = tuple(
+        Rejected(extents(option), _why_not_warps(spec, option, chosen, cta_tile, atom)) for option in others
+    )
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums"
+        f"k-tile; {_held(spec, chosen, cta_tile, atom)}"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
-def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom) -> tuple[bool, bool, bool, int, int, int]:
+def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> tuple[bool, bool, bool, int, int, int]:
     """Smaller is better."""
     warps = option[0] * option[1]
     return (
         _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS,
-        _accumulator_registers(option, cta_tile, atom) > MAX_ACCUMULATOR_REGISTERS,
+        _held_registers(spec, option, cta_tile, atom) > MAX_HELD_REGISTERS,
         warps < SCHEDULERS,
         warps,
         _fragment_rows(option, cta_tile),
@@ -164,18 +167,32 @@ def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom) -> tuple[bool, bool
     )
 
 
-def _why_not_warps(option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
+def _why_not_warps(spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
     if _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS:
         return "a thread would copy less than 4 bytes of an operand's k-tile"
-    registers = _accumulator_registers(option, cta_tile, atom)
-    if registers > MAX_ACCUMULATOR_REGISTERS:
-        return f"{registers} registers a thread for sums, more than {MAX_ACCUMULATOR_REGISTERS}"
+    if _held_registers(spec, option, cta_tile, atom) > MAX_HELD_REGISTERS:
+        return f"{_held(spec, option, cta_tile, atom)}, more than {MAX_HELD_REGISTERS}"
     warps, needed = option[0] * option[1], chosen[0] * chosen[1]
     if warps < needed:
         return f"{warps} of the {SCHEDULERS} schedulers would have a warp"
     if warps > needed:
         return f"{warps} warps where {needed} do"
     return f"{_fragment_rows(option, cta_tile)} fragment rows read per k-tile"
+
+
+def _held_registers(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
+    """What a thread holds throughout the main loop: its sums, and what passes through registers of the next k-tile."""
+    return _accumulator_registers(option, cta_tile, atom) + _passing_registers(spec, option, cta_tile)
+
+
+def _held(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
+    """The same in words."""
+    sums, passing = _accumulator_registers(option, cta_tile, atom), _passing_registers(spec, option, cta_tile)
+    return f"{sums} registers a thread for sums" + (f", {passing} for the next k-tile" if passing else "")
+
+
+def _passing_registers(spec: GemmSpec, option: Extents, cta_tile: Extents) -> int:
+    return expected_registers(spec, cta_tile, 32 * option[0] * option[1])
 
 
 def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:

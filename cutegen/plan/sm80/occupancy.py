@@ -13,8 +13,12 @@ REGISTER_GRANULE = 8
 WARP = 32
 
 
-def estimate_registers(target: Target, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom) -> int:
+def estimate_registers(
+    target: Target, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom, passing: int
+) -> int:
     """Registers a thread: accumulators, two buffers of fragments, and what addresses and predicates took in practice.
+
+    `passing` are those through which the next k-tile goes to shared memory.
 
     Never more than a CTA's threads can have: beyond that the compiler spills.
     """
@@ -23,7 +27,7 @@ def estimate_registers(target: Target, cta_tile: tuple[int, int, int], tiled_mma
     tile_m, tile_n, _ = tiled_mma.tile_mnk
     values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
     fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // 32
-    wanted = round_up(accumulators + fragments + ADDRESS_REGISTERS, REGISTER_GRANULE)
+    wanted = round_up(accumulators + fragments + passing + ADDRESS_REGISTERS, REGISTER_GRANULE)
     available = target.registers_per_sm // tiled_mma.threads // REGISTER_GRANULE * REGISTER_GRANULE
     return min(wanted, available, target.registers_per_thread)
 

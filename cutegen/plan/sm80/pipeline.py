@@ -10,8 +10,9 @@ from cutegen.plan.sm80.occupancy import ctas_by_smem
 from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
 
-STAGES = range(2, 9)
+STAGES = range(1, 9)
 DEFAULT_MAX_STAGES = 4
+DOUBLE_BUFFERED = 2
 SMEM_ALIGN_BYTES = 128
 DEFAULT_RASTER_GROUP = 8
 
@@ -22,10 +23,13 @@ def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
     return offset_b, round_up(offset_b + stage_bytes[1] * stages, SMEM_ALIGN_BYTES)
 
 
-def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int) -> Choice[int]:
+def choose_stages(
+    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int, *, asynchronous: bool
+) -> Choice[int]:
     """How many k-tiles shared memory holds at once.
 
-    The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow.
+    The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow; of two stages when
+    nothing is copied `asynchronous`ly. A single stage only where two do not fit.
     """
     totals = {stages: smem_offsets(stage_bytes, stages)[1] for stages in STAGES}
     fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
@@ -38,7 +42,8 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], 
     def resident(stages: int) -> int:
         return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))
 
-    options = [stages for stages in fitting if stages <= DEFAULT_MAX_STAGES]
+    most = DEFAULT_MAX_STAGES if asynchronous else DOUBLE_BUFFERED
+    options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting[:1]
     chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes
     rejected = [
@@ -51,10 +56,12 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], 
     rejected += [
         Rejected(plural(stages, "stage"), f"{totals[stages]:,} bytes > {capacity:,}")
         for stages in STAGES
-        if options[-1] < stages <= DEFAULT_MAX_STAGES
+        if options[-1] < stages <= most
     ]
+    if not asynchronous:
+        rejected.append(Rejected("more", "the k-tile that is on its way is in registers, so nothing would fill them sooner"))
     why = (
-        f"the deepest of at most {DEFAULT_MAX_STAGES} that leaves {plural(resident(chosen), 'CTA')} a multiprocessor; "
+        f"the deepest of at most {most} that leaves {plural(resident(chosen), 'CTA')} a multiprocessor; "
         f"{sum(stage_bytes):,} bytes a stage"
     )
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))

@@ -16,6 +16,7 @@ from cutegen.plan.text import round_up
 SECTOR_BYTES = 32
 LINE_BYTES = 128
 MAIN_LOOPS = 2
+EDGE_LOOPS = 1
 
 
 def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
@@ -93,28 +94,59 @@ def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int
 def predict_instructions(
     a: OperandPlan, b: OperandPlan, atom: MmaAtom, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], stages: int
 ) -> dict[str, int]:
-    """Opcodes as often as the PTX text holds them.
+    """Opcodes as often as the PTX text holds them; of plain loads and stores those that bring A and B.
 
-    The prologue fills every stage and loads one k-block. Two main loops follow, for k-tiles that lie inside the
-    matrices and for the others; neither is unrolled over k-tiles, and each has one fetch of a tile and every k-block
-    once.
+    The prologue fills every stage and loads one k-block; with a single stage there is none. Two main loops follow, for
+    k-tiles that lie inside the matrices and for the others; neither is unrolled over k-tiles, and each has one fetch of
+    a tile and every k-block once.
     """
     counts: Counter[str] = Counter()
     k_blocks = cta_tile[2] // tiled_mma.tile_mnk[2]
+    fills, blocks_ahead = (stages, 1) if stages > 1 else (0, 0)
     for operand in (a, b):
-        cp_async = operand.g2s.atom
-        assert isinstance(cp_async, CpAsyncAtom)
-        counts[cp_async.ptx] += (stages + MAIN_LOOPS) * cp_async_per_k_tile(operand, tiled_mma)
+        copies = copies_per_k_tile(operand, tiled_mma)
+        if isinstance(operand.g2s.atom, CpAsyncAtom):
+            counts[operand.g2s.atom.ptx] += (fills + MAIN_LOOPS) * copies
+        else:
+            counts.update(_plain_copies(operand, fills, copies))
         if isinstance(operand.s2r.atom, LdmatrixAtom):
-            counts[operand.s2r.atom.ptx] += (MAIN_LOOPS * k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
+            loads = MAIN_LOOPS * k_blocks + blocks_ahead
+            counts[operand.s2r.atom.ptx] += loads * ldmatrix_per_k_block(operand, tiled_mma)
     m, n, k = cta_tile
     warps = tiled_mma.threads // 32
     counts[atom.ptx] += MAIN_LOOPS * m * n * k // (warps * atom.shape_mnk[0] * atom.shape_mnk[1] * atom.shape_mnk[2])
     return dict(counts)
 
 
-def cp_async_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """`cp.async` that one thread executes for one k-tile of an operand."""
+def _plain_copies(operand: OperandPlan, fills: int, copies: int) -> Counter[str]:
+    """Loads and stores of `copies` vectors for each of `fills` stages and in each main loop.
+
+    The k-tile of the last fill stays in registers until the loop stores it. Where a k-tile may cross an edge of the
+    matrix, a vector that does is loaded element by element; its last element lies outside.
+    """
+    counts: Counter[str] = Counter()
+    bits, element_bits = operand.g2s.bits, operand.dtype.bits
+    counts[load_global(bits)] += (fills + MAIN_LOOPS) * copies
+    counts[load_global(element_bits)] += (fills + EDGE_LOOPS) * copies * (bits // element_bits - 1)
+    counts[store_shared(bits)] += (max(fills - 1, 0) + MAIN_LOOPS) * copies
+    return +counts
+
+
+def load_global(bits: int) -> str:
+    """The opcode of a plain load of `bits` from global memory, as the compiler writes it."""
+    return f"ld.global.{_PLAIN_TYPES[bits]}"
+
+
+def store_shared(bits: int) -> str:
+    """The opcode of a plain store of `bits` to shared memory, as the compiler writes it."""
+    return f"st.shared.{_PLAIN_TYPES[bits]}"
+
+
+_PLAIN_TYPES = {8: "b8", 16: "b16", 32: "b32", 64: "v2.b32", 128: "v4.b32"}
+
+
+def copies_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
+    """Vectors that one thread copies of one k-tile of an operand."""
     vector = operand.g2s.bits // operand.dtype.bits
     return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
 
