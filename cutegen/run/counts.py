@@ -1,7 +1,8 @@
 """What the executor counted in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
 
 The plan predicts for one CTA and one k-tile; a launch does that for every CTA and every k-tile. Before the first k-tile
-the kernel fills every stage of its pipeline, past the end of K with zeros, and loads one k-block of fragments.
+the kernel fills every stage of its pipeline, past the end of K with zeros, and loads one k-block of fragments. Plain
+copies load no zeros, and store every k-tile and those that fill all stages but one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import LINE_BYTES, SECTOR_BYTES, copies_per_k_tile, ldmatrix_per_k_block
+from cutegen.plan.sm80.predict import (
+    LINE_BYTES,
+    SECTOR_BYTES,
+    copies_per_k_tile,
+    ldmatrix_per_k_block,
+    load_global,
+    store_shared,
+)
 from cutegen.plan.text import plural
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
@@ -46,7 +54,8 @@ class LaunchCounts:
     """Sums over a launch.
 
     `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
-    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together. `executed` counts warps, by opcode.
+    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together, and "g2s" where plain copies bring both.
+    `executed` counts warps, by opcode.
     """
 
     wavefronts: Mapping[str, Count]
@@ -75,7 +84,7 @@ def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> Lau
         wavefronts=_wavefronts(plan, size, often, report),
         line_writes=_line_writes(plan, size, often, report),
         sectors=_sectors(plan, size, often, report),
-        executed=_executed(plan, often, report),
+        executed=_executed(plan, size, often, report),
     )
 
 
@@ -93,10 +102,14 @@ class _Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Often:
-    """How often a launch writes a C tile, fills a stage, multiplies a k-tile, and loads a k-tile of fragments."""
+    """How often a launch writes a C tile, fills a stage, multiplies a k-tile, and loads a k-tile of fragments.
+
+    A `store` is a stage that is filled from registers.
+    """
 
     tile: _Times
     fill: _Times
+    store: _Times
     k_tile: _Times
     load: _Times
 
@@ -109,10 +122,14 @@ class _Often:
             return _Times(Fraction(ctas * times), f"{plural(ctas, 'CTA')} x {words}")
 
         in_k = for_each_cta(k_tiles, plural(k_tiles, "k-tile"))
-        blocks_ahead = k_tiles + Fraction(1, plan.k_blocks)
+        tile = _Times(Fraction(ctas), plural(ctas, "CTA"))
+        if plan.stages == 1:
+            return cls(tile=tile, fill=in_k, store=in_k, k_tile=in_k, load=in_k)
+        blocks_ahead, stages_ahead = k_tiles + Fraction(1, plan.k_blocks), plan.stages - 1
         return cls(
-            tile=_Times(Fraction(ctas), plural(ctas, "CTA")),
+            tile=tile,
             fill=in_k if k_tiles > plan.stages else for_each_cta(plan.stages, plural(plan.stages, "stage")),
+            store=for_each_cta(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
             k_tile=in_k,
             load=for_each_cta(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
         )
@@ -123,11 +140,13 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
         return times.predict(unit, sum(site.wavefronts for site in sites))
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
-    unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
-    counts = {f"g2s.{name}": count(often.fill, unit[f"g2s.{name}"], sites) for name, sites in _copies(plan, report)}
+    unit |= {key: unit[f"{key}.a"] + unit[f"{key}.b"] for key in ("g2s", "s2r")}
+    counts = {key: count(often.fill, unit[key], sites) for key, sites in _cp_async(plan, report)}
+    if key := _plain_key(plan):
+        counts[key] = count(often.store, unit[key], _main_loop_sites(report, "st.shared"))
     counts |= {key: count(often.load, unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
-        stores, reads = report.matching("st.shared"), _plain_loads(report, main_loop=False)
+        stores, reads = _epilogue_sites(report, "st.shared"), _epilogue_sites(report, "ld.shared")
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
         measured = sum(site.wavefronts for site in reads)
@@ -139,8 +158,8 @@ def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launc
     """Zeros are not counted, so k-tiles are, not stages."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
-    for name, sites in _copies(plan, report):
-        key, measured = f"g2s.{name}", sum(site.line_wavefronts for site in sites)
+    for key, sites in _cp_async(plan, report):
+        measured = sum(site.line_wavefronts for site in sites)
         if (lines := plan.predictions.line_writes.get(key)) is not None:
             counts[key] = _unless(unknown, often.k_tile, lines.predicted, measured)
     return counts
@@ -156,12 +175,15 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
             return Count(None, measured, unknown or missing)
         return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
-    counts = {f"g2s.{name}": count(often.k_tile, sites, f"g2s.{name}") for name, sites in _copies(plan, report)}
+    counts = {key: count(often.k_tile, sites, key) for key, sites in _cp_async(plan, report)}
+    if plain := _plain_key(plan):
+        keys = [f"g2s.{x.name}" for x in plan.through_registers]
+        counts[plain] = count(often.k_tile, _main_loop_sites(report, "ld.global"), *keys)
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     counts["epilogue"] = count(often.tile, report.matching("st.global"), "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
-        counts["epilogue.read"] = count(often.tile, report.matching("ld.global"), *read)
+        counts["epilogue.read"] = count(often.tile, _epilogue_sites(report, "ld.global"), *read)
     return counts
 
 
@@ -169,14 +191,35 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
     return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
 
 
-def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _executed(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
+    return _executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report)
+
+
+def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
+    loads, stores = Counter[str](), Counter[str]()
+    for operand in plan.through_registers:
+        vectors = copies_per_k_tile(operand, plan.tiled_mma) * plan.threads // 32
+        loads[load_global(operand.dtype.bits)] += 0
+        loads[load_global(operand.g2s.bits)] += vectors
+        stores[store_shared(operand.g2s.bits)] += vectors
+    unknown = "" if _is_whole(plan, size) else EDGES
+    executed = {
+        opcode: sum(site.executed for site in _main_loop_sites(report, opcode)) for opcode in (*loads, *stores)
+    }
+    counts = {opcode: _unless(unknown, often.k_tile, loads[opcode], executed[opcode]) for opcode in loads}
+    return counts | {opcode: often.store.predict(stores[opcode], executed[opcode]) for opcode in stores}
+
+
+def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Instructions that only the main loop has."""
     warps, units, times = plan.threads // 32, Counter[str](), {}
     for operand in (plan.a, plan.b):
         copy, load = operand.g2s.atom, operand.s2r.atom
-        assert isinstance(copy, CpAsyncAtom)
-        units[copy.ptx] += copies_per_k_tile(operand, plan.tiled_mma) * warps
-        times[copy.ptx] = often.fill
+        if isinstance(copy, CpAsyncAtom):
+            units[copy.ptx] += copies_per_k_tile(operand, plan.tiled_mma) * warps
+            times[copy.ptx] = often.fill
         if isinstance(load, LdmatrixAtom):
             units[load.ptx] += ldmatrix_per_k_block(operand, plan.tiled_mma) * plan.k_blocks * warps
             times[load.ptx] = often.load
@@ -186,15 +229,24 @@ def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, 
     return {opcode: times[opcode].predict(units[opcode], report.executed(opcode)) for opcode in sorted(units)}
 
 
-def _copies(plan: GemmPlan, report: LaunchReport) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
+def _cp_async(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """The cp.async of A and of B. Each fill of a stage is written as all of A's, then all of B's."""
     sites = [site for site in report.matching("cp.async") if "shared" in site.opcode.split(".")]
-    return _split(sites, copies_per_k_tile(plan.a, plan.tiled_mma), copies_per_k_tile(plan.b, plan.tiled_mma))
+    asynchronous = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
+    a, b = (copies_per_k_tile(x, plan.tiled_mma) if x in asynchronous else 0 for x in (plan.a, plan.b))
+    split = dict(_split(sites, a, b)) if asynchronous else {}
+    yield from ((f"g2s.{x.name}", split[x.name]) for x in asynchronous)
+
+
+def _plain_key(plan: GemmPlan) -> str:
+    """What plain copies bring: one operand, both, or nothing."""
+    plain = plan.through_registers
+    return f"g2s.{plain[0].name}" if len(plain) == 1 else "g2s" if plain else ""
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
-    ldmatrix, plain = report.matching("ldmatrix"), _plain_loads(report, main_loop=True)
+    ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(report, "ld.shared")
     by_ldmatrix = {x.name: isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)}
     if all(by_ldmatrix.values()):
         a, b = (ldmatrix_per_k_block(x, plan.tiled_mma) for x in (plan.a, plan.b))
@@ -214,10 +266,18 @@ def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, 
     )
 
 
-def _plain_loads(report: LaunchReport, *, main_loop: bool) -> Sites:
-    """The ld.shared before the text's last mma, or those behind it, in the epilogue."""
-    last_mma = max((site.line for site in report.matching("mma")), default=0)
-    return [site for site in report.matching("ld.shared") if (site.line < last_mma) is main_loop]
+def _main_loop_sites(report: LaunchReport, opcode: str) -> Sites:
+    """Plain loads or stores before the text's last mma."""
+    return [site for site in report.matching(opcode) if site.line < _last_mma(report)]
+
+
+def _epilogue_sites(report: LaunchReport, opcode: str) -> Sites:
+    """Plain loads or stores behind the text's last mma."""
+    return [site for site in report.matching(opcode) if site.line > _last_mma(report)]
+
+
+def _last_mma(report: LaunchReport) -> int:
+    return max((site.line for site in report.matching("mma")), default=0)
 
 
 def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
