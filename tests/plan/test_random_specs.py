@@ -49,7 +49,7 @@ def maybe(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 def operand(modes: str, dtypes: list[str]) -> st.SearchStrategy[Operand]:
-    aligns = maybe(st.sampled_from([4, 8, 16, 32, 128]))
+    aligns = maybe(st.sampled_from([2, 4, 8, 16, 32, 128]))
     return st.builds(Operand, st.sampled_from(dtypes), st.sampled_from(modes), aligns)
 
 
@@ -65,7 +65,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 extents = st.sampled_from([8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 256])
-tiles = st.builds(Tile, cta=maybe(st.tuples(extents, extents, extents)), stages=maybe(st.integers(2, 8)))
+tiles = st.builds(Tile, cta=maybe(st.tuples(extents, extents, extents)), stages=maybe(st.integers(1, 8)))
 warps = st.tuples(st.sampled_from([1, 2, 3, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 1, 1, 2]))
 any_mma = st.builds(
     Mma,
@@ -85,6 +85,7 @@ smem_layouts = st.one_of(
 copies = st.one_of(
     st.builds(G2sCopy, op=st.just("cp.async.ca"), bits=maybe(st.sampled_from([32, 64, 128]))),
     st.builds(G2sCopy, op=st.just("cp.async.cg")),
+    st.builds(G2sCopy, op=st.just("universal"), bits=maybe(st.sampled_from([16, 32, 64, 128]))),
     st.builds(G2sCopy, threads=st.sampled_from(["(16,8):(8,1)", "(8,16):(1,8)", "(32,4):(4,1)", "(21,6):(6,1)"])),
 )
 loads = st.builds(

@@ -74,11 +74,11 @@ def _too_much(
     arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}) = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
-        found=f"{stages} stages: {arithmetic} > {target.smem_per_cta_bytes:,}",
+        found=f"{plural(stages, 'stage')}: {arithmetic} > {target.smem_per_cta_bytes:,}",
         expected=f"at most {target.smem_per_cta_bytes:,} bytes of shared memory a CTA on {target.name}",
         fix=f"{' or '.join(map(str, fitting))} stages fit"
         if fitting
-        else f"not even {STAGES[0]} stages fit; use a smaller tile",
+        else "not even one stage fits; use a smaller tile",
     )
 
 

@@ -1,0 +1,222 @@
+"""Plain copies from global to shared memory, through registers: chosen, emitted, executed, at every edge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby, pairwise
+
+import pytest
+
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.sm80.main_loop import Action, main_loop, passages, residences, shown_loop
+from cutegen.run import Kernel, compare, float64_reference, random_operands
+from cutegen.run.counts import count_launch
+from cutegen.spec import G2s, G2sCopy, GemmSpec, Smem, SmemLayout, Tile
+from cutegen.targeting import choose_target
+from tests.plan.kernels import Build
+from tests.plan.specs import gemm
+from tests.plan.test_emitted import check
+from tests.plan.test_main_loop import issued
+
+TILE = Tile(cta=(64, 64, 32), stages=2)
+ONE_STAGE = replace(TILE, stages=1)
+PLAIN = {bits: G2sCopy("universal", bits) for bits in (16, 32, 64, 128)}
+
+SPECS = {
+    "narrow": gemm(align=(2, 2, 2), tile=TILE),
+    "wide": gemm(tile=TILE, g2s=G2s(PLAIN[128], PLAIN[64])),
+    "one plain": gemm(tile=TILE, align=(16, 2, 16)),
+    "one stage": gemm(tile=ONE_STAGE, g2s=G2s(PLAIN[32], PLAIN[128])),
+    "one stage, one plain": gemm("mkn", tile=ONE_STAGE, g2s=G2s(a=PLAIN[64])),
+    "one stage, cp.async": gemm("mnm", tile=ONE_STAGE),
+    "across K": gemm("mnm", align=(2, 2, 2), tile=TILE),
+    "three stages": gemm(align=(2, 2, 16), tile=replace(TILE, stages=3)),
+    "four stages, one plain": gemm("mnn", align=(2, 16, 16), tile=replace(TILE, stages=4)),
+    "odd pad": gemm(tile=TILE, smem=Smem(a=SmemLayout(pad=1), b=SmemLayout(pad=3))),
+    "bf16": gemm("knm", "bf16", align=(2, 4, 2), tile=TILE),
+}
+FAST = ["narrow", "one plain", "one stage"]
+NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SPECS]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def named(name: str) -> GemmSpec:
+    return replace(SPECS[name], name=name)
+
+
+def decision(found: GemmPlan, key: str) -> tuple[str, str]:
+    return next((row.chosen, row.why) for row in found.decisions if row.key == key)
+
+
+def test_chosen_where_no_cp_async_is_narrow_enough() -> None:
+    found = plan(gemm(align=(2, 16, 16)), "sm_80")
+    assert (found.a.g2s.through_registers, found.a.g2s.bits) == (True, 16)
+    assert (found.b.g2s.through_registers, found.b.g2s.bits) == (False, 128)
+    chosen, why = decision(found, "g2s.a")
+    assert chosen.startswith("universal 16 bits")
+    assert "cp.async copies 4 bytes at least" in why
+
+
+@pytest.mark.parametrize(("align", "bits"), [(2, 16), (4, 32), (8, 64), (16, 128)])
+def test_as_wide_as_the_operand_is_aligned_when_asked_for(align: int, bits: int) -> None:
+    found = plan(gemm(align=(align, 16, 16), g2s=G2s(a=G2sCopy("universal"))), "sm_80")
+    assert (found.a.g2s.through_registers, found.a.g2s.bits) == (True, bits)
+
+
+def test_a_layout_that_keeps_two_bytes_together_is_filled_by_plain_copies() -> None:
+    found = plan(gemm(smem=Smem(b=SmemLayout(pad=1))), "sm_80")
+    assert [x.name for x in found.through_registers] == ["b"]
+
+
+def test_two_stages_are_enough_where_the_next_k_tile_is_in_registers() -> None:
+    narrow, wide = plan(gemm(align=(2, 2, 16), tile=Tile((64, 64, 32))), "sm_80"), plan(gemm(tile=Tile((64, 64, 32))))
+    assert (narrow.stages, wide.stages) == (2, 4)
+
+
+def test_the_next_k_tile_counts_among_the_registers() -> None:
+    """128 x 128 x 64 on 128 threads: 128 registers of sums, and 64 + 64 elements in registers of their own."""
+    found = plan(gemm(align=(2, 2, 2)), "sm_80")
+    assert found.threads == 256
+    assert "64 registers a thread for sums, 64 for the next k-tile" in decision(found, "mma.atom_layout")[1]
+    assert plan(gemm(), "sm_80").threads == 128
+
+
+def test_one_stage_is_chosen_only_where_two_do_not_fit() -> None:
+    """(256 + 128) x 256 elements of 2 bytes are 196,608 bytes a stage, of 232,448 on sm_90."""
+    assert plan(gemm(tile=Tile(cta=(256, 128, 256))), "sm_90").stages == 1
+    with pytest.raises(SpecError, match=r"tile.cta: found 1 stage: 1 x \(131,072 \+ 65,536\).*not even one stage fits"):
+        plan(gemm(tile=Tile(cta=(256, 128, 256))), "sm_80")
+
+
+REFUSED = {
+    "cp.async of two bytes": (
+        gemm(align=(2, 16, 16), g2s=G2s(a=G2sCopy("cp.async.ca"))),
+        r'g2s.a.op: found "cp.async.ca", but the operand is aligned to 2 bytes; expected "universal": .* 4, 8 or 16',
+    ),
+    "wider than aligned": (
+        gemm(align=(2, 16, 16), g2s=G2s(a=PLAIN[64])),
+        r'g2s.a.bits: found 64 bits, 8 bytes at once, but the operand is aligned to 2 bytes.*"universal" with bits = 16',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_a_way_out(name: str) -> None:
+    spec, message = REFUSED[name]
+    with pytest.raises(SpecError, match=message):
+        plan(spec, "sm_80")
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", NAMES)
+def test_instructions(name: str, built: Build) -> None:
+    """Every ld.global and st.shared of the main loop is in the PTX as often as predicted."""
+    check(named(name), built)
+    predicted = plan(named(name), "sm_80").predictions.instructions
+    plain = [opcode for opcode in predicted if opcode.startswith(("ld.global", "st.shared"))]
+    assert bool(plain) is bool(plan(named(name), "sm_80").through_registers)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("align", [(2, 2, 2), (16, 2, 2), (2, 16, 2)], ids=str)
+def test_kernels_whose_spec_says_only_the_alignment(align: tuple[int, int, int], arch: str, built: Build) -> None:
+    for majors in ("kkn", "mnm"):
+        check(replace(gemm(majors, align=align), name=f"{majors}{align[0]}{align[1]}"), built, arch)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_counted_is_what_was_predicted(name: str, built: Build) -> None:
+    """Two CTAs, five k-tiles: wavefronts, sectors and instructions, A's and B's, loads and stores."""
+    spec = named(name)
+    found, kernel = plan(spec, "sm_80"), Kernel(built(spec))
+    m, n, k = found.cta_tile
+    a, b, out = random_operands(kernel.contract, m, 2 * n, 5 * k, seed=1)
+    report = kernel.execute(a, b, out=out)
+    counts = count_launch(found, kernel.problem_size(a, b, out), report)
+    assert counts.differing() == {}
+    plain = [key for key in counts.wavefronts if key.startswith("g2s")]
+    assert plain
+    assert all(counts.sectors[key].predicted is not None for key in plain)
+    assert report.violations == ()
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_right_at_every_edge(name: str, device: str, built: Build) -> None:
+    """Sizes below, at and beyond a tile, odd ones too; nothing is written beside the result."""
+    kernel = Kernel(built(named(name), choose_target().name if device == "cuda" else "sm_80"))
+    framework = "torch" if device == "cuda" else "numpy"
+    for m, n, k in [(1, 1, 1), (5, 9, 0), (64, 64, 32), (65, 63, 33), (63, 129, 97)]:
+        a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework=framework, device=device)
+        kernel(a, b, out=out)
+        found = compare(out, float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype)
+        assert found.ok, (m, n, k, found)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["narrow", "across K", "one plain", "one stage"])
+def test_every_small_size(name: str, built: Build) -> None:
+    """Each M, N and K from 1 to 9, which alignment to 2 bytes leaves without any padding."""
+    kernel = Kernel(built(named(name)))
+    for m, n, k in [(m, n, k) for m in (1, 2, 7, 9) for n in (1, 3, 8, 9) for k in (1, 2, 5, 9)]:
+        a, b, out = random_operands(kernel.contract, m, n, k, seed=m * n + k)
+        report = kernel.execute(a, b, out=out)
+        assert report.violations == ()
+        assert compare(out, float64_reference(a, b), dtype="f16").ok, (m, n, k)
+
+
+def words(steps: list[str]) -> list[str]:
+    return [word for word, _ in groupby(steps)]
+
+
+def planned(found: GemmPlan) -> tuple[list[str], list[str]]:
+    """Prologue, and one k-tile of the loop, in the words of `issued`."""
+    copies = tuple(Action.GLOBAL_LOAD if x.g2s.through_registers else Action.FETCH for x in (found.a, found.b))
+    prologue: list[str] = []
+    body: list[str] = []
+    for slot in main_loop(found.stages, found.k_blocks, 1, copies):
+        for step in slot.steps:
+            word = f"wait {step.pending}" if step.action is Action.WAIT else step.action.name.lower()
+            (prologue if slot.k_tile is None else body).append(word)
+    return words(prologue), words(body)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", ["narrow", "one plain", "one stage", "one stage, cp.async"])
+def test_the_emitted_loop_runs_the_steps_of_the_timeline(name: str, built: Build) -> None:
+    found = plan(named(name), "sm_80")
+    kinds = issued(built(named(name)).ptx)
+    labels = [i for i, word in enumerate(kinds) if word == "label"]
+    loops = [kinds[a + 1 : b] for a, b in pairwise(labels) if "multiply" in kinds[a + 1 : b]]
+    assert loops[0] == planned(found)[1]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_stage_is_stored_after_it_was_read_and_before_it_is_read_again(name: str) -> None:
+    found = plan(named(name), "sm_80")
+    copies = tuple(Action.GLOBAL_LOAD if x.g2s.through_registers else Action.FETCH for x in (found.a, found.b))
+    stages = found.stages
+    slots = main_loop(stages, found.k_blocks, 3 * stages + 2, copies)
+    stays = list(residences(slots, stages))
+    for earlier in stays:
+        assert earlier.landed is None or earlier.fetched <= earlier.landed
+        for later in stays:
+            if later.k_tile == earlier.k_tile + stages and earlier.last_read is not None:
+                assert earlier.last_read < later.fetched
+    for k_tile, loaded, stored in passages(slots):
+        following = [first for other, first, _ in passages(slots) if other == k_tile + 1]
+        assert stored is None or (loaded <= stored and all(stored <= first for first in following))
+
+
+def test_a_load_has_a_whole_k_tile_to_arrive() -> None:
+    """4 k-blocks: sent for in the last of one k-tile, stored in the last of the next."""
+    slots = main_loop(2, 4, 6, (Action.GLOBAL_LOAD,))
+    times = {stored - loaded for k_tile, loaded, stored in passages(slots) if stored is not None and k_tile >= 2}
+    assert times == {4}
+    assert len(shown_loop(plan(gemm(align=(2, 2, 2)), "sm_80"))) > 8
