@@ -9,7 +9,7 @@ from cutegen.draw.colours import GREY, hue
 from cutegen.draw.grid import Cell, legend
 from cutegen.draw.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
 from cutegen.plan import GemmPlan
-from cutegen.plan.sm80.main_loop import Action, Residence, Slot, Step, passages, residences, shown_loop
+from cutegen.plan.main_loop import Action, Residence, Slot, Step, passages, residences
 from cutegen.plan.text import plural
 
 SLOT_PX, ROW_PX, GAP_PX = 62, 34, 3
@@ -29,7 +29,7 @@ HEAD_PX = 20
 
 def pipeline(plan: GemmPlan, thread: int) -> Picture:
     """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
-    slots = shown_loop(plan)
+    slots = plan.main_loop
     rows = _rows(slots)
     issued = [
         _issued(n, step, rows.index(step.action), plan.stages)
@@ -115,7 +115,14 @@ def _box(begin: float, end: float, row: int, fill: str, lines: tuple[str, ...], 
     width = (end - begin) * SLOT_PX
     fits = all(text_width(line, CELL_PX) <= width for line in lines)
     shown = lines if fits else (lines[0].split()[-1],)
-    return Box(x=LABEL_PX + begin * SLOT_PX, y=_row_y(row, row + 1 if above is None else above), width=width, height=ROW_PX, fill=fill, lines=shown)
+    return Box(
+        x=LABEL_PX + begin * SLOT_PX,
+        y=_row_y(row, row + 1 if above is None else above),
+        width=width,
+        height=ROW_PX,
+        fill=fill,
+        lines=shown,
+    )
 
 
 def _row_y(row: int, above: int) -> float:

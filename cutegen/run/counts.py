@@ -16,15 +16,9 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import (
-    LINE_BYTES,
-    SECTOR_BYTES,
-    copies_per_k_tile,
-    ldmatrix_per_k_block,
-    load_global,
-    store_shared,
-)
+from cutegen.plan.sm80.predict import copies_per_k_tile, ldmatrix_per_k_block, load_global, store_shared
 from cutegen.plan.text import plural
+from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 
@@ -205,9 +199,7 @@ def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: La
         loads[load_global(operand.g2s.bits)] += vectors
         stores[store_shared(operand.g2s.bits)] += vectors
     unknown = "" if _is_whole(plan, size) else EDGES
-    executed = {
-        opcode: sum(site.executed for site in _main_loop_sites(report, opcode)) for opcode in (*loads, *stores)
-    }
+    executed = {opcode: sum(site.executed for site in _main_loop_sites(report, opcode)) for opcode in (*loads, *stores)}
     counts = {opcode: _unless(unknown, often.k_tile, loads[opcode], executed[opcode]) for opcode in loads}
     return counts | {opcode: often.store.predict(stores[opcode], executed[opcode]) for opcode in stores}
 

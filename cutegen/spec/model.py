@@ -208,7 +208,7 @@ class G2sCopy(Part):
         widths = tuple(atom.bits for atom in _CP_ASYNC_ATOMS if atom.op == self.op)
         if None in (self.op, self.bits) or self.bits in widths or self.op == UNIVERSAL:
             return None
-        others = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits}) or [UNIVERSAL]
+        others: list[str] = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits}) or [UNIVERSAL]
         return Mismatch(
             key="bits",
             found=f"{self.bits} with op = {literal(self.op)}",

@@ -1,4 +1,4 @@
-"""The main loop in program order, as the template writes it: what is issued when, and what lies in which stage.
+"""The main loop in program order, as the template writes it.
 
 A k-tile is computed in k-blocks. While k-block b is multiplied, b + 1 is on its way to registers; before a k-tile's
 last k-block, its stage is free and is refilled. Where plain copies fill shared memory, the refill waits in registers
@@ -7,81 +7,22 @@ and is stored a k-tile later. With a single stage nothing overlaps. The steps he
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
-from cutegen.plan.gemm_plan import GemmPlan
-
-
-class Action(StrEnum):
-    """What a step does."""
-
-    WAIT = "cp.async.wait_group"
-    BARRIER = "bar.sync"
-    LOAD = "load"
-    FETCH = "cp.async"
-    COMMIT = "cp.async.commit_group"
-    GLOBAL_LOAD = "ld.global"
-    STORE = "st.shared"
-    MULTIPLY = "mma.sync"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One action on a k-tile, on one of its k-blocks where it has one; of a WAIT, `pending` groups may be in flight."""
-
-    action: Action
-    k_tile: int
-    k_block: int | None = None
-    pending: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """The steps between two multiplications, in program order; `k_tile` None is the prologue."""
-
-    k_tile: int | None
-    k_block: int | None
-    steps: tuple[Step, ...]
-
-    def step(self, action: Action) -> Step | None:
-        """The slot's step of that kind, which it has at most once."""
-        return next((step for step in self.steps if step.action is action), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Residence:
-    """A k-tile's stay in a stage, by numbers of slots.
-
-    Sent for in `fetched`, there and visible after the wait in `landed`, read for the last time in `last_read`; None
-    where the slots end before.
-    """
-
-    k_tile: int
-    stage: int
-    fetched: int
-    landed: int | None
-    last_read: int | None
-
-
-def shown_k_tiles(stages: int, k_blocks: int) -> int:
-    """How many k-tiles show the whole cycle: until stage 0 is read again, but no more than some 20 slots."""
-    return min(stages + 1, max(3, 20 // k_blocks))
-
+from cutegen.plan.gemm_plan import VectorCopy
+from cutegen.plan.main_loop import Action, Slot, Step
 
 ASYNCHRONOUS = (Action.FETCH,)
 
 
-def shown_loop(plan: GemmPlan) -> tuple[Slot, ...]:
-    """The main loop of a plan, as far as it takes to see the whole cycle."""
-    copies = tuple(Action.GLOBAL_LOAD if x.g2s.through_registers else Action.FETCH for x in (plan.a, plan.b))
-    return main_loop(plan.stages, plan.k_blocks, shown_k_tiles(plan.stages, plan.k_blocks), copies)
+def shown_main_loop(stages: int, k_blocks: int, *copies: VectorCopy) -> tuple[Slot, ...]:
+    """As many k-tiles as show the whole cycle, until stage 0 is read again, but no more than some 20 slots."""
+    actions = tuple(Action.GLOBAL_LOAD if copy.through_registers else Action.FETCH for copy in copies)
+    return main_loop(stages, k_blocks, min(stages + 1, max(3, 20 // k_blocks)), actions)
 
 
-def main_loop(
-    stages: int, k_blocks: int, k_tiles: int, copies: tuple[Action, ...] = ASYNCHRONOUS
-) -> tuple[Slot, ...]:
+def main_loop(stages: int, k_blocks: int, k_tiles: int, copies: tuple[Action, ...] = ASYNCHRONOUS) -> tuple[Slot, ...]:
     """The prologue and the first `k_tiles` k-tiles of a longer loop; `copies` send for A and for B, in that order."""
     loop = _Loop(stages, k_blocks, tuple(dict.fromkeys(copies)))
     if stages == 1:
@@ -143,39 +84,3 @@ class _Loop:
 
     def _wait(self, k_tile: int, pending: int) -> tuple[Step, ...]:
         return (Step(Action.WAIT, k_tile, pending=pending),) if Action.FETCH in self.copies else ()
-
-
-def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
-    """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for.
-
-    Where plain copies do it all, a k-tile has landed at the barrier behind its stores.
-    """
-    steps = [(number, step) for number, slot in enumerate(slots) for step in slot.steps]
-    asynchronous = any(step.action is Action.COMMIT for _, step in steps)
-    arrives = Action.COMMIT if asynchronous else Action.STORE
-    sent: list[tuple[int, int]] = []
-    landed: dict[int, int] = {}
-    last_read: dict[int, int] = {}
-    for number, step in steps:
-        if step.action is arrives:
-            sent.append((step.k_tile, number))
-        elif step.action is (Action.WAIT if asynchronous else Action.BARRIER):
-            for k_tile, _ in sent[: len(sent) - (step.pending or 0)]:
-                landed.setdefault(k_tile, number)
-        elif step.action is Action.LOAD:
-            last_read[step.k_tile] = number
-    # The last k-tile of which anything is read may be read further behind the last slot.
-    unfinished = max(last_read, default=None)
-    for k_tile, fetched in sent:
-        read = None if k_tile == unfinished else last_read.get(k_tile)
-        yield Residence(
-            k_tile=k_tile, stage=k_tile % stages, fetched=fetched, landed=landed.get(k_tile), last_read=read
-        )
-
-
-def passages(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int | None]]:
-    """Which k-tile is in registers from which slot to which, on its way to shared memory; None behind the last slot."""
-    stored = {step.k_tile: n for n, slot in enumerate(slots) for step in slot.steps if step.action is Action.STORE}
-    for number, slot in enumerate(slots):
-        if (load := slot.step(Action.GLOBAL_LOAD)) is not None:
-            yield load.k_tile, number, stored.get(load.k_tile)

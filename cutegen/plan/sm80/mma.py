@@ -123,8 +123,8 @@ def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
 def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choice[Extents]:
     """How many warps lie along M, N and K.
 
-    At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged so
-    that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
+    At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged
+    so that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
     """
     if spec.mma.atom_layout is not None:
         return _given_atom_layout(spec, cta_tile, atom)

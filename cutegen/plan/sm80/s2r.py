@@ -7,7 +7,7 @@ from cutegen.arch import COPY_ATOMS, UNIVERSAL, CopyAtom, LdmatrixAtom, ldmatrix
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import FragmentCopy
-from cutegen.plan.sm80.operand import OperandTile
+from cutegen.plan.operand import OperandTile
 from cutegen.spec import GemmSpec
 
 MATRIX_COUNTS = (4, 2, 1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cutegen.arch import UNIVERSAL, dtype
-from cutegen.plan.sm80.operand import align_bytes
+from cutegen.plan.occupancy import passing_registers
+from cutegen.plan.operand import align_bytes
 from cutegen.spec import G2sCopy, GemmSpec, Operand
 
 NARROWEST_CP_ASYNC_BYTES = 4
-REGISTER_BITS = 32
 
 
 def through_registers(spec: GemmSpec, name: str) -> bool:
@@ -25,14 +25,5 @@ def expected_registers(spec: GemmSpec, cta_tile: tuple[int, int, int], threads: 
             operand: Operand = getattr(spec.problem, name)
             given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
             bits = given.bits or 8 * min(align_bytes(operand), 16)
-            total += registers(extent * cta_tile[2], dtype(operand.dtype).bits, bits, threads)
+            total += passing_registers(extent * cta_tile[2], dtype(operand.dtype).bits, bits, threads)
     return total
-
-
-def registers(elems: int, element_bits: int, copy_bits: int, threads: int) -> int:
-    """Registers a thread for its share of `elems` elements; a vector narrower than a register still takes one.
-
-    >>> registers(128 * 64, 16, 16, 128), registers(128 * 64, 16, 128, 128)
-    (64, 32)
-    """
-    return elems * element_bits // threads // min(copy_bits, REGISTER_BITS)

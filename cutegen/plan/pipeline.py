@@ -6,7 +6,7 @@ from cutegen.arch import Target
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.sm80.occupancy import ctas_by_smem
+from cutegen.plan.occupancy import ctas_by_smem
 from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
 
@@ -59,7 +59,9 @@ def choose_stages(
         if options[-1] < stages <= most
     ]
     if not asynchronous:
-        rejected.append(Rejected("more", "the k-tile that is on its way is in registers, so nothing would fill them sooner"))
+        rejected.append(
+            Rejected("more", "the k-tile that is on its way is in registers, so nothing would fill them sooner")
+        )
     why = (
         f"the deepest of at most {most} that leaves {plural(resident(chosen), 'CTA')} a multiprocessor; "
         f"{sum(stage_bytes):,} bytes a stage"
@@ -71,14 +73,14 @@ def _too_much(
     spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], stages: int, fitting: list[int]
 ) -> SpecError:
     total = smem_offsets(stage_bytes, stages)[1]
+    several = [count for count in fitting if count >= DOUBLE_BUFFERED]
+    fits = f"{' or '.join(map(str, several))} stages fit" if several else "one stage fits"
     arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}) = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
         found=f"{plural(stages, 'stage')}: {arithmetic} > {target.smem_per_cta_bytes:,}",
         expected=f"at most {target.smem_per_cta_bytes:,} bytes of shared memory a CTA on {target.name}",
-        fix=f"{' or '.join(map(str, fitting))} stages fit"
-        if fitting
-        else "not even one stage fits; use a smaller tile",
+        fix=fits if fitting else "not even one stage fits; use a smaller tile",
     )
 
 
