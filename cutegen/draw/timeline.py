@@ -48,7 +48,7 @@ def pipeline(plan: GemmPlan, thread: int) -> Picture:
     facts = [
         f"{stages}, {k_blocks} in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
         "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
-        "copies in flight, loads of the next k-block and mma overlap. A colour is a k-tile.",
+        f"{_overlap(plan.stages)} A colour is a k-tile.",
     ]
     filled = "filled by cp.async until the wait" if Action.FETCH in rows else "filled by st.shared until the barrier"
     notes = legend(
@@ -56,6 +56,12 @@ def pipeline(plan: GemmPlan, thread: int) -> Picture:
         f"a stage: {filled}, then read by every warp, then free",
     )
     return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, picture, notes)
+
+
+def _overlap(stages: int) -> str:
+    if stages == 1:
+        return "with one stage, copies and mma take turns."
+    return "copies in flight, loads of the next k-block and mma overlap."
 
 
 def _rows(slots: Sequence[Slot]) -> list[Action]:
@@ -79,7 +85,7 @@ def _issued(number: int, step: Step, row: int, stages: int) -> Box:
         case Action.FETCH | Action.STORE:
             second = f"> stage {step.k_tile % stages}"
         case Action.GLOBAL_LOAD:
-            second = "> registers"
+            second = "> regs"
         case _:
             second = f"block {step.k_block}"
     return _box(number, number + 1, row, hue(step.k_tile), (f"k-tile {step.k_tile}", second))
