@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from cutegen.arch import Target
+from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
@@ -43,4 +44,6 @@ def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    return FAMILIES[spec.family](spec, target if isinstance(target, Target) else choose_target(target))
+    target = target if isinstance(target, Target) else choose_target(target)
+    found = FAMILIES[spec.family](transposed.as_read(spec), target)
+    return found if spec.problem.b.transposed is None else transposed.as_given(found, spec)

@@ -7,7 +7,7 @@ The GPU launcher and the CPU executor both take grid, block, dynamic shared memo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 Address = TypeVar("Address")
@@ -93,7 +93,8 @@ class LaunchContract:
 
     `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
     "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
-    the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
+    the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch. `given`
+    are tensors that a call passes with another major than the kernel reads; it reads a transposed copy, which is kept.
     """
 
     entry: str
@@ -104,6 +105,12 @@ class LaunchContract:
     cta_tile: tuple[int, int]
     threads: int
     dynamic_smem_bytes: int
+    given: tuple[TensorContract, ...] = ()
+
+    def of_a_call(self) -> LaunchContract:
+        """The contract as a call sees it: `given` in the place of what the kernel reads."""
+        passed = {tensor.name: tensor for tensor in self.given}
+        return replace(self, tensors=tuple(passed.get(tensor.name, tensor) for tensor in self.tensors), given=())
 
     def geometry(self, m: int, n: int, batch: int = 1) -> LaunchGeometry:
         """Grid, block and dynamic shared memory for `batch` results of M x N.
@@ -139,10 +146,14 @@ class LaunchContract:
     @classmethod
     def from_json(cls, table: dict[str, Any]) -> LaunchContract:
         """Read what `to_json` wrote. Raises KeyError or TypeError when a field is missing or unknown."""
+        def tensors(name: str) -> tuple[TensorContract, ...]:
+            return tuple(TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table.get(name, ()))
+
         return cls(
             **{
                 **table,
-                "tensors": tuple(TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table["tensors"]),
+                "tensors": tensors("tensors"),
+                "given": tensors("given"),
                 "scalars": tuple(table["scalars"]),
                 "epilogue": tuple(table["epilogue"]),
                 "parameters": tuple(Parameter(**p) for p in table["parameters"]),

@@ -28,7 +28,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     """The holes of every template; `settled` are the constants that each decision becomes, by its key."""
     fusion = plan.epilogue.fusion
     steps = fusion.steps
-    settled = {**settled, **_epilogue_constants(plan)}
+    settled = {**settled, **_epilogue_constants(plan), "problem.b.transposed": ()}
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),

@@ -7,6 +7,7 @@
     extras.py     what a call hands in for the epilogue, and nothing else
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
+    kept.py       transposed copies of B, made once and kept
     kernel.py     Kernel: the call
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
@@ -19,6 +20,7 @@ Operands are checked before every launch; what the reference says of a result is
 from __future__ import annotations
 
 from cutegen.run.bounded import Bounded, Outcome
+from cutegen.run.kept import KeptCopies, kept_copies
 from cutegen.run.kernel import Kernel
 from cutegen.run.reference import (
     Comparison,
@@ -36,6 +38,7 @@ __all__ = [
     "Bounded",
     "Comparison",
     "FirstWrong",
+    "KeptCopies",
     "Kernel",
     "Outcome",
     "Reference",
@@ -43,6 +46,7 @@ __all__ = [
     "compare",
     "expected_outcome",
     "float64_reference",
+    "kept_copies",
     "random_extras",
     "random_operands",
 ]

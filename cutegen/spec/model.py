@@ -45,6 +45,7 @@ FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
 AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums 16-bit products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
+Transposition: TypeAlias = Annotated[str, OneOf(("once",))]
 AlignBytes: TypeAlias = Annotated[int, OneOf((2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 8 16-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
@@ -68,12 +69,14 @@ RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
 class Operand(Part):
     """One matrix in global memory, contiguous along the mode `major`.
 
-    Base address and leading stride are multiples of `align` bytes.
+    Base address and leading stride are multiples of `align` bytes. Of B, `transposed` "once" has the kernel read a copy
+    with the other major, which calls make of a B that is new or has changed, and keep.
     """
 
     dtype: DTypeName
     major: Mode
     align: AlignBytes | None = None
+    transposed: Transposition | None = None
 
     def contradiction(self) -> Mismatch | None:
         """An aligned address begins a whole element."""
@@ -120,6 +123,10 @@ class Problem(Part):
                 shape = ",".join(modes).upper()
                 expected = f"{alternatives(modes)}, the modes of {name.upper()}({shape})"
                 return Mismatch(key=f"{name}.major", found=literal(found), expected=expected)
+        for name in ("a", "c"):
+            if (asked := getattr(self, name).transposed) is not None:
+                key, expected = f"{name}.transposed", "nothing: it is B of which a transposed copy can be kept"
+                return Mismatch(key=key, found=literal(asked), expected=expected, fix="exchange A and B, and M and N")
         for name in ("residual", "aux"):
             extra = getattr(self, name)
             if extra is not None and extra.align is not None and (wrong := self.matrix(name).contradiction()):

@@ -1,0 +1,205 @@
+"""Transposed copies of operands, made once and kept: what `problem.b.transposed = "once"` asks for.
+
+A copy is known by where its tensor lies (address, shape, strides) and by torch's version counter, which every operation
+that writes the tensor or a view of it advances. A changed tensor is copied again; a copy goes when the memory it was
+made from does, or when copies used more lately need the room. What torch does not count, copies do not see: writes
+through `.data`, by another library, or by the replay of a CUDA graph. `kept_copies.clear()` forgets everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+from cutegen.errors import OperandError
+from cutegen.run import streams
+from cutegen.run.check import check_operand
+from cutegen.run.operands import Form, TensorView, view_of
+from cutegen.run.storage import CallTensor, MatrixStorage, empty
+
+DEFAULT_LIMIT_BYTES = 2 << 30
+
+_LOG = logging.getLogger("cutegen.run")
+
+_Key = tuple[int, Form, MatrixStorage]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A kept copy of the bytes from `begin` to `end`, which were `version` when it was made.
+
+    `memory` is the storage that it was made from. On a GPU, `ready` is recorded behind the copy on `stream`.
+    """
+
+    copy: Any
+    memory: weakref.ref[Any]
+    version: int
+    begin: int
+    end: int
+    bytes: int
+    stream: int
+    ready: Any
+
+
+class KeptCopies:
+    """The copies of this process, at most `limit_bytes` of them; the one used longest ago goes first."""
+
+    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.entries: OrderedDict[_Key, Entry] = OrderedDict()
+        # A tensor may be collected, and its copy dropped, at any place in the thread that holds the lock.
+        self._lock = threading.RLock()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of all copies."""
+        return sum(entry.bytes for entry in list(self.entries.values()))
+
+    def clear(self) -> None:
+        """Forget every copy."""
+        with self._lock:
+            self.entries.clear()
+
+    def written(self, begin: int, end: int) -> None:
+        """A kernel writes these addresses, which torch does not see: forget copies of what lies there."""
+        with self._lock:
+            for key, entry in list(self.entries.items()):
+                if begin < entry.end and entry.begin < end:
+                    self.entries.pop(key, None)
+
+    def find(self, key: _Key, memory: Any, version: int) -> Entry | None:
+        """The copy of a tensor as it is now."""
+        with self._lock:
+            entry = self.entries.get(key)
+            if entry is None or entry.version != version or entry.memory() is not memory:
+                return None
+            self.entries.move_to_end(key)
+            return entry
+
+    def keep(self, key: _Key, entry: Entry) -> None:
+        """Keep a copy in the place of an older one; what is larger than the limit is not kept."""
+        with self._lock:
+            self.entries.pop(key, None)
+            room = self.limit_bytes - entry.bytes
+            while self.entries and self.held_bytes > room:
+                self.entries.popitem(last=False)
+            if room >= 0:
+                self.entries[key] = entry
+
+    def forget(self, key: _Key, memory: weakref.ref[Any]) -> None:
+        """The memory that a copy was made from is gone."""
+        with self._lock:
+            entry = self.entries.get(key)
+            if entry is not None and entry.memory is memory:
+                del self.entries[key]
+
+
+kept_copies = KeptCopies()
+
+
+class Transposed:
+    """What a kernel reads of one operand: a copy of the other major than a call passes.
+
+    `given` is the operand as it is passed, `read` as the kernel was compiled for.
+    """
+
+    def __init__(self, given: CallTensor, read: CallTensor, copies: KeptCopies = kept_copies) -> None:
+        self._given, self._read, self._copies = given, read, copies
+        self._warned = False
+
+    def __call__(self, operand: Any, stream: int | None) -> Any:
+        """The copy of `operand`, kept or new, ready for work on `stream`, by default the current one.
+
+        A torch tensor's copy is kept. It is made for this one call, and not kept, of a NumPy array and of an inference
+        tensor, neither of which says when it changed, and while a CUDA graph is captured: it becomes part of the graph,
+        whose replays then see what B holds at that time. Raises OperandError, for other arrays too.
+        """
+        view = view_of(operand, self._given.name, stream)
+        if len(view.form.shape) == 3 and view.form.strides[0] == 0 and view.form.framework == "torch":
+            return self(operand[0], stream).expand(view.form.shape)
+        torch = sys.modules.get("torch")
+        if torch is None or view.form.framework != "torch":
+            return self._of_array(operand, view)
+        with _on(torch, stream, operand.device):
+            captured = operand.is_cuda and torch.cuda.is_current_stream_capturing()
+            version = None if captured else self._version(operand)
+            if version is None:
+                return self._copy(operand, view, stream)
+            return self._of_tensor(torch, operand, view, version, stream)
+
+    def _of_tensor(self, torch: Any, operand: Any, view: TensorView, version: int, stream: int | None) -> Any:
+        storage, memory = self._read.storage(view.form.shape), operand.untyped_storage()
+        key = view.pointer, view.form, storage
+        on_gpu = bool(operand.is_cuda)
+        here = streams.current_stream((view,), view.form.device) if on_gpu and stream is None else stream or 0
+        entry = self._copies.find(key, memory, version)
+        if entry is not None:
+            if on_gpu and entry.stream != here:
+                torch.cuda.current_stream(operand.device).wait_event(entry.ready)
+                entry.copy.record_stream(torch.cuda.current_stream(operand.device))
+            return entry.copy
+        copy, ready = self._copy(operand, view, stream), None
+        if on_gpu:
+            ready = torch.cuda.Event()
+            ready.record()
+        size = self._read.dtype.bytes
+        last = sum((extent - 1) * stride for extent, stride in zip(view.form.shape, view.form.strides, strict=True))
+        entry = Entry(
+            copy=copy,
+            memory=weakref.ref(memory, partial(self._copies.forget, key)),
+            version=version,
+            begin=view.pointer,
+            end=view.pointer + (last + 1) * size,
+            bytes=prod(storage.extents) * size,
+            stream=here,
+            ready=ready,
+        )
+        self._copies.keep(key, entry)
+        return copy
+
+    def _of_array(self, operand: Any, view: TensorView) -> Any:
+        if view.form.framework != "numpy":
+            raise OperandError(
+                operand=self._given.name,
+                found=f"an array of {view.form.framework}, which does not say when it changes",
+                expected=f"a torch tensor, of which a transposed copy can be kept ({self._given.key('transposed')})",
+                fix=f"pass `torch.from_dlpack({self._given.name})`, and clear `cutegen.run.kept_copies` when it changes",
+            )
+        return self._copy(operand, view, None)
+
+    def _copy(self, operand: Any, view: TensorView, stream: int | None) -> Any:
+        check_operand(self._given, view.form, view.pointer)
+        copy = empty(self._read.storage(view.form.shape), self._read.dtype.torch_name, operand, view.form, stream)
+        if view.form.framework == "torch":
+            copy.copy_(operand.detach())
+        else:
+            copy[...] = operand
+        return copy
+
+    def _version(self, operand: Any) -> int | None:
+        """torch's count of the writes; None for a tensor that has none."""
+        if not operand.is_inference():
+            return int(operand._version)
+        if not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "%s is an inference tensor, which does not say when it changes: each call transposes it",
+                self._given.name,
+            )
+        return None
+
+
+def _on(torch: Any, stream: int | None, device: Any) -> AbstractContextManager[Any]:
+    """Within it, torch's current stream is `stream`."""
+    if stream is None or device.type != "cuda":
+        return nullcontext()
+    context: AbstractContextManager[Any] = torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device))
+    return context
