@@ -146,6 +146,7 @@ class LaunchContract:
     @classmethod
     def from_json(cls, table: dict[str, Any]) -> LaunchContract:
         """Read what `to_json` wrote. Raises KeyError or TypeError when a field is missing or unknown."""
+
         def tensors(name: str) -> tuple[TensorContract, ...]:
             return tuple(TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table.get(name, ()))
 

@@ -20,16 +20,17 @@ from math import prod
 from typing import Any
 
 from cutegen.errors import OperandError
+from cutegen.plan.launch import TensorContract
 from cutegen.run import streams
 from cutegen.run.check import check_operand
 from cutegen.run.operands import Form, TensorView, view_of
-from cutegen.run.storage import CallTensor, MatrixStorage, empty
+from cutegen.run.storage import CallTensor, empty
 
 DEFAULT_LIMIT_BYTES = 2 << 30
 
 _LOG = logging.getLogger("cutegen.run")
 
-_Key = tuple[int, Form, MatrixStorage]
+_Key = tuple[int, Form, TensorContract]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,8 +137,7 @@ class Transposed:
             return self._of_tensor(torch, operand, view, version, stream)
 
     def _of_tensor(self, torch: Any, operand: Any, view: TensorView, version: int, stream: int | None) -> Any:
-        storage, memory = self._read.storage(view.form.shape), operand.untyped_storage()
-        key = view.pointer, view.form, storage
+        key, memory = (view.pointer, view.form, self._read.contract), operand.untyped_storage()
         on_gpu = bool(operand.is_cuda)
         here = streams.current_stream((view,), view.form.device) if on_gpu and stream is None else stream or 0
         entry = self._copies.find(key, memory, version)
@@ -158,7 +158,7 @@ class Transposed:
             version=version,
             begin=view.pointer,
             end=view.pointer + (last + 1) * size,
-            bytes=prod(storage.extents) * size,
+            bytes=prod(self._read.storage(view.form.shape).extents) * size,
             stream=here,
             ready=ready,
         )

@@ -228,7 +228,6 @@ class _PreparedCall:
             if address < others + other.span_bytes and others < address + mine.span_bytes:
                 check_apart(mine, address, other, others)
 
-
     def forget_copies(self, pointers: tuple[int, ...]) -> None:
         """Copies of what this call writes are out of date."""
         for each, pointer in zip(self.call.placed, pointers, strict=True):
