@@ -93,8 +93,8 @@ class LaunchContract:
 
     `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
     "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
-    the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch. `given`
-    are tensors that a call passes with another major than the kernel reads; it reads a transposed copy, which is kept.
+    the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
+    `given` are tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
     """
 
     entry: str

@@ -171,7 +171,7 @@ class Transposed:
                 operand=self._given.name,
                 found=f"an array of {view.form.framework}, which does not say when it changes",
                 expected=f"a torch tensor, of which a transposed copy can be kept ({self._given.key('transposed')})",
-                fix=f"pass `torch.from_dlpack({self._given.name})`, and clear `cutegen.run.kept_copies` when it changes",
+                fix=f"pass `torch.from_dlpack({self._given.name})`, and clear `kept_copies` when it changes",
             )
         return self._copy(operand, view, None)
 
@@ -185,7 +185,7 @@ class Transposed:
         return copy
 
     def _version(self, operand: Any) -> int | None:
-        """torch's count of the writes; None for a tensor that has none."""
+        """Torch's count of the writes; None for a tensor that has none."""
         if not operand.is_inference():
             return int(operand._version)
         if not self._warned:

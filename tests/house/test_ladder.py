@@ -6,14 +6,17 @@ import re
 import runpy
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from cutegen.plan import plan
 from cutegen.spec import GemmSpec, load_spec
 from tests.house.documents import ROOT
 
-RUNGS = list(runpy.run_path(str(ROOT / "examples" / "ladder.py"))["ladder"]())
+EXAMPLE = runpy.run_path(str(ROOT / "examples" / "ladder.py"))
+RUNGS = list(EXAMPLE["ladder"]())
 SPECS = [rung for rung in RUNGS if rung.spec is not None]
 PUBLISHED = [3_640, 10_683, 26_274, 35_956, 42_634, 44_859, 48_700, 50_672, 53_065, 53_573]
 
@@ -36,7 +39,7 @@ def changed(before: GemmSpec, after: GemmSpec) -> set[str]:
     return {re.sub(r"^(smem\.\{a,b\}|epilogue\.smem)\..*", r"\1", key) for key in folded}
 
 
-@pytest.mark.parametrize(("below", "rung"), list(zip(SPECS, SPECS[1:], strict=False)), ids=lambda rung: rung.name)
+@pytest.mark.parametrize(("below", "rung"), list(pairwise(SPECS)), ids=lambda rung: rung.name)
 def test_a_rung_changes_the_keys_that_it_names(below: Any, rung: Any) -> None:
     found = changed(below.spec, rung.spec)
     assert 1 <= len(found) <= 2
@@ -49,3 +52,14 @@ def test_a_rung_changes_the_keys_that_it_names(below: Any, rung: Any) -> None:
 def test_the_published_column_and_where_it_ends() -> None:
     assert [rung.published for rung in RUNGS if rung.published] == PUBLISHED
     assert [rung.spec for rung in RUNGS if rung.name == "padding"] == [load_spec("double_buffer_128x128x32")]
+
+
+def test_the_page_has_the_rungs_their_cycles_and_the_published_column() -> None:
+    page = (ROOT / "docs" / "systems" / "double_buffer_128x128x32.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.count("|") == 8][2:]
+    cycles = ["" if x.spec is None else f"{EXAMPLE['shared_cycles'](plan(x.spec, 'sm_90')):,}" for x in RUNGS]
+    published = ["" if x.published is None else f"{x.published / 1000:.1f}" for x in RUNGS]
+    assert [row[0] for row in rows] == [x.name for x in RUNGS]
+    assert [row[1].replace("`", "") for row in rows] == [x.keys for x in RUNGS]
+    assert [row[2] for row in rows] == cycles
+    assert [row[3] for row in rows] == published

@@ -14,7 +14,7 @@ from cutegen.build import Cache, build
 from cutegen.errors import OperandError, SpecError
 from cutegen.plan import plan
 from cutegen.plan.launch import LaunchContract, TensorContract
-from cutegen.run import Kernel, KeptCopies, compare, float64_reference, kept_copies, random_operands
+from cutegen.run import KeptCopies, Kernel, compare, float64_reference, kept_copies, random_operands
 from cutegen.run.kept import Transposed
 from cutegen.run.storage import CallTensor
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, parse_spec
@@ -257,7 +257,7 @@ def test_a_kernel_uses_the_copy_and_notices_changes(kernel: Kernel) -> None:
 
 @pytest.mark.dsl
 def test_a_result_written_over_b_is_noticed(kernel: Kernel) -> None:
-    """torch does not see what a kernel writes; the kernel says so itself."""
+    """Torch does not see what a kernel writes; the kernel says so itself."""
     a, b, _ = random_operands(kernel.contract, 24, 24, 24, seed=2, framework="torch")
     first, second = torch.empty_like(b), torch.empty_like(b)
     kernel(a, b, out=first)
