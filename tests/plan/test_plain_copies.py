@@ -15,9 +15,12 @@ from cutegen.run import Kernel, compare, float64_reference, random_operands
 from cutegen.run.counts import count_launch
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Smem, SmemLayout, Tile
 from cutegen.targeting import choose_target
-from tests.plan.kernels import Build
+from cutegen.tune.counters import predict
+from cutegen.tune.suites import Extents
+from tests.plan.kernels import Build, execute
 from tests.plan.specs import gemm
 from tests.plan.test_emitted import check
+from tests.plan.test_executed import counted
 from tests.plan.test_main_loop import issued
 
 TILE = Tile(cta=(64, 64, 32), stages=2)
@@ -37,8 +40,9 @@ SPECS = {
     "odd pad": gemm(tile=TILE, smem=Smem(a=SmemLayout(pad=1), b=SmemLayout(pad=3))),
     "bf16": gemm("knm", "bf16", align=(2, 4, 2), tile=TILE),
 }
-FAST = ["narrow", "one plain", "one stage"]
+FAST = ["narrow", "one plain"]
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SPECS]
+ONE_STAGE_NAMES = ["one stage", "one stage, cp.async"]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -121,11 +125,17 @@ def test_instructions(name: str, built: Build) -> None:
 
 @pytest.mark.dsl
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("align", [(2, 2, 2), (16, 2, 2), (2, 16, 2)], ids=str)
-def test_kernels_whose_spec_says_only_the_alignment(align: tuple[int, int, int], arch: str, built: Build) -> None:
-    for majors in ("kkn", "mnm"):
-        check(replace(gemm(majors, align=align), name=f"{majors}{align[0]}{align[1]}"), built, arch)
+@pytest.mark.parametrize(
+    ("majors", "align", "arch"),
+    [
+        ("kkn", (2, 2, 2), "sm_80"),
+        ("mnm", (2, 2, 2), "sm_100"),
+        ("knn", (16, 2, 2), "sm_90"),
+        ("mkn", (2, 16, 2), "sm_80"),
+    ],
+)
+def test_the_default_tile_does_not_spill(majors: str, align: tuple[int, int, int], arch: str, built: Build) -> None:
+    check(replace(gemm(majors, align=align), name=f"{majors}{align[0]}{align[1]}"), built, arch)
 
 
 @pytest.mark.dsl
@@ -143,6 +153,18 @@ def test_what_is_counted_is_what_was_predicted(name: str, built: Build) -> None:
     assert plain
     assert all(counts.sectors[key].predicted is not None for key in plain)
     assert report.violations == ()
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["narrow", "one plain", "one stage, one plain"])
+def test_what_counters_py_expects_of_a_gpu(name: str, built: Build) -> None:
+    """Two CTAs and four k-tiles, counted by the executor instead of ncu."""
+    found, artifact = plan(named(name), "sm_80"), built(named(name))
+    problem = found.cta_tile[0] * 2, found.cta_tile[1], found.cta_tile[2] * 4
+    expected = predict(found.to_json(), artifact.manifest.registers, Extents(*problem))
+    counts = counted(execute(artifact, found.launch, *problem))
+    assert counts == {counter: expected[counter] for counter in counts}
 
 
 @pytest.mark.dsl
@@ -189,7 +211,7 @@ def planned(found: GemmPlan) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("name", ["narrow", "one plain", "one stage", "one stage, cp.async"])
+@pytest.mark.parametrize("name", [*FAST, *(pytest.param(x, marks=pytest.mark.slow) for x in ONE_STAGE_NAMES)])
 def test_the_emitted_loop_runs_the_steps_of_the_timeline(name: str, built: Build) -> None:
     found = plan(named(name), "sm_80")
     kinds = issued(built(named(name)).ptx)
