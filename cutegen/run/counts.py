@@ -138,6 +138,7 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
     counts = {key: count(often.fill, unit[key], sites) for key, sites in _cp_async(plan, report)}
     if key := _plain_key(plan):
         counts[key] = count(often.store, unit[key], _main_loop_sites(report, "st.shared"))
+        counts = dict(sorted(counts.items()))
     counts |= {key: count(often.load, unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
         stores, reads = _epilogue_sites(report, "st.shared"), _epilogue_sites(report, "ld.shared")
@@ -173,6 +174,7 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
     if plain := _plain_key(plan):
         keys = [f"g2s.{x.name}" for x in plan.through_registers]
         counts[plain] = count(often.k_tile, _main_loop_sites(report, "ld.global"), *keys)
+        counts = dict(sorted(counts.items()))
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     counts["epilogue"] = count(often.tile, report.matching("st.global"), "epilogue", *written)

@@ -13,7 +13,6 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -21,7 +20,6 @@ from typing import Any
 
 from cutegen.errors import OperandError
 from cutegen.plan.launch import TensorContract
-from cutegen.run import streams
 from cutegen.run.check import check_operand
 from cutegen.run.operands import Form, TensorView, view_of
 from cutegen.run.storage import CallTensor, empty
@@ -46,7 +44,7 @@ class Entry:
     begin: int
     end: int
     bytes: int
-    stream: int
+    stream: Any
     ready: Any
 
 
@@ -129,41 +127,44 @@ class Transposed:
         torch = sys.modules.get("torch")
         if torch is None or view.form.framework != "torch":
             return self._of_array(operand, view)
-        with _on(torch, stream, operand.device):
-            captured = operand.is_cuda and torch.cuda.is_current_stream_capturing()
-            version = None if captured else self._version(operand)
-            if version is None:
-                return self._copy(operand, view, stream)
-            return self._of_tensor(torch, operand, view, version, stream)
+        if not operand.is_cuda:
+            return self._of_tensor(operand, view, None)
+        here = torch.cuda.current_stream(operand.device)
+        if stream is not None:
+            here = torch.cuda.ExternalStream(stream, device=operand.device)
+        with torch.cuda.stream(here):
+            if torch.cuda.is_current_stream_capturing():
+                return self._copy(operand, view)
+            return self._of_tensor(operand, view, here)
 
-    def _of_tensor(self, torch: Any, operand: Any, view: TensorView, version: int, stream: int | None) -> Any:
+    def _of_tensor(self, operand: Any, view: TensorView, here: Any) -> Any:
+        """On a GPU `here` is the current stream."""
+        version = self._version(operand)
+        if version is None:
+            return self._copy(operand, view)
         key, memory = (view.pointer, view.form, self._read.contract), operand.untyped_storage()
-        on_gpu = bool(operand.is_cuda)
-        here = streams.current_stream((view,), view.form.device) if on_gpu and stream is None else stream or 0
         entry = self._copies.find(key, memory, version)
-        if entry is not None:
-            if on_gpu and entry.stream != here:
-                torch.cuda.current_stream(operand.device).wait_event(entry.ready)
-                entry.copy.record_stream(torch.cuda.current_stream(operand.device))
-            return entry.copy
-        copy, ready = self._copy(operand, view, stream), None
-        if on_gpu:
-            ready = torch.cuda.Event()
-            ready.record()
-        size = self._read.dtype.bytes
-        last = sum((extent - 1) * stride for extent, stride in zip(view.form.shape, view.form.strides, strict=True))
-        entry = Entry(
-            copy=copy,
-            memory=weakref.ref(memory, partial(self._copies.forget, key)),
+        if entry is None:
+            entry = self._entry(operand, view, version, weakref.ref(memory, partial(self._copies.forget, key)), here)
+            self._copies.keep(key, entry)
+        elif here is not None and here != entry.stream:
+            here.wait_event(entry.ready)
+            entry.copy.record_stream(here)
+        return entry.copy
+
+    def _entry(self, operand: Any, view: TensorView, version: int, memory: weakref.ref[Any], here: Any) -> Entry:
+        form, size = view.form, self._read.dtype.bytes
+        last = sum((extent - 1) * stride for extent, stride in zip(form.shape, form.strides, strict=True))
+        return Entry(
+            copy=self._copy(operand, view),
+            memory=memory,
             version=version,
             begin=view.pointer,
             end=view.pointer + (last + 1) * size,
-            bytes=prod(self._read.storage(view.form.shape).extents) * size,
+            bytes=prod(self._read.storage(form.shape).extents) * size,
             stream=here,
-            ready=ready,
+            ready=None if here is None else here.record_event(),
         )
-        self._copies.keep(key, entry)
-        return copy
 
     def _of_array(self, operand: Any, view: TensorView) -> Any:
         if view.form.framework != "numpy":
@@ -173,11 +174,12 @@ class Transposed:
                 expected=f"a torch tensor, of which a transposed copy can be kept ({self._given.key('transposed')})",
                 fix=f"pass `torch.from_dlpack({self._given.name})`, and clear `kept_copies` when it changes",
             )
-        return self._copy(operand, view, None)
+        return self._copy(operand, view)
 
-    def _copy(self, operand: Any, view: TensorView, stream: int | None) -> Any:
+    def _copy(self, operand: Any, view: TensorView) -> Any:
+        """A copy in new memory, made on the current stream."""
         check_operand(self._given, view.form, view.pointer)
-        copy = empty(self._read.storage(view.form.shape), self._read.dtype.torch_name, operand, view.form, stream)
+        copy = empty(self._read.storage(view.form.shape), self._read.dtype.torch_name, operand, view.form, None)
         if view.form.framework == "torch":
             copy.copy_(operand.detach())
         else:
@@ -195,11 +197,3 @@ class Transposed:
                 self._given.name,
             )
         return None
-
-
-def _on(torch: Any, stream: int | None, device: Any) -> AbstractContextManager[Any]:
-    """Within it, torch's current stream is `stream`."""
-    if stream is None or device.type != "cuda":
-        return nullcontext()
-    context: AbstractContextManager[Any] = torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device))
-    return context
