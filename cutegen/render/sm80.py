@@ -69,14 +69,14 @@ def _loads(plan: GemmPlan) -> str:
 
 
 def _copies(plan: GemmPlan) -> str:
-    """What fills shared memory."""
+    """What keeps shared memory filled."""
     match [x.g2s.through_registers for x in (plan.a, plan.b)]:
         case [False, False]:
-            return "a cp.async\npipeline"
+            return "a cp.async\npipeline keeps"
         case [True, True]:
-            return "a pipeline\nof plain loads and stores"
+            return "plain copies\nthrough registers keep"
         case _:
-            return "a pipeline\nof cp.async, and of plain loads and stores,"
+            return "cp.async and\nplain copies keep"
 
 
 def _nvgpu_imports(plan: GemmPlan) -> str:
