@@ -104,6 +104,15 @@ class KeptCopies:
 kept_copies = KeptCopies()
 
 
+def span_elems(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last of a tensor that is not empty.
+
+    >>> span_elems((3, 4), (10, 1))
+    24
+    """
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+
+
 class Transposed:
     """What a kernel reads of one operand: a copy of the other major than a call passes.
 
@@ -154,13 +163,12 @@ class Transposed:
 
     def _entry(self, operand: Any, view: TensorView, version: int, memory: weakref.ref[Any], here: Any) -> Entry:
         form, size = view.form, self._read.dtype.bytes
-        last = sum((extent - 1) * stride for extent, stride in zip(form.shape, form.strides, strict=True))
         return Entry(
             copy=self._copy(operand, view),
             memory=memory,
             version=version,
             begin=view.pointer,
-            end=view.pointer + (last + 1) * size,
+            end=view.pointer + span_elems(form.shape, form.strides) * size,
             bytes=prod(self._read.storage(form.shape).extents) * size,
             stream=here,
             ready=None if here is None else here.record_event(),

@@ -21,7 +21,7 @@ from cutegen.run.cpu import CpuKernel, CpuLaunch
 from cutegen.run.driver import Driver, load_driver
 from cutegen.run.extras import TENSOR_NAMES, Extras
 from cutegen.run.gpu import GpuKernel
-from cutegen.run.kept import Transposed, kept_copies
+from cutegen.run.kept import Transposed, kept_copies, span_elems
 from cutegen.run.operands import Form, TensorView, view_of
 from cutegen.run.places import check_address, check_apart
 from cutegen.run.quick import Launch, QuickCalls
@@ -88,8 +88,8 @@ class Kernel:
         plain = c is residual is bias is aux is alpha is beta is None
         if plain and (result := self._thread.quick(a, b, out, stream)) is not None:
             if kept_copies.entries:
-                memory = result.untyped_storage()
-                kept_copies.written(memory.data_ptr(), memory.data_ptr() + memory.nbytes())
+                begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
+                kept_copies.written(begin, begin + elems * result.element_size())
             return result
         handle = None if stream is None else streams.stream_handle(stream)
         tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
