@@ -41,18 +41,18 @@ class Report:
         return MmaTypes(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
 
     @property
-    def ctas(self) -> int:
-        """CTAs of the launch."""
-        return self.plan.launch.geometry(self.problem.m, self.problem.n).grid[0]
+    def tiles(self) -> int:
+        """CTA tiles of the launch."""
+        return self.plan.launch.tiles(self.problem.m, self.problem.n)
 
     @property
     def k_tiles(self) -> int:
-        """Turns of a CTA's main loop."""
+        """Turns of the main loop for one CTA tile."""
         return -(-self.problem.k // self.plan.cta_tile[2])
 
     def waves(self, sms: int) -> float:
-        """How often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""
-        return self.ctas / (sms * self.occupancy.ctas_per_sm)
+        """How often tiles fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""
+        return self.tiles / (sms * self.occupancy.ctas_per_sm)
 
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
         """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
