@@ -148,13 +148,16 @@ def _resource_lines(made: Report) -> Iterator[str]:
     ]
     yield from aligned(rows, header=("", "predicted", "obtained"), right={1, 2})
     limits = f"threads {obtained.by_threads}, shared memory {obtained.by_smem}, registers {obtained.by_registers}"
-    tiles = f"{plural(made.tiles, 'CTA tile')} of {plural(made.k_tiles, 'k-tile')}"
     yield from wrapped(
-        f"{tiles}, computed by CTAs of {made.plan.threads} threads and {made.plan.smem_bytes:,} bytes of shared "
-        f"memory; a multiprocessor's resources alone allow so many: {limits}",
+        f"{_ctas(made)} of {made.plan.threads} threads and {made.plan.smem_bytes:,} bytes of shared "
+        f"memory, {plural(made.k_tiles, 'k-tile')} each; a multiprocessor's resources alone allow so many: {limits}",
         first="  ",
         rest="  ",
     )
+
+
+def _ctas(made: Report) -> str:
+    return plural(made.ctas, "CTA" if made.plan.launch.ctas_per_multiprocessor is None else "CTA tile")
 
 
 def _access_lines(made: Report) -> Iterator[str]:
@@ -237,9 +240,9 @@ def _execution_lines(execution: Execution) -> Iterator[str]:
 
 
 def _wave_lines(made: Report, sms: int) -> Iterator[str]:
-    tiles, waves = plural(made.tiles, "CTA tile"), made.waves(sms)
+    waves = made.waves(sms)
     used = waves / -(-waves // 1)
-    yield f"  {tiles} on {sms} multiprocessors are {waves:.2f} waves: {used:.0%} of the places are used"
+    yield f"  {_ctas(made)} on {sms} multiprocessors are {waves:.2f} waves: {used:.0%} of the places are used"
 
 
 def _profile_lines(profile: Profile) -> Iterator[str]:
@@ -258,7 +261,7 @@ def report_table(made: Report, execution: Execution | None, timing: Timing, prof
         "spec": made.plan.spec.name,
         "target": made.plan.target.name,
         "problem": [made.problem.m, made.problem.n, made.problem.k],
-        "tiles": made.tiles,
+        "ctas": made.ctas,
         "k_tiles": made.k_tiles,
         "smem_bytes": made.plan.smem_bytes,
         "occupancy": {"predicted": asdict(predictions.occupancy), "obtained": asdict(made.occupancy)},

@@ -9,6 +9,7 @@ from cutegen.build import Artifact, disassemble
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
+from cutegen.plan.launch import INT32_MAX
 from cutegen.plan.sm80.occupancy import predict_occupancy
 from cutegen.run import Kernel, random_extras, random_operands
 from cutegen.run.counts import LaunchCounts, count_launch
@@ -41,18 +42,18 @@ class Report:
         return MmaTypes(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
 
     @property
-    def tiles(self) -> int:
-        """CTA tiles of the launch."""
-        return self.plan.launch.tiles(self.problem.m, self.problem.n)
+    def ctas(self) -> int:
+        """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
+        return self.plan.launch.geometry(self.problem.m, self.problem.n, multiprocessors=INT32_MAX).grid[0]
 
     @property
     def k_tiles(self) -> int:
-        """Turns of the main loop for one CTA tile."""
+        """Turns of a CTA's main loop."""
         return -(-self.problem.k // self.plan.cta_tile[2])
 
     def waves(self, sms: int) -> float:
-        """How often tiles fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""
-        return self.tiles / (sms * self.occupancy.ctas_per_sm)
+        """How often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""
+        return self.ctas / (sms * self.occupancy.ctas_per_sm)
 
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
         """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
