@@ -66,7 +66,7 @@ def test_the_page_has_every_part(capsys: pytest.CaptureFixture[str]) -> None:
 def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixture[str]) -> None:
     made = plan(load_spec("sm80_hgemm_tn"), "sm_90")
     found = table(capsys)
-    assert (found["problem"], found["tiles"], found["k_tiles"]) == ([4096, 4096, 4096], 1024, 64)
+    assert (found["problem"], found["ctas"], found["k_tiles"]) == ([4096, 4096, 4096], 1024, 64)
     assert found["smem_bytes"] == made.smem_bytes
     assert found["spill_bytes"] == 0
     assert 128 < found["registers"] <= 255
@@ -149,7 +149,7 @@ def test_with_a_gpu_times_and_counters_stand_beside(capsys: pytest.CaptureFixtur
     assert rows[counters.BY_DIFFERENCE][1] == 7
     assert main([*WORDS]) == 0
     printed = capsys.readouterr().out
-    assert "1,024 CTA tiles on 100 multiprocessors are 5.12 waves: 85% of the places are used" in printed
+    assert "1,024 CTAs on 100 multiprocessors are 5.12 waves: 85% of the places are used" in printed
     assert "Hardware counters of one launch, by ncu" in printed
     assert "TFLOP/s" in printed
 
