@@ -8,7 +8,7 @@ from cutegen.arch import Target
 from cutegen.plan.decision import Decision
 
 WARPGROUP_THREADS = 128
-PRODUCER_REGISTERS = 40
+PRODUCER_REGISTERS = 24
 MAX_REALLOCATED = 240
 GRANULE = 8
 
