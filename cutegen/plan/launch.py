@@ -79,7 +79,7 @@ def gemm_parameters(
 ) -> tuple[Parameter, ...]:
     """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
 
-    With tensor maps these come first, a map stands for its tensor's address and strides, and `batch` follows `k`.
+    Tensor maps come first; a map stands for its tensor's address and strides.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
@@ -91,7 +91,7 @@ def gemm_parameters(
         *(Parameter(f"map_{each.name}", "tensormap") for each in maps),
         *(Parameter(tensor.name, "ptr") for tensor in plain),
         *(Parameter(name, "f32") for name in scalars),
-        *(Parameter(name, "i32") for name in ("m", "n", "k", *(("batch",) if maps else ()))),
+        *(Parameter(name, "i32") for name in "mnk"),
         *(Parameter(f"ld{tensor.name}", "i64") for tensor in plain if len(tensor.modes) == 2),
         *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
     )
@@ -106,7 +106,7 @@ class LaunchContract:
     the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
 
     With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes
-    one tile after another, of all matrices of the batch. `maps` are the tensors that bulk tensor copies move.
+    one tile after another of one result. `maps` are the tensors that bulk tensor copies move.
     """
 
     entry: str
@@ -136,7 +136,7 @@ class LaunchContract:
         """
         grid = (self.tiles(m, n), 1, batch)
         if self.ctas_per_multiprocessor is not None:
-            grid = (min(self.tiles(m, n, batch), self.ctas_per_multiprocessor * multiprocessors), 1, 1)
+            grid = (min(self.tiles(m, n), self.ctas_per_multiprocessor * multiprocessors), 1, batch)
         return LaunchGeometry(grid, (self.threads, 1, 1), self.dynamic_smem_bytes)
 
     def arguments(
@@ -150,7 +150,7 @@ class LaunchContract:
 
         `addresses`, `scalars` and `maps` stand in the order of `self.tensors`, `self.scalars` and `self.maps`.
         """
-        values: dict[str, Address | int | float] = {"m": size.m, "n": size.n, "k": size.k, "batch": size.batch}
+        values: dict[str, Address | int | float] = {"m": size.m, "n": size.n, "k": size.k}
         values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
         values |= zip((tensor.name for tensor in self.tensors), addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)

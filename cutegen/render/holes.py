@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.algebra import inner_layout
 from cutegen.plan import GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import EpilogueTensor, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, SmemTile, VectorCopy
 from cutegen.plan.launch import SOURCE, Parameter
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
@@ -27,7 +27,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     """The holes of every template; `settled` are the constants that each decision becomes, by its key."""
     fusion = plan.epilogue.fusion
     steps = fusion.steps
-    settled = {**settled, **_epilogue_constants(plan)}
+    settled = {**_epilogue_constants(plan), **settled}
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
@@ -38,9 +38,13 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         ],
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "numerics": "Float32, Int32, Int64" if steps else "Int32, Int64",
-        "parameters": [_parameter_holes(x) for x in plan.launch.parameters],
+        "parameters": [parameter_holes(x) for x in plan.launch.parameters],
+        "host_parameters": [parameter_holes(x) for x in plan.launch.parameters],
+        "launch_template": "host_launch.py.j2",
+        "launch_numbers": "Int32(1)",
+        "launch_arguments": "1",
         "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
-        "strides": [StrideHoles(x.name, _divisor(x.name)) for x in plan.launch.parameters if x.type == "i64"],
+        "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": plan.epilogue.smem is None or any(x.name == STORE for x in fusion.tensors),
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps),
@@ -60,7 +64,13 @@ def _chain_comment(plan: GemmPlan) -> tuple[str, ...]:
     return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent=4))
 
 
-_PARAMETER_TYPES = {"ptr": "cute.Pointer", "i32": "Int32", "i64": "Int64", "f32": "Float32"}
+_PARAMETER_TYPES = {
+    "ptr": "cute.Pointer",
+    "i32": "Int32",
+    "i64": "Int64",
+    "f32": "Float32",
+    "tensormap": "cute.CopyAtom",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +82,16 @@ class ParameterHoles:
     example: str
 
 
-def _parameter_holes(parameter: Parameter) -> ParameterHoles:
+def parameter_holes(parameter: Parameter) -> ParameterHoles:
+    """What the template writes of one parameter."""
     name, kind = parameter.name, _PARAMETER_TYPES[parameter.type]
-    examples = {"ptr": "", "f32": f"{kind}(1.0)", "i32": f"{kind}(1)", "i64": f"{kind}({_divisor(name)})"}
+    examples = {
+        "ptr": "",
+        "tensormap": "",
+        "f32": f"{kind}(1.0)",
+        "i32": f"{kind}(1)",
+        "i64": f"{kind}({_divisor(name)})",
+    }
     return ParameterHoles(name, kind, examples[parameter.type])
 
 
@@ -84,6 +101,11 @@ class StrideHoles:
 
     name: str
     divisor: str
+
+
+def stride_holes(parameter: Parameter) -> StrideHoles:
+    """What the template writes of a parameter that is a stride."""
+    return StrideHoles(parameter.name, _divisor(parameter.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +213,29 @@ def vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
     )
 
 
+def mma_constants(plan: GemmPlan, threads: str) -> dict[str, tuple[str, ...]]:
+    """The constants of the tiled MMA, by the keys of their decisions; `threads` is the line that counts a CTA's."""
+    return {
+        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
+        "mma.atom": (
+            f"MMA_SHAPE = {plan.atom.shape_mnk}",
+            f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
+        ),
+        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", threads),
+        "mma.permutation": (
+            f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
+            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
+        ),
+    }
+
+
+def fragment_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
+    """The instruction that loads fragments of one operand."""
+    if copy.matrices is None:
+        return (f"{prefix}_S2R_BITS = {copy.bits}",)
+    return (f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}",)
+
+
 def layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:
     """Shape, stride and swizzle of a tile in shared memory."""
     inner, swizzle = inner_layout(smem.layout), smem.swizzle
@@ -206,6 +251,6 @@ def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
         f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",
         f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
     )
-    if epilogue.smem is None or epilogue.store is None:
+    if epilogue.smem is None or not isinstance(epilogue.store, VectorCopy):
         return common
     return (*common, *layout_constants("C_SMEM", epilogue.smem), *vector_constants("C_STORE", epilogue.store))

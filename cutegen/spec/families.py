@@ -20,6 +20,6 @@ FAMILIES: Mapping[str, Family] = {
     for row in (
         Family("sm80", "mma.sync, ldmatrix, cp.async", available=True),
         Family("simt", "fused multiply-add without tensor cores", available=False),
-        Family("sm90", "wgmma, TMA", available=False),
+        Family("sm90", "mma.sync, ldmatrix, bulk tensor copies (TMA); wgmma is not available", available=True),
     )
 }

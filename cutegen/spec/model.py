@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
+from cutegen.arch import BULK_TENSOR, COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -55,7 +55,7 @@ SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
 TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
-CpAsyncOp: TypeAlias = Annotated[str, OneOf(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS})))]
+CpAsyncOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR))]
 CopyBits: TypeAlias = Annotated[int, OneOf(tuple(sorted({atom.bits for atom in _CP_ASYNC_ATOMS})))]
 SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, "universal"))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
@@ -206,7 +206,7 @@ class G2sCopy(Part):
     def contradiction(self) -> Mismatch | None:
         """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
         widths = tuple(atom.bits for atom in _CP_ASYNC_ATOMS if atom.op == self.op)
-        if None in (self.op, self.bits) or self.bits in widths:
+        if self.op == BULK_TENSOR or None in (self.op, self.bits) or self.bits in widths:
             return None
         others = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits})
         return Mismatch(

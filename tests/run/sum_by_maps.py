@@ -65,8 +65,7 @@ PTX = f"""
     .param .align 64 .b8 map_c[128],
     .param .u32 m,
     .param .u32 n,
-    .param .u32 k,
-    .param .u32 batch
+    .param .u32 k
 )
 .maxntid 128, 1, 1
 {{
@@ -94,8 +93,6 @@ PTX = f"""
     add.s32 %r4, %r4, {BOX - 1};
     shr.u32 %r4, %r4, 6;
     mul.lo.s32 %r5, %r3, %r4;
-    ld.param.u32 %r6, [batch];
-    mul.lo.s32 %r6, %r6, %r5;
 
     @%p0 bra READY;
     mbarrier.init.shared::cta.b64 [%r1], 1;
@@ -105,14 +102,13 @@ READY:
     mov.u32 %r7, %ctaid.x;
     mov.u32 %r8, %nctaid.x;
     mov.u32 %r9, 0;
+    mov.u32 %r11, %ctaid.z;
 
 TILE:
-    setp.ge.u32 %p1, %r7, %r6;
+    setp.ge.u32 %p1, %r7, %r5;
     @%p1 bra DONE;
-    div.u32 %r11, %r7, %r5;
-    rem.u32 %r12, %r7, %r5;
-    div.u32 %r13, %r12, %r4;
-    rem.u32 %r14, %r12, %r4;
+    div.u32 %r13, %r7, %r4;
+    rem.u32 %r14, %r7, %r4;
     shl.b32 %r13, %r13, 6;
     shl.b32 %r14, %r14, 6;
     @%p0 bra WAIT;

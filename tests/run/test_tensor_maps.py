@@ -68,7 +68,7 @@ def test_maps_say_where_operands_are_and_what_form_they_have(kernel: Kernel, api
     call = Call(cuda_array)
     kernel(call.a, call.b, out=call.out)
     (launch,) = api.launches
-    assert launch["values"] == (*call.maps, M, N, K, 1)
+    assert launch["values"] == (*call.maps, M, N, K)
     assert launch["grid"] == (3 * 2, 1, 1)
     assert api.encoded_in == [1000] * 3, "the driver makes no map for a thread without a context"
 
@@ -79,10 +79,8 @@ def test_operands_without_a_map_are_addresses_and_strides(
     loads = contract(maps=(A, B))
     api.parameters, call = loads.parameters, Call(cuda_array)
     Kernel(artifact(loads), driver=lambda: Driver(api))(call.a, call.b, out=call.out)
-    assert [parameter.name for parameter in loads.parameters[2:]] == [
-        *("c", "m", "n", "k", "batch", "ldc", "batch_stride_c")
-    ]
-    assert api.launches[0]["values"] == (*call.maps[:2], call.addresses[2], M, N, K, 1, N, 0)
+    assert [parameter.name for parameter in loads.parameters[2:]] == ["c", "m", "n", "k", "ldc", "batch_stride_c"]
+    assert api.launches[0]["values"] == (*call.maps[:2], call.addresses[2], M, N, K, N, 0)
 
 
 def test_a_batch_is_the_third_mode_and_a_shared_operand_does_not_move_along_it(
@@ -91,25 +89,20 @@ def test_a_batch_is_the_third_mode_and_a_shared_operand_does_not_move_along_it(
     call = Call(cuda_array, batch=40)
     kernel(call.a, call.b, out=call.out)
     (launch,) = api.launches
-    assert launch["values"] == (*call.maps, M, N, K, 40)
+    assert launch["values"] == (*call.maps, M, N, K)
     assert call.maps[1].strides_bytes == (112, 0)
 
 
-def test_persistent_ctas_are_as_many_as_fit_the_gpu(kernel: Kernel, api: Any, cuda_array: Any) -> None:
-    for batch in (21, 23):
-        call = Call(cuda_array, batch)
-        kernel(call.a, call.b, out=call.out)
-    assert [launch["grid"] for launch in api.launches] == [(21 * 6, 1, 1), (132, 1, 1)]
-
-
-def test_the_number_of_multiprocessors_is_asked_for_on_each_gpu(
-    fake_api: Any, artifact: Any, contract: Any, cuda_array: Any
+@pytest.mark.parametrize(("multiprocessors", "ctas"), [(132, 6), (2, 4), (1, 2)])
+def test_persistent_ctas_are_as_many_as_fit_the_gpu(
+    fake_api: Any, artifact: Any, contract: Any, cuda_array: Any, multiprocessors: int, ctas: int
 ) -> None:
+    """Six tiles of each result, two CTAs on a multiprocessor."""
     api, two_each = fake_api(), contract(maps=(A,), ctas_per_multiprocessor=2)
-    api.attributes["multiprocessors"], api.parameters = 7, two_each.parameters
+    api.attributes["multiprocessors"], api.parameters = multiprocessors, two_each.parameters
     call = Call(cuda_array, batch=9)
     Kernel(artifact(two_each), driver=lambda: Driver(api))(call.a, call.b, out=call.out)
-    assert api.launches[0]["grid"] == (14, 1, 1)
+    assert api.launches[0]["grid"] == (ctas, 1, 9)
 
 
 def test_the_same_addresses_again_are_only_launched(kernel: Kernel, api: Any, cuda_array: Any) -> None:
@@ -174,7 +167,7 @@ def test_operands_without_elements_get_maps_that_can_be_encoded(kernel: Kernel, 
         FakeMap(at, (1, 1, 1), (16, 16), (64, 128, 1)),
         FakeMap(at, (1, 1, 1), (16, 16), (64, 64, 1)),
         FakeMap(at, (6, 5, 1), (32, 0), (64, 32, 1)),
-        *(5, 6, 0, 1),
+        *(5, 6, 0),
     )
 
 
