@@ -225,7 +225,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmPlan:
-    """A finished plan of the `sm80` family."""
+    """A finished plan of the `sm80` family; `rounds_to_tf32` says that f32 operands are rounded in registers."""
 
     spec: GemmSpec
     target: Target
@@ -234,6 +234,7 @@ class GemmPlan:
     stages: int
     atom: MmaAtom
     tiled_mma: TiledMma
+    rounds_to_tf32: bool
     a: OperandPlan
     b: OperandPlan
     epilogue: EpiloguePlan

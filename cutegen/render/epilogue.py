@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from cutegen.plan.gemm_plan import Fusion
+from cutegen.arch import DType
+from cutegen.plan.gemm_plan import EpilogueTensor, Fusion, GemmPlan
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import OPS, SCALARS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
 
@@ -113,11 +114,28 @@ def _varies(expression: Expression) -> bool:
     return isinstance(expression, Call) or any(map(_varies, parts_of(expression)))
 
 
-def helpers(steps: tuple[Step, ...]) -> frozenset[str]:
-    """The functions that the kernel must define, by the names that `DSL` calls them."""
-    called = {DSL.functions[name] for step in steps if step.expression for name in _calls(step.expression)}
+def helpers(plan: GemmPlan) -> frozenset[str]:
+    """The functions that the kernel must define, by the names that `DSL` calls them, and those that round integers."""
+    fusion = plan.epilogue.fusion
+    called = {DSL.functions[name] for step in fusion.steps if step.expression for name in _calls(step.expression)}
     needed = {needed for name in called for needed in _NEEDED_BY.get(name, ())}
+    if fusion.steps or goes_through_f32(plan):
+        called |= {f"to_{x.name}" for x in (plan.epilogue.dtype, *(x.dtype for x in _stored(fusion))) if x.is_integer}
     return frozenset(name for name in called | needed if not name.startswith("cute."))
+
+
+def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:
+    return tuple(x for x in fusion.tensors if x.name == STORE)
+
+
+def goes_through_f32(plan: GemmPlan) -> bool:
+    """Whether sums become f32 first though no step asks for it: integers on their way to another type do."""
+    return plan.atom.c_dtype.is_integer is not plan.epilogue.dtype.is_integer or plan.epilogue.dtype.name == "s8"
+
+
+def rounded(element: DType, constant: str) -> str:
+    """X, a float32 tensor, as elements of a type that the kernel calls `constant`: nearest, integers clamped."""
+    return f"to_{element.name}(x)" if element.is_integer else f"x.to({constant})"
 
 
 def _calls(expression: Expression) -> Iterator[str]:
@@ -133,7 +151,7 @@ def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
     loaded: set[str] = set()
     for step in fusion.steps:
         if step.expression is None:
-            lines += _STORE_AUX
+            lines += _store_aux(fusion)
             continue
         tensors = {DSL.operands[name]: name for name in names_of(step.expression) if name in DSL.operands}
         for fragment in tensors.keys() - loaded:
@@ -143,12 +161,14 @@ def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
     return tuple(lines)
 
 
-_STORE_AUX = (
-    "# aux: x as it is here, in its own type",
-    "tCrAux = cute.make_rmem_tensor(tCgAux[part].shape, AUX_DTYPE)",
-    "tCrAux.store(x.to(AUX_DTYPE))",
-    "store_result(tCrAux, tCgAux[part], tCcC[part], (m, n), whole_tile)",
-)
+def _store_aux(fusion: Fusion) -> tuple[str, ...]:
+    (aux,) = _stored(fusion)
+    return (
+        "# aux: x as it is here, in its own type",
+        "tCrAux = cute.make_rmem_tensor(tCgAux[part].shape, AUX_DTYPE)",
+        f"tCrAux.store({rounded(aux.dtype, 'AUX_DTYPE')})",
+        "store_result(tCrAux, tCgAux[part], tCcC[part], (m, n), whole_tile)",
+    )
 
 
 def _load(fragment: str, *, guarded: bool) -> str:
