@@ -114,14 +114,20 @@ def _varies(expression: Expression) -> bool:
     return isinstance(expression, Call) or any(map(_varies, parts_of(expression)))
 
 
-def helpers(plan: GemmPlan) -> frozenset[str]:
-    """The functions that the kernel must define, by the names that `DSL` calls them, and those that round integers."""
-    fusion = plan.epilogue.fusion
-    called = {DSL.functions[name] for step in fusion.steps if step.expression for name in _calls(step.expression)}
+def helpers(steps: tuple[Step, ...]) -> frozenset[str]:
+    """The functions that the kernel must define, by the names that `DSL` calls them."""
+    called = {DSL.functions[name] for step in steps if step.expression for name in _calls(step.expression)}
     needed = {needed for name in called for needed in _NEEDED_BY.get(name, ())}
-    if fusion.steps or goes_through_f32(plan):
-        called |= {f"to_{x.name}" for x in (plan.epilogue.dtype, *(x.dtype for x in _stored(fusion))) if x.is_integer}
     return frozenset(name for name in called | needed if not name.startswith("cute."))
+
+
+def conversions(plan: GemmPlan) -> frozenset[str]:
+    """The functions that make integers of float32, which the kernel must define, as `rounded` calls them."""
+    fusion = plan.epilogue.fusion
+    if not fusion.steps and not goes_through_f32(plan):
+        return frozenset()
+    results = (plan.epilogue.dtype, *(x.dtype for x in _stored(fusion)))
+    return frozenset(f"to_{x.name}" for x in results if x.is_integer)
 
 
 def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:

@@ -49,7 +49,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "strides": [StrideHoles(x.name, _divisor(x.name)) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": plan.epilogue.smem is None or any(x.name == STORE for x in fusion.tensors),
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
-        "helpers": epilogue.helpers(plan),
+        "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
         "chain": _chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,

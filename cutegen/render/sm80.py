@@ -86,6 +86,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
             f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
             f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
         ),
+        "mma.tf32": (),  # a comment: the decision shows in the main loop
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": _s2r_constants("A", plan.a.s2r),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
+from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, TARGETS, CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -336,6 +336,13 @@ class GemmSpec(Part):
                     fix=f"leave problem.{name} out",
                 )
         return None
+
+    @property
+    def needs(self) -> str:
+        """The first target whose instructions know all of its element types."""
+        parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
+        needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
+        return max(needed, key=lambda name: TARGETS[name].compute_capability)
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""
