@@ -72,6 +72,7 @@ class Sm90Plan(GemmPlan):
 def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
     """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
     _check_target(spec, target)
+    mma.check_dtypes(spec, target)
     cta_tile = _choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
