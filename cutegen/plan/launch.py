@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from cutegen.arch import dtype
-from cutegen.plan.tensor_map import TensorMapContract, TensorMapFields
+from cutegen.plan.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
 
 Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
@@ -120,6 +120,11 @@ class LaunchContract:
     ctas_per_multiprocessor: int | None = None
     maps: tuple[TensorMapContract, ...] = ()
 
+    def tiles(self, m: int, n: int, batch: int = 1) -> int:
+        """The tiles of `batch` results of M x N, those that edges cut off included."""
+        tile_m, tile_n = self.cta_tile
+        return -(-m // tile_m) * -(-n // tile_n) * batch
+
     def geometry(self, m: int, n: int, batch: int = 1, *, multiprocessors: int = 1) -> LaunchGeometry:
         """Grid, block and dynamic shared memory for `batch` results of M x N on a GPU of so many multiprocessors.
 
@@ -129,11 +134,9 @@ class LaunchContract:
         >>> contract.geometry(257, 64).grid
         (3, 1, 1)
         """
-        tile_m, tile_n = self.cta_tile
-        tiles = -(-m // tile_m) * -(-n // tile_n)
-        grid = (tiles, 1, batch)
+        grid = (self.tiles(m, n), 1, batch)
         if self.ctas_per_multiprocessor is not None:
-            grid = (min(tiles, self.ctas_per_multiprocessor * multiprocessors), 1, batch)
+            grid = (min(self.tiles(m, n), self.ctas_per_multiprocessor * multiprocessors), 1, batch)
         return LaunchGeometry(grid, (self.threads, 1, 1), self.dynamic_smem_bytes)
 
     def arguments(
@@ -158,8 +161,8 @@ class LaunchContract:
     def map_fields(self, size: ProblemSize) -> tuple[TensorMapFields, ...]:
         """What each of `maps` is encoded from, for one problem.
 
-        An operand that is the same for the whole batch has the batch stride 0. A mode without elements is given one:
-        a kernel reads nothing of an empty matrix, but a map of none cannot be encoded.
+        An operand that is the same for the whole batch has the batch stride 0. An empty matrix is given one element:
+        a kernel reads nothing of it, but a map of none cannot be encoded.
         """
         tensors = {tensor.name: tensor for tensor in self.tensors}
         extents = {"m": size.m, "n": size.n, "k": size.k}
@@ -190,10 +193,12 @@ def _map_fields(
 ) -> TensorMapFields:
     (other,) = (mode for mode in tensor.modes if mode != tensor.major)
     strides, element_bytes = size.strides[tensor.name], dtype(tensor.dtype).bytes
+    modes = extents[tensor.major], extents[other], size.batch
+    strides_bytes = strides.leading * element_bytes, strides.batch * element_bytes
     return TensorMapFields(
         dtype=tensor.dtype,
-        extents=(max(extents[tensor.major], 1), max(extents[other], 1), size.batch),
-        strides_bytes=(strides.leading * element_bytes, strides.batch * element_bytes),
+        extents=(1, 1, 1) if 0 in modes else modes,
+        strides_bytes=(STRIDE_MULTIPLE_BYTES, STRIDE_MULTIPLE_BYTES) if 0 in modes else strides_bytes,
         box=(*contract.box, 1),
         swizzle_bytes=contract.swizzle_bytes,
     )

@@ -57,6 +57,8 @@ class Warp:
         self.alive: Mask = lanes > _LANES
         self.stack = [Path(0, self.alive.copy(), None)]
         self.set_mask(self.alive.copy(), lanes)
+        self.gives_up = False
+        """Nothing else can go on: the next wait for an mbarrier comes back false instead of waiting."""
         self._copies: list[_Copy] = []
         self._committed = np.zeros(WARP_LANES, np.int64)
 

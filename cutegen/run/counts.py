@@ -6,7 +6,6 @@ the kernel fills every stage of its pipeline, past the end of K with zeros, and 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,19 +102,20 @@ class _Often:
 
     @classmethod
     def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
-        ctas = math.prod(plan.launch.geometry(size.m, size.n, size.batch).grid)
+        tiles = plan.launch.tiles(size.m, size.n, size.batch)
+        what = plural(tiles, "CTA" if plan.launch.ctas_per_multiprocessor is None else "CTA tile")
         k_tiles = -(-size.k // plan.cta_tile[2])
 
-        def for_each_cta(times: int | Fraction, words: str) -> _Times:
-            return _Times(Fraction(ctas * times), f"{plural(ctas, 'CTA')} x {words}")
+        def for_each_tile(times: int | Fraction, words: str) -> _Times:
+            return _Times(Fraction(tiles * times), f"{what} x {words}")
 
-        in_k = for_each_cta(k_tiles, plural(k_tiles, "k-tile"))
+        in_k = for_each_tile(k_tiles, plural(k_tiles, "k-tile"))
         blocks_ahead = k_tiles + Fraction(1, plan.k_blocks)
         return cls(
-            tile=_Times(Fraction(ctas), plural(ctas, "CTA")),
-            fill=in_k if k_tiles > plan.stages else for_each_cta(plan.stages, plural(plan.stages, "stage")),
+            tile=_Times(Fraction(tiles), what),
+            fill=in_k if k_tiles > plan.stages else for_each_tile(plan.stages, plural(plan.stages, "stage")),
             k_tile=in_k,
-            load=for_each_cta(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
+            load=for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
         )
 
 
