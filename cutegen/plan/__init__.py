@@ -42,8 +42,10 @@ FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyTyp
 
 
 def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
-    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else sm_80.
+    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    return FAMILIES[spec.family](spec, target if isinstance(target, Target) else choose_target(target))
+    if not isinstance(target, Target):
+        target = choose_target(target, least=spec.needs)
+    return FAMILIES[spec.family](spec, target)

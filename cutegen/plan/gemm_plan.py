@@ -256,7 +256,8 @@ class Predictions:
 class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
-    `main_loop` is the prologue and the first k-tiles in program order.
+    `main_loop` is the prologue and the first k-tiles in program order. `rounds_to_tf32` says that f32 operands are
+    rounded in registers before they are multiplied.
     """
 
     spec: GemmSpec
@@ -276,6 +277,7 @@ class GemmPlan:
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]
+    rounds_to_tf32: bool = False
 
     @property
     def threads(self) -> int:

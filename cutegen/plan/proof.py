@@ -137,18 +137,20 @@ def _prove_ldmatrix(
 ) -> None:
     """`ldmatrix` carried out as PTX ISA defines it.
 
-    Lane 8 i + r addresses row r of matrix i, and thread t receives of each matrix elements 2 (t mod 4) and
-    2 (t mod 4) + 1 of row t / 4, or with .trans the same of column t / 4.
+    Lane 8 i + r addresses row r of matrix i, and thread t receives of each matrix 4 bytes, the (t mod 4)-th of row
+    t / 4: with 16-bit elements 2 (t mod 4) and 2 (t mod 4) + 1. With .trans it is the same of column t / 4, a column
+    being made of 16-bit elements.
     """
-    values = tiled_mma.values(operand.operand)
-    _demand(values % (2 * atom.matrices) == 0, f"{key}: {values} values do not fill {atom.name}")
+    values, bits = tiled_mma.values(operand.operand), operand.dtype.bits
+    _demand(values * bits % (32 * atom.matrices) == 0, f"{key}: {values} values do not fill {atom.name}")
+    _demand(bits == 16 or not atom.transpose, f"{key}: {atom.name} does not transpose {operand.dtype.name}")
     trace = ldmatrix_trace(tiled_mma, operand.operand, operand.smem.layout_of_one_stage, atom, operand.dtype.bits)
     _demand(trace.legal, f"{key}: {trace.illegal_rows()}")
     placed = _one_stage(operand.smem, operand.tile)
     memory = np.full(int(placed.max()) + 1, -1)
     memory[placed] = np.arange(placed.size)
     rows = trace.source_offsets[:, :, : MATRIX_ROWS * atom.matrices, 0]
-    received = _execute_ldmatrix(memory, rows, atom.transpose)
+    received = _execute_ldmatrix(memory, rows, bits, atom.transpose)
     _demand(np.array_equal(received, trace.destination_coords), f"{key} brings elements to the wrong registers")
     _demand(
         np.array_equal(_by_thread(received), _by_thread(wanted)),
@@ -162,15 +164,17 @@ def _by_thread(table: Coordinates) -> Coordinates:
     return by_thread
 
 
-def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, transpose: bool) -> Coordinates:
+def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, transpose: bool) -> Coordinates:
     """int64[instruction, thread, value] out of row addresses int64[instruction, warp, 8 * matrices]."""
     instructions, warps, lanes = rows.shape
-    matrices = memory[rows[..., None] + np.arange(8)].reshape(instructions, warps, lanes // 8, 8, 8)
+    row_elems, register_elems = 8 * ROW_BYTES // bits, 32 // bits
+    matrices = memory[rows[..., None] + np.arange(row_elems)].reshape(instructions, warps, lanes // 8, 8, row_elems)
     if transpose:
         matrices = matrices.swapaxes(-1, -2)
-    thread = np.arange(WARP)
-    pairs: Coordinates = matrices[:, :, :, thread[:, None] // 4, 2 * (thread[:, None] % 4) + np.arange(2)]
-    return pairs.transpose(0, 1, 3, 2, 4).reshape(instructions, warps * WARP, -1)
+    thread = np.arange(WARP)[:, None]
+    in_row = register_elems * (thread % 4) + np.arange(register_elems)
+    registers: Coordinates = matrices[:, :, :, thread // 4, in_row]
+    return registers.transpose(0, 1, 3, 2, 4).reshape(instructions, warps * WARP, -1)
 
 
 def _prove_accumulators(tiled_mma: TiledMma, tile: tuple[int, int]) -> None:

@@ -107,4 +107,5 @@ def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
     """`ldmatrix` that one warp executes for one k-block of an operand."""
     assert operand.s2r.matrices is not None
     extent = tiled_mma.tile_of(operand.operand)[0]
-    return operand.tile[0] // extent * tiled_mma.values(operand.operand) // (2 * operand.s2r.matrices)
+    bits = tiled_mma.values(operand.operand) * operand.dtype.bits
+    return operand.tile[0] // extent * bits // (32 * operand.s2r.matrices)  # 32 bits of each matrix come to a thread

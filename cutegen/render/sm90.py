@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import inner_layout
@@ -20,6 +20,8 @@ from cutegen.render.holes import (
 )
 from cutegen.render.python_text import constant
 
+MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"
+
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
@@ -28,7 +30,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     context = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
     tensors = {tensor.name: tensor for tensor in context["tensors"]}
     plain = [tensor for name, tensor in tensors.items() if name not in {each.name for each in launch.maps}]
-    host = gemm_parameters(launch.tensors, launch.scalars)
+    host, check = gemm_parameters(launch.tensors, launch.scalars), context["self_check"]
     return {
         **context,
         "plain_tensors": plain,
@@ -38,7 +40,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "maps": [_map_holes(tensors[each.name]) for each in launch.maps],
         "launch_template": "sm90_launch.py.j2",
         "launch_numbers": "Int32(1), Int32(1)",
-        "launch_arguments": "1, torch.cuda.get_device_properties(0).multi_processor_count",
+        "launch_arguments": "1, multiprocessors",
+        "self_check": replace(check, operands=(*check.operands, MULTIPROCESSORS)),
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import BULK_TENSOR, COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
+from cutegen.arch import BULK_TENSOR, COPY_ATOMS, DTYPES, MMA_ATOMS, TARGETS, CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -28,6 +28,7 @@ from cutegen.spec.checks import (
     OneOf,
     SwizzleBits,
 )
+from cutegen.spec.families import FAMILIES
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.steps import OPERANDS, OPS, Step, operands_of, steps
 from cutegen.spec.text import alternatives, literal
@@ -43,13 +44,14 @@ Text: TypeAlias = Annotated[str, Line()]
 Flag: TypeAlias = Annotated[bool, Boolean()]
 FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
-AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums 16-bit products in these types only")]
+AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
-AlignBytes: TypeAlias = Annotated[int, OneOf((2, 4, 8, 16, 32, 64, 128))]
-# Two stages of 8192 x 8 16-bit elements are 262,144 bytes, more than any target's shared memory.
+AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
+# Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
 StageCount: TypeAlias = Annotated[int, Integer(2, 8, "a multistage pipeline fills one stage while another is read")]
+Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[str, OneOf(tuple(MMA_ATOMS))]
 SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
@@ -146,11 +148,15 @@ class Tile(Part):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Part):
-    """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile."""
+    """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile.
+
+    `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read.
+    """
 
     atom: MmaAtomName | None = None
     atom_layout: WarpExtents | None = None
     permutation: TileExtents | None = None
+    tf32: Tf32Rounding | None = None
 
     def contradiction(self) -> Mismatch | None:
         """The warps fit one CTA."""
@@ -331,6 +337,14 @@ class GemmSpec(Part):
                     fix=f"leave problem.{name} out",
                 )
         return None
+
+    @property
+    def needs(self) -> str:
+        """The first target that has the family's instructions and knows all of the element types."""
+        parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
+        needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
+        needed.add(FAMILIES[self.family].needs)
+        return max(needed, key=lambda name: TARGETS[name].compute_capability)
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""

@@ -58,6 +58,7 @@ class Report:
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
         """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
         rates = SM_RATES[self.plan.target.name]
+        rates = replace(rates, mma_flops=rates.mma_flops_of(self.types.operands))
         if ceilings is None:
             return limits(self.cost, rates)
         hbm_bytes_per_cycle = ceilings.copy_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.spec import GemmSpec, Operand, Problem
+from cutegen.arch import TARGETS, target
+from cutegen.spec import GemmSpec, Operand, Problem, load_spec, shipped_specs
 
 ACCUMULATOR_OF = {"F16F16F16F16": ("f16", "f16"), "F32F16F16F32": ("f16", "f32"), "F32BF16BF16F32": ("bf16", "f32")}
+
+SHIPPED_ON = [
+    (name, arch)
+    for name in shipped_specs()
+    for arch, row in TARGETS.items()
+    if row.compute_capability >= target(load_spec(name).needs).compute_capability
+]
+"""Each shipped spec with every target that it can be built for."""
 
 
 def gemm(

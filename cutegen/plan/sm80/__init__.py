@@ -37,8 +37,10 @@ from cutegen.spec import GemmSpec
 
 def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
+    mma.check_dtypes(spec, target)
     cta_tile = mma.choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
+    tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
@@ -55,7 +57,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
-    mma_choices = (cta_tile, atom, atom_layout, permutation)
+    mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = GemmPlan(
         spec=spec,
@@ -65,6 +67,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
         stages=stages.value,
         atom=atom.value,
         tiled_mma=tiled_mma,
+        rounds_to_tf32=tf32 is not None and tf32.value,
         a=a,
         b=b,
         epilogue=epilogue.value,

@@ -72,8 +72,10 @@ class Sm90Plan(GemmPlan):
 def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
     """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
     _check_target(spec, target)
+    mma.check_dtypes(spec, target)
     cta_tile = _choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
+    tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
@@ -97,7 +99,7 @@ def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
     c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SMEM_ALIGN_BYTES)
     barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SMEM_ALIGN_BYTES)
     smem_bytes = barriers_offset_bytes + 2 * BARRIER_BYTES * stages.value
-    mma_choices = (cta_tile, atom, atom_layout, permutation)
+    mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = Sm90Plan(
         spec=spec,
@@ -107,6 +109,7 @@ def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
         stages=stages.value,
         atom=atom.value,
         tiled_mma=tiled_mma,
+        rounds_to_tf32=tf32 is not None and tf32.value,
         a=a,
         b=b,
         epilogue=epilogue.value,
