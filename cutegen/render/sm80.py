@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
 from cutegen.render.holes import fragment_constants, gemm_context, layout_constants, mma_constants, vector_constants
 
 
@@ -67,11 +67,12 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
-    x = operand.name.upper()
+    x, copy = operand.name.upper(), operand.g2s
+    assert isinstance(copy, VectorCopy)
     return (
         f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
         f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
         f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-        *vector_constants(f"{x}_G2S", operand.g2s),
+        *vector_constants(f"{x}_G2S", copy),
     )
