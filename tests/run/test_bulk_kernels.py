@@ -80,7 +80,7 @@ def test_nothing_contradicts_the_plan(compiled: Any) -> None:
     assert set(counts.wavefronts) == {"s2r.a", "s2r.b", "epilogue.write"}
 
 
-@pytest.mark.parametrize("majors", ["mnm", "mkn"])
+@pytest.mark.parametrize("majors", ["mnm", pytest.param("mkn", marks=pytest.mark.slow)])
 def test_edges_are_not_predicted_and_the_rest_is(compiled: Any, majors: str) -> None:
     spec = spec_of(majors)
     counts = run(compiled(spec), spec, 72, 136, 40, policy="reversed")
