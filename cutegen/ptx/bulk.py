@@ -63,7 +63,7 @@ class BulkCopies:
     def load(self, warp: Warp, site: int, box: Box, barrier_address: int) -> None:
         """The only active lane of `warp` issues a load that signals the mbarrier at `barrier_address`."""
         thread = int(warp.threads()[0])
-        barrier = self._mbarriers.at(warp, site, thread, barrier_address)
+        barrier = self._mbarriers.at(warp, site, [thread], barrier_address)
         self._mbarriers.check_fenced(warp, site, thread, barrier)
         access = self._chunks(warp, site, thread, box)
         _count(warp, site, box)

@@ -2,8 +2,8 @@
 
 Source: PTX ISA, "Independent Thread Scheduling" is left aside (the lanes of a warp run together between branches and
 meet again at the post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps). A warp that
-waits for the phase of an mbarrier sleeps until it changes; where nothing else can go on, bulk copies land, and after
-that waits come back false.
+asks again for the phase of an mbarrier sleeps until it changes; where nothing else can go on, bulk copies land, and
+after that waits come back false.
 """
 
 from __future__ import annotations

@@ -84,18 +84,19 @@ class Mbarriers:
 
     def unmake(self, warp: Warp, site: int, thread: int, address: int) -> None:
         """`mbarrier.inval`."""
-        self._shared.end_object(self.at(warp, site, thread, address).memory)
+        self._shared.end_object(self.at(warp, site, [thread], address).memory)
         del self._live[address]
 
-    def at(self, warp: Warp, site: int, thread: int, address: int) -> Mbarrier:
-        """The mbarrier at `address`, which `thread` may use."""
+    def at(self, warp: Warp, site: int, threads: list[int], address: int) -> Mbarrier:
+        """The mbarrier at `address`, which `threads` may use."""
         barrier = self._live.get(address)
         if barrier is None:
-            self._fault(warp, site, thread, "no mbarrier is here: mbarrier.init has not been executed", address)
+            self._fault(warp, site, threads[0], "no mbarrier is here: mbarrier.init has not been executed", address)
             raise AssertionError("barrier faults end the launch")
-        if not self._ordering.is_after(thread, barrier.made_by, barrier.made_at):
-            message = f"use of an mbarrier without a barrier after its mbarrier.init by thread {barrier.made_by}"
-            warp.cta.fault(ViolationKind.RACE, site, thread, message, address)
+        for thread in threads:
+            if not self._ordering.is_after(thread, barrier.made_by, barrier.made_at):
+                message = f"use of an mbarrier without a barrier after its mbarrier.init by thread {barrier.made_by}"
+                warp.cta.fault(ViolationKind.RACE, site, thread, message, address)
         return barrier
 
     def fence(self, warp: Warp) -> None:

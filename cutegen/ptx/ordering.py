@@ -103,6 +103,14 @@ class Ordering:
         for thread in threads.tolist():
             self._by_lane[thread] = join(self._by_lane.get(thread, NOTHING), told)
 
+    def is_news(self, warp: Warp, told: Told, thread: int) -> bool:
+        """True where `told` orders what `thread` does not know of: it happened elsewhere, and so perhaps later."""
+        known = _later(self.known[warp.index], self._by_lane.get(thread, NOTHING).known)[: len(told.known)]
+        news = told.known > known
+        if len(news):
+            news[warp.index] = False
+        return bool(news.any())
+
     def warp_sync(self, warp: Warp) -> None:
         """The lanes of `warp` have synchronised with each other."""
         self._learn(warp.index, self.arrive(warp))
@@ -123,11 +131,10 @@ class Ordering:
         """The last ordered tick of `agents` (one row for each of `threads`, or one for all)."""
         known: Clock = self.known[warp][agents]
         if self._by_lane:
-            for row, thread in enumerate(threads.tolist()):
-                told = self._by_lane.get(thread)
-                if told is not None and len(told.known):
-                    own = np.where(agents[row] < len(told.known), told.known[agents[row] % len(told.known)], 0)
-                    known[row] = np.maximum(known[row], own)
+            for thread in set(threads.tolist()) & self._by_lane.keys():
+                rows = threads == thread
+                own = _later(self._by_lane[thread].known, np.zeros(self.known.shape[1], np.int64))
+                known[rows] = np.maximum(known[rows], own[agents[rows]])
         return known
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -143,8 +150,10 @@ class Ordering:
 
     def is_after(self, thread: int, writer: int, tick: int) -> bool:
         """True where what thread `writer` did at `tick` is ordered before what `thread` does now."""
-        agents = np.array([[writer // _LANES]])
-        return thread == writer or tick <= int(self.knows(thread // _LANES, np.array([thread]), agents)[0, 0])
+        if thread == writer or tick <= self.known[thread // _LANES, writer // _LANES]:
+            return True
+        told = self._by_lane.get(thread, NOTHING).known
+        return len(told) > 0 and tick <= int(told[writer // _LANES])
 
     def is_fenced_after(self, thread: int, writer: int, tick: int) -> bool:
         """True where a proxy fence stands between what thread `writer` did at `tick` and what `thread` does now."""

@@ -86,7 +86,7 @@ class Schedule:
         return self._policy.name == "random" and self._generator.random() < 0.5
 
     def is_patient(self) -> bool:
-        """Whether a wait for an mbarrier goes on waiting; else it returns false."""
+        """Whether a wait for an mbarrier that is asked again goes on waiting; else it returns false."""
         return self._policy.name != "random" or self._generator.random() < 0.75
 
     def elect(self, lanes: Sequence[int]) -> int:

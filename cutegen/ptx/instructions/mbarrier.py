@@ -8,6 +8,7 @@ count.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -103,7 +104,7 @@ def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifi
     def step(warp: Warp) -> None:
         mbarriers = warp.cta.mbarriers
         for thread, address, size_bytes in _lanes(warp, addresses, size):
-            mbarriers.expect(warp, site, thread, mbarriers.at(warp, site, thread, address), size_bytes)
+            mbarriers.expect(warp, site, thread, mbarriers.at(warp, site, [thread], address), size_bytes)
 
     return step
 
@@ -132,7 +133,7 @@ def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifi
         mbarriers, states = warp.cta.mbarriers, []
         told = None if relaxed else warp.cta.ordering.arrive(warp)
         for thread, address, given in _lanes(warp, addresses, numbers):
-            barrier = mbarriers.at(warp, site, thread, address)
+            barrier = mbarriers.at(warp, site, [thread], address)
             states.append(barrier.phase << _PENDING_BITS | barrier.pending)
             if expects:
                 mbarriers.expect(warp, site, thread, barrier, given)
@@ -160,8 +161,9 @@ def mbarrier_wait(
 ) -> Wait:
     """`mbarrier.test_wait`, `mbarrier.try_wait`: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint.
 
-    A wait that is not over is executed again when the phase has changed, or comes back false where the policy says so
-    or nothing else can go on.
+    It comes back false when it is first asked, so that a program which does not look at the answer goes wrong, unless
+    all that the phase needed is ordered before it. Asked once more it waits: it is executed again when the phase has
+    changed. It still comes back false where the policy says so, or nothing else can go on.
     """
     modifiers = Modifiers(instruction)
     modifiers.flag("test_wait", "try_wait")
@@ -172,41 +174,54 @@ def mbarrier_wait(
     addresses = _address(context, instruction, 1)
     wanted = context.source(instruction, instruction.operands[2], _U32 if by_parity else _B64)
     site = context.site
-
-    def look(warp: Warp) -> tuple[list[bool], Mbarrier | None]:
-        """For each active lane whether its phase is complete, and an mbarrier whose is not."""
-        over, blocking, cta = [], None, warp.cta
-        threads, values = warp.threads(), warp.cells[wanted][warp.mask]
-        pairs = list(zip(addresses(warp).tolist(), values.tolist(), strict=True))
-        answers: dict[tuple[int, int], bool] = {}
-        for thread, pair in zip(threads.tolist(), pairs, strict=True):
-            if pair not in answers:
-                barrier = cta.mbarriers.at(warp, site, thread, pair[0])
-                answers[pair] = (
-                    barrier.phase & 1 != pair[1] & 1 if by_parity else barrier.phase != pair[1] >> _PENDING_BITS
-                )
-                if not answers[pair]:
-                    blocking = barrier
-                elif not relaxed:
-                    same = np.array([other == pair for other in pairs])
-                    cta.ordering.observe(warp, barrier.released, threads[same])
-            over.append(answers[pair])
-        return over, blocking
+    look = _Look(site, by_parity, orders=not relaxed)
 
     def wait(warp: Warp, path: Path) -> Mbarrier | None:
         saved = warp.mask, warp.count
         if predicate is not None:
             mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
             warp.set_mask(mask, int(np.count_nonzero(mask)))
-        over, blocking = look(warp) if warp.count else ([], None)
-        if blocking is None or warp.gives_up or not warp.cta.is_patient():
-            if over:
-                warp.put_active(target, np.array(over))
-            path.block, warp.gives_up, blocking = following, False, None
+        over, blocking = look.at(warp, _lanes(warp, addresses, wanted))
+        refuses = blocking is not None and (site not in warp.refused or warp.gives_up or not warp.cta.is_patient())
+        if blocking is None or refuses:
+            warp.put_active(target, np.array(over, bool))
+            (warp.refused.add if refuses else warp.refused.discard)(site)
+            path.block, warp.gives_up, warp.satisfied, blocking = following, False, set(), None
         warp.set_mask(*saved)
         return blocking
 
     return wait
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Looks whether phases are complete; with `orders` who sees one complete learns what it orders."""
+
+    site: int
+    by_parity: bool
+    orders: bool
+
+    def at(self, warp: Warp, lanes: list[tuple[int, int, int]]) -> tuple[list[bool], Mbarrier | None]:
+        """For each of `lanes` whether its phase is complete, and an mbarrier whose is not."""
+        blocking, mbarriers = None, warp.cta.mbarriers
+        askers: dict[tuple[int, int], list[int]] = {}
+        for thread, address, value in lanes:
+            if thread not in warp.satisfied:
+                askers.setdefault((address, value), []).append(thread)
+        for (address, value), threads in askers.items():
+            barrier = mbarriers.at(warp, self.site, threads, address)
+            doubtful = self.site not in warp.refused and warp.cta.ordering.is_news(warp, barrier.released, threads[0])
+            if doubtful or not self._is_over(barrier, value):
+                blocking = barrier
+                continue
+            warp.satisfied.update(threads)
+            if self.orders:
+                warp.cta.ordering.observe(warp, barrier.released, np.array(threads))
+        return [thread in warp.satisfied for thread, _, _ in lanes], blocking
+
+    def _is_over(self, barrier: Mbarrier, value: int) -> bool:
+        """Parity names the current phase, which is not complete, or the one before; a state names its own."""
+        return barrier.phase & 1 != value & 1 if self.by_parity else barrier.phase != value >> _PENDING_BITS
 
 
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"mbarrier": lower_mbarrier}
