@@ -21,7 +21,8 @@ from cutegen.arch.dtypes import dtype
 class SmRates:
     """Per multiprocessor and cycle; None where there is no source, so that only measuring helps.
 
-    `mma_flops` are of f16, and of 8-bit floats too where they are multiplied as such. A wavefront is one pass over the banks of shared memory.
+    `mma_flops` are of f16, and of 8-bit floats too where they are multiplied as such. A wavefront is one pass over the
+    banks of shared memory.
     """
 
     mma_flops: float | None = None

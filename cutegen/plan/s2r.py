@@ -141,13 +141,8 @@ def _ldmatrix(spec: GemmSpec, x: OperandTile, asked: str | None, tiled_mma: Tile
         return best
     atom = COPY_ATOMS[asked]
     assert isinstance(atom, LdmatrixAtom)
-    if _transposes(x) and not _can_transpose(x):
-        raise spec.error(
-            f"s2r.{x.name}.atom",
-            found=f"{asked} on {x.dtype.name} that is {x.major.upper()}-major in shared memory",
-            expected=f'"{UNIVERSAL}": {_torn(x)}',
-            fix=f'use "{UNIVERSAL}", or problem.{x.name}.major = "k"',
-        )
+    if not _can_transpose(x) and (atom.transpose or best.transpose):
+        raise _cannot_transpose(spec, x, atom, best)
     if atom.transpose != best.transpose:
         raise _wrong_orientation(spec, x, atom, best, tiled_mma)
     if atom.matrices > best.matrices:
@@ -166,6 +161,20 @@ def _ldmatrix(spec: GemmSpec, x: OperandTile, asked: str | None, tiled_mma: Tile
             fix=f'use "{UNIVERSAL}", or a pad that is a multiple of {_row_elems(x)}',
         )
     return atom
+
+
+def _cannot_transpose(spec: GemmSpec, x: OperandTile, atom: LdmatrixAtom, best: LdmatrixAtom) -> SpecError:
+    if best.transpose:
+        expected, fix = f'"{UNIVERSAL}": {_torn(x)}', f'use "{UNIVERSAL}", or problem.{x.name}.major = "k"'
+    else:
+        right = ldmatrix_atom(min(atom.matrices, best.matrices), transpose=False)
+        expected, fix = _orientation(x), f"use {right.name}"
+    return spec.error(
+        f"s2r.{x.name}.atom",
+        found=f"{atom.name} on {x.dtype.name} that is {x.major.upper()}-major in shared memory",
+        expected=expected,
+        fix=fix,
+    )
 
 
 def _wrong_orientation(

@@ -123,11 +123,14 @@ def helpers(steps: tuple[Step, ...]) -> frozenset[str]:
 
 def conversions(plan: GemmPlan) -> frozenset[str]:
     """The functions that make integers of float32, which the kernel must define, as `rounded` calls them."""
-    fusion = plan.epilogue.fusion
-    if not fusion.steps and not goes_through_f32(plan):
+    if not plan.epilogue.fusion.steps and not goes_through_f32(plan):
         return frozenset()
-    results = (plan.epilogue.dtype, *(x.dtype for x in _stored(fusion)))
-    return frozenset(f"to_{x.name}" for x in results if x.is_integer)
+    return frozenset(f"to_{x.name}" for x in stored_types(plan) if x.is_integer)
+
+
+def stored_types(plan: GemmPlan) -> tuple[DType, ...]:
+    """The types of C and, where it is stored, of aux."""
+    return (plan.epilogue.dtype, *(x.dtype for x in _stored(plan.epilogue.fusion)))
 
 
 def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:

@@ -182,6 +182,7 @@ class SelfCheckHoles:
     scalars: str
     steps: tuple[str, ...]
     results: str
+    integers: bool
 
 
 def _self_check(plan: GemmPlan) -> SelfCheckHoles:
@@ -196,6 +197,7 @@ def _self_check(plan: GemmPlan) -> SelfCheckHoles:
         scalars="".join(f"{name}, " for name in fusion.scalars),
         steps=epilogue.torch_lines(fusion.steps),
         results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
+        integers=any(x.is_integer for x in epilogue.stored_types(plan)),
     )
 
 
@@ -228,8 +230,7 @@ def _tolerance(plan: GemmPlan) -> float:
     C is rounded, and so is each of 520 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
     8-bit floats the tensor cores of sm_89 keep 13 bits, in each of 17 instructions. Integers are exact.
     """
-    results = (plan.epilogue.dtype, *(x.dtype for x in plan.epilogue.fusion.tensors if x.name == STORE))
-    error = 2 * max(map(_rounding, results)) + 8 * _rounding(plan.atom.c_dtype)
+    error = 2 * max(map(_rounding, epilogue.stored_types(plan))) + 8 * _rounding(plan.atom.c_dtype)
     if plan.atom.a_dtype.name == "tf32":
         error += 2.0**-9
     if plan.atom.a_dtype.needs == "sm_89":

@@ -113,13 +113,13 @@ def _body(types: MmaTypes) -> Iterator[str]:
     yield "ld.param.u32 %left, [seed];"
     yield "mad.lo.u32 %random, %left, 40503, %cta;"
     yield "mad.lo.u32 %random, %thread, 2654435761, %random;"
-    for name, count, dtype in (
+    for name, count, element in (
         ("a", CHAINS * _A_REGISTERS, types.operands),
         ("b", CHAINS * _B_REGISTERS, types.operands),
         ("c", CHAINS * c_registers, types.accumulator),
     ):
         for i in range(count):
-            yield from _draw(f"%{name}{i}", dtype)
+            yield from _draw(f"%{name}{i}", element)
     for i in range(CHAINS * _B_REGISTERS):
         yield f"xor.b32 %negative{i}, %b{i}, {_NEGATION[types.operands]:#x};"
     yield "ld.param.u32 %left, [iterations];"
@@ -136,9 +136,9 @@ def _body(types: MmaTypes) -> Iterator[str]:
     yield from _stores(CHAINS * c_registers)
 
 
-def _draw(register: str, dtype: str) -> Iterator[str]:
-    """The next random number (the generator of Numerical Recipes), made a value or two of `dtype`."""
-    kept, set_ = _RANDOM_BITS[dtype]
+def _draw(register: str, element: str) -> Iterator[str]:
+    """The next random number (the generator of Numerical Recipes), made as many values of `element` as fit."""
+    kept, set_ = _RANDOM_BITS[element]
     yield "mad.lo.u32 %random, %random, 1664525, 1013904223;"
     yield f"and.b32 {register}, %random, {kept:#x};"
     yield f"or.b32 {register}, {register}, {set_:#x};"
