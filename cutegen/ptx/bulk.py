@@ -140,6 +140,7 @@ class BulkCopies:
                     self._write(store)
                     if store.source is not None and store.stamps is not None:
                         self._shared.end_store(store.source, store.stamps)
+                        store.stamps = None
             self._stores[thread] = [(group, store) for group, store in stores if group >= limit]
 
     def leave(self, warp: Warp) -> None:

@@ -297,6 +297,7 @@ def test_a_tensor_lies_within_its_array_and_at_a_multiple_of_16() -> None:
     ("instruction", "message"),
     [
         (load((0, 0)).replace(".tensor.2d", ""), "only cp.async.bulk.tensor"),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd3, {0, 0}];", "only cp.async.bulk.tensor"),
         (load((0, 0)).replace("::bytes", "::bytes.multicast::cluster"), "multicast::cluster"),
         (load((0, 0, 0)).replace(".tile", ".im2col"), "im2col"),
         (load((0, 0)).replace("2d", "3d"), "3 coordinates"),

@@ -33,7 +33,7 @@ def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers
     if modifiers.flag("wait_group"):
         modifiers.flag("read")
         return _lower_wait(instruction, modifiers)
-    if not modifiers.flag("tensor"):
+    if modifiers.has("prefetch") or not modifiers.flag("tensor"):
         raise instruction.error("of the bulk copies only cp.async.bulk.tensor is supported")
     for word in _REFUSED:
         if modifiers.has(word):

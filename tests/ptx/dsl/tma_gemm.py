@@ -8,7 +8,6 @@ by bulk tensor copies.
 from __future__ import annotations
 
 import re
-from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -182,8 +181,8 @@ def main() -> None:
     """Compiles the kernel and writes its PTX with short names."""
     pointers = [cute.runtime.make_ptr(Float16, 0, AddressSpace.gmem, assumed_align=16) for _ in range(3)]
     sizes = [Int32(0)] * 3
-    with TemporaryDirectory() as folder, chdir(folder):
-        options = "--gpu-arch sm_90a --keep-ptx"
+    with TemporaryDirectory() as folder:
+        options = f"--gpu-arch sm_90a --keep-ptx --dump-dir {folder}"
         text = cute.compile(launch, *pointers, *sizes, driver.CUstream(0), options=options).artifacts.PTX
     name = re.search(r"\.entry (\w+)", text)[1]
     text = text.replace(f"{name}_param_", "p").replace(name, "tma_gemm")
