@@ -21,6 +21,6 @@ FAMILIES: Mapping[str, Family] = {
     for row in (
         Family("sm80", "mma.sync, ldmatrix, cp.async", "sm_80", available=True),
         Family("simt", "fused multiply-add without tensor cores", "sm_80", available=False),
-        Family("sm90", "mma.sync, ldmatrix, bulk tensor copies (TMA); wgmma is not available", "sm_90", available=True),
+        Family("sm90", "mma.sync, ldmatrix, bulk tensor copies", "sm_90", available=True),
     )
 }

@@ -326,7 +326,16 @@ class GemmSpec(Part):
             raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix, place=wrong.place)
 
     def contradiction(self) -> Mismatch | None:
-        """What the problem says of the epilogue's operands, the epilogue uses."""
+        """The copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
+        for name in ("a", "b"):
+            copy = getattr(self.g2s, name)
+            if copy is not None and copy.op == BULK_TENSOR and self.family != "sm90":
+                return Mismatch(
+                    key=f"g2s.{name}.op",
+                    found=f'"{copy.op}" in family {self.family}',
+                    expected=alternatives(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS}))),
+                    fix='family = "sm90" has bulk tensor copies',
+                )
         asked = {name.partition("_")[0] for name in self.epilogue.operands}
         for name, use in (("residual", "residual"), ("bias", "bias_n or bias_m"), ("aux", "aux")):
             if getattr(self.problem, name) is not None and name not in asked:
