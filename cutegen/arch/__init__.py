@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from cutegen.arch.copy_atoms import (
+    BULK_TENSOR,
     COPY_ATOMS,
+    TMA_LOAD,
+    TMA_STORE,
     UNIVERSAL,
     UNIVERSAL_BITS,
+    BulkTensorAtom,
     CopyAtom,
     CpAsyncAtom,
     LdmatrixAtom,
@@ -19,13 +23,17 @@ from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
 
 __all__ = [
+    "BULK_TENSOR",
     "COPY_ATOMS",
     "DTYPES",
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",
+    "TMA_LOAD",
+    "TMA_STORE",
     "UNIVERSAL",
     "UNIVERSAL_BITS",
+    "BulkTensorAtom",
     "CopyAtom",
     "CpAsyncAtom",
     "DType",

@@ -16,6 +16,7 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.sm80 import plan_sm80
+from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import GemmSpec
 from cutegen.targeting import choose_target
 
@@ -35,15 +36,18 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType({"sm80": plan_sm80})
+FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType(
+    {"sm80": plan_sm80, "sm90": plan_sm90}
+)
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
 def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
-    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else sm_80.
+    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    target = target if isinstance(target, Target) else choose_target(target)
+    if not isinstance(target, Target):
+        target = choose_target(target, least=spec.needs)
     found = FAMILIES[spec.family](transposed.as_read(spec), target)
     return found if spec.problem.b.transposed is None else transposed.as_given(found, spec)

@@ -24,18 +24,24 @@ def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
 
 
 def choose_stages(
-    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int, *, asynchronous: bool
+    spec: GemmSpec,
+    target: Target,
+    stage_bytes: tuple[int, int],
+    ctas_by_registers: int,
+    reserved_bytes: int = 0,
+    *,
+    asynchronous: bool = True,
 ) -> Choice[int]:
-    """How many k-tiles shared memory holds at once.
+    """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
     The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow; of two stages when
     nothing is copied `asynchronous`ly. A single stage only where two do not fit.
     """
-    totals = {stages: smem_offsets(stage_bytes, stages)[1] for stages in STAGES}
+    totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in STAGES}
     fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
     if not fitting or given not in (None, *fitting):
-        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting)
+        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
     if given is not None:
         return Choice(given, Decision("tile.stages", str(given), "given", given=True))
 
@@ -70,12 +76,18 @@ def choose_stages(
 
 
 def _too_much(
-    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], stages: int, fitting: list[int]
+    spec: GemmSpec,
+    target: Target,
+    stage_bytes: tuple[int, int],
+    stages: int,
+    fitting: list[int],
+    reserved_bytes: int,
 ) -> SpecError:
-    total = smem_offsets(stage_bytes, stages)[1]
+    total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
     several = [count for count in fitting if count >= DOUBLE_BUFFERED]
     fits = f"{' or '.join(map(str, several))} stages fit" if several else "one stage fits"
-    arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}) = {total:,} bytes"
+    beside = f" + {reserved_bytes:,}" if reserved_bytes else ""
+    arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}){beside} = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
         found=f"{plural(stages, 'stage')}: {arithmetic} > {target.smem_per_cta_bytes:,}",

@@ -9,6 +9,7 @@
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kept.py       transposed copies of B, made once and kept
     kernel.py     Kernel: the call
+    bits.py       floats that NumPy has no type for
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
     counts.py     what the executor counted, beside what the plan predicts
@@ -19,6 +20,7 @@ Operands are checked before every launch; what the reference says of a result is
 
 from __future__ import annotations
 
+from cutegen.run.bits import bf16_bits, float8_bits
 from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kept import KeptCopies, kept_copies
 from cutegen.run.kernel import Kernel
@@ -26,7 +28,6 @@ from cutegen.run.reference import (
     Comparison,
     FirstWrong,
     Reference,
-    bf16_bits,
     compare,
     expected_outcome,
     float64_reference,
@@ -45,6 +46,7 @@ __all__ = [
     "bf16_bits",
     "compare",
     "expected_outcome",
+    "float8_bits",
     "float64_reference",
     "kept_copies",
     "random_extras",

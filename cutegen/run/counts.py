@@ -7,7 +7,6 @@ copies load no zeros, and store every k-tile and those that fill all stages but 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ from fractions import Fraction
 
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import copies_per_k_tile, ldmatrix_per_k_block, load_global, store_shared
+from cutegen.plan.sm80.predict import copies_per_k_tile, load_global, store_shared
 from cutegen.plan.text import plural
-from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
+from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES, ldmatrix_per_k_block
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 
@@ -26,7 +26,7 @@ Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles are cut off by the matrices' edges"
 BIAS = "not predicted: how often a bias is read is the compiler's choice"
 UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
-COUNTED = ("wavefronts", "line_writes", "sectors", "executed")
+COUNTED = ("wavefronts", "line_writes", "sectors", "boxes", "executed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,14 @@ class LaunchCounts:
 
     `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
     neither A nor B is loaded by ldmatrix, "s2r" stands for the two together, and "g2s" where plain copies bring both.
-    `executed` counts warps, by opcode.
+    `boxes` are those of bulk tensor copies, of which neither wavefronts nor warps are counted. `executed` counts warps,
+    by opcode.
     """
 
     wavefronts: Mapping[str, Count]
     line_writes: Mapping[str, Count]
     sectors: Mapping[str, Count]
+    boxes: Mapping[str, Count]
     executed: Mapping[str, Count]
 
     def tables(self) -> dict[str, Mapping[str, Count]]:
@@ -78,6 +80,7 @@ def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> Lau
         wavefronts=_wavefronts(plan, size, often, report),
         line_writes=_line_writes(plan, size, often, report),
         sectors=_sectors(plan, size, often, report),
+        boxes=_boxes(plan, often, report),
         executed=_executed(plan, size, often, report),
     )
 
@@ -109,23 +112,29 @@ class _Often:
 
     @classmethod
     def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
-        ctas = math.prod(plan.launch.geometry(size.m, size.n, size.batch).grid)
+        tiles = plan.launch.tiles(size.m, size.n, size.batch)
+        what = plural(tiles, "CTA" if plan.launch.ctas_per_multiprocessor is None else "CTA tile")
         k_tiles = -(-size.k // plan.cta_tile[2])
 
-        def for_each_cta(times: int | Fraction, words: str) -> _Times:
-            return _Times(Fraction(ctas * times), f"{plural(ctas, 'CTA')} x {words}")
+        def for_each_tile(times: int | Fraction, words: str) -> _Times:
+            return _Times(Fraction(tiles * times), f"{what} x {words}")
 
-        in_k = for_each_cta(k_tiles, plural(k_tiles, "k-tile"))
-        tile = _Times(Fraction(ctas), plural(ctas, "CTA"))
+        tile = _Times(Fraction(tiles), what)
+        if isinstance(plan.a.g2s, BulkTensorCopy):
+            # A turn for each k-tile, and one of zeros where K has none: nothing is fetched or read ahead of its turn.
+            turns = max(k_tiles, 1)
+            each = for_each_tile(turns, plural(turns, "k-tile"))
+            return cls(tile=tile, fill=each, store=each, k_tile=each, load=each)
+        in_k = for_each_tile(k_tiles, plural(k_tiles, "k-tile"))
         if plan.stages == 1:
             return cls(tile=tile, fill=in_k, store=in_k, k_tile=in_k, load=in_k)
         blocks_ahead, stages_ahead = k_tiles + Fraction(1, plan.k_blocks), plan.stages - 1
         return cls(
             tile=tile,
-            fill=in_k if k_tiles > plan.stages else for_each_cta(plan.stages, plural(plan.stages, "stage")),
-            store=for_each_cta(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
+            fill=in_k if k_tiles > plan.stages else for_each_tile(plan.stages, plural(plan.stages, "stage")),
+            store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
             k_tile=in_k,
-            load=for_each_cta(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
+            load=for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
         )
 
 
@@ -135,7 +144,9 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
     unit |= {key: unit[f"{key}.a"] + unit[f"{key}.b"] for key in ("g2s", "s2r")}
-    counts = {key: count(often.fill, unit[key], sites) for key, sites in _cp_async(plan, report)}
+    bulk = isinstance(plan.a.g2s, BulkTensorCopy)
+    copies = () if bulk else _copies(plan, report)
+    counts = {key: count(often.fill, unit[key], sites) for key, sites in copies}
     if key := _plain_key(plan):
         counts[key] = count(often.store, unit[key], _main_loop_sites(report, "st.shared"))
         counts = dict(sorted(counts.items()))
@@ -143,6 +154,7 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
     if plan.epilogue.smem is not None:
         stores, reads = _epilogue_sites(report, "st.shared"), _epilogue_sites(report, "ld.shared")
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
+    if isinstance(plan.epilogue.store, VectorCopy):
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
         measured = sum(site.wavefronts for site in reads)
         counts["epilogue.read"] = _unless(unknown, often.tile, unit["epilogue.read"], measured)
@@ -153,7 +165,7 @@ def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launc
     """Zeros are not counted, so k-tiles are, not stages."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
-    for key, sites in _cp_async(plan, report):
+    for key, sites in _copies(plan, report):
         measured = sum(site.line_wavefronts for site in sites)
         if (lines := plan.predictions.line_writes.get(key)) is not None:
             counts[key] = _unless(unknown, often.k_tile, lines.predicted, measured)
@@ -170,16 +182,32 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
             return Count(None, measured, unknown or missing)
         return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
-    counts = {key: count(often.k_tile, sites, key) for key, sites in _cp_async(plan, report)}
+    counts = {key: count(often.k_tile, sites, key) for key, sites in _copies(plan, report)}
     if plain := _plain_key(plan):
         keys = [f"g2s.{x.name}" for x in plan.through_registers]
         counts[plain] = count(often.k_tile, _main_loop_sites(report, "ld.global"), *keys)
         counts = dict(sorted(counts.items()))
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
-    counts["epilogue"] = count(often.tile, report.matching("st.global"), "epilogue", *written)
+    stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
+    counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
         counts["epilogue.read"] = count(often.tile, _epilogue_sites(report, "ld.global"), *read)
+    return counts
+
+
+def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """One thread asks for a box, once: what a whole warp asks for is moved as often as it has threads."""
+    counts = {}
+    copies = dict(_copies(plan, report))
+    for operand in (plan.a, plan.b):
+        if isinstance(operand.g2s, BulkTensorCopy):
+            key = f"g2s.{operand.name}"
+            sites = copies[key]
+            counts[key] = often.fill.predict(operand.g2s.boxes, sum(site.boxes for site in sites))
+    if isinstance(plan.epilogue.store, BulkTensorCopy):
+        measured = sum(site.boxes for site in _bulk_stores(plan, report))
+        counts["epilogue"] = often.tile.predict(plan.epilogue.store.boxes, measured)
     return counts
 
 
@@ -196,10 +224,12 @@ def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: La
     """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
     loads, stores = Counter[str](), Counter[str]()
     for operand in plan.through_registers:
+        assert isinstance(operand.g2s, VectorCopy)
         vectors = copies_per_k_tile(operand, plan.tiled_mma) * plan.threads // 32
-        loads[load_global(operand.dtype.bits)] += 0
-        loads[load_global(operand.g2s.bits)] += vectors
-        stores[store_shared(operand.g2s.bits)] += vectors
+        bits, element_bits = operand.g2s.bits, operand.dtype.bits
+        loads[load_global(element_bits, element_bits)] += 0
+        loads[load_global(bits, element_bits)] += vectors
+        stores[store_shared(bits, element_bits)] += vectors
     unknown = "" if _is_whole(plan, size) else EDGES
     executed = {opcode: sum(site.executed for site in _main_loop_sites(report, opcode)) for opcode in (*loads, *stores)}
     counts = {opcode: _unless(unknown, often.k_tile, loads[opcode], executed[opcode]) for opcode in loads}
@@ -208,7 +238,7 @@ def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: La
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Instructions that only the main loop has."""
-    warps, units, times = plan.threads // 32, Counter[str](), {}
+    warps, units, times = plan.tiled_mma.threads // 32, Counter[str](), {}
     for operand in (plan.a, plan.b):
         copy, load = operand.g2s.atom, operand.s2r.atom
         if isinstance(copy, CpAsyncAtom):
@@ -223,12 +253,21 @@ def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> d
     return {opcode: times[opcode].predict(units[opcode], report.executed(opcode)) for opcode in sorted(units)}
 
 
+def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
+    """The copies of A and of B, except plain ones. Each fill of a stage is written as all of A's, then all of B's."""
+    a, b = plan.a.g2s, plan.b.g2s
+    if isinstance(a, BulkTensorCopy) and isinstance(b, BulkTensorCopy):
+        split = _split(report.matching(a.atom.ptx), a.boxes, b.boxes)
+        yield from ((f"g2s.{name}", sites) for name, sites in split)
+    elif plan.asynchronous:
+        yield from _cp_async(plan, report)
+
+
 def _cp_async(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
-    """The cp.async of A and of B. Each fill of a stage is written as all of A's, then all of B's."""
     sites = [site for site in report.matching("cp.async") if "shared" in site.opcode.split(".")]
     asynchronous = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
     a, b = (copies_per_k_tile(x, plan.tiled_mma) if x in asynchronous else 0 for x in (plan.a, plan.b))
-    split = dict(_split(sites, a, b)) if asynchronous else {}
+    split = dict(_split(sites, a, b))
     yield from ((f"g2s.{x.name}", split[x.name]) for x in asynchronous)
 
 
@@ -236,6 +275,12 @@ def _plain_key(plan: GemmPlan) -> str:
     """What plain copies bring: one operand, both, or nothing."""
     plain = plan.through_registers
     return f"g2s.{plain[0].name}" if len(plain) == 1 else "g2s" if plain else ""
+
+
+def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
+    """The bulk tensor copies that C leaves by, if it does."""
+    store = plan.epilogue.store
+    return report.matching(store.atom.ptx) if isinstance(store, BulkTensorCopy) else ()
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
@@ -275,8 +320,10 @@ def _last_mma(report: LaunchReport) -> int:
 
 
 def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
-    """Whether the matrices are cut into whole tiles."""
-    return all(extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True))
+    """Whether the matrices are cut into whole tiles, and there are some."""
+    return all(
+        extent and extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True)
+    )
 
 
 def _why_unknown(plan: GemmPlan, size: ProblemSize, row_bytes: int) -> str:

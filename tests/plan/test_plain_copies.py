@@ -13,7 +13,7 @@ from cutegen.plan.main_loop import Action, passages, residences
 from cutegen.plan.sm80.main_loop import main_loop
 from cutegen.run import Kernel, compare, float64_reference, random_operands
 from cutegen.run.counts import count_launch
-from cutegen.spec import G2s, G2sCopy, GemmSpec, Smem, SmemLayout, Tile
+from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.targeting import choose_target
 from cutegen.tune.counters import predict
 from cutegen.tune.suites import Extents
@@ -25,7 +25,8 @@ from tests.plan.test_main_loop import issued
 
 TILE = Tile(cta=(64, 64, 32), stages=2)
 ONE_STAGE = replace(TILE, stages=1)
-PLAIN = {bits: G2sCopy("universal", bits) for bits in (16, 32, 64, 128)}
+PLAIN = {bits: G2sCopy("universal", bits) for bits in (8, 16, 32, 64, 128)}
+OF_8_BITS = replace(TILE, cta=(64, 64, 64))
 
 SPECS = {
     "narrow": gemm(align=(2, 2, 2), tile=TILE),
@@ -39,8 +40,14 @@ SPECS = {
     "four stages, one plain": gemm("mnn", align=(2, 16, 16), tile=replace(TILE, stages=4)),
     "odd pad": gemm(tile=TILE, smem=Smem(a=SmemLayout(pad=1), b=SmemLayout(pad=3))),
     "bf16": gemm("knm", "bf16", align=(2, 4, 2), tile=TILE),
+    "bytes": gemm("kkn", "s8", align=(1, 1, 4), tile=OF_8_BITS),
+    "bytes across K": gemm("mnn", "s8", align=(1, 2, 4), tile=TILE),
+    "pairs of e4m3": gemm("kkn", "e4m3", align=(2, 16, 2), c_dtype="f16", tile=OF_8_BITS),
+    "e5m2, one stage": gemm("kkn", "e5m2", align=(1, 4, 2), c_dtype="f16", tile=replace(OF_8_BITS, stages=1)),
+    "tf32 nearest": gemm("kkn", "tf32", tile=TILE, g2s=G2s(PLAIN[32], PLAIN[128]), mma=Mma(tf32="nearest")),
+    "tf32 nearest, one stage": gemm("kkn", "tf32", tile=ONE_STAGE, g2s=G2s(a=PLAIN[64]), mma=Mma(tf32="nearest")),
 }
-FAST = ["narrow", "one plain"]
+FAST = ["narrow", "one plain", "bytes"]
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SPECS]
 ONE_STAGE_NAMES = ["one stage", "one stage, cp.async"]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -48,6 +55,11 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 def named(name: str) -> GemmSpec:
     return replace(SPECS[name], name=name)
+
+
+def target_of(name: str) -> str:
+    """The oldest target of family sm80 that knows the element types."""
+    return SPECS[name].needs
 
 
 def decision(found: GemmPlan, key: str) -> tuple[str, str]:
@@ -61,6 +73,13 @@ def test_chosen_where_no_cp_async_is_narrow_enough() -> None:
     chosen, why = decision(found, "g2s.a")
     assert chosen.startswith("universal 16 bits")
     assert "cp.async copies 4 bytes at least" in why
+
+
+@pytest.mark.parametrize(("align", "bits"), [(1, 8), (2, 16)])
+def test_as_narrow_as_8_bit_elements_are_aligned(align: int, bits: int) -> None:
+    found = plan(gemm("kkn", "s8", align=(align, 16, 16)), "sm_80")
+    assert (found.a.g2s.through_registers, found.b.g2s.through_registers) == (True, False)
+    assert decision(found, "g2s.a")[0].startswith(f"universal {bits} bits")
 
 
 @pytest.mark.parametrize(("align", "bits"), [(2, 16), (4, 32), (8, 64), (16, 128)])
@@ -103,6 +122,14 @@ REFUSED = {
         gemm(align=(2, 16, 16), g2s=G2s(a=PLAIN[64])),
         r'g2s.a.bits: found 64 bits, 8 bytes at once, but .* aligned to 2 bytes; .*op = "universal" with bits = 16',
     ),
+    "narrower than an element": (
+        gemm(g2s=G2s(b=PLAIN[8])),
+        r"g2s.b.bits: found 8; expected at least 16, one f16 of B",
+    ),
+    "in family sm90": (
+        replace(gemm(g2s=G2s(a=G2sCopy("universal"))), family="sm90"),
+        r'g2s.a.op: found "universal"; expected "cp.async.bulk.tensor".*"sm80" has cp.async and plain copies',
+    ),
 }
 
 
@@ -110,17 +137,17 @@ REFUSED = {
 def test_refused_with_a_way_out(name: str) -> None:
     spec, message = REFUSED[name]
     with pytest.raises(SpecError, match=message):
-        plan(spec, "sm_80")
+        plan(spec, "sm_90")
 
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("name", NAMES)
 def test_instructions(name: str, built: Build) -> None:
     """Every ld.global and st.shared of the main loop is in the PTX as often as predicted."""
-    check(named(name), built)
-    predicted = plan(named(name), "sm_80").predictions.instructions
+    check(named(name), built, target_of(name))
+    predicted = plan(named(name), target_of(name)).predictions.instructions
     plain = [opcode for opcode in predicted if opcode.startswith(("ld.global", "st.shared"))]
-    assert bool(plain) is bool(plan(named(name), "sm_80").through_registers)
+    assert bool(plain) is bool(plan(named(name), target_of(name)).through_registers)
 
 
 @pytest.mark.dsl
@@ -143,7 +170,7 @@ def test_the_default_tile_does_not_spill(majors: str, align: tuple[int, int, int
 def test_what_is_counted_is_what_was_predicted(name: str, built: Build) -> None:
     """Two CTAs, five k-tiles: wavefronts, sectors and instructions, A's and B's, loads and stores."""
     spec = named(name)
-    found, kernel = plan(spec, "sm_80"), Kernel(built(spec))
+    found, kernel = plan(spec, target_of(name)), Kernel(built(spec, target_of(name)))
     m, n, k = found.cta_tile
     a, b, out = random_operands(kernel.contract, m, 2 * n, 5 * k, seed=1)
     report = kernel.execute(a, b, out=out)
@@ -172,12 +199,13 @@ def test_what_counters_py_expects_of_a_gpu(name: str, built: Build) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_right_at_every_edge(name: str, device: str, built: Build) -> None:
     """Sizes below, at and beyond a tile, odd ones too; nothing is written beside the result."""
-    kernel = Kernel(built(named(name), choose_target().name if device == "cuda" else "sm_80"))
+    kernel = Kernel(built(named(name), choose_target().name if device == "cuda" else target_of(name)))
     framework = "torch" if device == "cuda" else "numpy"
     for m, n, k in [(1, 1, 1), (5, 9, 0), (64, 64, 32), (65, 63, 33), (63, 129, 97)]:
         a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework=framework, device=device)
         kernel(a, b, out=out)
-        found = compare(out, float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype)
+        expected = float64_reference(a, b, kernel.contract)
+        found = compare(out, expected, dtype=kernel.contract.tensors[2].dtype)
         assert found.ok, (m, n, k, found)
 
 
@@ -222,7 +250,7 @@ def test_the_emitted_loop_runs_the_steps_of_the_timeline(name: str, built: Build
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_stage_is_stored_after_it_was_read_and_before_it_is_read_again(name: str) -> None:
-    found = plan(named(name), "sm_80")
+    found = plan(named(name), target_of(name))
     copies = tuple(Action.GLOBAL_LOAD if x.g2s.through_registers else Action.FETCH for x in (found.a, found.b))
     stages = found.stages
     slots = main_loop(stages, found.k_blocks, 3 * stages + 2, copies)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cutegen.arch import MMA_ATOMS, TARGETS
+from cutegen.arch import MMA_ATOMS, TARGETS, dtype
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.report import plan_json
@@ -44,23 +44,27 @@ LAYOUTS = [
 ]
 
 
+SUMS = {"f16": ["f32", "f16"], "s8": ["s32"], "e4m3": ["f32", "f16"], "e5m2": ["f32", "f16"]}
+
+
 def maybe(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     return st.one_of(st.none(), strategy)
 
 
 def operand(modes: str, dtypes: list[str]) -> st.SearchStrategy[Operand]:
-    aligns = maybe(st.sampled_from([4, 8, 16, 32, 128] if "f32" in dtypes else [2, 4, 8, 16, 32, 128]))
+    least = max(dtype(name).bytes for name in dtypes)
+    aligns = maybe(st.sampled_from([align for align in (1, 2, 4, 8, 16, 32, 128) if align >= least]))
     return st.builds(Operand, st.sampled_from(dtypes), st.sampled_from(modes), aligns)
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    dtype = draw(st.sampled_from(["f16", "bf16"]))
+    element = draw(st.sampled_from(["f16", "bf16", "tf32", "s8", "e4m3", "e5m2"]))
     return Problem(
-        a=draw(operand("mk", [dtype])),
-        b=draw(operand("nk", [dtype])),
-        c=draw(st.one_of(operand("mn", ["f16", "bf16"]), operand("mn", ["f32"]))),
-        accumulator=draw(maybe(st.sampled_from(["f32", "f16"] if dtype == "f16" else ["f32"]))),
+        a=draw(operand("mk", [element])),
+        b=draw(operand("nk", ["e4m3", "e5m2"] if element.startswith("e") else [element])),
+        c=draw(st.sampled_from(["f16", "bf16", "f32", "s8", "s32", "e4m3"]).flatmap(lambda c: operand("mn", [c]))),
+        accumulator=draw(maybe(st.sampled_from(SUMS.get(element, ["f32"])))),
     )
 
 
@@ -144,7 +148,7 @@ def test_planned_and_proved_or_refused(spec: GemmSpec, target: str) -> None:
 @given(problems(), tiles)
 def test_what_is_left_open_finds_a_plan(problem: Problem, tile: Tile) -> None:
     """With nothing but a problem and a tile, only the tile can be refused, or a sum that no tensor core has."""
-    found = planned(GemmSpec(family="sm80", problem=problem, tile=tile), "sm_80")
+    found = planned(GemmSpec(family="sm80", problem=problem, tile=tile), "sm_89")
     if isinstance(found, SpecError):
         assert found.key in ("tile.cta", "tile.stages", "problem.accumulator")
 

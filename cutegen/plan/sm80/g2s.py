@@ -8,30 +8,36 @@ from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import VectorCopy
 from cutegen.plan.operand import OperandTile
-from cutegen.plan.sm80.staging import NARROWEST_CP_ASYNC_BYTES
+from cutegen.plan.staging import NARROWEST_CP_ASYNC_BYTES
 from cutegen.plan.text import extents
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import G2sCopy, GemmSpec
+from cutegen.spec.text import alternatives
 
-WIDTHS_BITS = (128, 64, 32, 16)
+WIDTHS_BITS = (128, 64, 32, 16, 8)
 
 
 def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCopy]:
     """The widest copy that global alignment and shared layout allow and whose threads tile the operand exactly.
 
-    A cp.async where there is one, 4 bytes and wider; plain loads and stores of 2 bytes where there is none.
+    A cp.async where there is one, 4 bytes and wider; plain loads and stores of 1 or 2 bytes where there is none.
     """
     given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
     if wrong := _impossible(spec, x, given, threads):
         raise wrong
     rejected: list[Rejected] = []
-    for bits in WIDTHS_BITS:
+    for bits in _whole_elements(x):
         grid = _grid(x, given, bits, threads)
         if (why := _why_not(x, given, bits, grid, threads)) is None:
             assert grid is not None
             return _chosen(x, given, bits, grid, rejected)
         rejected.append(Rejected(f"{bits} bits", why))
     raise _no_width(spec, x, given, rejected, threads)
+
+
+def _whole_elements(x: OperandTile) -> tuple[int, ...]:
+    """The widths that hold an element or more."""
+    return tuple(bits for bits in WIDTHS_BITS if bits >= x.dtype.bits)
 
 
 def _grid(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> Layout | None:
@@ -51,8 +57,6 @@ def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, thr
         return "cp.async.cg copies 16 bytes only"
     if given.op == "cp.async.ca" and bits < 8 * NARROWEST_CP_ASYNC_BYTES:
         return f"cp.async.ca copies {NARROWEST_CP_ASYNC_BYTES} bytes at least"
-    if bits < x.dtype.bits:
-        return f"an element has {x.dtype.bits}"
     if (why := _narrow(x, bits)) is not None:
         return why
     vector = bits // x.dtype.bits
@@ -72,6 +76,12 @@ def _span(x: OperandTile, grid: Layout, vector: int) -> tuple[int, int]:
 
 def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> SpecError | None:
     """What no choice of the keys left open could mend, at the key that says it."""
+    if given.bits is not None and given.bits < x.dtype.bits:
+        return spec.error(
+            f"g2s.{x.name}.bits",
+            found=str(given.bits),
+            expected=f"at least {x.dtype.bits}, one {x.dtype.name} of {x.name.upper()}",
+        )
     bits = given.bits or (128 if given.op == "cp.async.cg" else None)
     if bits is not None and bits > 8 * _widest_bytes(x):
         return _too_wide(spec, x, given, bits)
@@ -131,7 +141,7 @@ def _narrow(x: OperandTile, bits: int) -> str | None:
 def _no_width(spec: GemmSpec, x: OperandTile, given: G2sCopy, rejected: list[Rejected], threads: int) -> SpecError:
     """The error when threads and tile do not meet; the key is the one that the spec says most about."""
     reasons = "; ".join(f"{row.what}: {row.why}" for row in rejected)
-    suggestion = _suggestion(x, threads)
+    suggestion, widths = _suggestion(x, threads), alternatives([bits // 8 for bits in reversed(_whole_elements(x))])
     if given.threads is not None:
         return spec.error(
             f"g2s.{x.name}.threads",
@@ -142,14 +152,14 @@ def _no_width(spec: GemmSpec, x: OperandTile, given: G2sCopy, rejected: list[Rej
     return spec.error(
         f"g2s.{x.name}.{'bits' if given.bits else 'op'}" if given.bits or given.op else "tile.cta",
         found=f"{x.name.upper()}'s tile of {extents(x.extents)} for {threads} threads",
-        expected=f"a copy of 2, 4, 8 or 16 bytes that each thread makes equally often ({reasons})",
+        expected=f"a copy of {widths} bytes that each thread makes equally often ({reasons})",
         fix=suggestion if given.bits or given.op else "use a larger tile, or fewer warps in mma.atom_layout",
     )
 
 
 def _suggestion(x: OperandTile, threads: int) -> str:
     """The grid that would be chosen, as the spec writes it."""
-    for bits in WIDTHS_BITS:
+    for bits in _whole_elements(x):
         grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
         if bits <= 8 * _widest_bytes(x) and grid is not None:
             return f'threads = "{_text(grid)}" with bits = {bits} covers {extents(x.extents)} exactly'

@@ -6,7 +6,8 @@ from collections import Counter
 
 from cutegen.algebra import TiledMma
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.traffic import ldmatrix_per_k_block
 
 MAIN_LOOPS = 2
 EDGE_LOOPS = 1
@@ -25,9 +26,9 @@ def predict_instructions(
     k_blocks = cta_tile[2] // tiled_mma.tile_mnk[2]
     fills, blocks_ahead = (stages, 1) if stages > 1 else (0, 0)
     for operand in (a, b):
-        copies = copies_per_k_tile(operand, tiled_mma)
-        if isinstance(operand.g2s.atom, CpAsyncAtom):
-            counts[operand.g2s.atom.ptx] += (fills + MAIN_LOOPS) * copies
+        copies, copy = copies_per_k_tile(operand, tiled_mma), operand.g2s.atom
+        if isinstance(copy, CpAsyncAtom):
+            counts[copy.ptx] += (fills + MAIN_LOOPS) * copies
         else:
             counts.update(_plain_copies(operand, fills, copies))
         if isinstance(operand.s2r.atom, LdmatrixAtom):
@@ -46,34 +47,32 @@ def _plain_copies(operand: OperandPlan, fills: int, copies: int) -> Counter[str]
     matrix, a vector that does is loaded element by element; its last element lies outside.
     """
     counts: Counter[str] = Counter()
+    assert isinstance(operand.g2s, VectorCopy)
     bits, element_bits = operand.g2s.bits, operand.dtype.bits
-    counts[load_global(bits)] += (fills + MAIN_LOOPS) * copies
-    counts[load_global(element_bits)] += (fills + EDGE_LOOPS) * copies * (bits // element_bits - 1)
-    counts[store_shared(bits)] += (max(fills - 1, 0) + MAIN_LOOPS) * copies
+    counts[load_global(bits, element_bits)] += (fills + MAIN_LOOPS) * copies
+    counts[load_global(element_bits, element_bits)] += (fills + EDGE_LOOPS) * copies * (bits // element_bits - 1)
+    counts[store_shared(bits, element_bits)] += (max(fills - 1, 0) + MAIN_LOOPS) * copies
     return +counts
 
 
-def load_global(bits: int) -> str:
+def load_global(bits: int, element_bits: int) -> str:
     """The opcode of a plain load of `bits` from global memory, as the compiler writes it."""
-    return f"ld.global.{_PLAIN_TYPES[bits]}"
+    return f"ld.global.{_plain_type(bits, element_bits)}"
 
 
-def store_shared(bits: int) -> str:
+def store_shared(bits: int, element_bits: int) -> str:
     """The opcode of a plain store of `bits` to shared memory, as the compiler writes it."""
-    return f"st.shared.{_PLAIN_TYPES[bits]}"
+    return f"st.shared.{_plain_type(bits, element_bits)}"
 
 
-_PLAIN_TYPES = {8: "b8", 16: "b16", 32: "b32", 64: "v2.b32", 128: "v4.b32"}
+def _plain_type(bits: int, element_bits: int) -> str:
+    if (bits, element_bits) == (16, 8):
+        return "v2.b8"
+    return {8: "b8", 16: "b16", 32: "b32", 64: "v2.b32", 128: "v4.b32"}[bits]
 
 
 def copies_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
     """Vectors that one thread copies of one k-tile of an operand."""
+    assert isinstance(operand.g2s, VectorCopy)
     vector = operand.g2s.bits // operand.dtype.bits
     return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
-
-
-def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """`ldmatrix` that one warp executes for one k-block of an operand."""
-    assert operand.s2r.matrices is not None
-    extent = tiled_mma.tile_of(operand.operand)[0]
-    return operand.tile[0] // extent * tiled_mma.values(operand.operand) // (2 * operand.s2r.matrices)

@@ -13,8 +13,9 @@ NARROWEST_CP_ASYNC_BYTES = 4
 def through_registers(spec: GemmSpec, name: str) -> bool:
     """Whether the spec has A or B copied by plain loads and stores: it says so, or no cp.async is narrow enough."""
     given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
-    narrow = given.bits == 16 or align_bytes(getattr(spec.problem, name)) < NARROWEST_CP_ASYNC_BYTES
-    return given.op == UNIVERSAL or (given.op is None and narrow)
+    align = align_bytes(getattr(spec.problem, name))
+    widest_bytes = align if given.bits is None else min(align, given.bits // 8)
+    return given.op == UNIVERSAL or (given.op is None and widest_bytes < NARROWEST_CP_ASYNC_BYTES)
 
 
 def expected_registers(spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int) -> int:
