@@ -171,7 +171,8 @@ def _small_problem(planned: GemmPlan) -> Extents:
 def _be_patient(planned: GemmPlan, extents: Extents, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
     """The options with a number of jobs; a long run is announced and a very long one refused, with the way out."""
     seconds = estimate_s(planned, *extents)
-    jobs = execution.jobs or worthwhile_jobs(seconds)
+    # CTAs that share a tile's K must see each other's sums: they cannot be spread over processes.
+    jobs = execution.jobs or (1 if planned.split_k else worthwhile_jobs(seconds))
     seconds /= jobs
     asked, small = (",".join(map(str, some)) for some in (extents, _small_problem(planned)))
     way_out = f"--problem {small} takes seconds"

@@ -195,6 +195,18 @@ class RasterPlan:
     zigzag: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """K in `slices`, each for a CTA of its own; the last of a tile's CTAs adds all their sums, kept as `dtype`.
+
+    `in_flight` of the slices are loaded before the first of them is added.
+    """
+
+    slices: int
+    dtype: DType
+    in_flight: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
     """CTAs that fit on one SM, and what each resource alone would allow; registers are an estimate."""
@@ -212,7 +224,8 @@ class Predictions:
 
     `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", of the whole tile for
     "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
-    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue". `instructions`
+    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue", and where K is
+    split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
     counts opcodes as they stand in the PTX text, unrolled code as often as it is written.
     """
 
@@ -238,6 +251,7 @@ class GemmPlan:
     b: OperandPlan
     epilogue: EpiloguePlan
     raster: RasterPlan
+    split_k: SplitPlan | None = None
     smem_bytes: int
     smem_b_offset_bytes: int
     predictions: Predictions

@@ -16,6 +16,9 @@ ParameterType = Literal["ptr", "i32", "i64", "f32"]
 SOURCE = "source"
 """What the kernel calls C as it was before, which the epilogue may read."""
 
+SUMS, COUNTERS = "sums", "counters"
+"""What the kernel calls its workspace where K is split: the slices' sums, and how many slices of a tile are done."""
+
 INT32_MAX = 2**31 - 1
 MAX_BATCH = 2**16 - 1
 """Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
@@ -41,6 +44,25 @@ class Parameter:
 
     name: str
     type: ParameterType
+
+
+@dataclass(frozen=True, slots=True)
+class SplitContract:
+    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add."""
+
+    slices: int
+    bytes_per_slice: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Device memory of one launch: `sums_bytes` of anything, and `counters`, 32-bit each.
+
+    Counters are 0 before a launch and after it. Both belong to one launch at a time.
+    """
+
+    sums_bytes: int
+    counters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +93,12 @@ class ProblemSize:
     strides: Mapping[str, Strides]
 
 
-def gemm_parameters(tensors: tuple[TensorContract, ...], scalars: tuple[str, ...]) -> tuple[Parameter, ...]:
+def gemm_parameters(
+    tensors: tuple[TensorContract, ...], scalars: tuple[str, ...], workspace: tuple[str, ...] = ()
+) -> tuple[Parameter, ...]:
     """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
+
+    `workspace` names addresses beside the tensors'.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
@@ -80,6 +106,7 @@ def gemm_parameters(tensors: tuple[TensorContract, ...], scalars: tuple[str, ...
     """
     return (
         *(Parameter(tensor.name, "ptr") for tensor in tensors),
+        *(Parameter(name, "ptr") for name in workspace),
         *(Parameter(name, "f32") for name in scalars),
         *(Parameter(name, "i32") for name in "mnk"),
         *(Parameter(f"ld{tensor.name}", "i64") for tensor in tensors if len(tensor.modes) == 2),
@@ -90,6 +117,8 @@ def gemm_parameters(tensors: tuple[TensorContract, ...], scalars: tuple[str, ...
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContract:
     """C[M,N] = A[M,K] B[N,K]: `grid.x` CTAs of `threads` threads, one for each (M,N) tile of extents `cta_tile`.
+
+    With `split`, `grid.y` counts the slices of K.
 
     `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
     "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
@@ -104,6 +133,24 @@ class LaunchContract:
     cta_tile: tuple[int, int]
     threads: int
     dynamic_smem_bytes: int
+    split: SplitContract | None = None
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """The addresses among the parameters, in their order: the tensors', then the workspace's."""
+        return (*(tensor.name for tensor in self.tensors), *((SUMS, COUNTERS) if self.split else ()))
+
+    def tiles(self, m: int, n: int) -> int:
+        """CTA tiles of a result of M x N."""
+        tile_m, tile_n = self.cta_tile
+        return -(-m // tile_m) * -(-n // tile_n)
+
+    def workspace(self, m: int, n: int, batch: int = 1) -> Workspace | None:
+        """What a launch for `batch` results of M x N needs beside its tensors; None when K is not split."""
+        if self.split is None:
+            return None
+        tiles = batch * self.tiles(m, n)
+        return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles)
 
     def geometry(self, m: int, n: int, batch: int = 1) -> LaunchGeometry:
         """Grid, block and dynamic shared memory for `batch` results of M x N.
@@ -114,19 +161,18 @@ class LaunchContract:
         >>> contract.geometry(257, 64).grid
         (3, 1, 1)
         """
-        tile_m, tile_n = self.cta_tile
-        tiles = -(-m // tile_m) * -(-n // tile_n)
-        return LaunchGeometry((tiles, 1, batch), (self.threads, 1, 1), self.dynamic_smem_bytes)
+        slices = 1 if self.split is None else self.split.slices
+        return LaunchGeometry((self.tiles(m, n), slices, batch), (self.threads, 1, 1), self.dynamic_smem_bytes)
 
     def arguments(
         self, addresses: tuple[Address, ...], scalars: tuple[float, ...], size: ProblemSize
     ) -> tuple[Address | int | float, ...]:
         """The values of `parameters`, in order; an address is whatever the launcher calls one. Raises KeyError.
 
-        `addresses` and `scalars` stand in the order of `self.tensors` and `self.scalars`.
+        `addresses` and `scalars` stand in the order of `self.pointers` and `self.scalars`.
         """
         values: dict[str, Address | int | float] = {"m": size.m, "n": size.n, "k": size.k}
-        values |= zip((tensor.name for tensor in self.tensors), addresses, strict=True)
+        values |= zip(self.pointers, addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)
         for name, strides in size.strides.items():
             values |= {f"ld{name}": strides.leading, f"batch_stride_{name}": strides.batch}
@@ -147,5 +193,6 @@ class LaunchContract:
                 "epilogue": tuple(table["epilogue"]),
                 "parameters": tuple(Parameter(**p) for p in table["parameters"]),
                 "cta_tile": tuple(table["cta_tile"]),
+                "split": SplitContract(**table["split"]) if table.get("split") else None,
             }
         )

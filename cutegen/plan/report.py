@@ -60,6 +60,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "s2r": {x.name: _s2r_table(x) for x in (plan.a, plan.b)},
         "epilogue": _epilogue_table(plan),
         "raster": asdict(plan.raster),
+        "split_k": _split_table(plan),
         "wavefronts": {key: _wavefronts_table(plan, key) for key in SHARED_ACCESSES},
         "line_writes": {key: asdict(value) for key, value in predictions.line_writes.items()},
         "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
@@ -174,6 +175,13 @@ def _epilogue_table(plan: GemmPlan) -> dict[str, Any]:
             for x in epilogue.fusion.tensors
         ],
     }
+
+
+def _split_table(plan: GemmPlan) -> dict[str, Any] | None:
+    split = plan.split_k
+    if split is None:
+        return None
+    return {"slices": split.slices, "dtype": split.dtype.name, "in_flight": split.in_flight}
 
 
 def _wavefronts_table(plan: GemmPlan, key: str) -> dict[str, int]:

@@ -8,8 +8,9 @@ from typing import Any
 from cutegen.algebra import inner_layout
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import Decision, GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, SplitPlan, VectorCopy
 from cutegen.plan.launch import SOURCE, Parameter
+from cutegen.plan.sm80.split_k import SUM_VECTOR_ELEMS
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.spec import STORE
@@ -222,8 +223,17 @@ def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
         "epilogue.smem": _epilogue_constants(plan),
         "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
     }
+    if plan.split_k is not None:
+        code["schedule.split_k"] = _split_constants(plan.split_k)
     code |= {f"problem.{x.name}": _extra_constants(x) for x in plan.epilogue.fusion.tensors}
     return [(decision, code[decision.key]) for decision in plan.decisions if decision.key in code]
+
+
+def _split_constants(split_k: SplitPlan) -> tuple[str, ...]:
+    return (
+        f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}",
+        f"SUM_DTYPE, SUM_VECTOR = cutlass.{split_k.dtype.dsl_name}, {SUM_VECTOR_ELEMS}",
+    )
 
 
 def _extra_constants(tensor: EpilogueTensor) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.plan.launch import LaunchContract
+from cutegen.plan.launch import LaunchContract, Workspace
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.check import CheckedCall
 from cutegen.run.places import Placed
@@ -41,7 +41,9 @@ class CpuLaunch:
         arrays = tuple(host_array(placed, address) for placed, address in zip(call.placed, addresses, strict=True))
         for placed, array in zip(call.placed, arrays, strict=True):
             array.flags.writeable = placed.tensor.written
-        geometry = contract.geometry(call.size.m, call.size.n, call.size.batch)
+        of_result = call.size.m, call.size.n, call.size.batch
+        geometry = contract.geometry(*of_result)
+        arrays += host_workspace(contract.workspace(*of_result))
         return self._program.launch(
             contract.entry,
             grid=geometry.grid,
@@ -50,6 +52,14 @@ class CpuLaunch:
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )
+
+
+def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], ...]:
+    """The sums, poisoned with NaN so that reading what no slice left shows, and the counters; nothing without one."""
+    if workspace is None:
+        return ()
+    sums = np.full(workspace.sums_bytes // np.dtype(np.float32).itemsize, np.nan, np.float32)
+    return sums, np.zeros(workspace.counters, np.uint32)
 
 
 def host_array(placed: Placed, pointer: int) -> np.ndarray[Any, Any]:

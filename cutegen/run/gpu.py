@@ -17,6 +17,8 @@ from cutegen.errors import DeviceError
 from cutegen.plan.launch import LaunchContract
 from cutegen.run.check import CheckedCall
 from cutegen.run.driver import Driver
+from cutegen.run.quick import Launch
+from cutegen.run.workspace import WorkspaceLaunch, workspaces
 
 _SUCCESS = 0
 
@@ -44,7 +46,7 @@ class GpuKernel:
         self._bound: dict[int, _Bound] = {}
         self._kernel: Any = None
 
-    def prepare(self, call: CheckedCall) -> GpuLaunch:
+    def prepare(self, call: CheckedCall) -> Launch:
         """What a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
         driver, ordinal = self._load_driver(), call.device[1]
         with self._lock:
@@ -52,7 +54,9 @@ class GpuKernel:
                 with driver.relaxed_capture():
                     self._bound[ordinal] = self._bind(driver, ordinal)
             bound = self._bound[ordinal]
-        return GpuLaunch(driver, bound, self._contract, call)
+        launch = GpuLaunch(driver, bound, self._contract, call)
+        workspace = self._contract.workspace(call.size.m, call.size.n, call.size.batch)
+        return launch if workspace is None else WorkspaceLaunch(launch, workspaces(driver, ordinal), workspace)
 
     def _bind(self, driver: Driver, ordinal: int) -> _Bound:
         self._check_architecture(driver, ordinal)
@@ -98,13 +102,13 @@ class GpuLaunch:
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         names = [parameter.name for parameter in contract.parameters]
-        nothing = (0,) * len(contract.tensors), (0,) * len(contract.scalars)
+        nothing = (0,) * len(contract.pointers), (0,) * len(contract.scalars)
         values = [int(value) for value in contract.arguments(*nothing, call.size)]
         self._driver, self._api, self._bound = driver, driver.api, bound
         self._slots = (ctypes.c_uint64 * len(values))(*values)
         first = ctypes.addressof(self._slots)
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
-        self._address_slots = [names.index(tensor.name) for tensor in contract.tensors]
+        self._address_slots = [names.index(name) for name in contract.pointers]
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
         geometry = contract.geometry(call.size.m, call.size.n, call.size.batch)
         self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)

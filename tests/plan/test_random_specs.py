@@ -101,7 +101,7 @@ specs = st.builds(
     g2s=st.builds(G2s, a=maybe(copies), b=maybe(copies)),
     s2r=st.builds(S2r, a=maybe(loads), b=maybe(loads)),
     epilogue=st.builds(Epilogue, maybe(st.one_of(st.just(False), smem_layouts))),
-    schedule=st.builds(Schedule, maybe(rasters)),
+    schedule=st.builds(Schedule, maybe(rasters), maybe(st.integers(1, 64))),
     name=st.text(max_size=8),
 )
 BARE = Problem(a=Operand("f16", "k"), b=Operand("f16", "k"), c=Operand("f16", "n"))

@@ -8,6 +8,7 @@
     s2r.py        ldmatrix, or plain loads
     smem.py       shared layouts, ranked for those two copies
     pipeline.py   stages, and the order of tiles
+    split_k.py    over how many CTAs a tile's K is spread
     fusion.py     what becomes of an accumulator on its way to C
     epilogue.py   C's way out
     predict.py    what all that will cost (occupancy.py)
@@ -25,8 +26,8 @@ from typing import Any
 from cutegen.algebra import Layout, TiledMma, ldmatrix_trace
 from cutegen.arch import LdmatrixAtom, Target
 from cutegen.plan.decision import Choice, Decision
-from cutegen.plan.gemm_plan import FragmentCopy, Fusion, GemmPlan, OperandPlan, Predictions, VectorCopy
-from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
+from cutegen.plan.gemm_plan import FragmentCopy, Fusion, GemmPlan, OperandPlan, Predictions, SplitPlan, VectorCopy
+from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
 from cutegen.plan.sm80 import mma, predict
 from cutegen.plan.sm80.access import by_warp, fragment_loads, vectors
 from cutegen.plan.sm80.epilogue import choose_epilogue
@@ -38,6 +39,7 @@ from cutegen.plan.sm80.pipeline import choose_raster, choose_stages, smem_offset
 from cutegen.plan.sm80.proof import prove
 from cutegen.plan.sm80.s2r import choose_s2r
 from cutegen.plan.sm80.smem import Access, SmemRanking, choose_smem, lay_out
+from cutegen.plan.sm80.split_k import bytes_per_slice, choose_split_k
 from cutegen.spec import MODES, GemmSpec
 
 LONGEST_KERNEL_NAME = 60
@@ -60,6 +62,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
     raster = choose_raster(spec)
+    split_k, split_decisions = choose_split_k(spec, tiled_mma, cta_tile.value)
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
@@ -77,17 +80,26 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
+        split_k=split_k,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=smem_b_offset_bytes,
         predictions=Predictions(
             wavefronts=predict.predict_wavefronts(a, b, epilogue.value),
             line_writes=predict.predict_line_writes(a, b),
-            sectors=predict.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
+            sectors={
+                **predict.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
+                **predict.predict_split_sectors(split_k, cta_tile.value),
+            },
             instructions=predict.predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
             occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
         ),
-        launch=_launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
-        decisions=(*_of(*mma_choices, *copy_choices, stages), *fusion_decisions, *_of(epilogue, raster)),
+        launch=_launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes, split_k),
+        decisions=(
+            *_of(*mma_choices, *copy_choices, stages),
+            *fusion_decisions,
+            *_of(epilogue, raster),
+            *split_decisions,
+        ),
     )
     prove(plan)
     return plan
@@ -109,7 +121,12 @@ def kernel_name(spec: GemmSpec) -> str:
 
 
 def _launch_contract(
-    spec: GemmSpec, fusion: Fusion, cta_tile: tuple[int, int, int], threads: int, smem_bytes: int
+    spec: GemmSpec,
+    fusion: Fusion,
+    cta_tile: tuple[int, int, int],
+    threads: int,
+    smem_bytes: int,
+    split_k: SplitPlan | None,
 ) -> LaunchContract:
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(_tensor(spec, name) for name in "abc"), *extras)
@@ -118,10 +135,11 @@ def _launch_contract(
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars),
+        parameters=gemm_parameters(tensors, fusion.scalars, (SUMS, COUNTERS) if split_k else ()),
         cta_tile=cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
+        split=SplitContract(split_k.slices, bytes_per_slice(split_k, cta_tile)) if split_k else None,
     )
 
 

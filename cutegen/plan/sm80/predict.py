@@ -8,9 +8,10 @@ import numpy as np
 
 from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
-from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, Wavefronts
+from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
 from cutegen.plan.sm80.access import Coordinates, by_warp, vectors
 from cutegen.plan.sm80.epilogue import PAIR_ELEMS, accumulators
+from cutegen.plan.sm80.split_k import bytes_per_slice
 from cutegen.plan.text import round_up
 
 SECTOR_BYTES = 32
@@ -65,6 +66,14 @@ def predict_sectors(
         if len(tensor.modes) == 2:
             found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
     return found
+
+
+def predict_split_sectors(split_k: SplitPlan | None, cta_tile: tuple[int, int, int]) -> dict[str, Sectors]:
+    """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors."""
+    if split_k is None:
+        return {}
+    sectors = bytes_per_slice(split_k, cta_tile) // SECTOR_BYTES
+    return {key: Sectors(sectors, sectors) for key in ("split_k.write", "split_k.read")}
 
 
 def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:

@@ -1,0 +1,42 @@
+"""Rule for split-K: over how many CTAs the K of one tile is spread, and how their sums come together.
+
+Every CTA multiplies its slice of the k-tiles and leaves the sums in a workspace. The last of a tile's CTAs to arrive,
+which a counter tells, adds the slices in their order and runs the epilogue: nobody waits for anybody, every run gives
+the same bits, and C is rounded once.
+"""
+
+from __future__ import annotations
+
+from cutegen.algebra import TiledMma
+from cutegen.arch import DTYPES
+from cutegen.plan.decision import Decision
+from cutegen.plan.gemm_plan import SplitPlan
+from cutegen.spec import GemmSpec
+
+SUM_VECTOR_ELEMS = 4
+SUM_TYPE = "f32"
+VALUES_IN_FLIGHT = 64
+
+
+def choose_split_k(
+    spec: GemmSpec, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
+) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    """As many slices as the spec asks for, and the decision; neither where the spec says nothing: K then stays whole."""
+    slices = spec.schedule.split_k
+    if slices is None:
+        return None, ()
+    if slices == 1:
+        return None, (Decision("schedule.split_k", "1", "given; one CTA multiplies all of a tile's K", given=True),)
+    values = cta_tile[0] * cta_tile[1] // tiled_mma.threads
+    in_flight = max(x for x in range(1, slices + 1) if slices % x == 0 and (x == 1 or x * values <= VALUES_IN_FLIGHT))
+    plan = SplitPlan(slices, DTYPES[SUM_TYPE], in_flight)
+    why = (
+        f"given; each slice leaves {bytes_per_slice(plan, cta_tile):,} bytes of {SUM_TYPE} sums a tile, which the last "
+        "CTA to arrive adds in the slices' order, before the epilogue"
+    )
+    return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
+
+
+def bytes_per_slice(plan: SplitPlan, cta_tile: tuple[int, int, int]) -> int:
+    """What one slice of one tile leaves in the workspace: the whole tile, also where C's edge cuts it."""
+    return cta_tile[0] * cta_tile[1] * plan.dtype.bytes
