@@ -12,6 +12,7 @@ from cutegen.arch.copy_atoms import (
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
+from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
@@ -19,12 +20,14 @@ from cutegen.arch.targets import TARGETS, Target, target
 __all__ = [
     "COPY_ATOMS",
     "DTYPES",
+    "GPUS",
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
+    "Gpu",
     "LdmatrixAtom",
     "MmaAtom",
     "SmRates",

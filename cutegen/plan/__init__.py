@@ -14,6 +14,7 @@ from cutegen.arch import Target
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
+from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.spec import GemmSpec
 from cutegen.targeting import choose_target
@@ -27,6 +28,8 @@ __all__ = [
     "LaunchGeometry",
     "Occupancy",
     "Predictions",
+    "ProblemLike",
+    "ProblemShape",
     "Rejected",
     "Sectors",
     "TensorContract",
@@ -34,13 +37,19 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType({"sm80": plan_sm80})
+FAMILIES: Mapping[str, Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]] = MappingProxyType(
+    {"sm80": plan_sm80}
+)
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
-def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
+def plan(spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target`, else the present GPU, else sm_80.
+
+    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for every
+    other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    return FAMILIES[spec.family](spec, target if isinstance(target, Target) else choose_target(target))
+    chosen = target if isinstance(target, Target) else choose_target(target)
+    return FAMILIES[spec.family](spec, chosen, ProblemShape.of(problem))

@@ -22,6 +22,7 @@ from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Ta
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
+from cutegen.plan.problem import ProblemShape
 from cutegen.spec import GemmSpec, Step
 
 
@@ -238,10 +239,11 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmPlan:
-    """A finished plan of the `sm80` family."""
+    """A finished plan of the `sm80` family; `problem` is the one it was made for, if any. It is right for every other."""
 
     spec: GemmSpec
     target: Target
+    problem: ProblemShape | None = None
     kernel_name: str
     cta_tile: tuple[int, int, int]
     stages: int

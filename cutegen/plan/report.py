@@ -50,6 +50,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "description": plan.spec.description,
         "family": plan.spec.family,
         "target": plan.target.name,
+        "problem": None if plan.problem is None else asdict(plan.problem),
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
         "threads": plan.threads,
@@ -192,7 +193,8 @@ def _wavefronts_table(plan: GemmPlan, key: str) -> dict[str, int]:
 
 def _title(plan: GemmPlan, width: int) -> list[str]:
     description = f": {plan.spec.description}" if plan.spec.description else ""
-    return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{description}", width=width)
+    problem = "" if plan.problem is None else f", {plan.problem}"
+    return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{problem}{description}", width=width)
 
 
 def _decisions(plan: GemmPlan, everything: bool, width: int) -> list[str]:
@@ -211,6 +213,8 @@ def _reasons(decision: Decision, everything: bool, width: int) -> Iterator[str]:
     indent = " " * 6
     if why := decision.why.removeprefix("given").removeprefix("; "):
         yield from wrapped(why, first=indent, rest=indent, width=width)
+    if decision.for_problem:
+        yield from wrapped(decision.for_problem, first=indent, rest=indent, width=width)
     shown: Sequence[Rejected] = decision.rejected if everything else decision.rejected[:SHOWN_REJECTED]
     for rejected in shown:
         text = f"not {rejected.what}: {rejected.why}"

@@ -2,6 +2,7 @@
 
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
+    for_problem.py  what a problem settles before all that: tile and slices (candidates.py), by predicted time (model.py)
     mma.py        CTA tile, atom, warps, permutation
     operand.py    what the spec says of one operand's tile, its shared layout among it (shapes.py)
     g2s.py        cp.async, its width and its threads (vectors.py)
@@ -19,23 +20,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout, TiledMma, ldmatrix_trace
-from cutegen.arch import LdmatrixAtom, Target
+from cutegen.arch import GPUS, LdmatrixAtom, Target
+from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision
-from cutegen.plan.gemm_plan import FragmentCopy, Fusion, GemmPlan, OperandPlan, Predictions, SplitPlan, VectorCopy
+from cutegen.plan.gemm_plan import (
+    FragmentCopy,
+    Fusion,
+    GemmPlan,
+    Occupancy,
+    OperandPlan,
+    Predictions,
+    SplitPlan,
+    VectorCopy,
+)
 from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
+from cutegen.plan.problem import ProblemShape
+from cutegen.plan.raster import TileGrid
 from cutegen.plan.sm80 import mma, predict
 from cutegen.plan.sm80.access import by_warp, fragment_loads, vectors
 from cutegen.plan.sm80.epilogue import choose_epilogue
+from cutegen.plan.sm80.for_problem import settled_for
 from cutegen.plan.sm80.fusion import choose_fusion
 from cutegen.plan.sm80.g2s import choose_g2s
 from cutegen.plan.sm80.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
 from cutegen.plan.sm80.operand import OperandTile, align_bytes, operand_tile
-from cutegen.plan.sm80.pipeline import choose_raster, choose_stages, smem_offsets
+from cutegen.plan.sm80.pipeline import InFlight, choose_raster, choose_stages, smem_offsets
 from cutegen.plan.sm80.proof import prove
 from cutegen.plan.sm80.s2r import choose_s2r
 from cutegen.plan.sm80.smem import Access, SmemRanking, choose_smem, lay_out
@@ -45,8 +59,29 @@ from cutegen.spec import MODES, GemmSpec
 LONGEST_KERNEL_NAME = 60
 
 
-def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
-    """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
+def plan_sm80(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
+    """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
+    if problem is None:
+        return _decide(spec, target, None)
+    first: SpecError | None = None
+    for settled in settled_for(spec, target, problem):
+        try:
+            return _with_decisions(spec, _decide(settled.spec, target, problem), settled.decisions)
+        except SpecError as error:
+            first = first or error
+            if not settled.decisions:
+                break
+    assert first is not None
+    raise first
+
+
+def _with_decisions(spec: GemmSpec, plan: GemmPlan, settled: Mapping[str, Decision]) -> GemmPlan:
+    """The plan as one of `spec`, which left open what the problem settled."""
+    return replace(plan, spec=spec, decisions=tuple(settled.get(found.key, found) for found in plan.decisions))
+
+
+def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+    """The rules in their order."""
     cta_tile = mma.choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
@@ -61,16 +96,18 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
-    raster = choose_raster(spec)
     split_k, split_decisions = choose_split_k(spec, tiled_mma, cta_tile.value)
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
+    occupancy = predict_occupancy(target, tiled_mma.threads, smem_bytes, registers)
+    raster = choose_raster(spec, problem and _in_flight(problem, target, a, b, split_k, occupancy))
     mma_choices = (cta_tile, atom, atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = GemmPlan(
         spec=spec,
         target=target,
+        problem=problem,
         kernel_name=kernel_name(spec),
         cta_tile=cta_tile.value,
         stages=stages.value,
@@ -91,7 +128,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
                 **predict.predict_split_sectors(split_k, cta_tile.value),
             },
             instructions=predict.predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
-            occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
+            occupancy=occupancy,
         ),
         launch=_launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes, split_k),
         decisions=(
@@ -103,6 +140,27 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     )
     prove(plan)
     return plan
+
+
+def _in_flight(
+    problem: ProblemShape,
+    target: Target,
+    a: OperandPlan,
+    b: OperandPlan,
+    split_k: SplitPlan | None,
+    occupancy: Occupancy,
+) -> InFlight:
+    slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
+    share = -(-problem.k // slices)
+    grid = TileGrid(
+        tiles_m=-(-problem.m // a.tile[0]),
+        tiles_n=-(-problem.n // b.tile[0]),
+        bytes_a=a.tile[0] * share * a.dtype.bytes,
+        bytes_b=b.tile[0] * share * b.dtype.bytes,
+    )
+    return InFlight(
+        problem=problem, gpu=gpu, grid=grid, passes=slices * problem.batch, ctas=gpu.sms * occupancy.ctas_per_sm
+    )
 
 
 def _of(*choices: Choice[Any]) -> Iterator[Decision]:

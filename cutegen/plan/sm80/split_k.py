@@ -21,7 +21,7 @@ VALUES_IN_FLIGHT = 64
 def choose_split_k(
     spec: GemmSpec, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
-    """As many slices as the spec asks for, and the decision; neither where the spec says nothing: K then stays whole."""
+    """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole."""
     slices = spec.schedule.split_k
     if slices is None:
         return None, ()
