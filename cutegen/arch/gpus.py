@@ -23,6 +23,9 @@ class Gpu:
     memory_bytes_per_s: float
     clock_hz: float
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.sms} multiprocessors)"
+
 
 GPUS: Mapping[str, Gpu] = {
     "sm_80": Gpu(name="A100", sms=108, l2_bytes=40 * MIB, memory_bytes_per_s=1.555e12, clock_hz=1.41e9),

@@ -37,17 +37,16 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]] = MappingProxyType(
-    {"sm80": plan_sm80}
-)
+Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
+FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80})
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
 def plan(spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target`, else the present GPU, else sm_80.
 
-    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for every
-    other problem too.
+    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
+    every other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """

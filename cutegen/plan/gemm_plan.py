@@ -22,6 +22,7 @@ from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Ta
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
+from cutegen.plan.main_loop import Slot
 from cutegen.plan.problem import ProblemShape
 from cutegen.spec import GemmSpec, Step
 
@@ -239,7 +240,11 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmPlan:
-    """A finished plan of the `sm80` family; `problem` is the one it was made for, if any. It is right for every other."""
+    """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
+
+    `main_loop` is the prologue and the first k-tiles in program order. A plan made for a `problem` is right for every
+    other too.
+    """
 
     spec: GemmSpec
     target: Target
@@ -254,6 +259,7 @@ class GemmPlan:
     epilogue: EpiloguePlan
     raster: RasterPlan
     split_k: SplitPlan | None = None
+    main_loop: tuple[Slot, ...]
     smem_bytes: int
     smem_b_offset_bytes: int
     predictions: Predictions

@@ -28,8 +28,8 @@ class ProblemShape:
         extents = (self.m, self.n, self.k)
         if not (all(1 <= x <= INT32_MAX for x in extents) and 1 <= self.batch <= MAX_BATCH):
             raise RequestError(
-                f"problem: found M, N, K = {extents} and a batch of {self.batch}; expected extents from 1 to {INT32_MAX} "
-                f"and a batch from 1 to {MAX_BATCH}"
+                f"problem: found M, N, K = {extents} and a batch of {self.batch}; expected extents from 1 to "
+                f"{INT32_MAX} and a batch from 1 to {MAX_BATCH}"
             )
 
     def __str__(self) -> str:

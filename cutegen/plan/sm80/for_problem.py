@@ -1,7 +1,7 @@
 """What a problem settles before the rules run: the tile, its warps and stages, and the slices of K, by predicted time.
 
-Only what the spec leaves open is settled. The rules then run on the spec with these keys filled in, so that a tile which
-they refuse is passed over for the next best.
+Only what the spec leaves open is settled. The rules then run on the spec with these keys filled in, so that a tile
+which they refuse is passed over for the next best.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import GPUS, SM_RATES, Target, dtype
 from cutegen.plan.decision import Decision, Rejected
+from cutegen.plan.occupancy import estimate_registers, predict_occupancy
+from cutegen.plan.pipeline import smem_offsets
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.sm80 import mma
 from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS, Candidate
 from cutegen.plan.sm80.model import Estimate, Work, estimate
-from cutegen.plan.sm80.occupancy import estimate_registers, predict_occupancy
-from cutegen.plan.sm80.pipeline import smem_offsets
 from cutegen.plan.text import extents, plural
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
 
@@ -128,18 +128,16 @@ def _tile_decisions(
 ) -> Iterator[Decision]:
     """The tile is chosen; warps and stages come with it. Of every other tile its best number of slices is named."""
     candidate = option.candidate
-    (m, n, k), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
-    why = f"for a problem, the tile of the least predicted time; {m * n // (m + n)} multiply-adds for each element fetched"
+    (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
+    fetched = f"{m * n // (m + n)} multiply-adds for each element fetched"
+    why = f"for a problem, the tile of the least predicted time; {fetched}"
     best_of_others = {other.candidate: other for other in reversed(ranked) if other.candidate != candidate}
     rejected = tuple(
         Rejected(str(other), f"{_microseconds(other.estimate)} predicted, bound by {other.estimate.bound}")
         for other in sorted(best_of_others.values(), key=lambda other: other.estimate.us)
     )
     gpu = GPUS[target.name]
-    for_problem = (
-        f"{problem} on an {gpu.name} of {gpu.sms} multiprocessors: {_microseconds(option.estimate)} predicted, bound by "
-        f"{option.estimate.bound}"
-    )
+    for_problem = f"{problem} on {gpu}: {_microseconds(option.estimate)} predicted, bound by {option.estimate.bound}"
     yield Decision("tile.cta", extents(candidate.cta), why, rejected=rejected, for_problem=for_problem)
     why = f"comes with the tile; warp tiles of {m // warps_m} x {n // warps_n}"
     yield Decision("mma.atom_layout", extents(candidate.atom_layout), why)
@@ -154,7 +152,7 @@ def _split_decisions(
     tiles = -(-problem.m // m) * -(-problem.n // n) * problem.batch
     gpu = GPUS[target.name]
     for_problem = (
-        f"{plural(tiles, 'tile')} of {plural(-(-problem.k // k), 'k-tile')} for {gpu.sms} multiprocessors: "
+        f"{plural(tiles, 'tile')} of {plural(-(-problem.k // k), 'k-tile')} on {gpu}: "
         f"{_microseconds(option.estimate)} predicted"
     )
     rejected = tuple(

@@ -1,8 +1,8 @@
 """How long a kernel takes on a problem, about: a model with a handful of measured constants, to rank tiles and slices.
 
 A multiprocessor works on up to as many CTAs at once as fit. A k-tile of each takes tensor cores and shared memory their
-cycles, which overlap in part, and no less than the copies' latency over the stages that hide it. A CTA has a prologue and
-an epilogue around its k-tiles. Whatever the multiprocessors do, L2 and device memory move their bytes at their rates.
+cycles, which overlap in part, and no less than the copies' latency over the stages that hide it. A CTA has a prologue
+and an epilogue around its k-tiles. L2 and device memory, whatever the multiprocessors do, move their bytes at a rate.
 
 The constants were fitted to times on an H200 (`docs/tile_model.md`); on other GPUs only the rates are theirs.
 """
@@ -16,6 +16,7 @@ from cutegen.plan.problem import ProblemShape
 
 BANK_LINE_BYTES = 128
 SUM_BYTES = 4
+UNKNOWN_MMA_FLOPS = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ def _k_tile_cycles(work: Work, at_once: int, rates: SmRates, constants: ModelCon
     """Cycles in which each of the CTAs that share a multiprocessor gets one k-tile done."""
     (m, n, k), (warps_m, warps_n) = work.cta, work.warps
     stage_bytes = (m + n) * k * work.element_bytes
-    tensor = 2 * m * n * k * (2 / work.element_bytes) ** -1 / (rates.mma_flops or 2048)
+    tensor = m * n * k * work.element_bytes / (rates.mma_flops or UNKNOWN_MMA_FLOPS)  # f32 takes twice as long as f16
     shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_LINE_BYTES
     work_cycles = at_once * (max(tensor, shared) + constants.overlap * min(tensor, shared))
     copied = at_once * stage_bytes / constants.l2_bytes_per_cycle

@@ -8,9 +8,9 @@ from cutegen.arch import Gpu, Target
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import RasterPlan
+from cutegen.plan.occupancy import ctas_by_smem
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.raster import TileGrid, Traffic, orders, traffic
-from cutegen.plan.sm80.occupancy import ctas_by_smem
 from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
 
@@ -117,13 +117,11 @@ def choose_raster(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPl
     rejected = tuple(
         Rejected(_order(order), f"{_megabytes(read[order].bytes)} from device memory")
         for order in ranked
-        if order != chosen
+        if read[order].bytes > read[chosen].bytes
     )
-    for_problem = _for_problem(in_flight, read[chosen])
-    return Choice(
-        chosen,
-        Decision("schedule.raster", _order(chosen), _sharing(chosen), rejected=rejected, for_problem=for_problem),
-    )
+    arithmetic = _for_problem(in_flight, read[chosen])
+    why = Decision("schedule.raster", _order(chosen), _sharing(chosen), rejected=rejected, for_problem=arithmetic)
+    return Choice(chosen, why)
 
 
 def _order(plan: RasterPlan) -> str:
@@ -149,10 +147,14 @@ def _for_problem(in_flight: InFlight, read: Traffic) -> str:
     grid, gpu = in_flight.grid, in_flight.gpu
     wave = read.rows_a * grid.bytes_a + read.rows_b * grid.bytes_b
     fits = "fit" if wave <= gpu.l2_bytes else "do not fit"
+    tiles = (
+        f"{in_flight.problem} is {grid.tiles_m} x {grid.tiles_n} tiles, and {gpu} has room for {in_flight.ctas} CTAs"
+    )
+    if grid.tiles_m * grid.tiles_n <= in_flight.ctas:
+        return f"{tiles}: all of them are in flight at once, in whatever order"
     return (
-        f"{in_flight.problem} is {grid.tiles_m} x {grid.tiles_n} tiles, of which an {gpu.name} runs {in_flight.ctas} at "
-        f"once; these need {read.rows_a} rows of tiles of A and {read.rows_b} of B, {_megabytes(wave)}, which {fits} its "
-        f"L2 of {_megabytes(gpu.l2_bytes)}; {_megabytes(read.bytes)} from device memory in all"
+        f"{tiles}; so many need {read.rows_a} rows of tiles of A and {read.rows_b} of B, {_megabytes(wave)}, which "
+        f"{fits} its L2 of {_megabytes(gpu.l2_bytes)}; {_megabytes(read.bytes)} from device memory in all"
     )
 
 
