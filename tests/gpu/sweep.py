@@ -42,6 +42,7 @@ RASTERS = {
     for group in groups
 }
 RASTER_CANDIDATES = (1, 2)
+FIRST = "first"
 
 
 def specs() -> Iterator[GemmSpec]:
@@ -162,7 +163,8 @@ def _measure(problem: Extents, kernels: dict[str, Kernel]) -> tuple[dict[str, fl
     contract = next(iter(kernels.values())).contract
     a, b, out = random_operands(contract, problem.m, problem.n, problem.k, seed=1, framework="torch", device="cuda")
     reference = float64_reference(a, b)
-    calls: dict[str, Callable[[], object]] = {"torch": partial(torch.matmul, a, b)}
+    # The first of a round waits for the host, so that is a call which nobody looks at.
+    calls: dict[str, Callable[[], object]] = {FIRST: partial(torch.matmul, a, b), "torch": partial(torch.matmul, a, b)}
     wrong = 0
     for name, kernel in kernels.items():
         out.fill_(math.nan)
@@ -174,7 +176,7 @@ def _measure(problem: Extents, kernels: dict[str, Kernel]) -> tuple[dict[str, fl
             wrong += 1
             print(f"WRONG {name} at {problem}: {found}", flush=True)
     measured = interleaved(calls, rounds=ROUNDS)
-    return {name: round(times.median_us, 2) for name, times in measured.items()}, wrong
+    return {name: round(times.median_us, 2) for name, times in measured.items() if name != FIRST}, wrong
 
 
 def main() -> int:

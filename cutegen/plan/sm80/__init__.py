@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import GPUS, Target
+from cutegen.arch import GPUS, SM_RATES, Target
 from cutegen.errors import SpecError
 from cutegen.plan import traffic
 from cutegen.plan.contract import kernel_name, launch_contract
@@ -145,8 +145,14 @@ def _in_flight(
         bytes_a=a.tile[0] * share * a.dtype.bytes,
         bytes_b=b.tile[0] * share * b.dtype.bytes,
     )
+    flops, rate = 2 * problem.batch * problem.m * problem.n * problem.k, SM_RATES[target.name].mma_flops
     return InFlight(
-        problem=problem, gpu=gpu, grid=grid, passes=slices * problem.batch, ctas=gpu.sms * occupancy.ctas_per_sm
+        problem=problem,
+        gpu=gpu,
+        grid=grid,
+        passes=slices * problem.batch,
+        ctas=gpu.sms * occupancy.ctas_per_sm,
+        tensor_us=None if rate is None else flops / (rate * gpu.sms * gpu.clock_hz) * 1e6,
     )
 
 

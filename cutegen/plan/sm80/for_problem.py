@@ -91,12 +91,17 @@ def _candidates(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
 
 
 def _estimate(spec: GemmSpec, target: Target, problem: ProblemShape, candidate: Candidate, slices: int) -> Estimate:
+    return estimate(work_of(spec, target, candidate, slices), problem, GPUS[target.name], SM_RATES[target.name])
+
+
+def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -> Work:
+    """A candidate as the model sees it. Raises SpecError where no MMA atom is for the spec's types."""
     atom = mma.choose_atom(spec, candidate.cta).value
     tiled_mma = TiledMma(atom, Layout(candidate.atom_layout))
     (m, n, k), element_bytes = candidate.cta, dtype(spec.problem.a.dtype).bytes
     smem_bytes = smem_offsets((m * k * element_bytes, n * k * element_bytes), candidate.stages)[1]
     registers = estimate_registers(target, candidate.cta, tiled_mma, atom)
-    work = Work(
+    return Work(
         cta=candidate.cta,
         warps=candidate.atom_layout[:2],
         stages=candidate.stages,
@@ -105,7 +110,6 @@ def _estimate(spec: GemmSpec, target: Target, problem: ProblemShape, candidate: 
         element_bytes=element_bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,
     )
-    return estimate(work, problem, GPUS[target.name], SM_RATES[target.name])
 
 
 def _settled(spec: GemmSpec, target: Target, problem: ProblemShape, option: _Option, ranked: list[_Option]) -> Settled:

@@ -1,8 +1,8 @@
 """How long a kernel takes on a problem, about: a model with a handful of measured constants, to rank tiles and slices.
 
 A multiprocessor works on up to as many CTAs at once as fit. A k-tile of each takes tensor cores and shared memory their
-cycles, which overlap in part, and no less than the copies' latency over the stages that hide it. A CTA has a prologue
-and an epilogue around its k-tiles. L2 and device memory, whatever the multiprocessors do, move their bytes at a rate.
+cycles, which overlap in part, and no less than the copies' latency over the stages that hide it. A CTA fills its stages
+first and stores its tile at last. Device memory moves the operands at its rate, whatever the multiprocessors do.
 
 The constants were fitted to times on an H200 (`docs/tile_model.md`); on other GPUs only the rates are theirs.
 """
@@ -15,6 +15,8 @@ from cutegen.arch import Gpu, SmRates
 from cutegen.plan.problem import ProblemShape
 
 BANK_LINE_BYTES = 128
+COPY_BYTES = 16
+WARP = 32
 SUM_BYTES = 4
 UNKNOWN_MMA_FLOPS = 2048
 
@@ -25,20 +27,23 @@ class ModelConstants:
 
     `overlap` is the share of the lesser of tensor and shared-memory cycles that does not hide behind the greater one;
     `k_tile_cycles` a k-tile's barrier and bookkeeping; `latency_cycles` from a copy's issue to its data; `cta_cycles` a
-    CTA's start and end; `store_cycles_per_kib` the epilogue's; `sum_bytes_per_cycle` how fast one CTA adds slices;
-    `launch_us` the rest of a launch; `memory_share` of the device memory's peak.
+    CTA's start and end, `fill_cycles` each copy of a thread before the first k-tile, `store_cycles_per_kib` its result;
+    `sum_cycles` and `sum_bytes_per_cycle` are of adding slices; `launch_us` is the rest of a launch; `memory_share` and
+    `clock_share` are of the device memory's peak and of the boost clock; `sharpness` is the norm that joins the bounds.
     """
 
-    overlap: float = 0.35
-    k_tile_cycles: float = 120.0
-    latency_cycles: float = 1100.0
-    cta_cycles: float = 1500.0
-    store_cycles_per_kib: float = 40.0
-    sum_bytes_per_cycle: float = 40.0
-    l2_bytes_per_cycle: float = 48.0
-    launch_us: float = 2.5
-    memory_share: float = 0.8
-    clock_share: float = 0.88
+    overlap: float = 0.712
+    k_tile_cycles: float = 128.0
+    latency_cycles: float = 1690.0
+    cta_cycles: float = 867.0
+    fill_cycles: float = 13.5
+    store_cycles_per_kib: float = 94.5
+    sum_cycles: float = 3190.0
+    sum_bytes_per_cycle: float = 42.9
+    sharpness: float = 2.49
+    launch_us: float = 4.03
+    memory_share: float = 0.634
+    clock_share: float = 1.078
 
 
 H200 = ModelConstants()
@@ -77,30 +82,28 @@ def estimate(work: Work, problem: ProblemShape, gpu: Gpu, rates: SmRates, consta
     clock_per_us = constants.clock_share * gpu.clock_hz / 1e6
 
     busy = sum(
-        longest * _k_tile_cycles(work, at_once, rates, constants) + _cta_cycles(work, constants)
-        for at_once in _rounds(tiles * work.slices, gpu.sms, work.ctas_per_sm)
+        rounds * (longest * _k_tile_cycles(work, at_once, rates, constants) + _cta_cycles(work, constants))
+        for rounds, at_once in _rounds(tiles * work.slices, gpu.sms, work.ctas_per_sm)
     )
-    stage_bytes = (m + n) * k * work.element_bytes
-    through_l2 = tiles * k_tiles * stage_bytes + _sums_bytes(work, tiles)
     least_bytes = problem.batch * (
         (problem.m + problem.n) * problem.k * work.element_bytes + problem.m * problem.n * work.result_bytes
     )
     times = {
         "multiprocessors": busy / clock_per_us,
-        "L2": through_l2 / (constants.l2_bytes_per_cycle * gpu.sms) / clock_per_us,
         "device memory": least_bytes / (constants.memory_share * gpu.memory_bytes_per_s) * 1e6
         + constants.latency_cycles / clock_per_us,
     }
     bound = max(times, key=lambda name: times[name])
+    # Work on several resources overlaps in part: the bounds count as a norm, which is more than the largest of them.
+    together = sum(time**constants.sharpness for time in times.values()) ** (1 / constants.sharpness)
     tail = _reduction_cycles(work, constants) / clock_per_us
-    return Estimate(constants.launch_us + times[bound] + tail, bound)
+    return Estimate(constants.launch_us + together + tail, bound)
 
 
-def _rounds(ctas: int, sms: int, ctas_per_sm: int) -> list[int]:
-    """How many CTAs the fullest multiprocessor works on at once, one round after the other."""
-    fullest = -(-ctas // sms)
-    whole, rest = divmod(fullest, ctas_per_sm)
-    return [ctas_per_sm] * whole + ([rest] if rest else [])
+def _rounds(ctas: int, sms: int, ctas_per_sm: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(rounds, CTAs at once) of the fullest multiprocessor: those in which it is full, and a last one with the rest."""
+    whole, rest = divmod(-(-ctas // sms), ctas_per_sm)
+    return (whole, ctas_per_sm), (int(rest > 0), max(1, rest))
 
 
 def _k_tile_cycles(work: Work, at_once: int, rates: SmRates, constants: ModelConstants) -> float:
@@ -110,18 +113,17 @@ def _k_tile_cycles(work: Work, at_once: int, rates: SmRates, constants: ModelCon
     tensor = m * n * k * work.element_bytes / (rates.mma_flops or UNKNOWN_MMA_FLOPS)  # f32 takes twice as long as f16
     shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_LINE_BYTES
     work_cycles = at_once * (max(tensor, shared) + constants.overlap * min(tensor, shared))
-    copied = at_once * stage_bytes / constants.l2_bytes_per_cycle
     hidden = constants.latency_cycles / (work.stages - 1)
-    return max(work_cycles + constants.k_tile_cycles / at_once, copied, hidden)
+    return max(work_cycles + constants.k_tile_cycles / at_once, hidden)
 
 
 def _cta_cycles(work: Work, constants: ModelConstants) -> float:
-    stored_kib = work.cta[0] * work.cta[1] * (work.result_bytes if work.slices == 1 else SUM_BYTES) / 1024
-    return constants.cta_cycles + constants.latency_cycles + constants.store_cycles_per_kib * stored_kib
-
-
-def _sums_bytes(work: Work, tiles: int) -> int:
-    return 0 if work.slices == 1 else 2 * tiles * work.slices * work.cta[0] * work.cta[1] * SUM_BYTES
+    """What a CTA does around its k-tiles: it fills every stage, waits for the first, and stores its tile or sums."""
+    (m, n, k), (warps_m, warps_n) = work.cta, work.warps
+    copies = (m + n) * k * work.element_bytes / (COPY_BYTES * WARP * warps_m * warps_n)
+    stored_kib = m * n * (work.result_bytes if work.slices == 1 else SUM_BYTES) / 1024
+    filled = constants.fill_cycles * work.stages * copies + constants.latency_cycles
+    return constants.cta_cycles + filled + constants.store_cycles_per_kib * stored_kib
 
 
 def _reduction_cycles(work: Work, constants: ModelConstants) -> float:
@@ -129,4 +131,4 @@ def _reduction_cycles(work: Work, constants: ModelConstants) -> float:
     if work.slices == 1:
         return 0.0
     sums = work.slices * work.cta[0] * work.cta[1] * SUM_BYTES
-    return constants.cta_cycles / 2 + sums / constants.sum_bytes_per_cycle
+    return constants.sum_cycles + sums / constants.sum_bytes_per_cycle
