@@ -35,16 +35,17 @@ def launch_contract(
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(_tensor(spec, name) for name in "abc"), *extras)
+    workspace = () if split_k is None or split_k.atomics else (SUMS, COUNTERS)
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars, (SUMS, COUNTERS) if split_k else ()),
+        parameters=gemm_parameters(tensors, fusion.scalars, workspace),
         cta_tile=cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
-        split=SplitContract(split_k.slices, bytes_per_slice(split_k, cta_tile)) if split_k else None,
+        split=SplitContract(split_k.slices, bytes_per_slice(split_k, cta_tile), split_k.atomics) if split_k else None,
     )
 
 

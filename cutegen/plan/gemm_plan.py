@@ -201,12 +201,14 @@ class RasterPlan:
 class SplitPlan:
     """K in `slices`, each for a CTA of its own; the last of a tile's CTAs adds all their sums, kept as `dtype`.
 
-    `in_flight` of the slices are loaded before the first of them is added.
+    `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no such last CTA:
+    each adds its sums to C.
     """
 
     slices: int
     dtype: DType
     in_flight: int
+    atomics: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

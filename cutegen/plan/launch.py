@@ -48,10 +48,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SplitContract:
-    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add."""
+    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add.
+
+    With `atomics` each adds its sums to C, whose elements are to be 0 before the launch.
+    """
 
     slices: int
     bytes_per_slice: int
+    atomics: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,13 @@ class LaunchContract:
     @property
     def pointers(self) -> tuple[str, ...]:
         """The addresses among the parameters, in their order: the tensors', then the workspace's."""
-        return (*(tensor.name for tensor in self.tensors), *((SUMS, COUNTERS) if self.split else ()))
+        workspace = () if self.split is None or self.split.atomics else (SUMS, COUNTERS)
+        return (*(tensor.name for tensor in self.tensors), *workspace)
+
+    @property
+    def adds_to_result(self) -> bool:
+        """Whether a launcher must set the elements of C to 0 first."""
+        return self.split is not None and self.split.atomics
 
     def tiles(self, m: int, n: int) -> int:
         """CTA tiles of a result of M x N."""
@@ -146,8 +156,8 @@ class LaunchContract:
         return -(-m // tile_m) * -(-n // tile_n)
 
     def workspace(self, m: int, n: int, batch: int = 1) -> Workspace | None:
-        """What a launch for `batch` results of M x N needs beside its tensors; None when K is not split."""
-        if self.split is None:
+        """What a launch for `batch` results of M x N needs beside its tensors; None when it needs nothing."""
+        if self.split is None or self.split.atomics:
             return None
         tiles = batch * self.tiles(m, n)
         return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles)

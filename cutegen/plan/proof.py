@@ -173,6 +173,10 @@ def _prove_split_k(plan: GemmPlan) -> None:
     if split is None:
         _demand(launch.split is None, "a launch would bring a workspace that nobody uses")
         return
+    if split.atomics:
+        bare = plan.epilogue.smem is None and not plan.epilogue.fusion.steps and plan.epilogue.dtype is split.dtype
+        _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
+        return
     sums = plan.cta_tile[0] * plan.cta_tile[1]
     vectors, rest = divmod(sums, plan.threads * SUM_VECTOR_ELEMS)
     vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)

@@ -182,7 +182,7 @@ def _split_table(plan: GemmPlan) -> dict[str, Any] | None:
     split = plan.split_k
     if split is None:
         return None
-    return {"slices": split.slices, "dtype": split.dtype.name, "in_flight": split.in_flight}
+    return {"slices": split.slices, "dtype": split.dtype.name, "in_flight": split.in_flight, "atomics": split.atomics}
 
 
 def _wavefronts_table(plan: GemmPlan, key: str) -> dict[str, int]:

@@ -67,7 +67,7 @@ def predict_sectors(
 
 def predict_split_sectors(split_k: SplitPlan | None, cta_tile: tuple[int, int, int]) -> dict[str, Sectors]:
     """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors."""
-    if split_k is None:
+    if split_k is None or split_k.atomics:
         return {}
     sectors = bytes_per_slice(split_k, cta_tile) // SECTOR_BYTES
     return {key: Sectors(sectors, sectors) for key in ("split_k.write", "split_k.read")}

@@ -42,7 +42,9 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "parameters": [_parameter_holes(x) for x in plan.launch.parameters],
         "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
         "strides": [StrideHoles(x.name, _divisor(x.name)) for x in plan.launch.parameters if x.type == "i64"],
-        "stores_registers": plan.epilogue.smem is None or any(x.name == STORE for x in fusion.tensors),
+        "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
+        or any(x.name == STORE for x in fusion.tensors),
+        "adds_slices": plan.split_k is not None and not plan.split_k.atomics,
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps),
         "chain": _chain_comment(plan),
@@ -58,6 +60,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
 def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
     if split_k is None:
         return {}
+    if split_k.atomics:
+        return {"schedule.split_k": (f"SPLIT_K = {split_k.slices}",)}
     return {
         "schedule.split_k": (
             f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}",

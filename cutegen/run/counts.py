@@ -188,14 +188,15 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores, loads = report.matching("st.global"), report.matching("ld.global")
-    if plan.split_k is not None and often.slice is not None:
+    if plan.split_k is not None and not plan.split_k.atomics and often.slice is not None:
         # The text has them before whatever the epilogue stores and loads.
         vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
         for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
             unit, measured = plan.predictions.sectors[f"split_k.{key}"].predicted, sum(site.sectors for site in sites)
             counts[f"split_k.{key}"] = often.slice.predict(unit, measured)
         stores, loads = stores[vectors:], loads[vectors * plan.split_k.in_flight :]
-    counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
+    if not plan.launch.adds_to_result:  # the executor does not count the traffic of atomics
+        counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
         counts["epilogue.read"] = count(often.tile, loads, *read)
     return counts

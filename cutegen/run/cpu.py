@@ -12,6 +12,7 @@ from cutegen.ptx import LaunchReport, Program
 from cutegen.run.check import CheckedCall
 from cutegen.run.places import Placed
 from cutegen.run.storage import numpy_dtype
+from cutegen.run.workspace import RESULT
 
 
 class CpuKernel:
@@ -43,6 +44,8 @@ class CpuLaunch:
             array.flags.writeable = placed.tensor.written
         of_result = call.size.m, call.size.n, call.size.batch
         geometry = contract.geometry(*of_result)
+        if contract.adds_to_result:
+            clear(call.placed[RESULT], arrays[RESULT])
         arrays += host_workspace(contract.workspace(*of_result))
         return self._program.launch(
             contract.entry,
@@ -52,6 +55,13 @@ class CpuLaunch:
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )
+
+
+def clear(placed: Placed, storage: np.ndarray[Any, Any]) -> None:
+    """Set a matrix's elements to 0, and nothing between its rows."""
+    item = storage.itemsize
+    shape = placed.batch, placed.rows, placed.row_bytes // item
+    np.lib.stride_tricks.as_strided(storage, shape, (placed.batch_pitch_bytes, placed.pitch_bytes, item))[...] = 0
 
 
 def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], ...]:

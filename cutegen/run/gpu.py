@@ -18,7 +18,7 @@ from cutegen.plan.launch import LaunchContract
 from cutegen.run.check import CheckedCall
 from cutegen.run.driver import Driver
 from cutegen.run.quick import Launch
-from cutegen.run.workspace import WorkspaceLaunch, workspaces
+from cutegen.run.workspace import RESULT, ClearedLaunch, WorkspaceLaunch, workspaces
 
 _SUCCESS = 0
 
@@ -56,6 +56,8 @@ class GpuKernel:
             bound = self._bound[ordinal]
         launch = GpuLaunch(driver, bound, self._contract, call)
         workspace = self._contract.workspace(call.size.m, call.size.n, call.size.batch)
+        if self._contract.adds_to_result:
+            return ClearedLaunch(launch, driver, bound.context, call.placed[RESULT])
         return launch if workspace is None else WorkspaceLaunch(launch, workspaces(driver, ordinal), workspace)
 
     def _bind(self, driver: Driver, ordinal: int) -> _Bound:

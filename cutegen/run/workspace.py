@@ -15,10 +15,14 @@ from functools import cache
 
 from cutegen.plan.launch import Workspace
 from cutegen.run.driver import Driver
+from cutegen.run.places import Placed
 from cutegen.run.quick import Launch
 
 MOST_STREAMS = 32
 COUNTER_BYTES = 4
+WORD_BYTES = 4
+RESULT = 2
+"""The place of C among a contract's tensors."""
 _ALIGN_BYTES = 16
 
 
@@ -111,3 +115,22 @@ class WorkspaceLaunch:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
         with self._workspaces.on(stream, self._wanted) as workspace:
             self._launch((*addresses, *workspace), scalars, stream)
+
+
+class ClearedLaunch:
+    """A launch of a kernel that adds to C: C's elements are set to 0 on the stream before it."""
+
+    __slots__ = ("_context", "_driver", "_launch", "_result")
+
+    def __init__(self, launch: Launch, driver: Driver, context: object, result: Placed) -> None:
+        self._launch, self._driver, self._context, self._result = launch, driver, context, result
+
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
+        placed, width = self._result, self._result.row_bytes // WORD_BYTES
+        pitch_bytes = max(placed.pitch_bytes, placed.row_bytes)
+        with self._driver.current(self._context):
+            for index in range(placed.batch):
+                address = addresses[RESULT] + index * placed.batch_pitch_bytes
+                self._driver.call("cuMemsetD2D32Async", address, pitch_bytes, 0, width, placed.rows, stream)
+        self._launch(addresses, scalars, stream)

@@ -11,9 +11,10 @@ from tests.run.epilogues import spec
 SMALL = Tile(cta=(32, 32, 32), stages=2)
 
 
-def split(asked: GemmSpec, slices: int) -> GemmSpec:
+def split(asked: GemmSpec, slices: int, reduction: str | None = None) -> GemmSpec:
     """The same with K split."""
-    return replace(asked, schedule=replace(asked.schedule, split_k=slices), name=f"{asked.name}_split_{slices}")
+    schedule = replace(asked.schedule, split_k=slices, reduction=reduction)
+    return replace(asked, schedule=schedule, name=f"{asked.name}_split_{slices}")
 
 
 CASES: Mapping[str, GemmSpec] = {
@@ -24,7 +25,8 @@ CASES: Mapping[str, GemmSpec] = {
         split(spec("bias_aux", "bias_n", "aux", "gelu_tanh", tile=SMALL, bias=Bias("f32")), 4),
         split(spec("f16_sums", "beta", tile=SMALL, accumulator="f16", majors="mkn"), 2),
         split(spec("bf16", "residual", tile=SMALL, dtype="bf16", majors="knm", smem=SmemLayout(pad=8)), 5),
+        split(spec("added", tile=SMALL, c="f32", smem=False), 3, "atomics"),
         split(spec("many", tile=Tile(cta=(16, 32, 32), stages=3)), 24),
     )
 }
-FAST = ("plain_split_3", "blas_f32_split_2", "bias_aux_split_4")
+FAST = ("plain_split_3", "blas_f32_split_2", "bias_aux_split_4", "added_split_3")

@@ -159,3 +159,14 @@ def test_a_quick_call_uses_the_workspace_too() -> None:
         out.fill_(torch.nan)
         kernel(a, b, out=out)
         check(kernel, a, b, out)
+
+
+def test_atomics_add_to_zeros() -> None:
+    kernel = compiled("added_split_3")
+    a, b, _ = operands(kernel, 200, 104, 4096, batch=2)
+    buffer = torch.full((2, 203, 112), torch.nan, device="cuda")
+    for _ in range(3):
+        kernel(a, b, out=buffer[:, :200, :104])
+        check(kernel, a, b, buffer[:, :200, :104])
+    assert bool(buffer[:, 200:].isnan().all())
+    assert bool(buffer[:, :, 104:].isnan().all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -13,16 +14,17 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache
-from cutegen.errors import DeviceError
+from cutegen.errors import DeviceError, SpecError
 from cutegen.plan import plan
 from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, Workspace, gemm_parameters
 from cutegen.ptx import Program
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.run.counts import count_launch
 from cutegen.run.driver import Driver
 from cutegen.run.workspace import MOST_STREAMS, Workspaces
-from cutegen.spec import GemmSpec
-from tests.run.split_k import CASES, FAST
+from cutegen.spec import GemmSpec, Schedule
+from tests.run import epilogues
+from tests.run.split_k import CASES, FAST, split
 
 Compile = Callable[[GemmSpec], Kernel]
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
@@ -116,9 +118,44 @@ def test_what_is_executed_is_what_was_planned(name: str, problem: tuple[int, int
 
 
 @pytest.mark.dsl
+def test_atomics_add_to_c_and_to_nothing_beside_it(compiled: Compile) -> None:
+    """What C and the columns behind it held before does not matter, and stays behind it."""
+    kernel = compiled(CASES["added_split_3"])
+    a, b, _ = random_operands(kernel.contract, 40, 33, 200, seed=5, batch=2)
+    buffer = np.full((2, 43, 40), np.nan, np.float32)
+    out = buffer[:, :40, :33]
+    for policy in ("in-order", "random:1"):
+        assert kernel.execute(a, b, out=out, policy=policy).violations == ()
+        assert compare(out, float64_reference(a, b), dtype="f32").ok
+        assert np.isnan(buffer[:, 40:]).all()
+        assert np.isnan(buffer[:, :, 33:]).all()
+    assert kernel.contract.workspace(40, 33, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (epilogues.spec("f16", smem=False), '"atomics" with C in f16; expected C in f32'),
+        (
+            epilogues.spec("relu", "relu", c="f32", smem=False),
+            '"atomics" and an epilogue, x -> relu(x); expected no epilogue',
+        ),
+        (epilogues.spec("staged", c="f32"), '"atomics" with C through shared memory; expected epilogue.smem = false'),
+    ],
+)
+def test_atomics_are_refused_where_they_would_be_wrong(asked: GemmSpec, found: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        plan(split(asked, 2, "atomics"), "sm_80")
+    with pytest.raises(SpecError, match=re.escape(str(caught.value))):
+        plan(replace(split(asked, 2), schedule=Schedule(reduction="atomics")), "sm_80", (64, 64, 64))
+    assert caught.value.key == "schedule.reduction"
+    assert f"found {found}" in str(caught.value)
+
+
+@pytest.mark.dsl
 def test_one_slice_is_the_kernel_without_slices(compiled: Compile) -> None:
-    whole = replace(CASES["plain_split_3"], schedule=cutegen.spec.Schedule())
-    one = replace(whole, schedule=cutegen.spec.Schedule(split_k=1))
+    whole = replace(CASES["plain_split_3"], schedule=Schedule())
+    one = replace(whole, schedule=Schedule(split_k=1))
     assert compiled(whole).artifact.key == compiled(one).artifact.key
     assert compiled(whole).contract.split is None
 
@@ -251,3 +288,20 @@ def test_a_launch_gets_the_workspace_behind_its_tensors(
     assert zeroed[1:4] == (counters, 0, 6)
     assert memory.named("cuMemAllocAsync")[0][1] == 6 * 3 * 32768
     assert sums
+
+
+def test_a_launch_that_adds_is_given_zeros(
+    memory: Memory, artifact: Any, contract: Callable[..., LaunchContract], cuda_array: Any
+) -> None:
+    """In the elements of C alone: rows of 72 in a pitch of 80, a batch of 2 with a row between."""
+    parts = replace(contract(dtype="f32"), split=SplitContract(slices=3, bytes_per_slice=0, atomics=True))
+    memory.api.parameters = parts.parameters
+    a, b = cuda_array(np.zeros((2, 300, 48), np.float32)), cuda_array(np.zeros((72, 48), np.float32).T)
+    buffer = np.zeros((2, 301, 80), np.float32)
+    out = cuda_array(buffer[:, :300, :72])
+    Kernel(artifact(parts), driver=lambda: Driver(memory.api))(a, b, out=out)
+    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernel") == [
+        ("cuMemsetD2D32Async", buffer.ctypes.data, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
+        ("cuMemsetD2D32Async", buffer.ctypes.data + 301 * 320, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
+        ("cuLaunchKernel", "function in 1000"),
+    ]

@@ -41,23 +41,19 @@ from cutegen.plan.sm80.main_loop import shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
 from cutegen.plan.sm80.s2r import choose_s2r
 from cutegen.plan.split_k import choose_split_k
-from cutegen.spec import GemmSpec
+from cutegen.spec import GemmSpec, Tile
 
 
 def plan_sm80(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
-    if problem is None:
-        return _decide(spec, target, None)
-    first: SpecError | None = None
-    for settled in settled_for(spec, target, problem):
-        try:
-            return _with_decisions(spec, _decide(settled.spec, target, problem), settled.decisions)
-        except SpecError as error:
-            first = first or error
-            if not settled.decisions:
-                break
-    assert first is not None
-    raise first
+    refused: set[Tile] = set()
+    for settled in settled_for(spec, target, problem) if problem else ():
+        if settled.spec.tile not in refused:
+            try:
+                return _with_decisions(spec, _decide(settled.spec, target, problem), settled.decisions)
+            except SpecError:
+                refused.add(settled.spec.tile)
+    return _decide(spec, target, problem)
 
 
 def _with_decisions(spec: GemmSpec, plan: GemmPlan, settled: Mapping[str, Decision]) -> GemmPlan:
@@ -72,6 +68,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
+    split_k, split_decisions = choose_split_k(spec, tiled_mma, cta_tile.value)
     registers = estimate_registers(target, cta_tile.value, tiled_mma, atom.value)
 
     for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
@@ -81,7 +78,6 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
-    split_k, split_decisions = choose_split_k(spec, tiled_mma, cta_tile.value)
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)

@@ -19,7 +19,7 @@ from cutegen.plan.sm80 import mma
 from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS, Candidate
 from cutegen.plan.sm80.model import Estimate, Work, estimate
 from cutegen.plan.text import extents, plural
-from cutegen.spec import GemmSpec, Mma, Schedule, Tile
+from cutegen.spec import GemmSpec, Mma, Tile
 
 SHOWN_DIGITS = 3
 
@@ -45,7 +45,7 @@ class _Option:
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """Specs with the open keys filled in, the fastest for `problem` first; the spec as it is at the end."""
+    """Specs with the open keys filled in, the fastest for `problem` first."""
     candidates = tuple(_candidates(spec, target))
     splits = SPLITS if spec.schedule.split_k is None else (spec.schedule.split_k,)
     ranked = sorted(
@@ -58,8 +58,6 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     )
     for option in ranked:
         yield _settled(spec, target, problem, option, ranked)
-    if not ranked:
-        yield Settled(spec, {})
 
 
 def _tile_is_open(spec: GemmSpec) -> bool:
@@ -118,7 +116,7 @@ def _settled(spec: GemmSpec, target: Target, problem: ProblemShape, option: _Opt
         spec,
         tile=Tile(candidate.cta, spec.tile.stages or (candidate.stages if _tile_is_open(spec) else None)),
         mma=Mma(spec.mma.atom, candidate.atom_layout, spec.mma.permutation) if _tile_is_open(spec) else spec.mma,
-        schedule=Schedule(spec.schedule.raster, slices),
+        schedule=replace(spec.schedule, split_k=slices),
     )
     decisions = (
         *(_tile_decisions(spec, target, problem, option, ranked) if _tile_is_open(spec) else ()),
