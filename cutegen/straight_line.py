@@ -17,7 +17,8 @@ from cutegen.targeting import choose_target
 def emit(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
     """The generated kernel, a standalone CuTe DSL file. Raises SpecError.
 
-    `arch` is the target; without it the present GPU's, else sm_80. What the spec leaves open is chosen for `problem`.
+    `arch` is the target; without it the present GPU's, else the first that knows the spec's element types. What the
+    spec leaves open is chosen for `problem`.
     """
     return render(plan(spec, arch, problem))
 
@@ -25,7 +26,8 @@ def emit(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None
 def build_request(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
     """What the cache is asked for, and the compiler when the cache has it not. Raises SpecError, RequestError."""
     # Specs that differ only in what is written for people are equal, but their files are not.
-    return _build_request(spec, spec.name, spec.description, choose_target(arch), ProblemShape.of(problem))
+    target = choose_target(arch, least=spec.needs)
+    return _build_request(spec, spec.name, spec.description, target, ProblemShape.of(problem))
 
 
 @lru_cache(maxsize=64)

@@ -174,7 +174,9 @@ def _default_problem(planned: GemmPlan, device: Device, batch: int) -> ProblemSh
 
 def _small_problem(planned: GemmPlan) -> Extents:
     m, n, k = planned.cta_tile
-    return 2 * m, 2 * n, (planned.stages + 1) * k
+    # Persistent CTAs compute two tiles each: the CPU executor stands for a GPU of two multiprocessors.
+    rows = 2 * (planned.launch.ctas_per_multiprocessor or 1)
+    return rows * m, 2 * n, (planned.stages + 1) * k
 
 
 def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:

@@ -8,6 +8,7 @@ from cutegen.plan.gemm_plan import Fusion, SplitPlan
 from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
 from cutegen.plan.operand import align_bytes
 from cutegen.plan.split_k import bytes_per_slice
+from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.spec import MODES, GemmSpec
 
 LONGEST_KERNEL_NAME = 60
@@ -31,6 +32,9 @@ def launch_contract(
     threads: int,
     smem_bytes: int,
     split_k: SplitPlan | None = None,
+    *,
+    ctas_per_multiprocessor: int | None = None,
+    maps: tuple[TensorMapContract, ...] = (),
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
@@ -41,10 +45,12 @@ def launch_contract(
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars, workspace),
+        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace),
         cta_tile=cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
+        ctas_per_multiprocessor=ctas_per_multiprocessor,
+        maps=maps,
         split=SplitContract(split_k.slices, bytes_per_slice(split_k, cta_tile), split_k.atomics) if split_k else None,
     )
 

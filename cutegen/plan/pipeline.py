@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch import Gpu, Target
+from cutegen.arch import GPUS, SM_RATES, Gpu, Target
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import RasterPlan
+from cutegen.plan.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
 from cutegen.plan.occupancy import ctas_by_smem
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.raster import TileGrid, Traffic, orders, traffic
@@ -30,16 +30,18 @@ def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
     return offset_b, round_up(offset_b + stage_bytes[1] * stages, SMEM_ALIGN_BYTES)
 
 
-def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int) -> Choice[int]:
-    """How many k-tiles shared memory holds at once.
+def choose_stages(
+    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int, reserved_bytes: int = 0
+) -> Choice[int]:
+    """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
     The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow.
     """
-    totals = {stages: smem_offsets(stage_bytes, stages)[1] for stages in STAGES}
+    totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in STAGES}
     fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
     if not fitting or given not in (None, *fitting):
-        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting)
+        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
     if given is not None:
         return Choice(given, Decision("tile.stages", str(given), "given", given=True))
 
@@ -69,10 +71,16 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], 
 
 
 def _too_much(
-    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], stages: int, fitting: list[int]
+    spec: GemmSpec,
+    target: Target,
+    stage_bytes: tuple[int, int],
+    stages: int,
+    fitting: list[int],
+    reserved_bytes: int,
 ) -> SpecError:
-    total = smem_offsets(stage_bytes, stages)[1]
-    arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}) = {total:,} bytes"
+    total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
+    beside = f" + {reserved_bytes:,}" if reserved_bytes else ""
+    arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}){beside} = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
         found=f"{stages} stages: {arithmetic} > {target.smem_per_cta_bytes:,}",
@@ -97,6 +105,36 @@ class InFlight:
     passes: int
     ctas: int
     tensor_us: float | None
+
+
+def tiles_in_flight(
+    problem: ProblemShape | None,
+    target: Target,
+    a: OperandPlan,
+    b: OperandPlan,
+    occupancy: Occupancy,
+    split_k: SplitPlan | None = None,
+) -> InFlight | None:
+    """A problem's tiles on the GPU that stands for the target; None without a problem."""
+    if problem is None:
+        return None
+    slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
+    share = -(-problem.k // slices)
+    flops = 2 * problem.batch * problem.m * problem.n * problem.k
+    rate = SM_RATES[target.name].mma_flops_of(a.dtype.name)
+    return InFlight(
+        problem=problem,
+        gpu=gpu,
+        grid=TileGrid(
+            tiles_m=-(-problem.m // a.tile[0]),
+            tiles_n=-(-problem.n // b.tile[0]),
+            bytes_a=a.tile[0] * share * a.dtype.bytes,
+            bytes_b=b.tile[0] * share * b.dtype.bytes,
+        ),
+        passes=slices * problem.batch,
+        ctas=gpu.sms * occupancy.ctas_per_sm,
+        tensor_us=None if rate is None else flops / (rate * gpu.sms * gpu.clock_hz) * 1e6,
+    )
 
 
 def choose_raster(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]:

@@ -7,8 +7,7 @@ the same bits, and C is rounded once. Atomic additions to C are for who asks for
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
-from cutegen.arch import DTYPES
+from cutegen.arch import DTYPES, MmaAtom
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import SplitPlan
 from cutegen.spec import GemmSpec
@@ -19,7 +18,7 @@ VALUES_IN_FLIGHT = 64
 
 
 def choose_split_k(
-    spec: GemmSpec, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
+    spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int, atom: MmaAtom
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 
@@ -39,12 +38,12 @@ def choose_split_k(
         )
         plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
         return plan, (Decision("schedule.split_k", f"{slices}, by atomics", why, given=True),)
-    values = cta_tile[0] * cta_tile[1] // tiled_mma.threads
+    values = cta_tile[0] * cta_tile[1] // threads
     in_flight = max(x for x in range(1, slices + 1) if slices % x == 0 and (x == 1 or x * values <= VALUES_IN_FLIGHT))
-    plan = SplitPlan(slices, DTYPES[SUM_TYPE], in_flight)
+    plan = SplitPlan(slices, atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE], in_flight)
     why = (
-        f"given; each slice leaves {bytes_per_slice(plan, cta_tile):,} bytes of {SUM_TYPE} sums a tile, which the last "
-        "CTA to arrive adds in the slices' order, before the epilogue"
+        f"given; each slice leaves {bytes_per_slice(plan, cta_tile):,} bytes of {plan.dtype.name} sums a tile, which "
+        "the last CTA to arrive adds in the slices' order, before the epilogue"
     )
     return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
 

@@ -8,6 +8,7 @@
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kernel.py     Kernel: the call
+    bits.py       floats that NumPy has no type for
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
     counts.py     what the executor counted, beside what the plan predicts
@@ -18,13 +19,13 @@ Operands are checked before every launch; what the reference says of a result is
 
 from __future__ import annotations
 
+from cutegen.run.bits import bf16_bits, float8_bits
 from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kernel import Kernel
 from cutegen.run.reference import (
     Comparison,
     FirstWrong,
     Reference,
-    bf16_bits,
     compare,
     expected_outcome,
     float64_reference,
@@ -42,6 +43,7 @@ __all__ = [
     "bf16_bits",
     "compare",
     "expected_outcome",
+    "float8_bits",
     "float64_reference",
     "random_extras",
     "random_operands",

@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.plan.launch import LaunchContract, Workspace
-from cutegen.ptx import LaunchReport, Program
+from cutegen.plan.launch import LaunchContract, ProblemSize, Workspace
+from cutegen.ptx import LaunchReport, Program, TensorMap
 from cutegen.run.check import CheckedCall
 from cutegen.run.places import Placed
 from cutegen.run.storage import numpy_dtype
 from cutegen.run.workspace import RESULT
+
+MULTIPROCESSORS = 2
+"""Of the GPU that the executor stands for: so few that the tiles of a small problem outnumber persistent CTAs, and more
+than one, so that they share the tiles out."""
 
 
 class CpuKernel:
@@ -42,16 +46,16 @@ class CpuLaunch:
         arrays = tuple(host_array(placed, address) for placed, address in zip(call.placed, addresses, strict=True))
         for placed, array in zip(call.placed, arrays, strict=True):
             array.flags.writeable = placed.tensor.written
-        of_result = call.size.m, call.size.n, call.size.batch
-        geometry = contract.geometry(*of_result)
+        size = call.size
+        geometry = contract.geometry(size.m, size.n, size.batch, multiprocessors=MULTIPROCESSORS)
         if contract.adds_to_result:
             clear(call.placed[RESULT], arrays[RESULT])
-        arrays += host_workspace(contract.workspace(*of_result))
+        workspace = host_workspace(contract.workspace(size.m, size.n, size.batch))
         return self._program.launch(
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
-            args=contract.arguments(arrays, scalars, call.size),
+            args=contract.arguments((*arrays, *workspace), scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )
@@ -70,6 +74,23 @@ def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], .
         return ()
     sums = np.full(workspace.sums_bytes // np.dtype(np.float32).itemsize, np.nan, np.float32)
     return sums, np.zeros(workspace.counters, np.uint32)
+
+
+def tensor_maps(
+    contract: LaunchContract, arrays: tuple[np.ndarray[Any, Any], ...], size: ProblemSize
+) -> tuple[TensorMap, ...]:
+    """The tensor maps of a launch on `arrays`, one for each of the contract's tensors. Raises LaunchError."""
+    tensors = {tensor.name: array for tensor, array in zip(contract.tensors, arrays, strict=True)}
+    return tuple(
+        TensorMap(
+            array=tensors[each.name] if tensors[each.name].size else np.zeros(1, tensors[each.name].dtype),
+            extents=fields.extents,
+            strides_bytes=fields.strides_bytes,
+            box=fields.box,
+            swizzle_bytes=fields.swizzle_bytes,
+        )
+        for each, fields in zip(contract.maps, contract.map_fields(size), strict=True)
+    )
 
 
 def host_array(placed: Placed, pointer: int) -> np.ndarray[Any, Any]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from cutegen.arch import GPUS, SM_RATES, target
+from cutegen.arch import GPUS, target
 from cutegen.plan import ProblemShape
 from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS
 from cutegen.plan.sm80.for_problem import work_of
@@ -79,8 +79,7 @@ def works() -> dict[str, Work]:
 
 def predicted(problem: ProblemShape, names: Sequence[str], constants: ModelConstants) -> dict[str, float]:
     """The model's microseconds of each kernel."""
-    gpu, rates, known = GPUS[TARGET], SM_RATES[TARGET], _WORKS
-    return {name: estimate(known[name], problem, gpu, rates, constants).us for name in names}
+    return {name: estimate(_WORKS[name], problem, GPUS[TARGET], constants).us for name in names}
 
 
 def regrets(table: Sequence[Measured], constants: ModelConstants = H200) -> Iterator[Regret]:

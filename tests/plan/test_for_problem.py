@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutegen.arch import GPUS, SM_RATES, TARGETS
+from cutegen.arch import GPUS, TARGETS
 from cutegen.errors import RequestError, SpecError
 from cutegen.plan import GemmPlan, ProblemShape, plan
 from cutegen.plan.gemm_plan import RasterPlan
@@ -123,6 +123,14 @@ def test_every_target_finds_a_plan_for_every_problem(target: str, problem: tuple
     assert found.problem == ProblemShape(*problem)
 
 
+def test_persistent_ctas_take_an_order_and_no_slices() -> None:
+    spec = load_spec("sm90_hgemm_tn")
+    found = plan(spec, "sm_90", SQUARE)
+    assert "H200 (132 multiprocessors)" in next(x.for_problem for x in found.decisions if x.key == "schedule.raster")
+    with pytest.raises(SpecError, match=r"schedule.split_k: found 2; expected 1: a persistent CTA"):
+        plan(replace(spec, schedule=Schedule(split_k=2)), "sm_90")
+
+
 @pytest.mark.parametrize("name", shipped_specs())
 def test_what_a_spec_says_a_problem_does_not_change(name: str) -> None:
     spec = load_spec(name)
@@ -214,11 +222,20 @@ def test_what_is_no_problem_is_refused(problem: tuple[int, ...], said: str) -> N
 
 # The model of time.
 
-WORK = Work(cta=(128, 128, 64), warps=(2, 2), stages=3, slices=1, ctas_per_sm=2, element_bytes=2, result_bytes=2)
+WORK = Work(
+    cta=(128, 128, 64),
+    warps=(2, 2),
+    stages=3,
+    slices=1,
+    ctas_per_sm=2,
+    element_bytes=2,
+    result_bytes=2,
+    mma_flops=0.629 * 4096,
+)
 
 
 def us(work: Work, *problem: int, target: str = "sm_90") -> float:
-    return estimate(work, ProblemShape(*problem), GPUS[target], SM_RATES[target]).us
+    return estimate(work, ProblemShape(*problem), GPUS[target]).us
 
 
 def test_more_work_takes_longer() -> None:
@@ -228,11 +245,10 @@ def test_more_work_takes_longer() -> None:
 
 
 def test_nothing_is_faster_than_tensor_cores_or_device_memory_allow() -> None:
-    gpu, rates = GPUS["sm_90"], SM_RATES["sm_90"]
-    assert rates.mma_flops is not None
+    gpu = GPUS["sm_90"]
     for problem in itertools.product((16, 512, 4096), repeat=3):
         m, n, k = problem
-        compute_us = 2 * m * n * k / (rates.mma_flops * gpu.sms * gpu.clock_hz) * 1e6
+        compute_us = 2 * m * n * k / (WORK.mma_flops * gpu.sms * gpu.clock_hz) * 1e6
         memory_us = 2 * (m * n + m * k + n * k) / gpu.memory_bytes_per_s * 1e6
         for candidate, slices in itertools.product(CANDIDATES, SPLITS):
             work = replace(WORK, cta=candidate.cta, warps=candidate.atom_layout[:2], slices=slices)

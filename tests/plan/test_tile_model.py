@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.arch import GPUS, SM_RATES
+from cutegen.arch import GPUS
 from cutegen.plan import plan
 from cutegen.plan.sm80.candidates import Candidate
 from cutegen.plan.sm80.model import H200, estimate
@@ -47,5 +47,5 @@ def test_a_plan_takes_what_the_model_ranks_first(row: Measured) -> None:
     found = plan(gemm(), "sm_90", row.problem)
     warps, slices = found.tiled_mma.atom_layout.shape, found.split_k.slices if found.split_k else 1
     chosen = name_of(Candidate(found.cta_tile, warps, found.stages), slices)
-    times = {name: estimate(work, row.problem, GPUS["sm_90"], SM_RATES["sm_90"]).us for name, work in works().items()}
+    times = {name: estimate(work, row.problem, GPUS["sm_90"]).us for name, work in works().items()}
     assert times[chosen] == min(times.values())

@@ -25,6 +25,7 @@ CASES: Mapping[str, GemmSpec] = {
         split(spec("bias_aux", "bias_n", "aux", "gelu_tanh", tile=SMALL, bias=Bias("f32")), 4),
         split(spec("f16_sums", "beta", tile=SMALL, accumulator="f16", majors="mkn"), 2),
         split(spec("bf16", "residual", tile=SMALL, dtype="bf16", majors="knm", smem=SmemLayout(pad=8)), 5),
+        split(spec("s8", tile=Tile(cta=(32, 32, 64), stages=2), dtype="s8", c="s32", accumulator="s32"), 3),
         split(spec("added", tile=SMALL, c="f32", smem=False), 3, "atomics"),
         split(spec("many", tile=Tile(cta=(16, 32, 32), stages=3)), 24),
     )

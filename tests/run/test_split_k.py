@@ -164,7 +164,7 @@ def test_a_contract_survives_its_json(contract: Callable[..., LaunchContract]) -
     whole = contract()
     parts = replace(
         whole,
-        parameters=gemm_parameters(whole.tensors, (), (SUMS, COUNTERS)),
+        parameters=gemm_parameters(whole.tensors, (), workspace=(SUMS, COUNTERS)),
         split=SplitContract(slices=3, bytes_per_slice=32768),
     )
     assert parts.pointers == ("a", "b", "c", "sums", "counters")
@@ -274,7 +274,7 @@ def test_a_launch_gets_the_workspace_behind_its_tensors(
     whole = contract()
     parts = replace(
         whole,
-        parameters=gemm_parameters(whole.tensors, (), (SUMS, COUNTERS)),
+        parameters=gemm_parameters(whole.tensors, (), workspace=(SUMS, COUNTERS)),
         split=SplitContract(slices=3, bytes_per_slice=32768),
     )
     memory.api.parameters = parts.parameters

@@ -3,13 +3,12 @@
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
     for_problem.py  what a problem settles first: tile and slices (candidates.py), by predicted time (model.py)
-    mma.py        CTA tile, atom, warps, permutation
     g2s.py        cp.async, its width and its threads
-    s2r.py        ldmatrix, or plain loads
     predict.py    how often each instruction stands in the PTX
     main_loop.py  what the template's loop issues in which order, for people to look at
 
-Shared layouts, stages, the order of tiles, the epilogue, predictions and proof are every family's: `cutegen/plan/`.
+The tensor core, ldmatrix, shared layouts, stages, the order of tiles, the epilogue, predictions and proof are not this
+family's alone: `cutegen/plan/`.
 """
 
 from __future__ import annotations
@@ -19,33 +18,32 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import GPUS, SM_RATES, Target
+from cutegen.arch import Target
 from cutegen.errors import SpecError
-from cutegen.plan import traffic
+from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.epilogue import choose_epilogue
 from cutegen.plan.fusion import choose_fusion
-from cutegen.plan.gemm_plan import GemmPlan, Occupancy, OperandPlan, Predictions, SplitPlan
+from cutegen.plan.gemm_plan import GemmPlan, Predictions
 from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
-from cutegen.plan.pipeline import InFlight, choose_raster, choose_stages, smem_offsets
+from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
-from cutegen.plan.raster import TileGrid
-from cutegen.plan.sm80 import mma
+from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm80.for_problem import settled_for
 from cutegen.plan.sm80.g2s import choose_g2s
 from cutegen.plan.sm80.main_loop import shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
-from cutegen.plan.sm80.s2r import choose_s2r
 from cutegen.plan.split_k import choose_split_k
 from cutegen.spec import GemmSpec, Tile
 
 
 def plan_sm80(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
+    mma.check_dtypes(spec, target)
     refused: set[Tile] = set()
     for settled in settled_for(spec, target, problem) if problem else ():
         if settled.spec.tile not in refused:
@@ -65,10 +63,11 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     """The rules in their order."""
     cta_tile = mma.choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
+    tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
-    split_k, split_decisions = choose_split_k(spec, tiled_mma, cta_tile.value)
+    split_k, split_decisions = choose_split_k(spec, cta_tile.value, tiled_mma.threads, atom.value)
     registers = estimate_registers(target, cta_tile.value, tiled_mma, atom.value)
 
     for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
@@ -82,9 +81,8 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
     occupancy = predict_occupancy(target, tiled_mma.threads, smem_bytes, registers)
-    in_flight = None if problem is None else _in_flight(problem, target, a, b, split_k, occupancy)
-    raster = choose_raster(spec, in_flight)
-    mma_choices = (cta_tile, atom, atom_layout, permutation)
+    raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k))
+    mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = GemmPlan(
         spec=spec,
@@ -95,6 +93,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
         stages=stages.value,
         atom=atom.value,
         tiled_mma=tiled_mma,
+        rounds_to_tf32=tf32 is not None and tf32.value,
         a=a,
         b=b,
         epilogue=epilogue.value,
@@ -123,33 +122,6 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     )
     prove(plan)
     return plan
-
-
-def _in_flight(
-    problem: ProblemShape,
-    target: Target,
-    a: OperandPlan,
-    b: OperandPlan,
-    split_k: SplitPlan | None,
-    occupancy: Occupancy,
-) -> InFlight:
-    slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
-    share = -(-problem.k // slices)
-    grid = TileGrid(
-        tiles_m=-(-problem.m // a.tile[0]),
-        tiles_n=-(-problem.n // b.tile[0]),
-        bytes_a=a.tile[0] * share * a.dtype.bytes,
-        bytes_b=b.tile[0] * share * b.dtype.bytes,
-    )
-    flops, rate = 2 * problem.batch * problem.m * problem.n * problem.k, SM_RATES[target.name].mma_flops
-    return InFlight(
-        problem=problem,
-        gpu=gpu,
-        grid=grid,
-        passes=slices * problem.batch,
-        ctas=gpu.sms * occupancy.ctas_per_sm,
-        tensor_us=None if rate is None else flops / (rate * gpu.sms * gpu.clock_hz) * 1e6,
-    )
 
 
 def _of(*choices: Choice[Any]) -> Iterator[Decision]:

@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import GPUS, SM_RATES, Target, dtype
+from cutegen.plan import mma
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.occupancy import estimate_registers, predict_occupancy
 from cutegen.plan.pipeline import smem_offsets
 from cutegen.plan.problem import ProblemShape
-from cutegen.plan.sm80 import mma
 from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS, Candidate
 from cutegen.plan.sm80.model import Estimate, Work, estimate
 from cutegen.plan.text import extents, plural
 from cutegen.spec import GemmSpec, Mma, Tile
 
 SHOWN_DIGITS = 3
+UNKNOWN_MMA_FLOPS = 4096.0
+"""A cycle and multiprocessor, where no source says: as on sm_90, about, which only ranks tiles against each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def _candidates(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
 
 
 def _estimate(spec: GemmSpec, target: Target, problem: ProblemShape, candidate: Candidate, slices: int) -> Estimate:
-    return estimate(work_of(spec, target, candidate, slices), problem, GPUS[target.name], SM_RATES[target.name])
+    return estimate(work_of(spec, target, candidate, slices), problem, GPUS[target.name])
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -> Work:
@@ -107,6 +109,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -
         ctas_per_sm=max(1, predict_occupancy(target, tiled_mma.threads, smem_bytes, registers).ctas_per_sm),
         element_bytes=element_bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,
+        mma_flops=SM_RATES[target.name].mma_flops_of(spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS,
     )
 
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch import Gpu, SmRates
+from cutegen.arch import Gpu
 from cutegen.plan.problem import ProblemShape
 
 BANK_LINE_BYTES = 128
 COPY_BYTES = 16
 WARP = 32
 SUM_BYTES = 4
-UNKNOWN_MMA_FLOPS = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ H200 = ModelConstants()
 class Work:
     """A kernel as the model sees it: its tile, its warps along M and N, stages, slices of K, CTAs a multiprocessor.
 
-    `element_bytes` are those of A and B, `result_bytes` those of C.
+    `element_bytes` are those of A and B, `result_bytes` those of C; `mma_flops` are of a multiprocessor in a cycle.
     """
 
     cta: tuple[int, int, int]
@@ -63,6 +62,7 @@ class Work:
     ctas_per_sm: int
     element_bytes: int
     result_bytes: int
+    mma_flops: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Estimate:
     bound: str
 
 
-def estimate(work: Work, problem: ProblemShape, gpu: Gpu, rates: SmRates, constants: ModelConstants = H200) -> Estimate:
+def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConstants = H200) -> Estimate:
     """The time of one launch."""
     m, n, k = work.cta
     tiles = -(-problem.m // m) * -(-problem.n // n) * problem.batch
@@ -82,7 +82,7 @@ def estimate(work: Work, problem: ProblemShape, gpu: Gpu, rates: SmRates, consta
     clock_per_us = constants.clock_share * gpu.clock_hz / 1e6
 
     busy = sum(
-        rounds * (longest * _k_tile_cycles(work, at_once, rates, constants) + _cta_cycles(work, constants))
+        rounds * (longest * _k_tile_cycles(work, at_once, constants) + _cta_cycles(work, constants))
         for rounds, at_once in _rounds(tiles * work.slices, gpu.sms, work.ctas_per_sm)
     )
     least_bytes = problem.batch * (
@@ -106,11 +106,11 @@ def _rounds(ctas: int, sms: int, ctas_per_sm: int) -> tuple[tuple[int, int], tup
     return (whole, ctas_per_sm), (int(rest > 0), max(1, rest))
 
 
-def _k_tile_cycles(work: Work, at_once: int, rates: SmRates, constants: ModelConstants) -> float:
+def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float:
     """Cycles in which each of the CTAs that share a multiprocessor gets one k-tile done."""
     (m, n, k), (warps_m, warps_n) = work.cta, work.warps
     stage_bytes = (m + n) * k * work.element_bytes
-    tensor = m * n * k * work.element_bytes / (rates.mma_flops or UNKNOWN_MMA_FLOPS)  # f32 takes twice as long as f16
+    tensor = 2 * m * n * k / work.mma_flops
     shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_LINE_BYTES
     work_cycles = at_once * (max(tensor, shared) + constants.overlap * min(tensor, shared))
     hidden = constants.latency_cycles / (work.stages - 1)
