@@ -14,6 +14,7 @@ from cutegen.arch import Target
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
+from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import GemmSpec
@@ -28,6 +29,8 @@ __all__ = [
     "LaunchGeometry",
     "Occupancy",
     "Predictions",
+    "ProblemLike",
+    "ProblemShape",
     "Rejected",
     "Sectors",
     "TensorContract",
@@ -35,17 +38,19 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType(
-    {"sm80": plan_sm80, "sm90": plan_sm90}
-)
+Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
+FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90})
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
-def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
+def plan(spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
+
+    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
+    every other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
     if not isinstance(target, Target):
         target = choose_target(target, least=spec.needs)
-    return FAMILIES[spec.family](spec, target)
+    return FAMILIES[spec.family](spec, target, ProblemShape.of(problem))

@@ -35,7 +35,8 @@ from cutegen.plan.gemm_plan import (
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import fragment_access
-from cutegen.plan.pipeline import choose_raster, choose_stages
+from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
+from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
@@ -69,9 +70,13 @@ class Sm90Plan(GemmPlan):
         return self.tiled_mma.threads + WARPGROUP_THREADS
 
 
-def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
-    """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
+def plan_sm90(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> Sm90Plan:
+    """Decide everything that `spec` leaves open, for `target`; the order of tiles for `problem`.
+
+    Raises SpecError where the spec cannot be met.
+    """
     _check_target(spec, target)
+    _check_schedule(spec)
     mma.check_dtypes(spec, target)
     cta_tile = _choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
@@ -93,17 +98,19 @@ def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
     reserved_bytes = round_up(c_bytes, SMEM_ALIGN_BYTES) + 2 * BARRIER_BYTES * MAX_STAGES
     stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes)
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
-    raster = choose_raster(spec)
 
     b_offset_bytes = round_up(a.smem.bytes, SMEM_ALIGN_BYTES)
     c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SMEM_ALIGN_BYTES)
     barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SMEM_ALIGN_BYTES)
     smem_bytes = barriers_offset_bytes + 2 * BARRIER_BYTES * stages.value
+    occupancy = predict_occupancy(target, threads, smem_bytes, _registers_at_launch(target, threads))
+    raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy))
     mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = Sm90Plan(
         spec=spec,
         target=target,
+        problem=problem,
         kernel_name=kernel_name(spec),
         cta_tile=cta_tile.value,
         stages=stages.value,
@@ -125,7 +132,7 @@ def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
             line_writes={},
             sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
             instructions=predict_instructions(a, b, epilogue.value, atom.value, tiled_mma, cta_tile.value),
-            occupancy=predict_occupancy(target, threads, smem_bytes, _registers_at_launch(target, threads)),
+            occupancy=occupancy,
         ),
         launch=launch_contract(
             spec,
@@ -159,6 +166,16 @@ def _check_target(spec: GemmSpec, target: Target) -> None:
             found=f'"sm90" for {target.name}',
             expected="sm_90 or later, which have bulk tensor copies",
             fix='--arch sm_90, or family = "sm80"',
+        )
+
+
+def _check_schedule(spec: GemmSpec) -> None:
+    if (spec.schedule.split_k or 1) > 1:
+        raise spec.error(
+            "schedule.split_k",
+            found=str(spec.schedule.split_k),
+            expected="1: a persistent CTA of family sm90 multiplies all of a tile's K",
+            fix='family = "sm80" splits K',
         )
 
 
