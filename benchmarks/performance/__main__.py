@@ -4,7 +4,8 @@
     python -m benchmarks.performance measure OUT.json --cutlass FILE    the first half; nothing else is written
     python -m benchmarks.performance write OUT.json                     the second half, anywhere
 
-FILE is tensorop_gemm.py of CUTLASS's Ampere examples of the CuTe DSL. The figures are kept in performance.json beside docs/performance.md.
+FILE is tensorop_gemm.py of CUTLASS's Ampere examples of the CuTe DSL. The figures are kept in performance.json beside
+docs/performance.md.
 """
 
 from __future__ import annotations
