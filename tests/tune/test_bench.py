@@ -140,7 +140,7 @@ def test_a_library_that_cannot_run_is_left_out_with_a_warning(
     def broken() -> None:
         raise RuntimeError("no C compiler\nand more")
 
-    monkeypatch.setattr(room, "others", lambda *_: [("Triton", lambda: broken), ("another", broken)])
+    monkeypatch.setattr(room, "others", lambda *_, **__: [("Triton", lambda: broken), ("another", broken)])
     entrant = Entrant("mine", FakeKernel("sm80_hgemm_tn"))  # type: ignore[arg-type]
     assert [x.contender for x in room.bench([entrant], SMALL, rounds=3)] == ["mine"]
     assert caplog.messages == [f"{name} is left out: RuntimeError: no C compiler" for name in ("Triton", "another")]
