@@ -121,6 +121,7 @@ def test_what_brings_fragments(dtype: str, majors: str) -> None:
             said = {rejected.what: rejected.why for rejected in operand.s2r.rejected}
             assert "this operand is contiguous along" in said["SM75_U32x4_LDSM_N"]
             assert harm in said["SM75_U16x8_LDSM_T"]
+            assert ("ldmatrix.m16n16.trans.b8" in said) is (bits == 8)
 
 
 @pytest.mark.parametrize(
@@ -204,3 +205,11 @@ def test_how_a_kernel_names_its_mma(dtype: str, b_dtype: str | None, said: str) 
     assert f"        {said},\n" in text
     assert ("class MmaOperation(" in text) is (said == "MmaOperation()")
     assert ("get_signed(8)" in text) is (dtype == "s8")
+
+
+@pytest.mark.parametrize(("arch", "warps"), [("sm_89", 4), ("sm_90", 8), ("sm_100", 8), ("sm_120", 4)])
+def test_8_bit_floats_that_become_f16_leave_fewer_registers_to_sums(arch: str, warps: int) -> None:
+    found = plan(gemm(dtype="e4m3", c_dtype="bf16"), arch)
+    assert found.threads == 32 * warps
+    assert ("multiplies 8-bit floats as f16" in chosen(found, "mma.atom_layout")[1]) is (warps == 8)
+    assert plan(gemm(), arch).threads == 128
