@@ -99,8 +99,8 @@ def test_without_a_target_the_first_that_serves_is_taken(monkeypatch: pytest.Mon
     assert plan(gemm(dtype="e4m3")).target.name == "sm_90"
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "tf32", "s8", "e4m3", "e5m2"])
-@pytest.mark.parametrize("majors", ["kkn", "mkn", "knn", "mnn"])
+@pytest.mark.parametrize("dtype", ["f16", "tf32", "s8", "e4m3"])
+@pytest.mark.parametrize("majors", ["kkn", "mkn", "mnn"])
 def test_what_brings_fragments(dtype: str, majors: str) -> None:
     """N where rows run along K; T exchanges 16-bit elements and no others, so that others are loaded one by one."""
     found = plan(gemm(majors, dtype), "sm_90")

@@ -88,12 +88,9 @@ def test_a_built_kernels_loop_holds_what_a_warp_does_for_one_k_tile(arch: str, t
 @pytest.mark.parametrize(
     ("name", "arch", "mma", "count"),
     [
-        ("sm80_tf32_tn", "sm_80", "HMMA", 128),
         ("sm80_s8_tn", "sm_80", "IMMA", 128),
         ("sm89_e4m3_tn", "sm_89", "QMMA", 128),
         ("sm89_e4m3_tn", "sm_90", "HMMA", 128),
-        ("sm89_e4m3_tn", "sm_100", "HMMA", 128),
-        ("sm89_e4m3_tn", "sm_120", "QMMA", 128),
     ],
 )
 def test_what_becomes_of_mma_on_other_types(name: str, arch: str, mma: str, count: int, tmp_path: Path) -> None:
