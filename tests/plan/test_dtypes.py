@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from cutegen import targeting
-from cutegen.arch import DTYPES, target
-from cutegen.errors import SpecError
+from cutegen.arch import DTYPES, ldmatrix_atom, target
+from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.proof import prove
 from cutegen.render import render
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
@@ -205,6 +207,15 @@ def test_how_a_kernel_names_its_mma(dtype: str, b_dtype: str | None, said: str) 
     assert f"        {said},\n" in text
     assert ("class MmaOperation(" in text) is (said == "MmaOperation()")
     assert ("get_signed(8)" in text) is (dtype == "s8")
+
+
+@pytest.mark.parametrize("dtype", ["s8", "e4m3"])
+def test_a_plan_that_transposes_8_bit_elements_is_no_proof(dtype: str) -> None:
+    """As if the rule had taken LDSM_T for an operand across K, as it does for 16 bits."""
+    found = plan(gemm("mkn", dtype), "sm_90")
+    torn = replace(found.a.s2r, atom=ldmatrix_atom(4, transpose=True))
+    with pytest.raises(ProofError, match=f"SM75_U16x8_LDSM_T does not transpose {dtype}"):
+        prove(replace(found, a=replace(found.a, s2r=torn)))
 
 
 @pytest.mark.parametrize(("arch", "warps"), [("sm_89", 4), ("sm_90", 8), ("sm_100", 8), ("sm_120", 4)])
