@@ -15,6 +15,7 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.sm80 import plan_sm80
+from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import GemmSpec
 from cutegen.targeting import choose_target
 
@@ -34,7 +35,9 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType({"sm80": plan_sm80})
+FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType(
+    {"sm80": plan_sm80, "sm90": plan_sm90}
+)
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 

@@ -34,6 +34,8 @@ OPTIONAL_KEYS = {
     "problem.residual",
     "problem.bias",
     "problem.aux",
+    "schedule.registers",
+    "schedule.persistent",
 }
 
 

@@ -24,7 +24,7 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
         ("atom", plan.atom.name),
         ("instruction", plan.atom.ptx),
         ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by 32 threads"),
-        ("warps", f"{extents(tiled.atom_layout.shape)} along M, N, K: {plan.threads} threads"),
+        ("warps", f"{extents(tiled.atom_layout.shape)} along M, N, K: {plan.tiled_mma.threads} threads"),
         ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}, the permutation"),
         ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),
     ]
@@ -47,7 +47,7 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
         "shape_mnk": list(plan.atom.shape_mnk),
         "atom_layout": list(tiled.atom_layout.shape),
         "permutation": list(tiled.tile_mnk),
-        "threads": plan.threads,
+        "threads": plan.tiled_mma.threads,
         "thr_layout_vmnk": format_layout(tiled.thr_layout_vmnk),
         "layouts": layouts,
         "thread": thread,

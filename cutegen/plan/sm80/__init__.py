@@ -2,13 +2,12 @@
 
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
-    mma.py        CTA tile, atom, warps, permutation
     g2s.py        cp.async, its width and its threads
-    s2r.py        ldmatrix, or plain loads
     predict.py    how often each instruction stands in the PTX
     main_loop.py  what the template's loop issues in which order, for people to look at
 
-Shared layouts, stages, the order of tiles, the epilogue, predictions and proof are every family's: `cutegen/plan/`.
+The tensor core, ldmatrix, shared layouts, stages, the order of tiles, the epilogue, predictions and proof are not this
+family's alone: `cutegen/plan/`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import Target
-from cutegen.plan import traffic
+from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.epilogue import choose_epilogue
@@ -29,11 +28,10 @@ from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
 from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets
 from cutegen.plan.proof import prove
-from cutegen.plan.sm80 import mma
+from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm80.g2s import choose_g2s
 from cutegen.plan.sm80.main_loop import shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
-from cutegen.plan.sm80.s2r import choose_s2r
 from cutegen.spec import GemmSpec
 
 
