@@ -76,7 +76,7 @@ def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
     cta_tile = _choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
-    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
+    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     threads = tiled_mma.threads + WARPGROUP_THREADS
