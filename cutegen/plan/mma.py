@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, SM_RATES, TARGETS, MmaAtom, Target, dtype
+from cutegen.arch import MMA_ATOMS, SM_RATES, TARGETS, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.text import extents
@@ -221,9 +221,14 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
+def becomes_f16(element: DType, target: Target) -> bool:
+    """Whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
+    return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
+
+
 def _most_sums(atom: MmaAtom, target: Target) -> tuple[int, str]:
     """Registers of a thread that sums may take, and why they are few where they are."""
-    if atom.a_dtype.needs != "sm_80" and SM_RATES[target.name].float8_as_f16:
+    if becomes_f16(atom.a_dtype, target):
         most = MAX_ACCUMULATOR_REGISTERS_BESIDE_F16
         return most, f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
     return MAX_ACCUMULATOR_REGISTERS, ""

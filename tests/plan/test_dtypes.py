@@ -224,3 +224,13 @@ def test_8_bit_floats_that_become_f16_leave_fewer_registers_to_sums(arch: str, w
     assert found.threads == 32 * warps
     assert ("multiplies 8-bit floats as f16" in chosen(found, "mma.atom_layout")[1]) is (warps == 8)
     assert plan(gemm(), arch).threads == 128
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile"),
+    [("f16", (128, 256, 64)), ("tf32", (128, 256, 32)), ("s8", (128, 256, 128)), ("e4m3", (128, 128, 128))],
+)
+def test_bulk_copies_fetch_lines_of_128_bytes_of_any_type(dtype: str, tile: tuple[int, int, int]) -> None:
+    found = plan(replace(gemm(dtype=dtype), family="sm90"), "sm_90")
+    assert found.cta_tile == tile
+    assert ("f16 that sm_90 makes of e4m3" in chosen(found, "tile.cta")[1]) is (dtype == "e4m3")
