@@ -64,7 +64,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     cta_tile = mma.choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
-    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
+    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     split_k, split_decisions = choose_split_k(spec, cta_tile.value, tiled_mma.threads, atom.value)

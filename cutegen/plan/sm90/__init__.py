@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import LdmatrixAtom, Target
+from cutegen.arch import LdmatrixAtom, Target, dtype
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
@@ -46,14 +46,15 @@ from cutegen.plan.sm90.predict import predict_instructions
 from cutegen.plan.sm90.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
 from cutegen.plan.smem import SmemRanking, lay_out
 from cutegen.plan.tensor_map import TensorMapContract
-from cutegen.plan.text import round_up
+from cutegen.plan.text import extents, round_up
 from cutegen.spec import MODES, GemmSpec
 
 SMEM_ALIGN_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
 BARRIER_BYTES = 8
 MAX_STAGES = 8
-DEFAULT_CTA_TILE = (128, 256, 64)
+DEFAULT_CTA_ROWS = (128, 256)
+DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +79,10 @@ def plan_sm90(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
     _check_target(spec, target)
     _check_schedule(spec)
     mma.check_dtypes(spec, target)
-    cta_tile = _choose_cta_tile(spec)
+    cta_tile = _choose_cta_tile(spec, target)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
-    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
+    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     threads = tiled_mma.threads + WARPGROUP_THREADS
@@ -188,16 +189,21 @@ def _check_threads(spec: GemmSpec, target: Target, threads: int) -> None:
         )
 
 
-def _choose_cta_tile(spec: GemmSpec) -> Choice[mma.Extents]:
-    """The largest tile whose accumulators leave registers for fragments."""
+def _choose_cta_tile(spec: GemmSpec, target: Target) -> Choice[mma.Extents]:
+    """The largest tile whose accumulators leave registers for fragments, with lines of 128 bytes along K."""
     if spec.tile.cta is not None:
         return mma.choose_cta_tile(spec)
-    m, n, k = DEFAULT_CTA_TILE
+    element = dtype(spec.problem.a.dtype)
+    as_f16 = mma.becomes_f16(element, target)
+    m, n = DEFAULT_CTA_ROWS_BESIDE_F16 if as_f16 else DEFAULT_CTA_ROWS
+    chosen = (m, n, mma.LINE_BYTES // element.bytes)
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched; 8 warps of 64 x 64 have {m * n // 256} registers "
-        "of sums each"
+        f"{m * n // (m + n)} multiply-adds for each element fetched; each thread of 8 warps has {m * n // 256} "
+        "registers of sums"
     )
-    return Choice(DEFAULT_CTA_TILE, Decision("tile.cta", f"{m}x{n}x{k}", why))
+    if as_f16:
+        why += f", which leaves some to the f16 that {target.name} makes of {element.name}"
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
 
 def _registers_at_launch(target: Target, threads: int) -> int:
