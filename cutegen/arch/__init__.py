@@ -18,6 +18,7 @@ from cutegen.arch.copy_atoms import (
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
+from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
@@ -26,6 +27,7 @@ __all__ = [
     "BULK_TENSOR",
     "COPY_ATOMS",
     "DTYPES",
+    "GPUS",
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",
@@ -37,6 +39,7 @@ __all__ = [
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
+    "Gpu",
     "LdmatrixAtom",
     "MmaAtom",
     "SmRates",
