@@ -72,7 +72,7 @@ def _candidates(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
     if not _tile_is_open(spec):
         cta = mma.choose_cta_tile(spec).value
         atom = mma.choose_atom(spec, cta).value
-        warps = mma.choose_atom_layout(spec, cta, atom).value
+        warps = mma.choose_atom_layout(spec, cta, atom, target).value
         rows: tuple[Candidate, ...] = (Candidate(cta, warps, 4),)
     else:
         # Rows of shared memory are 128 or 256 bytes whatever the type.
