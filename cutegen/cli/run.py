@@ -12,6 +12,7 @@ import typer
 from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OptionalSpec, ProblemOption, parse_problem
 from cutegen.cli.output import complain, print_json, print_lines
 from cutegen.cli.progress import progress
+from cutegen.cli.run_probe import probe_lines, probe_table, try_probe, wrong_probe
 from cutegen.cli.run_ptx import (
     ArgumentOption,
     BlockOption,
@@ -29,14 +30,14 @@ from cutegen.cli.run_ptx import (
 )
 from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
 from cutegen.errors import CheckError, DeviceError, RequestError
-from cutegen.plan import GemmPlan, plan
+from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.plan.text import plural
 from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
 from cutegen.run.counts import count_launch
 from cutegen.run.patience import estimate_s, worthwhile_jobs
 from cutegen.run.producer import producer
 from cutegen.spec import load_spec
-from cutegen.straight_line import compile as compile_spec
+from cutegen.straight_line import compile_gemm, compile_probe
 from cutegen.targeting import present_target
 
 LONG_S = 120.0
@@ -124,10 +125,13 @@ def _run_spec(
     loaded = load_spec(spec)
     planned = plan(loaded, arch)
     where = _choose_device(device, execution)
+    if isinstance(planned, ProbePlan):
+        _run_probe(planned, problem, where, seed, arch, execution, strict=strict, json=json)
+        return
     extents = _choose_problem(problem, planned, where)
     if where is Device.CPU:
         execution = _be_patient(planned, extents, execution, yes=yes)
-    kernel = compile_spec(loaded, arch)
+    kernel = compile_gemm(loaded, arch)
     trial = _try(kernel, planned, where, extents, seed, execution)
     if json:
         print_json(trial_table(trial))
@@ -135,10 +139,41 @@ def _run_spec(
         print_lines(trial_lines(trial, kernel))
     if not (trial.comparison.ok and (trial.aux is None or trial.aux.ok)):
         raise CheckError(wrong_result(trial))
-    if trial.execution is not None and trial.execution.differing:
+    _complain_of_counts(trial.execution, strict=strict)
+
+
+def _run_probe(
+    planned: ProbePlan,
+    problem: str | None,
+    device: Device,
+    seed: int,
+    arch: str | None,
+    execution: ExecutionOptions,
+    *,
+    strict: bool,
+    json: bool,
+) -> None:
+    if problem is not None:
+        size = ",".join(map(str, planned.extents))
+        raise RequestError(
+            f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
+        )
+    probe = compile_probe(planned.spec, arch)
+    trial = try_probe(planned, probe, device.value, seed, execution.keywords())
+    if json:
+        print_json(probe_table(trial))
+    else:
+        print_lines(probe_lines(trial, probe))
+    if not trial.ok:
+        raise CheckError(wrong_probe(trial))
+    _complain_of_counts(trial.execution, strict=strict)
+
+
+def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
+    if execution is not None and execution.differing:
         if strict:
-            raise CheckError(other_counts(trial.execution))
-        complain("warning", other_counts(trial.execution))
+            raise CheckError(other_counts(execution))
+        complain("warning", other_counts(execution))
 
 
 def _choose_device(asked: Device, execution: ExecutionOptions) -> Device:

@@ -59,12 +59,13 @@ def trial_table(trial: Trial) -> dict[str, Any]:
         "policy": None if execution is None else execution.report.policy,
         "jobs": None if execution is None else execution.jobs,
         "steps": None if execution is None else execution.report.steps,
-        **_count_tables(execution),
+        **count_tables(execution),
         "as_predicted": None if execution is None else not execution.differing,
     }
 
 
-def _count_tables(execution: Execution | None) -> dict[str, Any]:
+def count_tables(execution: Execution | None) -> dict[str, Any]:
+    """The counts as JSON, null for each kind without an execution."""
     if execution is None:
         return dict.fromkeys(COUNTED)
     return {
@@ -107,20 +108,21 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
         facts.append(("first wrong", f"{place}, computed by {trial.producer}"))
     if trial.execution is None:
         return aligned(facts, indent=0)
-    return [*aligned([*facts, ("executed", _executed(trial.execution))], indent=0), *_counts(trial.execution)]
+    return [*aligned([*facts, ("executed", executed(trial.execution))], indent=0), *count_lines(trial.execution)]
 
 
 def _verdict(found: Comparison) -> str:
     return "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"
 
 
-def _executed(execution: Execution) -> str:
+def executed(execution: Execution) -> str:
+    """How much was executed, and in which order."""
     report = execution.report
     size = f"{plural(report.grid[0], 'CTA')} of {report.block[0]} threads"
     return f"{size}, {report.steps:,} warp instructions, {report.policy}, {plural(execution.jobs, 'job')}"
 
 
-def _counts(execution: Execution) -> list[str]:
+def count_lines(execution: Execution) -> list[str]:
     """One table for each kind of count; opcodes without the parts that all of them have."""
     counts = execution.counts
     tables = {

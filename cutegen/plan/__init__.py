@@ -14,8 +14,9 @@ from cutegen.arch import Target
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
+from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.sm80 import plan_sm80
-from cutegen.spec import GemmSpec
+from cutegen.spec import PROBE, GemmSpec
 from cutegen.targeting import choose_target
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "LaunchGeometry",
     "Occupancy",
     "Predictions",
+    "ProbePlan",
     "Rejected",
     "Sectors",
     "TensorContract",
@@ -38,9 +40,10 @@ FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyTyp
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
-def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
+def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan | ProbePlan:
     """Decide everything that `spec` leaves open, for `target`, else the present GPU, else sm_80.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    return FAMILIES[spec.family](spec, target if isinstance(target, Target) else choose_target(target))
+    gemm = FAMILIES[spec.family](spec, target if isinstance(target, Target) else choose_target(target))
+    return plan_probe(gemm) if spec.kind == PROBE else gemm

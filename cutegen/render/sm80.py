@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.algebra import inner_layout
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
-from cutegen.plan import Decision, GemmPlan, TensorContract
+from cutegen.plan import GemmPlan, TensorContract
 from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, VectorCopy
 from cutegen.plan.launch import SOURCE, Parameter
 from cutegen.render import epilogue
@@ -26,13 +26,15 @@ class Constants:
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     fusion = plan.epilogue.fusion
-    steps = fusion.steps
+    steps, code = fusion.steps, settled(plan)
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'a tensor-core GEMM'}"),
-        "constants": [Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), code) for x, code in _settled(plan)],
+        "constants": [
+            Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), code[x.key]) for x in plan.decisions if x.key in code
+        ],
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
-        "loads": _loads(plan),
+        "loads": loads(plan),
         "numerics": "Float32, Int32, Int64" if steps else "Int32, Int64",
         "parameters": [_parameter_holes(x) for x in plan.launch.parameters],
         "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
@@ -182,7 +184,8 @@ def _bypasses_l1(operand: OperandPlan) -> bool:
     return isinstance(operand.g2s.atom, CpAsyncAtom) and operand.g2s.atom.op == "cp.async.cg"
 
 
-def _loads(plan: GemmPlan) -> str:
+def loads(plan: GemmPlan) -> str:
+    """What brings the fragments, in words."""
     kinds = {"ldmatrix" if isinstance(x.s2r.atom, LdmatrixAtom) else "plain loads" for x in (plan.a, plan.b)}
     return " and ".join(sorted(kinds))
 
@@ -195,8 +198,8 @@ def _tolerance(plan: GemmPlan) -> float:
     return float(f"{2 * max(rounding[result.name] for result in results) + 8 * kept:.1e}")
 
 
-def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
-    """Each decision that becomes constants, in the plan's order."""
+def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+    """The constants that decisions become, by their keys."""
     code = {
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         "mma.atom": (
@@ -222,8 +225,7 @@ def _settled(plan: GemmPlan) -> list[tuple[Decision, tuple[str, ...]]]:
         "epilogue.smem": _epilogue_constants(plan),
         "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
     }
-    code |= {f"problem.{x.name}": _extra_constants(x) for x in plan.epilogue.fusion.tensors}
-    return [(decision, code[decision.key]) for decision in plan.decisions if decision.key in code]
+    return code | {f"problem.{x.name}": _extra_constants(x) for x in plan.epilogue.fusion.tensors}
 
 
 def _extra_constants(tensor: EpilogueTensor) -> tuple[str, ...]:

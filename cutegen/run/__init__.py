@@ -8,6 +8,8 @@
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kernel.py     Kernel: the call
+    probe.py      Probe: the call of a kernel that writes registers out
+    received.py   what a probe's registers hold, beside what they should
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
     counts.py     what the executor counted, beside what the plan predicts
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kernel import Kernel
+from cutegen.run.probe import Probe, Registers
 from cutegen.run.reference import (
     Comparison,
     FirstWrong,
@@ -38,7 +41,9 @@ __all__ = [
     "FirstWrong",
     "Kernel",
     "Outcome",
+    "Probe",
     "Reference",
+    "Registers",
     "bf16_bits",
     "compare",
     "expected_outcome",
