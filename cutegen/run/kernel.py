@@ -227,8 +227,8 @@ class _PerThread(threading.local):
 def _contract(artifact: Artifact) -> LaunchContract:
     try:
         table = json.loads(artifact.plan_json)
-        if table["kind"] != GEMM:
-            raise ArtifactError(f"{artifact.path}: this is a {table['kind']}, not a GEMM; open it as a Probe")
+        if (kind := table.get("kind", GEMM)) != GEMM:
+            raise ArtifactError(f"{artifact.path}: found a kernel of kind {kind}; expected a GEMM; open it as a Probe")
         return LaunchContract.from_json(table["launch"])
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(

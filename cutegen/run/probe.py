@@ -24,7 +24,7 @@ from cutegen.run.gpu import GpuKernel
 from cutegen.run.operands import TensorView, view_of
 from cutegen.run.places import check_address
 from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
-from cutegen.spec import PROBE
+from cutegen.spec import GEMM, PROBE
 
 
 class Registers(NamedTuple):
@@ -50,8 +50,10 @@ class ProbeContract:
         """That of an artifact's `plan.json`. Raises ArtifactError when it holds no probe."""
         try:
             table = json.loads(artifact.plan_json)
-            if table["kind"] != PROBE:
-                raise ArtifactError(f"{artifact.path}: this is a {table['kind']}, not a probe; open it as a Kernel")
+            if (kind := table.get("kind", GEMM)) != PROBE:
+                raise ArtifactError(
+                    f"{artifact.path}: found a kernel of kind {kind}; expected a probe; open it as a Kernel"
+                )
             (m, n, k), stages, values = table["tile"], table["stages"], table["values"]
             launch = LaunchContract.from_json(table["launch"])
             return cls(launch, (m, n, stages * k), (stages * values["a"], stages * values["b"]))
