@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.spec import GemmSpec, Operand, Problem
+from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_specs
+
+SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)
 
 ACCUMULATOR_OF = {"F16F16F16F16": ("f16", "f16"), "F32F16F16F32": ("f16", "f32"), "F32BF16BF16F32": ("bf16", "f32")}
 

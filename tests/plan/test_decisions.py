@@ -20,9 +20,8 @@ from cutegen.spec import (
     SmemLayout,
     Tile,
     load_spec,
-    shipped_specs,
 )
-from tests.plan.specs import gemm
+from tests.plan.specs import SHIPPED_GEMMS, gemm
 
 KEYS = (
     *("tile.cta", "mma.atom", "mma.atom_layout", "mma.permutation", "g2s.a", "g2s.b", "s2r.a", "s2r.b"),
@@ -35,7 +34,7 @@ def chosen(found: GemmPlan) -> dict[str, str]:
     return {decision.key: decision.chosen for decision in found.decisions}
 
 
-@pytest.mark.parametrize("name", shipped_specs())
+@pytest.mark.parametrize("name", SHIPPED_GEMMS)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_every_key_is_decided_with_a_reason(name: str, arch: str) -> None:
     found = plan(load_spec(name), arch)
