@@ -9,9 +9,9 @@ from cutegen.draw.grid import Cell, sparse_grid
 from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.threads import WARP, holder, span, warp_legend
 from cutegen.plan import GemmPlan
+from cutegen.plan.access import WarpLoad, by_warp, first_fragment_load, vectors
 from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
 from cutegen.plan.report import spec_notation, ways
-from cutegen.plan.sm80.access import WarpLoad, by_warp, first_fragment_load, vectors
 from cutegen.plan.text import extents, plural
 
 Tile = tuple[int, int]

@@ -9,7 +9,7 @@ from cutegen.draw.colours import GREY, hue
 from cutegen.draw.grid import Cell, legend
 from cutegen.draw.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
 from cutegen.plan import GemmPlan
-from cutegen.plan.sm80.main_loop import Action, Residence, Slot, Step, main_loop, residences, shown_k_tiles
+from cutegen.plan.main_loop import Action, Residence, Slot, Step, residences
 
 SLOT_PX, ROW_PX, GAP_PX = 62, 34, 3
 IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
@@ -25,7 +25,7 @@ HEAD_PX = 20
 
 def pipeline(plan: GemmPlan, thread: int) -> Picture:
     """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
-    slots = main_loop(plan.stages, plan.k_blocks, shown_k_tiles(plan.stages, plan.k_blocks))
+    slots = plan.main_loop
     issued = [
         _issued(n, step, plan.stages) for n, slot in enumerate(slots) for step in slot.steps if step.action in ROWS
     ]

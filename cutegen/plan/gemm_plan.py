@@ -22,6 +22,7 @@ from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Ta
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
+from cutegen.plan.main_loop import Slot
 from cutegen.spec import GemmSpec, Step
 
 
@@ -225,7 +226,10 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmPlan:
-    """A finished plan of the `sm80` family."""
+    """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
+
+    `main_loop` is the prologue and the first k-tiles in program order.
+    """
 
     spec: GemmSpec
     target: Target
@@ -238,6 +242,7 @@ class GemmPlan:
     b: OperandPlan
     epilogue: EpiloguePlan
     raster: RasterPlan
+    main_loop: tuple[Slot, ...]
     smem_bytes: int
     smem_b_offset_bytes: int
     predictions: Predictions

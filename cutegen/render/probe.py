@@ -9,6 +9,7 @@ from cutegen.arch import LdmatrixAtom
 from cutegen.plan import ProbePlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.render import sm80
+from cutegen.render.holes import Constants
 from cutegen.render.python_text import comment, docstring
 
 
@@ -37,7 +38,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
         "constants": [
             *(_operand_constants(x) for x in plan.operands),
             *(
-                sm80.Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key])
+                Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key])
                 for x in plan.decisions
                 if x.key in settled
             ),
@@ -48,10 +49,10 @@ def context(plan: ProbePlan) -> dict[str, Any]:
     }
 
 
-def _operand_constants(operand: OperandPlan) -> sm80.Constants:
+def _operand_constants(operand: OperandPlan) -> Constants:
     x = operand.name
     said = f"problem.{x}: {operand.dtype.name}, {operand.major} is contiguous in ({', '.join(operand.modes)})"
-    return sm80.Constants(comment(said), (f"{x.upper()}_DTYPE = cutlass.{operand.dtype.dsl_name}",))
+    return Constants(comment(said), (f"{x.upper()}_DTYPE = cutlass.{operand.dtype.dsl_name}",))
 
 
 def _operand_holes(plan: ProbePlan, operand: OperandPlan) -> OperandHoles:

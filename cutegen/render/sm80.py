@@ -5,54 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.algebra import inner_layout
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
-from cutegen.plan import GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, VectorCopy
-from cutegen.plan.launch import SOURCE, Parameter
-from cutegen.render import epilogue
-from cutegen.render.python_text import comment, constant, docstring
-from cutegen.spec import STORE
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """A few lines of the header that one decision settles."""
-
-    comment: tuple[str, ...]
-    code: tuple[str, ...]
+from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import FragmentCopy, OperandPlan
+from cutegen.render.holes import gemm_context, layout_constants, vector_constants
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
-    fusion = plan.epilogue.fusion
-    steps, code = fusion.steps, settled(plan)
     return {
-        "plan": plan,
-        "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'a tensor-core GEMM'}"),
-        "constants": [
-            Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), code[x.key]) for x in plan.decisions if x.key in code
-        ],
-        "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
+        **gemm_context(plan, settled(plan), "a tensor-core GEMM"),
         "loads": loads(plan),
-        "numerics": "Float32, Int32, Int64" if steps else "Int32, Int64",
-        "parameters": [_parameter_holes(x) for x in plan.launch.parameters],
-        "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
-        "strides": [StrideHoles(x.name, _divisor(x.name)) for x in plan.launch.parameters if x.type == "i64"],
-        "stores_registers": plan.epilogue.smem is None or any(x.name == STORE for x in fusion.tensors),
-        "loads_operands": any(x.name != STORE for x in fusion.tensors),
-        "helpers": epilogue.helpers(steps),
-        "chain": _chain_comment(plan),
-        "steps": epilogue.kernel_lines(fusion),
-        "beta_guards_c": fusion.source_behind_beta,
         "a": _operand_holes(plan.a),
         "b": _operand_holes(plan.b),
-        "c_staged": plan.epilogue.smem is not None,
-        "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
-        "c_row_major": plan.epilogue.major == "n",
-        "c_torch_dtype": plan.epilogue.dtype.torch_name,
-        "self_check": _self_check(plan),
-        "tolerance": _tolerance(plan),
     }
 
 
@@ -61,123 +26,17 @@ class OperandHoles:
     """What the template's text, not its constants, needs of A or B."""
 
     swizzled: bool
-    k_major: bool
     cache: str
     ldmatrix: bool
-    torch_dtype: str
 
 
 def _operand_holes(operand: OperandPlan) -> OperandHoles:
     """The choices that are spelled as code rather than as a constant."""
     return OperandHoles(
         swizzled=operand.smem.swizzle is not None,
-        k_major=operand.major == "k",
         cache="GLOBAL" if _bypasses_l1(operand) else "ALWAYS",
         ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
-        torch_dtype=operand.dtype.torch_name,
     )
-
-
-def _chain_comment(plan: GemmPlan) -> tuple[str, ...]:
-    """The decision on the epilogue's chain, which becomes no constant: it stands before the chain."""
-    found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
-    return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent=4))
-
-
-_PARAMETER_TYPES = {"ptr": "cute.Pointer", "i32": "Int32", "i64": "Int64", "f32": "Float32"}
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterHoles:
-    """A parameter of the kernel: its name, its type in the DSL, and of a number a value to compile with."""
-
-    name: str
-    type: str
-    example: str
-
-
-def _parameter_holes(parameter: Parameter) -> ParameterHoles:
-    name, kind = parameter.name, _PARAMETER_TYPES[parameter.type]
-    examples = {"ptr": "", "f32": f"{kind}(1.0)", "i32": f"{kind}(1)", "i64": f"{kind}({_divisor(name)})"}
-    return ParameterHoles(name, kind, examples[parameter.type])
-
-
-@dataclass(frozen=True, slots=True)
-class StrideHoles:
-    """A stride among the parameters, and the constant of which it is a multiple."""
-
-    name: str
-    divisor: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorHoles:
-    """A tensor in global memory; `title` is its name as part of CuTe's."""
-
-    name: str
-    title: str
-    dtype: str
-    align: str
-    shape: str
-    stride: str
-
-
-def _tensor_holes(tensor: TensorContract) -> TensorHoles:
-    # C as it was has the type, the major and the alignment of C as it will be.
-    constants = "C" if tensor.name == SOURCE else tensor.name.upper()
-    modes = tensor.modes if len(tensor.modes) == 2 else ("m", "n")
-    leading = f"ld{tensor.name}" if len(tensor.modes) == 2 else "0"
-    return TensorHoles(
-        name=tensor.name,
-        title=tensor.name.capitalize(),
-        dtype=f"{constants}_DTYPE",
-        align=f"{constants}_ALIGN_ELEMS",
-        shape=f"({', '.join(modes)})",
-        stride=f"({leading}, 1)" if tensor.major == modes[1] else f"(1, {leading})",
-    )
-
-
-def _divisor(stride: str) -> str:
-    """The constant of which a stride among the parameters is a multiple."""
-    tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
-    return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelfCheckHoles:
-    """What the file's own check adds for the epilogue: operands, the call's tensors, the chain in PyTorch."""
-
-    operands: tuple[str, ...]
-    tensors: str
-    matrices: str
-    scalars: str
-    steps: tuple[str, ...]
-    results: str
-
-
-def _self_check(plan: GemmPlan) -> SelfCheckHoles:
-    fusion = plan.epilogue.fusion
-    operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
-    operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
-    stores = STORE in {x.name for x in fusion.tensors}
-    return SelfCheckHoles(
-        operands=tuple(operands),
-        tensors=", ".join(x.name for x in plan.launch.tensors),
-        matrices=", ".join(x.name for x in plan.launch.tensors if len(x.modes) == 2),
-        scalars="".join(f"{name}, " for name in fusion.scalars),
-        steps=epilogue.torch_lines(fusion.steps),
-        results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
-    )
-
-
-_EXAMPLE_SCALARS = {"alpha": 1.25, "beta": -0.75}
-
-
-def _random(tensor: EpilogueTensor) -> str:
-    if len(tensor.modes) == 1:
-        return f'torch.randn({tensor.major}, device="cuda").to(torch.{tensor.dtype.torch_name})'
-    shape, transposed = ("(m, n)", "") if tensor.major == "n" else ("(n, m)", ".T")
-    return f'torch.randn({shape}, device="cuda").to(torch.{tensor.dtype.torch_name}){transposed}'
 
 
 def _bypasses_l1(operand: OperandPlan) -> bool:
@@ -190,17 +49,9 @@ def loads(plan: GemmPlan) -> str:
     return " and ".join(sorted(kinds))
 
 
-def _tolerance(plan: GemmPlan) -> float:
-    """Relative error that the self-check allows: C is rounded, and so is each of 520 sums where they are 16-bit."""
-    rounding = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
-    kept = rounding[plan.atom.c_dtype.name]
-    results = (plan.epilogue.dtype, *(x.dtype for x in plan.epilogue.fusion.tensors if x.name == STORE))
-    return float(f"{2 * max(rounding[result.name] for result in results) + 8 * kept:.1e}")
-
-
 def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
-    """The constants that decisions become, by their keys."""
-    code = {
+    """The constants that each decision on the main loop becomes."""
+    return {
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         "mma.atom": (
             f"MMA_SHAPE = {plan.atom.shape_mnk}",
@@ -215,25 +66,14 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": _s2r_constants("A", plan.a.s2r),
         "s2r.b": _s2r_constants("B", plan.b.s2r),
-        "smem.a": _layout_constants("A_SMEM", plan.a.smem),
-        "smem.b": _layout_constants("B_SMEM", plan.b.smem),
+        "smem.a": layout_constants("A_SMEM", plan.a.smem),
+        "smem.b": layout_constants("B_SMEM", plan.b.smem),
         "tile.stages": (
             f"STAGES = {plan.stages}",
             f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
             f"SMEM_BYTES = {plan.smem_bytes}",
         ),
-        "epilogue.smem": _epilogue_constants(plan),
-        "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
     }
-    return code | {f"problem.{x.name}": _extra_constants(x) for x in plan.epilogue.fusion.tensors}
-
-
-def _extra_constants(tensor: EpilogueTensor) -> tuple[str, ...]:
-    x = tensor.name.upper()
-    return (
-        f"{x}_DTYPE = cutlass.{tensor.dtype.dsl_name}",
-        f"{x}_ALIGN_ELEMS = {tensor.align_bytes // tensor.dtype.bytes}",
-    )
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
@@ -243,15 +83,7 @@ def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
         f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
         f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-        *_vector_constants(f"{x}_G2S", operand.g2s),
-    )
-
-
-def _vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
-    return (
-        f"{prefix}_BITS = {copy.bits}",
-        *constant(f"{prefix}_THREADS", (copy.threads.shape, copy.threads.stride)),
-        f"{prefix}_VALUES = {copy.values.shape}",
+        *vector_constants(f"{x}_G2S", operand.g2s),
     )
 
 
@@ -259,22 +91,3 @@ def _s2r_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
     if copy.matrices is None:
         return (f"{prefix}_S2R_BITS = {copy.bits}",)
     return (f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}",)
-
-
-def _layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:
-    inner, swizzle = inner_layout(smem.layout), smem.swizzle
-    lines = (*constant(f"{prefix}_SHAPE", inner.shape), *constant(f"{prefix}_STRIDE", inner.stride))
-    if swizzle is None:
-        return lines
-    return (*lines, *constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift)))
-
-
-def _epilogue_constants(plan: GemmPlan) -> tuple[str, ...]:
-    epilogue = plan.epilogue
-    common = (
-        f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",
-        f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
-    )
-    if epilogue.smem is None or epilogue.store is None:
-        return common
-    return (*common, *_layout_constants("C_SMEM", epilogue.smem), *_vector_constants("C_STORE", epilogue.store))

@@ -15,8 +15,9 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import LINE_BYTES, SECTOR_BYTES, cp_async_per_k_tile, ldmatrix_per_k_block
+from cutegen.plan.sm80.predict import cp_async_per_k_tile, ldmatrix_per_k_block
 from cutegen.plan.text import plural
+from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 

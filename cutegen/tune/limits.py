@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cutegen.arch import SmRates
 from cutegen.plan import GemmPlan
-from cutegen.plan.sm80.predict import SECTOR_BYTES
+from cutegen.plan.traffic import SECTOR_BYTES
 from cutegen.tune.suites import Extents
 
 

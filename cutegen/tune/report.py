@@ -9,7 +9,7 @@ from cutegen.build import Artifact, disassemble
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
-from cutegen.plan.sm80.occupancy import predict_occupancy
+from cutegen.plan.occupancy import predict_occupancy
 from cutegen.run import Kernel, random_extras, random_operands
 from cutegen.run.counts import LaunchCounts, count_launch
 from cutegen.tune.ceilings import Ceilings

@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.arch import target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.sm80.occupancy import predict_occupancy
+from cutegen.plan.occupancy import predict_occupancy
 from cutegen.spec import (
     Epilogue,
     G2s,

@@ -10,7 +10,8 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache, build
-from cutegen.plan.sm80.main_loop import Action, main_loop, residences
+from cutegen.plan.main_loop import Action, residences
+from cutegen.plan.sm80.main_loop import main_loop
 from cutegen.straight_line import build_request
 
 INSTRUCTION = re.compile(

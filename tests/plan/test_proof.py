@@ -12,8 +12,8 @@ from cutegen.algebra import ComposedLayout, Layout, Swizzle, TiledMma, tile_to_s
 from cutegen.arch import ldmatrix_atom, universal_atom
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.sm80.proof import prove
-from cutegen.plan.sm80.vectors import vector_copy
+from cutegen.plan.proof import prove
+from cutegen.plan.vectors import vector_copy
 from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
 

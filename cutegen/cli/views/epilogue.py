@@ -9,10 +9,10 @@ from cutegen.algebra import format_layout, offsets
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
+from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import SmemTile, VectorCopy
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import RANKING_HEADER, RANKING_RIGHT, ranking, spec_notation, ways
-from cutegen.plan.sm80.access import by_warp, vectors
 from cutegen.plan.text import extents
 
 MODES = ("m", "n")

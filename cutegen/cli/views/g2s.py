@@ -9,10 +9,10 @@ import numpy as np
 from cutegen.algebra import format_layout, offsets
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
+from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import spec_notation, ways
-from cutegen.plan.sm80.access import by_warp, vectors
 from cutegen.plan.text import plural
 
 

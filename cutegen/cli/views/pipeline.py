@@ -7,8 +7,8 @@ from typing import Any
 from cutegen.cli.views.view import View, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.columns import wrapped
+from cutegen.plan.main_loop import Action, Residence, Slot, residences
 from cutegen.plan.partitions import Problem
-from cutegen.plan.sm80.main_loop import Action, Residence, Slot, main_loop, residences, shown_k_tiles
 from cutegen.plan.text import plural
 
 HEADER = ("k-tile.block", "wait", "load", "cp.async", "mma")
@@ -21,7 +21,7 @@ NOTE = (
 
 def pipeline(plan: GemmPlan, thread: int, problem: Problem) -> View:
     """Prologue and first k-tiles, one line for each k-block."""
-    slots = main_loop(plan.stages, plan.k_blocks, shown_k_tiles(plan.stages, plan.k_blocks))
+    slots = plan.main_loop
     stays = list(residences(slots, plan.stages))
     title = f"Main loop: {plan.stages} stages, {plural(plan.k_blocks, 'k-block')} in a k-tile of {plan.cta_tile[2]}"
     states = [f"stage {stage}" for stage in range(plan.stages)]

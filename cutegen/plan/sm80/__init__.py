@@ -3,44 +3,38 @@
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
     mma.py        CTA tile, atom, warps, permutation
-    operand.py    what the spec says of one operand's tile, its shared layout among it (shapes.py)
-    g2s.py        cp.async, its width and its threads (vectors.py)
+    g2s.py        cp.async, its width and its threads
     s2r.py        ldmatrix, or plain loads
-    smem.py       shared layouts, ranked for those two copies
-    pipeline.py   stages, and the order of tiles
-    fusion.py     what becomes of an accumulator on its way to C
-    epilogue.py   C's way out
-    predict.py    what all that will cost (occupancy.py)
-    proof.py      all of it proved again from the algebra (access.py)
+    predict.py    how often each instruction stands in the PTX
     main_loop.py  what the template's loop issues in which order, for people to look at
+
+Shared layouts, stages, the order of tiles, the epilogue, predictions and proof are every family's: `cutegen/plan/`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from cutegen.algebra import Layout, TiledMma, ldmatrix_trace
-from cutegen.arch import LdmatrixAtom, Target
+from cutegen.algebra import Layout, TiledMma
+from cutegen.arch import Target
+from cutegen.plan import traffic
+from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
-from cutegen.plan.gemm_plan import FragmentCopy, Fusion, GemmPlan, OperandPlan, Predictions, VectorCopy
-from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
-from cutegen.plan.sm80 import mma, predict
-from cutegen.plan.sm80.access import by_warp, fragment_loads, vectors
-from cutegen.plan.sm80.epilogue import choose_epilogue
-from cutegen.plan.sm80.fusion import choose_fusion
+from cutegen.plan.epilogue import choose_epilogue
+from cutegen.plan.fusion import choose_fusion
+from cutegen.plan.gemm_plan import GemmPlan, Predictions
+from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
+from cutegen.plan.operand import operand_tile
+from cutegen.plan.operand_choices import OperandChoices, choose_layout
+from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets
+from cutegen.plan.proof import prove
+from cutegen.plan.sm80 import mma
 from cutegen.plan.sm80.g2s import choose_g2s
-from cutegen.plan.sm80.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
-from cutegen.plan.sm80.operand import OperandTile, align_bytes, operand_tile
-from cutegen.plan.sm80.pipeline import choose_raster, choose_stages, smem_offsets
-from cutegen.plan.sm80.proof import prove
+from cutegen.plan.sm80.main_loop import shown_main_loop
+from cutegen.plan.sm80.predict import predict_instructions
 from cutegen.plan.sm80.s2r import choose_s2r
-from cutegen.plan.sm80.smem import Access, SmemRanking, choose_smem, lay_out
-from cutegen.spec import MODES, GemmSpec
-
-LONGEST_KERNEL_NAME = 60
+from cutegen.spec import GemmSpec
 
 
 def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
@@ -77,16 +71,17 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
+        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // permutation.value[2]),
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=smem_b_offset_bytes,
         predictions=Predictions(
-            wavefronts=predict.predict_wavefronts(a, b, epilogue.value),
-            line_writes=predict.predict_line_writes(a, b),
-            sectors=predict.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
-            instructions=predict.predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
+            wavefronts=traffic.predict_wavefronts(a, b, epilogue.value),
+            line_writes=traffic.predict_line_writes(a, b),
+            sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
+            instructions=predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
             occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
         ),
-        launch=_launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
+        launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
         decisions=(*_of(*mma_choices, *copy_choices, stages), *fusion_decisions, *_of(epilogue, raster)),
     )
     prove(plan)
@@ -97,81 +92,6 @@ def _of(*choices: Choice[Any]) -> Iterator[Decision]:
     return (choice.decision for choice in choices)
 
 
-def kernel_name(spec: GemmSpec) -> str:
-    """What the PTX entry is called after: the spec's name with all but letters, digits and _ replaced.
-
-    >>> from cutegen.spec import load_spec
-    >>> kernel_name(load_spec("sm80_hgemm_tn"))
-    'sm80_hgemm_tn'
-    """
-    name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)[:LONGEST_KERNEL_NAME] or "gemm"
-    return f"_{name}" if name[0].isdigit() else name
-
-
-def _launch_contract(
-    spec: GemmSpec, fusion: Fusion, cta_tile: tuple[int, int, int], threads: int, smem_bytes: int
-) -> LaunchContract:
-    extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
-    tensors = (*(_tensor(spec, name) for name in "abc"), *extras)
-    return LaunchContract(
-        entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
-        tensors=tensors,
-        scalars=fusion.scalars,
-        epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars),
-        cta_tile=cta_tile[:2],
-        threads=threads,
-        dynamic_smem_bytes=smem_bytes,
-    )
-
-
-def _tensor(spec: GemmSpec, name: str) -> TensorContract:
-    operand = getattr(spec.problem, name)
-    return TensorContract(name, operand.dtype, MODES[name], operand.major, align_bytes(operand))
-
-
-@dataclass(frozen=True, slots=True)
-class _OperandChoices:
-    """All that is settled for A or B before the number of stages is, which depends on a stage's bytes."""
-
-    tile: OperandTile
-    g2s: Choice[VectorCopy]
-    s2r: Choice[FragmentCopy]
-    smem: Choice[SmemRanking]
-
-    def plan(self, stages: int) -> OperandPlan:
-        """The operand's part of the plan."""
-        x = self.tile
-        return OperandPlan(
-            name=x.name,
-            operand=x.operand,
-            dtype=x.dtype,
-            modes=MODES[x.name],
-            major=x.major,
-            align_bytes=x.align_bytes,
-            tile=x.extents,
-            g2s=self.g2s.value,
-            smem=lay_out(self.smem.value, x.extents, stages),
-            s2r=self.s2r.value,
-        )
-
-
-def _choose_operand(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma) -> _OperandChoices:
-    """A's or B's copies and shared layout.
-
-    A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
-    """
+def _choose_operand(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma) -> OperandChoices:
     x = operand_tile(spec, name, cta_tile)
-    g2s = choose_g2s(spec, x, tiled_mma.threads)
-    s2r = choose_s2r(spec, x, tiled_mma)
-    write = Access(by_warp(vectors(g2s.value.threads, g2s.value.values, x.extents)[..., 0]), g2s.value.bits // 8)
-    return _OperandChoices(x, g2s, s2r, choose_smem(x, write, _fragment_access(x, s2r.value, tiled_mma)))
-
-
-def _fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
-    """Which addresses the lanes of each fragment load have: of an ldmatrix, 8 lanes for each matrix."""
-    if isinstance(s2r.atom, LdmatrixAtom):
-        trace = ldmatrix_trace(tiled_mma, x.operand, Layout(x.extents), s2r.atom, x.dtype.bits)
-        return Access(trace.source_coords[:, :, : 8 * s2r.atom.matrices, 0], 16)
-    loads = fragment_loads(tiled_mma, x.operand, x.extents, s2r.bits // x.dtype.bits)
-    return Access(by_warp(loads[..., 0]), s2r.bits // 8)
+    return choose_layout(x, choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma), tiled_mma)

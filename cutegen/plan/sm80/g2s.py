@@ -7,9 +7,9 @@ from cutegen.arch import cp_async_atom
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import VectorCopy
-from cutegen.plan.sm80.operand import OperandTile
-from cutegen.plan.sm80.vectors import thread_grid, vector_copy
+from cutegen.plan.operand import OperandTile
 from cutegen.plan.text import extents
+from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import G2sCopy, GemmSpec
 
 WIDTHS_BITS = (128, 64, 32)

@@ -1,4 +1,4 @@
-"""The main loop in program order, as the template writes it: what is issued when, and what lies in which stage.
+"""The main loop in program order, as the template writes it.
 
 A k-tile is computed in k-blocks. While k-block b is multiplied, b + 1 is on its way to registers; before a k-tile's
 last k-block, its stage is free and is refilled. The steps here are held against emitted PTX.
@@ -6,63 +6,12 @@ last k-block, its stage is free and is refilled. The steps here are held against
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from cutegen.plan.main_loop import Action, Slot, Step
 
 
-class Action(StrEnum):
-    """What a step does."""
-
-    WAIT = "cp.async.wait_group"
-    BARRIER = "bar.sync"
-    LOAD = "load"
-    FETCH = "cp.async"
-    COMMIT = "cp.async.commit_group"
-    MULTIPLY = "mma.sync"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One action on a k-tile, on one of its k-blocks where it has one; of a WAIT, `pending` groups may be in flight."""
-
-    action: Action
-    k_tile: int
-    k_block: int | None = None
-    pending: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """The steps between two multiplications, in program order; `k_tile` None is the prologue."""
-
-    k_tile: int | None
-    k_block: int | None
-    steps: tuple[Step, ...]
-
-    def step(self, action: Action) -> Step | None:
-        """The slot's step of that kind, which it has at most once."""
-        return next((step for step in self.steps if step.action is action), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Residence:
-    """A k-tile's stay in a stage, by numbers of slots.
-
-    Sent for in `fetched`, there and visible after the wait in `landed`, read for the last time in `last_read`; None
-    where the slots end before.
-    """
-
-    k_tile: int
-    stage: int
-    fetched: int
-    landed: int | None
-    last_read: int | None
-
-
-def shown_k_tiles(stages: int, k_blocks: int) -> int:
-    """How many k-tiles show the whole cycle: until stage 0 is read again, but no more than some 20 slots."""
-    return min(stages + 1, max(3, 20 // k_blocks))
+def shown_main_loop(stages: int, k_blocks: int) -> tuple[Slot, ...]:
+    """As many k-tiles as show the whole cycle, until stage 0 is read again, but no more than some 20 slots."""
+    return main_loop(stages, k_blocks, min(stages + 1, max(3, 20 // k_blocks)))
 
 
 def main_loop(stages: int, k_blocks: int, k_tiles: int) -> tuple[Slot, ...]:
@@ -90,28 +39,3 @@ def _slot(stages: int, k_blocks: int, k_tile: int, k_block: int) -> Slot:
         multiply,
     )
     return Slot(k_tile, k_block, steps)
-
-
-def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
-    """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for."""
-    committed: list[tuple[int, int]] = []
-    landed: dict[int, int] = {}
-    last_read: dict[int, int] = {}
-    for number, slot in enumerate(slots):
-        for step in slot.steps:
-            match step.action:
-                case Action.COMMIT:
-                    committed.append((step.k_tile, number))
-                case Action.WAIT:
-                    assert step.pending is not None
-                    for k_tile, _ in committed[: len(committed) - step.pending]:
-                        landed.setdefault(k_tile, number)
-                case Action.LOAD:
-                    last_read[step.k_tile] = number
-    # The last k-tile of which anything is read may be read further behind the last slot.
-    unfinished = max(last_read, default=None)
-    for k_tile, fetched in committed:
-        read = None if k_tile == unfinished else last_read.get(k_tile)
-        yield Residence(
-            k_tile=k_tile, stage=k_tile % stages, fetched=fetched, landed=landed.get(k_tile), last_read=read
-        )

@@ -1,93 +1,14 @@
-"""What the finished decisions will cost: wavefronts, sectors, static instruction counts."""
+"""Instructions as often as the `sm80` template's kernels have them in their PTX text."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
-from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
+from cutegen.algebra import TiledMma
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
-from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, Wavefronts
-from cutegen.plan.sm80.access import Coordinates, by_warp, vectors
-from cutegen.plan.sm80.epilogue import PAIR_ELEMS, accumulators
-from cutegen.plan.text import round_up
+from cutegen.plan.gemm_plan import OperandPlan
 
-SECTOR_BYTES = 32
-LINE_BYTES = 128
 MAIN_LOOPS = 2
-
-
-def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
-    """Of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none."""
-    found = {
-        "g2s.a": a.smem.chosen.write,
-        "g2s.b": b.smem.chosen.write,
-        "s2r.a": a.smem.chosen.read,
-        "s2r.b": b.smem.chosen.read,
-    }
-    if epilogue.smem is not None:
-        found["epilogue.write"] = epilogue.smem.chosen.write
-        found["epilogue.read"] = epilogue.smem.chosen.read
-    return found
-
-
-def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
-    """Of one k-tile of operands whose rows begin at whole lines of global memory, each line written once at best."""
-    found = {}
-    for x in operands:
-        if isinstance(x.g2s.atom, CpAsyncAtom) and x.g2s.atom.op == "cp.async.cg":
-            first = by_warp(vectors(x.g2s.threads, x.g2s.values, x.tile)[..., 0])
-            row_bytes = round_up(x.tile[x.major_mode] * x.dtype.bytes, LINE_BYTES)
-            along, across = _along_and_across(first, x.tile, x.major_mode)
-            source = across * row_bytes + along * x.dtype.bytes
-            target = offsets(x.smem.layout_of_one_stage)[first] * x.dtype.bytes
-            lines = len(np.unique(source // LINE_BYTES))
-            found[f"g2s.{x.name}"] = Wavefronts(lines, int(line_write_wavefronts(source, target).sum()))
-    return found
-
-
-def predict_sectors(
-    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
-) -> dict[str, Sectors]:
-    """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
-    found = {
-        f"g2s.{x.name}": _sectors(vectors(x.g2s.threads, x.g2s.values, x.tile), x.tile, x.major_mode, x.dtype.bytes)
-        for x in (a, b)
-    }
-    tile = cta_tile[0], cta_tile[1]
-    if epilogue.store is not None:
-        held = vectors(epilogue.store.threads, epilogue.store.values, tile)
-    else:
-        held = accumulators(tiled_mma, tile, PAIR_ELEMS if epilogue.major_mode == 1 else 1)
-    found["epilogue"] = _sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
-    for tensor in epilogue.fusion.tensors:
-        if len(tensor.modes) == 2:
-            found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
-    return found
-
-
-def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
-    """Of a matrix that each thread reads, or writes, where its accumulators lie: in pairs where N is contiguous."""
-    major_mode = tensor.modes.index(tensor.major)
-    pair = PAIR_ELEMS if major_mode == 1 and tensor.align_bytes >= PAIR_ELEMS * tensor.dtype.bytes else 1
-    return _sectors(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
-
-
-def _sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:
-    """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory."""
-    major, other = _along_and_across(table, tile, major_mode)
-    per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
-    sector = other * per_row + major * element_bytes // SECTOR_BYTES
-    requests = np.sort(by_warp(sector).reshape(-1, 32 * sector.shape[-1]), axis=1)
-    distinct = requests.shape[0] + int((requests[:, 1:] != requests[:, :-1]).sum())
-    return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=distinct)
-
-
-def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int) -> tuple[Coordinates, Coordinates]:
-    """Coordinates along the contiguous mode of a tile, and along the other."""
-    x, y = table % tile[0], table // tile[0]
-    return (y, x) if major_mode == 1 else (x, y)
 
 
 def predict_instructions(

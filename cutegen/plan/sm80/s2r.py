@@ -7,7 +7,7 @@ from cutegen.arch import COPY_ATOMS, CopyAtom, LdmatrixAtom, ldmatrix_atom, univ
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import FragmentCopy
-from cutegen.plan.sm80.operand import OperandTile
+from cutegen.plan.operand import OperandTile
 from cutegen.spec import GemmSpec
 
 UNIVERSAL = "universal"

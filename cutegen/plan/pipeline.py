@@ -6,7 +6,7 @@ from cutegen.arch import Target
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.sm80.occupancy import ctas_by_smem
+from cutegen.plan.occupancy import ctas_by_smem
 from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
 

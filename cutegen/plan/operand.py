@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from cutegen.algebra import OperandName, tile_to_shape
 from cutegen.arch import DType, dtype
-from cutegen.plan.sm80.access import contiguity
-from cutegen.plan.sm80.shapes import VECTOR_BYTES, Shape, requested_shapes
+from cutegen.plan.access import contiguity
+from cutegen.plan.shapes import VECTOR_BYTES, Shape, requested_shapes
 from cutegen.spec import MODES, GemmSpec, Operand
 
 DEFAULT_ALIGN_BYTES = 16

@@ -7,8 +7,8 @@ import numpy as np
 from cutegen.algebra import TiledMma, inner_layout, ldmatrix_trace, modes, offsets, offsets_2d, size
 from cutegen.arch import LdmatrixAtom
 from cutegen.errors import ProofError
+from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, SmemTile, VectorCopy
-from cutegen.plan.sm80.access import Coordinates, fragment_loads, over_tile, vectors
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16

@@ -16,11 +16,11 @@ from cutegen.algebra import (
     tile_to_shape,
     wavefronts,
 )
+from cutegen.plan.access import Coordinates
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts
-from cutegen.plan.sm80.access import Coordinates
-from cutegen.plan.sm80.operand import OperandTile
-from cutegen.plan.sm80.shapes import Shape, all_shapes
+from cutegen.plan.operand import OperandTile
+from cutegen.plan.shapes import Shape, all_shapes
 
 
 @dataclass(frozen=True, slots=True)

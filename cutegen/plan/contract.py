@@ -1,0 +1,46 @@
+"""What a kernel is called, and what a launch passes to it: one contract for every family."""
+
+from __future__ import annotations
+
+import re
+
+from cutegen.plan.gemm_plan import Fusion
+from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
+from cutegen.plan.operand import align_bytes
+from cutegen.spec import MODES, GemmSpec
+
+LONGEST_KERNEL_NAME = 60
+
+
+def kernel_name(spec: GemmSpec) -> str:
+    """What the PTX entry is called after: the spec's name with all but letters, digits and _ replaced.
+
+    >>> from cutegen.spec import load_spec
+    >>> kernel_name(load_spec("sm80_hgemm_tn"))
+    'sm80_hgemm_tn'
+    """
+    name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)[:LONGEST_KERNEL_NAME] or "gemm"
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def launch_contract(
+    spec: GemmSpec, fusion: Fusion, cta_tile: tuple[int, int, int], threads: int, smem_bytes: int
+) -> LaunchContract:
+    """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
+    extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
+    tensors = (*(_tensor(spec, name) for name in "abc"), *extras)
+    return LaunchContract(
+        entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
+        tensors=tensors,
+        scalars=fusion.scalars,
+        epilogue=tuple(step.text for step in fusion.steps),
+        parameters=gemm_parameters(tensors, fusion.scalars),
+        cta_tile=cta_tile[:2],
+        threads=threads,
+        dynamic_smem_bytes=smem_bytes,
+    )
+
+
+def _tensor(spec: GemmSpec, name: str) -> TensorContract:
+    operand = getattr(spec.problem, name)
+    return TensorContract(name, operand.dtype, MODES[name], operand.major, align_bytes(operand))
