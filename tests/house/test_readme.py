@@ -14,7 +14,7 @@ import pytest
 from cutegen import targeting
 from cutegen.spec import shipped_specs
 from tests.house.documents import ROOT, fences, transcripts
-from tests.house.replay import compare, replay
+from tests.house.replay import compare, execute, replay
 
 README = ROOT / "README.md"
 FENCES = tuple(fences(README))

@@ -79,18 +79,21 @@ def rewrite(page: Path, commands: list[Transcript]) -> None:
             page.write_text(page.read_text().replace(transcript.output, printed(transcript.command).rstrip() + "\n"))
 
 
+@pytest.mark.dsl
 @pytest.mark.parametrize("name", PAGES)
 def test_what_a_page_shows_is_what_is_printed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
     if request.config.getoption("--update-golden"):
         rewrite(PAGES[name], shown(PAGES[name], tmp_path))
     assert sum(replay(transcript) for transcript in shown(PAGES[name], tmp_path)) >= 1
 
 
 @pytest.mark.dsl
-def test_python_on_a_page_prints_what_stands_below() -> None:
+def test_python_on_a_page_prints_what_stands_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
     blocks = [fence for page in PAGES.values() for fence in fences(page) if fence.language in ("python", "text")]
     assert [fence.language for fence in blocks] == ["python", "text"]
     compare(f"{blocks[1].document}:{blocks[1].line}", blocks[1].text, execute(blocks[0], {}))
