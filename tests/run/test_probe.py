@@ -17,12 +17,16 @@ from cutegen.build import Cache, build
 from cutegen.errors import ArtifactError, OperandError, SpecError
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Kernel, Probe, Registers
+from cutegen.run import probe as probe_module
+from cutegen.run.driver import Driver
 from cutegen.run.probe_counts import count_probe
 from cutegen.run.received import check_registers
-from cutegen.spec import GEMM, GemmSpec, S2r, S2rCopy, Smem, SmemLayout, load_spec
+from cutegen.run.storage import CallTensor
+from cutegen.spec import GEMM, PROBE, GemmSpec, S2r, S2rCopy, Smem, SmemLayout, load_spec
 from cutegen.straight_line import build_request, compile_gemm, compile_probe
 from tests.build.many import build_many
 from tests.plan.probes import CTA_K, ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
+from tests.plan.specs import SHIPPED_GEMMS
 
 K = 2 * CTA_K
 SHIPPED = load_spec("ldmatrix_probe")
@@ -122,6 +126,39 @@ def test_operands_may_lie_anywhere(shipped: Probe) -> None:
         assert (one.shape, one.dtype) == ((128, 64), np.float16)
 
 
+@pytest.mark.dsl
+def test_torch_gets_tables_of_torch(shipped: Probe) -> None:
+    torch = pytest.importorskip("torch")
+    received = check_registers(planned(SHIPPED), shipped, seed=1, framework="torch", device="cpu")
+    assert [each.ok for each in received] == [True, True]
+    table, _ = shipped(torch.zeros(64, 64, dtype=torch.float16), torch.zeros(64, 64, dtype=torch.float16))
+    assert (tuple(table.shape), table.dtype, table.device.type) == ((128, 64), torch.float16, "cpu")
+
+
+@pytest.mark.dsl
+def test_a_launch_on_a_gpu(shipped: Probe, fake_api: Any, cuda_array: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One CTA; four addresses and two leading strides, behind the stream that B's owner names."""
+    tables: list[Any] = []
+
+    def table(tensor: CallTensor, shape: tuple[int, int], like: Any, framework: str) -> Any:
+        tables.append(cuda_array(np.zeros(shape, np.float16)))
+        return tables[-1]
+
+    monkeypatch.setattr(probe_module, "_poisoned", table)
+    api = fake_api((8, 0))
+    api.parameters = shipped.contract.launch.parameters
+    a = cuda_array(np.zeros((64, 72), np.float16)[:, :64])
+    b = cuda_array(np.zeros((64, 80), np.float16)[:, :64], stream=7)
+    Probe(shipped.artifact, driver=lambda: Driver(api))(a, b)
+    (launch,) = api.launches
+    assert launch["values"] == (*(each.array.ctypes.data for each in (a, b, *tables)), 72, 80)
+    assert (launch["grid"], launch["block"], launch["smem"]) == ((1, 1, 1), (128, 1, 1), 17408)
+    assert launch["stream"] == 7
+    with pytest.raises(OperandError, match="a: found memory of a GPU; expected host memory"):
+        shipped.execute(a, b)
+
+
+@pytest.mark.slow
 @pytest.mark.dsl
 def test_more_elements_than_16_bits_number(cache: Cache) -> None:
     spec = probe(ONE_OF_EACH_K[1], 1, tile=cutegen.Tile(cta=(512, 32, 32), stages=5), name="large")
@@ -262,9 +299,19 @@ def test_a_probe_is_not_measured() -> None:
 
 
 @pytest.mark.dsl
-def test_any_gemm_has_a_probe(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
-    spec = load_spec("cute_tutorial_nt")
-    found = compile_probe(spec, "sm_80")
-    received = check_registers(planned(replace(spec, kind="ldmatrix_probe")), found, seed=3)
-    assert [each.ok for each in received] == [True, True]
+def test_any_gemm_has_a_probe(shipped: Probe, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe of a GEMM is the one that its spec asks for when it says so: the same key, found in the cache."""
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(cache.directory))
+    found = compile_probe(replace(SHIPPED, kind=GEMM), "sm_80")
+    assert (found.artifact.hit, found.artifact.key) == (True, shipped.artifact.key)
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_the_loads_of_every_shipped_gemm(cache: Cache) -> None:
+    specs = [replace(load_spec(name), kind=PROBE) for name in SHIPPED_GEMMS]
+    artifacts = build_many([build_request(spec, "sm_90") for spec in specs], cache)
+    for spec, artifact in zip(specs, artifacts, strict=True):
+        found = plan(spec, "sm_90")
+        assert isinstance(found, ProbePlan)
+        assert [each.first_wrong for each in check_registers(found, Probe(artifact), seed=7)] == [None, None], spec.name
