@@ -32,7 +32,8 @@ REGISTERS = {"a": "registers_a", "b": "registers_b"}
 class ProbePlan:
     """A finished plan of a probe. `gemm` is the plan of the GEMM whose loads it executes.
 
-    `predictions` has the wavefronts of one stage's loads and the instructions of the probe's own PTX.
+    `predictions` has the wavefronts of one stage's loads and the instructions of the probe's own PTX; the occupancy is
+    the GEMM's.
     """
 
     gemm: GemmPlan

@@ -12,7 +12,7 @@
     received.py   what a probe's registers hold, beside what they should
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
-    counts.py     what the executor counted, beside what the plan predicts
+    counts.py     what the executor counted, beside what the plan predicts (probe_counts.py: of a probe)
     producer.py   which CTA, thread and register computed an element
 
 Operands are checked before every launch; what the reference says of a result is the caller's to ask.

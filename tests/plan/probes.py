@@ -13,7 +13,7 @@ from cutegen.arch import MMA_ATOMS
 from cutegen.spec import PROBE, Epilogue, GemmSpec, Mma, S2r, S2rCopy, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm, types_of
 
-CTA_M, CTA_N, CTA_K = 64, 64, 32
+CTA_M, CTA_N = 64, 64
 STAGES = 2
 WARPS_M, WARPS_N = 2, 2
 REPEATS = (1, 2, 4)
@@ -30,6 +30,16 @@ ONE_OF_EACH_K = ("SM80_16x8x8_F32F16F16F32_TN", "SM80_16x8x16_F32F16F16F32_TN")
 MAJORS = {"a": "km", "b": "kn"}
 
 
+def bits_of(atom: str) -> int:
+    """Bits of an element of A or B."""
+    return MMA_ATOMS[atom].a_dtype.bits
+
+
+def cta_k(atom: str) -> int:
+    """K of the CTA tile: two k-blocks or more."""
+    return max(32, 2 * MMA_ATOMS[atom].shape_mnk[2])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One operand's loads: `repeat` is how often the permutation repeats the atom along N in registers."""
@@ -42,22 +52,35 @@ class Cell:
     swizzled: bool
 
     @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return bits_of(self.atom)
+
+    @property
     def values(self) -> int:
         """Values of a thread in the tiled MMA's tile: 16 x k or 8 x k of an atom by 32 lanes, B's once a repetition."""
         _, n, k = MMA_ATOMS[self.atom].shape_mnk
         return 16 * k // 32 if self.operand == "a" else n * k // 32 * self.repeat
 
     @property
+    def fits(self) -> bool:
+        """Each matrix of an ldmatrix gives a thread one register, 32 bits, and an instruction fills whole ones."""
+        return self.values % (32 // self.bits * self.matrices) == 0
+
+    @property
     def possible(self) -> bool:
-        """Each 8x8 matrix of an ldmatrix gives a thread two values, and an instruction fills whole ones."""
-        return self.values % (2 * self.matrices) == 0
+        """What is transposed are 16-bit elements."""
+        return self.fits and (self.major == "k" or self.bits == 16)
 
     @property
     def smem(self) -> SmemLayout:
-        """A row of the tile is 32 elements along K, 64 along M or N."""
+        """Pieces of 16 bytes stay together, in rows of CTA_K elements along K or of 64 along M or N."""
+        piece = 128 // self.bits
         if not self.swizzled:
-            return SmemLayout(pad=8)
-        return SmemLayout(swizzle=(2, 3, 3) if self.major == "k" else (3, 3, 3))
+            return SmemLayout(pad=piece)
+        row = cta_k(self.atom) if self.major == "k" else 64
+        pieces = min(row // piece, 8)
+        return SmemLayout(swizzle=(pieces.bit_length() - 1, piece.bit_length() - 1, 3))
 
     @property
     def s2r(self) -> S2rCopy:
@@ -85,7 +108,7 @@ def probe(atom: str, repeat: int, a: Cell | None = None, b: Cell | None = None, 
     majors = ("k" if a is None else a.major) + ("k" if b is None else b.major) + "n"
     k = MMA_ATOMS[atom].shape_mnk[2]
     asked: dict[str, Any] = {
-        "tile": Tile(cta=(CTA_M, CTA_N, CTA_K), stages=STAGES),
+        "tile": Tile(cta=(CTA_M, CTA_N, cta_k(atom)), stages=STAGES),
         "mma": Mma(atom=atom, atom_layout=(WARPS_M, WARPS_N, 1), permutation=(16 * WARPS_M, 8 * WARPS_N * repeat, k)),
         "smem": Smem(a=a and a.smem, b=b and b.smem),
         "s2r": S2r(a=a and a.s2r, b=b and b.s2r),
@@ -107,20 +130,18 @@ GROUP, IN_GROUP = LANE // 4, LANE % 4
 """groupID and threadID_in_group."""
 
 
-def atom_by_hand(operand: str, k: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """(x, k) of each value of the 32 lanes, as PTX ISA has them in "Matrix Fragments for mma.m16n8k16" and m16n8k8.
+def atom_by_hand(operand: str, k: int, bits: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """(x, k) of each value of the 32 lanes, as PTX ISA has them in "Matrix Fragments for mma.m16n8k16" and its like.
 
-    16-bit types. A: a_i is in row groupID, or groupID + 8; B: b_i is in column groupID.
+    A register holds 32 bits of neighbours along k, those of a thread beside those of the next one in the group. A's
+    registers take turns between row groupID and row groupID + 8, then go on along k; B's are all in column groupID.
     """
-    if (operand, k) == ("a", 16):
-        rows = [GROUP if i < 2 or 4 <= i < 6 else GROUP + 8 for i in range(8)]
-        return [(rows[i], IN_GROUP * 2 + (i & 1) + (0 if i < 4 else 8)) for i in range(8)]
-    if (operand, k) == ("a", 8):
-        return [(GROUP if i < 2 else GROUP + 8, IN_GROUP * 2 + (i & 1)) for i in range(4)]
-    if (operand, k) == ("b", 16):
-        return [(GROUP, IN_GROUP * 2 + (i & 1) + (0 if i < 2 else 8)) for i in range(4)]
-    assert (operand, k) == ("b", 8)
-    return [(GROUP, IN_GROUP * 2 + i) for i in range(2)]
+    packed, heights = 32 // bits, 2 if operand == "a" else 1
+    return [
+        (GROUP + 8 * (register % heights), 4 * packed * (register // heights) + packed * IN_GROUP + value)
+        for register in range(heights * k // (4 * packed))
+        for value in range(packed)
+    ]
 
 
 def fragments_by_hand(operand: str, atom: str) -> NDArray[np.int64]:
@@ -132,9 +153,9 @@ def fragments_by_hand(operand: str, atom: str) -> NDArray[np.int64]:
     height, warps, extent = (16, WARPS_M, CTA_M) if operand == "a" else (8, WARPS_N, CTA_N)
     values = [
         (x + height * repeat_x * warps, y + k * repeat_k)
-        for repeat_k in range(CTA_K // k)
+        for repeat_k in range(cta_k(atom) // k)
         for repeat_x in range(extent // (height * warps))
-        for x, y in atom_by_hand(operand, k)
+        for x, y in atom_by_hand(operand, k, bits_of(atom))
     ]
     of_one_warp = np.array(values).transpose(2, 0, 1)
     place = [warp % WARPS_M if operand == "a" else warp // WARPS_M for warp in range(WARPS_M * WARPS_N)]

@@ -12,10 +12,10 @@ import pytest
 from cutegen.arch import COPY_ATOMS, MMA_ATOMS, LdmatrixAtom
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, ProbePlan, plan
-from cutegen.spec import GEMM, S2r, S2rCopy, load_spec
+from cutegen.render import render
+from cutegen.spec import GEMM, PROBE, S2r, S2rCopy, load_spec
 from tests.plan.probes import (
     ALL_CELLS,
-    CTA_K,
     CTA_M,
     CTA_N,
     LDMATRIX,
@@ -24,6 +24,8 @@ from tests.plan.probes import (
     WARPS_M,
     WARPS_N,
     Cell,
+    atom_by_hand,
+    bits_of,
     fragments_by_hand,
     matrix,
     probe,
@@ -41,6 +43,28 @@ def of_cell(cell: Cell) -> ProbePlan:
     return planned(probe(cell.atom, cell.repeat, **{cell.operand: cell}))
 
 
+def literally(operand: str, k: int, lane: int) -> list[tuple[int, int]]:
+    """PTX ISA's own formulas of 16-bit fragments, m16n8k16 and m16n8k8."""
+    group, thread_in_group = lane // 4, lane % 4
+    if (operand, k) == ("a", 16):
+        rows = [group if 0 <= i < 2 or 4 <= i < 6 else group + 8 for i in range(8)]
+        return [(rows[i], thread_in_group * 2 + (i & 0x1) + (8 if i >= 4 else 0)) for i in range(8)]
+    if (operand, k) == ("a", 8):
+        return [(group if i < 2 else group + 8, thread_in_group * 2 + (i & 0x1)) for i in range(4)]
+    if (operand, k) == ("b", 16):
+        return [(group, thread_in_group * 2 + (i & 0x1) + (8 if i >= 2 else 0)) for i in range(4)]
+    return [(group, thread_in_group * 2 + i) for i in range(2)]
+
+
+@pytest.mark.parametrize("k", [8, 16])
+@pytest.mark.parametrize("operand", ["a", "b"])
+def test_the_tables_by_hand_say_what_ptx_isa_says(operand: str, k: int) -> None:
+    by_hand = np.array(atom_by_hand(operand, k, 16))  # [value, (x, k), lane]
+    assert [[tuple(element) for element in by_hand[:, :, lane].tolist()] for lane in range(32)] == [
+        literally(operand, k, lane) for lane in range(32)
+    ]
+
+
 @pytest.mark.parametrize("repeat", REPEATS)
 @pytest.mark.parametrize("atom", MMA_ATOMS)
 def test_registers_are_those_of_ptx_isa(atom: str, repeat: int) -> None:
@@ -48,7 +72,7 @@ def test_registers_are_those_of_ptx_isa(atom: str, repeat: int) -> None:
     for operand in found.operands:
         table, by_hand = found.fragments(operand), fragments_by_hand(operand.name, atom)
         assert np.array_equal(table.coordinates, by_hand[..., 0] + by_hand[..., 1] * operand.tile[0])
-        assert table.registers * 32 == table.values * 16
+        assert table.registers * 32 == table.values * bits_of(atom)
 
 
 def test_a_value_has_a_place_in_the_fragment() -> None:
@@ -64,17 +88,21 @@ def test_a_value_has_a_place_in_the_fragment() -> None:
     ]
 
 
-def test_the_matrix_has_every_cell_once_or_more() -> None:
-    """432 cells, 324 of them possible."""
+def test_the_matrix_has_every_possible_cell() -> None:
     possible = {cell for cell in ALL_CELLS if cell.possible}
-    assert len(ALL_CELLS) == len(MMA_ATOMS) * 3 * 2 * 12
-    # k = 16: A takes x1, x2, x4 and B x1, x2 without repetition; k = 8: A takes x1, x2 and B x1, x2, x4 by repetition.
-    counts = {16: 3 * 3 + (2 + 3 + 3), 8: 3 * 2 + (1 + 2 + 3)}
-    assert len(possible) == 324 == sum(4 * counts[atom.shape_mnk[2]] for atom in MMA_ATOMS.values())
     specs = [spec for atom in MMA_ATOMS for repeat in REPEATS for spec in matrix(atom, repeat)]
     assert len({spec.name for spec in specs}) == len(specs)
     asked = {(spec.mma, x, getattr(spec.s2r, x), getattr(spec.smem, x)) for spec in specs for x in "ab"}
     assert len(asked) == len(possible)
+
+
+def test_so_many_combinations_of_16_bit_types_are_possible() -> None:
+    """K = 16: A takes x1, x2, x4, B x1, x2 and repeated also x4; k = 8: A takes x1, x2, B as many as it is repeated."""
+    counts = {16: 3 * 3 + (2 + 3 + 3), 8: 3 * 2 + (1 + 2 + 3)}
+    cells = [cell for cell in ALL_CELLS if cell.bits == 16]
+    atoms = [MMA_ATOMS[atom] for atom in {cell.atom for cell in cells}]
+    assert len(cells) == 6 * 3 * 2 * 12 == 432
+    assert sum(cell.possible for cell in cells) == sum(4 * counts[atom.shape_mnk[2]] for atom in atoms) == 348
 
 
 @pytest.mark.parametrize(
@@ -109,10 +137,10 @@ def test_instructions_are_counted_by_hand() -> None:
     """A warp's share of one stage, two values of each of 32 lanes a matrix; the stages are a loop at run time."""
     for spec in matrix("SM80_16x8x16_F32F16F16F32_TN", 2):
         counts: Counter[str] = Counter()
-        for name, elems in (("a", CTA_M // WARPS_M * CTA_K), ("b", CTA_N // WARPS_N * CTA_K)):
+        for name, rows in (("a", CTA_M // WARPS_M), ("b", CTA_N // WARPS_N)):
             atom = COPY_ATOMS[getattr(spec.s2r, name).atom]
             assert isinstance(atom, LdmatrixAtom)
-            counts[atom.ptx] += elems // (64 * atom.matrices)
+            counts[atom.ptx] += rows * 32 // (64 * atom.matrices)
         assert planned(spec).predictions.instructions == counts
 
 
@@ -128,6 +156,15 @@ def test_a_probe_decides_as_its_gemm_does() -> None:
     assert found.decisions == tuple(decision for decision in gemm.decisions if decision.key in keys)
     assert replace(found.gemm, spec=gemm.spec) == gemm
     assert (found.launch.threads, found.launch.dynamic_smem_bytes) == (gemm.threads, gemm.smem_bytes)
+
+
+def test_a_probe_loads_with_the_lines_of_its_gemm() -> None:
+    spec = load_spec("ldmatrix_probe")
+    loads, gemm = (render(plan(replace(spec, kind=kind), "sm_80")).text for kind in (PROBE, GEMM))
+    for first, last in (("    smem = ", "    fill("), ("    # Shared to registers", "    # Each thread has a row")):
+        lines = loads[loads.index(first) : loads.index(last)].rstrip()
+        assert lines.count("\n") >= 5
+        assert lines in gemm
 
 
 def test_what_is_said_of_it_is_only_what_it_does() -> None:

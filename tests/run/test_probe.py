@@ -25,10 +25,10 @@ from cutegen.run.storage import CallTensor
 from cutegen.spec import GEMM, PROBE, GemmSpec, S2r, S2rCopy, Smem, SmemLayout, load_spec
 from cutegen.straight_line import build_request, compile_gemm, compile_probe
 from tests.build.many import build_many
-from tests.plan.probes import CTA_K, ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
+from tests.plan.probes import ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
 from tests.plan.specs import SHIPPED_GEMMS
 
-K = 2 * CTA_K
+K = 2 * 32
 SHIPPED = load_spec("ldmatrix_probe")
 
 
@@ -65,7 +65,7 @@ def operands(spec: GemmSpec) -> tuple[NDArray[Any], NDArray[Any]]:
 def by_hand(operand: str, atom: str) -> NDArray[np.int64]:
     """The number of the element in each register, of one stage after the other."""
     held = fragments_by_hand(operand, atom)
-    stages = [held[..., 0] + (held[..., 1] + stage * CTA_K) * 64 for stage in range(2)]
+    stages = [held[..., 0] + (held[..., 1] + stage * 32) * 64 for stage in range(2)]
     return np.concatenate(stages, axis=1)
 
 
