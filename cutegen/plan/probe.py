@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutegen.arch import LdmatrixAtom, Target
+from cutegen.arch import LdmatrixAtom, Target, dtype
 from cutegen.plan import report
 from cutegen.plan.columns import WIDTH, aligned
 from cutegen.plan.decision import Decision
@@ -18,7 +18,7 @@ from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
 from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
 from cutegen.plan.registers import FragmentTable, fragment_table
 from cutegen.plan.sm80.predict import ldmatrix_per_k_block
-from cutegen.plan.text import extents
+from cutegen.plan.text import extents, plural
 from cutegen.spec import GemmSpec
 
 USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
@@ -79,28 +79,15 @@ class ProbePlan:
             ["Registers written, of 32 bits", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
             ["Shared memory read, each stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
             report.instruction_lines(self, WIDTH),
+            ["Resources of its one CTA", *aligned(self._resources())],
         )
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain tables: the content of an artifact's `plan.json`."""
         table = report.plan_table(self.gemm)
-        kept = (
-            "spec",
-            "description",
-            "family",
-            "kind",
-            "target",
-            "tile",
-            "stages",
-            "threads",
-            "smem_bytes",
-            "mma",
-            "smem",
-            "s2r",
-        )
         return {
-            **{key: table[key] for key in kept},
+            **{key: table[key] for key in _OF_THE_GEMM},
             "values": {x.name: self.fragments(x).values for x in self.operands},
             "wavefronts": {key: table["wavefronts"][key] for key in self.predictions.wavefronts},
             "instructions": dict(sorted(self.predictions.instructions.items())),
@@ -115,6 +102,13 @@ class ProbePlan:
             for x in tables
         ]
 
+    def _resources(self) -> list[tuple[str, ...]]:
+        threads, capacity = self.gemm.threads, self.target.smem_per_cta_bytes
+        return [
+            ("threads", f"{threads} in {plural(threads // 32, 'warp')}"),
+            ("shared memory", f"{self.gemm.smem_bytes:,} of {capacity:,} bytes"),
+        ]
+
     def _read(self) -> list[tuple[str, ...]]:
         return [
             (key, f"{found.predicted:,}", f"{found.ideal:,}", report.ways(found.ways))
@@ -122,6 +116,10 @@ class ProbePlan:
         ]
 
 
+_OF_THE_GEMM = (
+    *("spec", "description", "family", "kind", "target", "tile", "stages", "threads", "smem_bytes"),
+    *("mma", "smem", "s2r"),
+)
 _HEADER = ("fragment (MMA, MMA_X, MMA_K)", "a thread", "threads", "stages")
 _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
@@ -149,7 +147,7 @@ def _used(key: str) -> bool:
 
 def _launch_contract(gemm: GemmPlan) -> LaunchContract:
     """One CTA, no predicates: the operands are as large as the stages. It reads and writes single elements."""
-    operands = [replace(x, align_bytes=gemm.a.dtype.bytes) for x in gemm.launch.tensors[:2]]
+    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in gemm.launch.tensors[:2]]
     tables = [TensorContract(REGISTERS[x.name], x.dtype, ("thread", "value"), "value", x.align_bytes) for x in operands]
     return replace(
         gemm.launch,
