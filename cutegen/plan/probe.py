@@ -19,7 +19,7 @@ from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
 from cutegen.plan.registers import FragmentTable, fragment_table
 from cutegen.plan.sm80.predict import ldmatrix_per_k_block
 from cutegen.plan.text import extents, plural
-from cutegen.spec import GemmSpec
+from cutegen.spec import GEMM, GemmSpec
 
 USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
 """Keys of the GEMM's decisions that the probe's kernel follows."""
@@ -125,7 +125,14 @@ _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
 
 def plan_probe(gemm: GemmPlan) -> ProbePlan:
-    """The probe of a planned GEMM's loads."""
+    """The probe of a planned GEMM's loads. Raises SpecError where they feed no `mma.sync`."""
+    if not gemm.atom.ptx.startswith("mma.sync."):
+        raise gemm.spec.error(
+            "kind",
+            found=f'"{gemm.spec.kind}" with {gemm.atom.name}',
+            expected="an atom of mma.sync, which says what each register must hold",
+            fix=f'write kind = "{GEMM}", or another family',
+        )
     instructions: Counter[str] = Counter()
     for operand in (gemm.a, gemm.b):
         if isinstance(operand.s2r.atom, LdmatrixAtom):  # in the text each k-block once; stages take turns at run time

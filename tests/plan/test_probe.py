@@ -12,6 +12,7 @@ import pytest
 from cutegen.arch import COPY_ATOMS, MMA_ATOMS, LdmatrixAtom
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.plan.probe import plan_probe
 from cutegen.render import render
 from cutegen.spec import GEMM, PROBE, S2r, S2rCopy, load_spec
 from tests.plan.probes import (
@@ -179,6 +180,12 @@ def test_what_is_said_of_it_is_only_what_it_does() -> None:
     assert [parameter["name"] for parameter in table["launch"]["parameters"]] == [
         *("a", "b", "registers_a", "registers_b", "lda", "ldb")
     ]
+
+
+def test_registers_are_defined_by_mma_sync_alone() -> None:
+    gemm = planned(load_spec("ldmatrix_probe")).gemm
+    with pytest.raises(SpecError, match="kind: found .* expected an atom of mma.sync"):
+        plan_probe(replace(gemm, atom=replace(gemm.atom, ptx="fma.rn.f32")))
 
 
 def test_kinds_are_checked() -> None:
