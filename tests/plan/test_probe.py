@@ -184,7 +184,7 @@ def test_what_is_said_of_it_is_only_what_it_does() -> None:
 
 def test_registers_are_defined_by_mma_sync_alone() -> None:
     gemm = planned(load_spec("ldmatrix_probe")).gemm
-    with pytest.raises(SpecError, match="kind: found .* expected an atom of mma.sync"):
+    with pytest.raises(SpecError, match=r"kind: found .* expected an atom of mma\.sync"):
         plan_probe(replace(gemm, atom=replace(gemm.atom, ptx="fma.rn.f32")))
 
 
