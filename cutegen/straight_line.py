@@ -18,7 +18,7 @@ from cutegen.targeting import choose_target
 def emit(spec: GemmSpec, arch: str | None = None) -> KernelSource:
     """The generated kernel, a standalone CuTe DSL file. Raises SpecError.
 
-    `arch` is the target; without it the present GPU's, else sm_80.
+    `arch` is the target; without it the present GPU's, else the first that knows the spec's element types.
     """
     return render(plan(spec, arch))
 
@@ -26,7 +26,7 @@ def emit(spec: GemmSpec, arch: str | None = None) -> KernelSource:
 def build_request(spec: GemmSpec, arch: str | None = None) -> BuildRequest:
     """What the cache is asked for, and the compiler when the cache has it not. Raises SpecError."""
     # Specs that differ only in what is written for people are equal, but their files are not.
-    return _build_request(spec, spec.name, spec.description, choose_target(arch))
+    return _build_request(spec, spec.name, spec.description, choose_target(arch, least=spec.needs))
 
 
 @lru_cache(maxsize=64)

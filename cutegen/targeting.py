@@ -1,4 +1,4 @@
-"""Which target a request is for: the one that it names, else the present GPU's, else sm_80.
+"""Which target a request is for: the one that it names, else the present GPU's, else the first that can serve it.
 
 The GPU is asked for through NVIDIA's management library, which needs no CUDA context: 18 ms on an H200, where `cuInit`
 alone takes 125 to 180, and nothing where there is no driver.
@@ -17,8 +17,8 @@ _NVML = "libnvidia-ml.so.1"
 _SUCCESS = 0
 
 
-def choose_target(arch: str | None = None) -> Target:
-    """The target called `arch` (`sm_90a`, `sm_90`, `90a` or `90`), else the present GPU's, else sm_80.
+def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Target:
+    """The target called `arch` (`sm_90a`, `sm_90`, `90a` or `90`), else the present GPU's, else `least`.
 
     Raises RequestError for an unknown one.
 
@@ -27,7 +27,7 @@ def choose_target(arch: str | None = None) -> Target:
     """
     if arch is not None:
         return target(arch if arch.startswith("sm_") else f"sm_{arch}")
-    return present_target() or target(DEFAULT_TARGET)
+    return present_target() or target(least)
 
 
 @cache

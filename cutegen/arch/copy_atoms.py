@@ -69,6 +69,26 @@ class CpAsyncAtom(CopyAtom):
         return f"{self.op}.shared.global"
 
 
+@dataclass(frozen=True, slots=True)
+class BulkTensorAtom:
+    """`cp.async.bulk.tensor`: one thread has the tensor memory accelerator (TMA) copy a box of a tensor.
+
+    `ptx` is the opcode as PTX text has it, for maps of rank 3. PTX ISA, "cp.async.bulk.tensor"; CUTLASS
+    `cute/arch/copy_sm90_tma.hpp`.
+    """
+
+    name: str
+    ptx: str
+
+
+BULK_TENSOR = "cp.async.bulk.tensor"
+TMA_LOAD = BulkTensorAtom(
+    "SM90_TMA_LOAD",
+    f"{BULK_TENSOR}.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint",
+)
+TMA_STORE = BulkTensorAtom("SM90_TMA_STORE", f"{BULK_TENSOR}.3d.global.shared::cta.tile.bulk_group.L2::cache_hint")
+
+
 def universal_atom(bits: int) -> CopyAtom:
     """A plain load and store of `bits` bits by one thread.
 

@@ -10,25 +10,50 @@ from cutegen.arch.lookup import find
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type: `name` in specs and PTX, `dsl_name` in module `cutlass`, `torch_name` in module `torch`."""
+    """One element type: `name` in specs and PTX, `dsl_name` in module `cutlass`, `torch_name` in module `torch`.
+
+    `significand_bits` are those of a float, the leading one included; None for an integer. `needs` names the first
+    target whose instructions know the type.
+    """
 
     name: str
     bits: int
     dsl_name: str
     torch_name: str
+    significand_bits: int | None
+    needs: str = "sm_80"
 
     @property
     def bytes(self) -> int:
         """Size in bytes."""
         return self.bits // 8
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is an integer type."""
+        return self.significand_bits is None
+
+    @property
+    def in_memory(self) -> str:
+        """The type that arrays of it have: tf32 is how a tensor core reads an f32.
+
+        >>> dtype("tf32").in_memory, dtype("f16").in_memory
+        ('f32', 'f16')
+        """
+        return "f32" if self.name == "tf32" else self.name
+
 
 DTYPES: Mapping[str, DType] = {
     row.name: row
     for row in (
-        DType("f16", 16, "Float16", "float16"),
-        DType("bf16", 16, "BFloat16", "bfloat16"),
-        DType("f32", 32, "Float32", "float32"),
+        DType("f16", 16, "Float16", "float16", 11),
+        DType("bf16", 16, "BFloat16", "bfloat16", 8),
+        DType("f32", 32, "Float32", "float32", 24),
+        DType("tf32", 32, "TFloat32", "float32", 11),
+        DType("s8", 8, "Int8", "int8", None),
+        DType("s32", 32, "Int32", "int32", None),
+        DType("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", 4, needs="sm_89"),
+        DType("e5m2", 8, "Float8E5M2", "float8_e5m2", 3, needs="sm_89"),
     )
 }
 

@@ -1,13 +1,15 @@
-"""MMA atoms of the `sm80` family: `mma.sync` on 16-bit operands.
+"""MMA atoms of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
 
-Thread-value layouts and opcodes are tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp`. The
-instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k8 and m16n8k16.
+Thread-value layouts and opcodes are tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp` and
+`mma_traits_sm89.hpp`. The instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k4
+to m16n8k32. Integers come in CUTLASS's `_SATURATE` form, whose sums stop at the ends of s32 instead of wrapping: the
+DSL compiles no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tensor_layouts import MMAAtom, atoms_nv
@@ -46,13 +48,13 @@ class MmaAtom:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of one instruction, a multiply-add counting two."""
+        """Operations of one instruction, a multiply-add counting two."""
         m, n, k = self.shape_mnk
         return 2 * m * n * k
 
 
 def _from_library(row: MMAAtom) -> MmaAtom:
-    # The opcode ends in the types of D, A, B and C; D and C are one type in every f16 and bf16 variant of CUTLASS.
+    # The opcode ends in the types of D, A, B and C; D and C are one type in every variant of CUTLASS.
     _, a, b, c = (dtype(field) for field in row.ptx.split(".")[-4:])
     return MmaAtom(
         name=row.name,
@@ -68,14 +70,37 @@ def _from_library(row: MMAAtom) -> MmaAtom:
     )
 
 
+def _saturating(row: MMAAtom) -> MmaAtom:
+    atom = _from_library(row)
+    return replace(atom, name=f"{atom.name}_SATURATE", ptx=atom.ptx.replace(".s32.", ".satfinite.s32.", 1))
+
+
+_16_BIT = (
+    atoms_nv.SM80_16x8x8_F16F16F16F16_TN,
+    atoms_nv.SM80_16x8x16_F16F16F16F16_TN,
+    atoms_nv.SM80_16x8x8_F32F16F16F32_TN,
+    atoms_nv.SM80_16x8x16_F32F16F16F32_TN,
+    atoms_nv.SM80_16x8x8_F32BF16BF16F32_TN,
+    atoms_nv.SM80_16x8x16_F32BF16BF16F32_TN,
+)
+_TF32 = (atoms_nv.SM80_16x8x4_F32TF32TF32F32_TN, atoms_nv.SM80_16x8x8_F32TF32TF32F32_TN)
+_INTEGER = (atoms_nv.SM80_16x8x16_S32S8S8S32_TN, atoms_nv.SM80_16x8x32_S32S8S8S32_TN)
+_8_BIT_FLOAT = (
+    atoms_nv.SM89_16x8x32_F32E4M3E4M3F32_TN,
+    atoms_nv.SM89_16x8x32_F32E4M3E5M2F32_TN,
+    atoms_nv.SM89_16x8x32_F32E5M2E4M3F32_TN,
+    atoms_nv.SM89_16x8x32_F32E5M2E5M2F32_TN,
+    atoms_nv.SM89_16x8x32_F16E4M3E4M3F16_TN,
+    atoms_nv.SM89_16x8x32_F16E4M3E5M2F16_TN,
+    atoms_nv.SM89_16x8x32_F16E5M2E4M3F16_TN,
+    atoms_nv.SM89_16x8x32_F16E5M2E5M2F16_TN,
+)
+
 MMA_ATOMS: Mapping[str, MmaAtom] = {
-    row.name: _from_library(row)
-    for row in (
-        atoms_nv.SM80_16x8x8_F16F16F16F16_TN,
-        atoms_nv.SM80_16x8x16_F16F16F16F16_TN,
-        atoms_nv.SM80_16x8x8_F32F16F16F32_TN,
-        atoms_nv.SM80_16x8x16_F32F16F16F32_TN,
-        atoms_nv.SM80_16x8x8_F32BF16BF16F32_TN,
-        atoms_nv.SM80_16x8x16_F32BF16BF16F32_TN,
+    atom.name: atom
+    for atom in (
+        *map(_from_library, (*_16_BIT, *_TF32)),
+        *map(_saturating, _INTEGER),
+        *map(_from_library, _8_BIT_FLOAT),
     )
 }

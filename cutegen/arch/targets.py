@@ -42,6 +42,11 @@ class Target:
         digits = self.name.removeprefix("sm_")
         return int(digits[:-1]), int(digits[-1])
 
+    @property
+    def has_bulk_tensor_copies(self) -> bool:
+        """Whether there is a tensor memory accelerator: from compute capability 9.0 on (PTX ISA)."""
+        return self.compute_capability >= (9, 0)
+
 
 def _target(
     name: str, gpu_arch: str, *, smem_per_sm_kib: int, smem_per_cta_kib: int, threads_per_sm: int, ctas_per_sm: int

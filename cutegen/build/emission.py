@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from cutegen.errors import EmissionError
 
 # The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory.
-COUNTED = re.compile(r"(?:ldmatrix|mma\.sync|cp\.async\.c[ag])\.")
+COUNTED = re.compile(r"(?:ldmatrix|mma\.sync|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\.")
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STATEMENT_END = re.compile(r"[;{}]")

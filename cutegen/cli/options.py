@@ -23,7 +23,8 @@ ArchOption: TypeAlias = Annotated[
     typer.Option(
         "--arch",
         metavar="ARCH",
-        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a; default: the present GPU's, else sm_80.",
+        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a; default: the present GPU's, else the first that "
+        "knows the spec's element types.",
         show_default=False,
     ),
 ]

@@ -151,11 +151,15 @@ def _resource_lines(made: Report) -> Iterator[str]:
     yield from aligned(rows, header=("", "predicted", "obtained"), right={1, 2})
     limits = f"threads {obtained.by_threads}, shared memory {obtained.by_smem}, registers {obtained.by_registers}"
     yield from wrapped(
-        f"{plural(made.ctas, 'CTA')} of {made.plan.threads} threads and {made.plan.smem_bytes:,} bytes of shared "
+        f"{_ctas(made)} of {made.plan.threads} threads and {made.plan.smem_bytes:,} bytes of shared "
         f"memory, {plural(made.k_tiles, 'k-tile')} each; a multiprocessor's resources alone allow so many: {limits}",
         first="  ",
         rest="  ",
     )
+
+
+def _ctas(made: Report) -> str:
+    return plural(made.ctas, "CTA" if made.plan.launch.ctas_per_multiprocessor is None else "CTA tile")
 
 
 def _access_lines(made: Report) -> Iterator[str]:
@@ -240,7 +244,7 @@ def _execution_lines(execution: Execution) -> Iterator[str]:
 def _wave_lines(made: Report, sms: int) -> Iterator[str]:
     waves = made.waves(sms)
     used = waves / -(-waves // 1)
-    yield f"  {made.ctas:,} CTAs on {sms} multiprocessors are {waves:.2f} waves: {used:.0%} of the places are used"
+    yield f"  {_ctas(made)} on {sms} multiprocessors are {waves:.2f} waves: {used:.0%} of the places are used"
 
 
 def _profile_lines(profile: Profile) -> Iterator[str]:

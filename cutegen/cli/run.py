@@ -200,7 +200,9 @@ def _choose_problem(asked: str | None, planned: GemmPlan, device: Device) -> Ext
 
 def _small_problem(planned: GemmPlan) -> Extents:
     m, n, k = planned.cta_tile
-    return 2 * m, 2 * n, (planned.stages + 1) * k
+    # Persistent CTAs compute two tiles each: the CPU executor stands for a GPU of two multiprocessors.
+    rows = 2 * (planned.launch.ctas_per_multiprocessor or 1)
+    return rows * m, 2 * n, (planned.stages + 1) * k
 
 
 def _be_patient(planned: GemmPlan, extents: Extents, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:

@@ -129,6 +129,7 @@ def count_lines(execution: Execution) -> list[str]:
         "Shared-memory wavefronts of the launch": counts.wavefronts,
         "Wavefronts of 16-byte copies that bypass L1, as sm_90 counts them": counts.line_writes,
         "Global sectors of the launch": counts.sectors,
+        "Boxes moved by bulk tensor copies": counts.boxes,
         "Instructions executed, by warps": counts.executed,
     }
     header = ("", "predicted", "measured", "")

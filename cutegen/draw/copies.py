@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from cutegen.algebra import LayoutExpr, offsets
-from cutegen.draw.banks import BANK_BYTES, BANKS, Table, phase_charts, phase_legend
+from cutegen.draw.banks import BANK_BYTES, BANKS, Table, bank_legend, phase_charts, phase_legend
 from cutegen.draw.colours import BANKS_PER_HUE, hue
 from cutegen.draw.grid import Cell, sparse_grid
 from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
+from cutegen.draw.smem import shared_tile
 from cutegen.draw.threads import WARP, holder, span, warp_legend
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import WarpLoad, by_warp, first_fragment_load, vectors
-from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.gemm_plan import BulkTensorCopy, OperandPlan, VectorCopy
 from cutegen.plan.report import spec_notation, ways
 from cutegen.plan.text import extents, plural
 
@@ -21,7 +22,8 @@ Modes = tuple[str, str]
 def g2s(plan: GemmPlan, thread: int) -> Picture:
     """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
     parts = [_g2s_operand(plan, operand, thread) for operand in (plan.a, plan.b)]
-    notes = copy_legend(plan, thread), phase_legend()
+    bulk = isinstance(plan.a.g2s, BulkTensorCopy)
+    notes = (bank_legend(),) if bulk else (copy_legend(plan, thread), phase_legend())
     return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
 
 
@@ -61,6 +63,8 @@ def copy_phases(
 
 def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
     copy, x, warp = operand.g2s, operand.name.upper(), thread // WARP
+    if isinstance(copy, BulkTensorCopy):
+        return _boxes(copy, operand)
     found = plan.predictions.wavefronts[f"g2s.{operand.name}"]
     steps = len(vectors(copy.threads, copy.values, operand.tile))
     who = captioned(
@@ -73,6 +77,18 @@ def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
         copy_phases(layout, copy, operand.tile, operand.dtype.bytes, operand.modes, warp),
     )
     return beside(who, banks)
+
+
+def _boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
+    """Where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
+    count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes"
+    rows = operand.modes[1 - operand.major_mode]
+    caption = [
+        f"{operand.name.upper()}: {copy.atom.name}, {count} of {extents(copy.box)} along {operand.major} and {rows}",
+        f"{operand.smem.chosen.name}: bank, and under it the offset of each element",
+    ]
+    tile = shared_tile(operand.smem, operand.tile, operand.major_mode, operand.dtype.bytes, operand.modes)
+    return captioned(caption, tile)
 
 
 def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:

@@ -10,7 +10,7 @@ from cutegen.draw.picture import Picture, beside, captioned, titled
 from cutegen.draw.smem import cell_meaning, part_of, shared_tile
 from cutegen.draw.threads import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import BulkTensorCopy, SmemTile, VectorCopy
 from cutegen.plan.report import spec_notation, ways
 
 MODES = ("m", "n")
@@ -22,6 +22,9 @@ def epilogue(plan: GemmPlan, thread: int) -> Picture:
     if c.smem is None or c.store is None:
         facts = ["C goes straight from registers to global memory; one tile of the tiled MMA"]
         return titled("C to global memory", facts, operand(plan, "C", thread), mma_legend(plan, thread))
+    if isinstance(c.store, BulkTensorCopy):
+        facts = [cell_meaning(), f"{c.store.atom.name} moves it from there, box after box"]
+        return titled("C to global memory, through shared memory", facts, _tile(plan, c.smem), bank_legend())
     store = beside(_who(plan, c.store, thread), _banks(plan, c.smem, c.store, thread // WARP))
     return titled(
         "C to global memory, through shared memory",

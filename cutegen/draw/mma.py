@@ -51,14 +51,14 @@ def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
 
 def mma_legend(plan: GemmPlan, thread: int) -> Picture:
     """What the colours of `operand` mean."""
-    return warp_legend(range(plan.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
+    return warp_legend(range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
 
 
 def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], Cell]:
     """Each element with the lowest thread that holds it, or with `thread`."""
     coords, rows = offsets_2d(plan.tiled_mma.tv_layout(op)), plan.tiled_mma.tile_of(op)[0]
     cells: dict[tuple[int, int], Cell] = {}
-    for t in (*reversed(range(plan.threads)), thread):
+    for t in (*reversed(range(plan.tiled_mma.threads)), thread):
         for value, coord in enumerate(coords[t].tolist()):
             cells[coord % rows, coord // rows] = holder(t, f"{value}", t % 4, marked=t == thread)
     return cells
@@ -77,4 +77,4 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     """One for all operands, so that rows and columns of neighbours are in line."""
     values = max(plan.tiled_mma.values(op) for op in OPERAND_MODES)
-    return cell_size([(f"T{plan.threads - 1}", f"V{values - 1}")])
+    return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])

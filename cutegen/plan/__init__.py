@@ -16,6 +16,7 @@ from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wa
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.sm80 import plan_sm80
+from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import PROBE, GemmSpec
 from cutegen.targeting import choose_target
 
@@ -36,14 +37,18 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType({"sm80": plan_sm80})
+FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType(
+    {"sm80": plan_sm80, "sm90": plan_sm90}
+)
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
 def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan | ProbePlan:
-    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else sm_80.
+    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    gemm = FAMILIES[spec.family](spec, target if isinstance(target, Target) else choose_target(target))
+    if not isinstance(target, Target):
+        target = choose_target(target, least=spec.needs)
+    gemm = FAMILIES[spec.family](spec, target)
     return plan_probe(gemm) if spec.kind == PROBE else gemm

@@ -79,7 +79,7 @@ def by_warp(table: Coordinates) -> Coordinates:
 
 
 def contiguity(layout: LayoutExpr, tile: tuple[int, int], major_mode: int) -> int:
-    """The longest vector (8, 4, 2 or 1 elements) that lies contiguous and aligned everywhere along the major mode.
+    """The longest vector (16, 8, 4, 2 or 1 elements) that lies contiguous and aligned everywhere along the major mode.
 
     >>> from cutegen.algebra import Layout
     >>> contiguity(Layout((8, 64), (68, 1)), (8, 64), 1)
@@ -87,7 +87,7 @@ def contiguity(layout: LayoutExpr, tile: tuple[int, int], major_mode: int) -> in
     """
     table = offsets(layout).reshape(tile[1], tile[0])
     rows = table.T if major_mode == 1 else table
-    for elems in (8, 4, 2):
+    for elems in (16, 8, 4, 2):
         if rows.shape[1] % elems == 0:
             runs = rows.reshape(-1, elems)
             if (runs[:, 0] % elems == 0).all() and (runs == runs[:, :1] + np.arange(elems)).all():

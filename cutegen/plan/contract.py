@@ -7,6 +7,7 @@ import re
 from cutegen.plan.gemm_plan import Fusion
 from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
 from cutegen.plan.operand import align_bytes
+from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.spec import MODES, GemmSpec
 
 LONGEST_KERNEL_NAME = 60
@@ -24,7 +25,14 @@ def kernel_name(spec: GemmSpec) -> str:
 
 
 def launch_contract(
-    spec: GemmSpec, fusion: Fusion, cta_tile: tuple[int, int, int], threads: int, smem_bytes: int
+    spec: GemmSpec,
+    fusion: Fusion,
+    cta_tile: tuple[int, int, int],
+    threads: int,
+    smem_bytes: int,
+    *,
+    ctas_per_multiprocessor: int | None = None,
+    maps: tuple[TensorMapContract, ...] = (),
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
@@ -34,10 +42,12 @@ def launch_contract(
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars),
+        parameters=gemm_parameters(tensors, fusion.scalars, maps),
         cta_tile=cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
+        ctas_per_multiprocessor=ctas_per_multiprocessor,
+        maps=maps,
     )
 
 

@@ -15,7 +15,7 @@ from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import GemmSpec
 
 PAIR_ELEMS = 2
-STORE_BITS = (128, 64, 32, 16)
+STORE_BITS = (128, 64, 32, 16, 8)
 DIRECT = "straight from registers"
 
 

@@ -18,7 +18,7 @@ from cutegen.algebra import (
     mode,
     with_inner,
 )
-from cutegen.arch import CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
+from cutegen.arch import BULK_TENSOR, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
@@ -101,6 +101,34 @@ class VectorCopy:
     values: Layout
     tiled_copy: TiledCopy
 
+    def to_json(self) -> dict[str, Any]:
+        """Instruction, width and threads, as a spec would write them."""
+        op = self.atom.op if isinstance(self.atom, CpAsyncAtom) else self.atom.name
+        return {"op": op, "bits": self.bits, "threads": report.spec_notation(self.threads)}
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTensorCopy:
+    """A copy of a tile between global and shared memory that one thread asks for, box after box.
+
+    A box has the extents `box`, the contiguous mode first; `boxes` of them lie side by side along the contiguous mode.
+    In shared memory a box's rows follow each other, permuted by Swizzle<swizzle_bits,4,3> on byte addresses.
+    """
+
+    atom: BulkTensorAtom
+    box: tuple[int, int]
+    boxes: int
+    swizzle_bits: int
+
+    @property
+    def swizzle_bytes(self) -> int:
+        """Length of the rows that are permuted, 0 for none, as a tensor map names its swizzle."""
+        return 16 << self.swizzle_bits if self.swizzle_bits else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Instruction and boxes."""
+        return {"op": BULK_TENSOR, "box": list(self.box), "boxes": self.boxes, "swizzle_bytes": self.swizzle_bytes}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentCopy:
@@ -133,7 +161,7 @@ class OperandPlan:
     major: str
     align_bytes: int
     tile: tuple[int, int]
-    g2s: VectorCopy
+    g2s: VectorCopy | BulkTensorCopy
     smem: SmemTile
     s2r: FragmentCopy
 
@@ -179,7 +207,7 @@ class EpiloguePlan:
     align_bytes: int
     fusion: Fusion
     smem: SmemTile | None
-    store: VectorCopy | None
+    store: VectorCopy | BulkTensorCopy | None
 
     @property
     def major_mode(self) -> int:
@@ -228,7 +256,8 @@ class Predictions:
 class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
-    `main_loop` is the prologue and the first k-tiles in program order.
+    `main_loop` is the prologue and the first k-tiles in program order. `rounds_to_tf32` says that f32 operands are
+    rounded in registers before they are multiplied.
     """
 
     spec: GemmSpec
@@ -248,6 +277,7 @@ class GemmPlan:
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]
+    rounds_to_tf32: bool = False
 
     @property
     def threads(self) -> int:

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
+from cutegen.arch import dtype
+from cutegen.plan.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
+
 Address = TypeVar("Address")
-ParameterType = Literal["ptr", "i32", "i64", "f32"]
+ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
 
 SOURCE = "source"
 """What the kernel calls C as it was before, which the epilogue may read."""
@@ -37,7 +40,7 @@ class TensorContract:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of the PTX `.entry`: an address, a scalar, a problem size, or a stride in elements."""
+    """One parameter of the PTX `.entry`: an address, a scalar, a problem size, a stride in elements, a tensor map."""
 
     name: str
     type: ParameterType
@@ -71,19 +74,26 @@ class ProblemSize:
     strides: Mapping[str, Strides]
 
 
-def gemm_parameters(tensors: tuple[TensorContract, ...], scalars: tuple[str, ...]) -> tuple[Parameter, ...]:
+def gemm_parameters(
+    tensors: tuple[TensorContract, ...], scalars: tuple[str, ...], maps: tuple[TensorMapContract, ...] = ()
+) -> tuple[Parameter, ...]:
     """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
+
+    Tensor maps come first; a map stands for its tensor's address and strides.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
     ['c', 'alpha', 'm', 'n', 'k', 'ldc', 'batch_stride_c']
     """
+    mapped = {each.name for each in maps}
+    plain = [tensor for tensor in tensors if tensor.name not in mapped]
     return (
-        *(Parameter(tensor.name, "ptr") for tensor in tensors),
+        *(Parameter(f"map_{each.name}", "tensormap") for each in maps),
+        *(Parameter(tensor.name, "ptr") for tensor in plain),
         *(Parameter(name, "f32") for name in scalars),
         *(Parameter(name, "i32") for name in "mnk"),
-        *(Parameter(f"ld{tensor.name}", "i64") for tensor in tensors if len(tensor.modes) == 2),
-        *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in tensors),
+        *(Parameter(f"ld{tensor.name}", "i64") for tensor in plain if len(tensor.modes) == 2),
+        *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
     )
 
 
@@ -94,6 +104,9 @@ class LaunchContract:
     `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
     "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
     the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
+
+    With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes
+    one tile after another of one result. `maps` are the tensors that bulk tensor copies move.
     """
 
     entry: str
@@ -104,9 +117,16 @@ class LaunchContract:
     cta_tile: tuple[int, int]
     threads: int
     dynamic_smem_bytes: int
+    ctas_per_multiprocessor: int | None = None
+    maps: tuple[TensorMapContract, ...] = ()
 
-    def geometry(self, m: int, n: int, batch: int = 1) -> LaunchGeometry:
-        """Grid, block and dynamic shared memory for `batch` results of M x N.
+    def tiles(self, m: int, n: int, batch: int = 1) -> int:
+        """The tiles of `batch` results of M x N, those that edges cut off included."""
+        tile_m, tile_n = self.cta_tile
+        return -(-m // tile_m) * -(-n // tile_n) * batch
+
+    def geometry(self, m: int, n: int, batch: int = 1, *, multiprocessors: int = 1) -> LaunchGeometry:
+        """Grid, block and dynamic shared memory for `batch` results of M x N on a GPU of so many multiprocessors.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
@@ -114,23 +134,39 @@ class LaunchContract:
         >>> contract.geometry(257, 64).grid
         (3, 1, 1)
         """
-        tile_m, tile_n = self.cta_tile
-        tiles = -(-m // tile_m) * -(-n // tile_n)
-        return LaunchGeometry((tiles, 1, batch), (self.threads, 1, 1), self.dynamic_smem_bytes)
+        grid = (self.tiles(m, n), 1, batch)
+        if self.ctas_per_multiprocessor is not None:
+            grid = (min(self.tiles(m, n), self.ctas_per_multiprocessor * multiprocessors), 1, batch)
+        return LaunchGeometry(grid, (self.threads, 1, 1), self.dynamic_smem_bytes)
 
     def arguments(
-        self, addresses: tuple[Address, ...], scalars: tuple[float, ...], size: ProblemSize
+        self,
+        addresses: tuple[Address, ...],
+        scalars: tuple[float, ...],
+        size: ProblemSize,
+        maps: tuple[Address, ...] = (),
     ) -> tuple[Address | int | float, ...]:
-        """The values of `parameters`, in order; an address is whatever the launcher calls one. Raises KeyError.
+        """The values of `parameters`, in order; addresses and maps are what the launcher calls so. Raises KeyError.
 
-        `addresses` and `scalars` stand in the order of `self.tensors` and `self.scalars`.
+        `addresses`, `scalars` and `maps` stand in the order of `self.tensors`, `self.scalars` and `self.maps`.
         """
         values: dict[str, Address | int | float] = {"m": size.m, "n": size.n, "k": size.k}
+        values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
         values |= zip((tensor.name for tensor in self.tensors), addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)
         for name, strides in size.strides.items():
             values |= {f"ld{name}": strides.leading, f"batch_stride_{name}": strides.batch}
         return tuple(values[parameter.name] for parameter in self.parameters)
+
+    def map_fields(self, size: ProblemSize) -> tuple[TensorMapFields, ...]:
+        """What each of `maps` is encoded from, for one problem.
+
+        An operand that is the same for the whole batch has the batch stride 0. An empty matrix is given one element:
+        a kernel reads nothing of it, but a map of none cannot be encoded.
+        """
+        tensors = {tensor.name: tensor for tensor in self.tensors}
+        extents = {"m": size.m, "n": size.n, "k": size.k}
+        return tuple(_map_fields(tensors[each.name], each, extents, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
         """The plain form that `from_json` reads back."""
@@ -147,5 +183,22 @@ class LaunchContract:
                 "epilogue": tuple(table["epilogue"]),
                 "parameters": tuple(Parameter(**p) for p in table["parameters"]),
                 "cta_tile": tuple(table["cta_tile"]),
+                "maps": tuple(TensorMapContract(**{**each, "box": tuple(each["box"])}) for each in table["maps"]),
             }
         )
+
+
+def _map_fields(
+    tensor: TensorContract, contract: TensorMapContract, extents: Mapping[str, int], size: ProblemSize
+) -> TensorMapFields:
+    (other,) = (mode for mode in tensor.modes if mode != tensor.major)
+    strides, element_bytes = size.strides[tensor.name], dtype(tensor.dtype).bytes
+    modes = extents[tensor.major], extents[other], size.batch
+    strides_bytes = strides.leading * element_bytes, strides.batch * element_bytes
+    return TensorMapFields(
+        dtype=tensor.dtype,
+        extents=(1, 1, 1) if 0 in modes else modes,
+        strides_bytes=(STRIDE_MULTIPLE_BYTES, STRIDE_MULTIPLE_BYTES) if 0 in modes else strides_bytes,
+        box=(*contract.box, 1),
+        swizzle_bytes=contract.swizzle_bytes,
+    )

@@ -48,10 +48,10 @@ def choose_layout(
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
     """
     write = Access(by_warp(vectors(g2s.value.threads, g2s.value.values, x.extents)[..., 0]), g2s.value.bits // 8)
-    return OperandChoices(x, g2s, s2r, choose_smem(x, write, _fragment_access(x, s2r.value, tiled_mma)))
+    return OperandChoices(x, g2s, s2r, choose_smem(x, write, fragment_access(x, s2r.value, tiled_mma)))
 
 
-def _fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
+def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
     """Which addresses the lanes of each fragment load have: of an ldmatrix, 8 lanes for each matrix."""
     if isinstance(s2r.atom, LdmatrixAtom):
         trace = ldmatrix_trace(tiled_mma, x.operand, Layout(x.extents), s2r.atom, x.dtype.bits)

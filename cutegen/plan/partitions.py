@@ -16,19 +16,20 @@ from collections.abc import Mapping
 
 from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName
 from cutegen.errors import RequestError
-from cutegen.plan.gemm_plan import GemmPlan, OperandPlan
+from cutegen.plan.gemm_plan import BulkTensorCopy, GemmPlan, OperandPlan
 
 Problem = tuple[int, int, int]
 
 
 def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, LayoutExpr]:
-    """The layouts of `thread` (0 to plan.threads - 1) for a problem of extents (M, N, K), in the tutorial's order.
+    """The layouts of `thread` for a problem of extents (M, N, K), in the tutorial's order.
 
-    Extents and strides of global memory are run-time integers, as they are in a kernel. Raises RequestError for a
-    thread or an extent that cannot be.
+    Copies that no thread makes (TMA) have no thread-value layouts, and are left out. Extents and strides of global
+    memory are run-time integers, as they are in a kernel. Raises RequestError for a thread or an extent that cannot be.
     """
-    if not 0 <= thread < plan.threads:
-        raise RequestError(f"thread: found {thread}; expected 0 to {plan.threads - 1}, a thread of the CTA")
+    threads = plan.tiled_mma.threads
+    if not 0 <= thread < threads:
+        raise RequestError(f"thread: found {thread}; expected 0 to {threads - 1}, a thread that multiplies")
     if min(problem) < 1:
         raise RequestError(f"problem: found {problem}; expected extents of at least 1")
     m, n, k = problem
@@ -41,7 +42,7 @@ def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, La
         "tCrC": plan.tiled_mma.fragment("C", gC, thread),
         **{f"mmaC.get_layout{op}_TV()": plan.tiled_mma.tv_layout(op) for op in _OPERANDS},
     }
-    return {name: found[name] for name in NAMES}
+    return {name: found[name] for name in NAMES if name in found}
 
 
 _OPERANDS: tuple[OperandName, ...] = ("A", "B", "C")
@@ -57,18 +58,28 @@ NAMES = (
 def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], thread: int) -> dict[str, LayoutExpr]:
     x = operand.operand
     s, g = operand.smem.layout, _global_tiles(operand, extents)
-    copy, load = operand.g2s.tiled_copy, operand.s2r.tiled_copy
+    load = operand.s2r.tiled_copy
     fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
     return {
         f"s{x}": s,
-        f"t{x}g{x}": copy.partition_s(g, thread).layout,
-        f"t{x}s{x}": copy.partition_d(s, thread).layout,
+        **_copied(operand, g, thread),
         f"tCs{x}": plan.tiled_mma.partition(x, s, thread).layout,
         f"tCr{x}": fragment,
         f"tXs{x}": load.partition_s(s, thread).layout,
         f"tXr{x}": load.retile(fragment),
         f"c{operand.name}.get_layoutS_TV()": load.layout_src_tv,
         f"c{operand.name}.get_layoutD_TV()": load.layout_dst_tv,
+    }
+
+
+def _copied(operand: OperandPlan, g: Layout, thread: int) -> dict[str, LayoutExpr]:
+    """One thread's share of the copy from global to shared memory."""
+    if isinstance(operand.g2s, BulkTensorCopy):
+        return {}
+    x, copy = operand.operand, operand.g2s.tiled_copy
+    return {
+        f"t{x}g{x}": copy.partition_s(g, thread).layout,
+        f"t{x}s{x}": copy.partition_d(operand.smem.layout, thread).layout,
         f"copy{x}.get_layoutS_TV()": copy.layout_src_tv,
         f"copy{x}.get_layoutD_TV()": copy.layout_dst_tv,
     }

@@ -22,16 +22,18 @@ def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
     return offset_b, round_up(offset_b + stage_bytes[1] * stages, SMEM_ALIGN_BYTES)
 
 
-def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int) -> Choice[int]:
-    """How many k-tiles shared memory holds at once.
+def choose_stages(
+    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int, reserved_bytes: int = 0
+) -> Choice[int]:
+    """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
     The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow.
     """
-    totals = {stages: smem_offsets(stage_bytes, stages)[1] for stages in STAGES}
+    totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in STAGES}
     fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
     if not fitting or given not in (None, *fitting):
-        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting)
+        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
     if given is not None:
         return Choice(given, Decision("tile.stages", str(given), "given", given=True))
 
@@ -61,10 +63,16 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], 
 
 
 def _too_much(
-    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], stages: int, fitting: list[int]
+    spec: GemmSpec,
+    target: Target,
+    stage_bytes: tuple[int, int],
+    stages: int,
+    fitting: list[int],
+    reserved_bytes: int,
 ) -> SpecError:
-    total = smem_offsets(stage_bytes, stages)[1]
-    arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}) = {total:,} bytes"
+    total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
+    beside = f" + {reserved_bytes:,}" if reserved_bytes else ""
+    arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}){beside} = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
         found=f"{stages} stages: {arithmetic} > {target.smem_per_cta_bytes:,}",

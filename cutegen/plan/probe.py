@@ -17,9 +17,11 @@ from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
 from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
 from cutegen.plan.registers import FragmentTable, fragment_table
-from cutegen.plan.sm80.predict import ldmatrix_per_k_block
 from cutegen.plan.text import extents, plural
+from cutegen.plan.traffic import ldmatrix_per_k_block
 from cutegen.spec import GEMM, GemmSpec
+
+PROBED_FAMILY = "sm80"
 
 USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
 """Keys of the GEMM's decisions that the probe's kernel follows."""
@@ -125,12 +127,12 @@ _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
 
 def plan_probe(gemm: GemmPlan) -> ProbePlan:
-    """The probe of a planned GEMM's loads. Raises SpecError where they feed no `mma.sync`."""
-    if not gemm.atom.ptx.startswith("mma.sync."):
+    """The probe of a planned GEMM's loads. Raises SpecError for a family that has no probe."""
+    if gemm.spec.family != PROBED_FAMILY:
         raise gemm.spec.error(
             "kind",
-            found=f'"{gemm.spec.kind}" with {gemm.atom.name}',
-            expected="an atom of mma.sync, which says what each register must hold",
+            found=f'"{gemm.spec.kind}" in family {gemm.spec.family}',
+            expected=f'family = "{PROBED_FAMILY}", whose shared memory a probe fills and loads from',
             fix=f'write kind = "{GEMM}", or another family',
         )
     instructions: Counter[str] = Counter()

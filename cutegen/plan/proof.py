@@ -8,7 +8,7 @@ from cutegen.algebra import TiledMma, inner_layout, ldmatrix_trace, modes, offse
 from cutegen.arch import LdmatrixAtom
 from cutegen.errors import ProofError
 from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
-from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import BulkTensorCopy, EpiloguePlan, GemmPlan, OperandPlan, SmemTile, VectorCopy
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
@@ -20,10 +20,8 @@ def prove(plan: GemmPlan) -> None:
     for operand in (plan.a, plan.b):
         extents = (plan.cta_tile["AB".index(operand.operand)], plan.cta_tile[2])
         _demand(operand.tile == extents, f"{operand.name}'s tile is not its share of the CTA tile")
-        _prove_vectors(f"g2s.{operand.name}", operand.g2s, operand.tile, operand.major_mode, plan.threads)
-        _demand(operand.g2s.bits <= 8 * operand.align_bytes, f"g2s.{operand.name} copies more than is aligned")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
-        _prove_together(f"g2s.{operand.name}", operand.g2s, operand.smem, operand.tile)
+        _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
         _prove_fragments(operand, plan.tiled_mma)
     _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
@@ -38,6 +36,47 @@ def _demand(holds: bool, what: str) -> None:
 
 def _covers_once(table: Coordinates, elems: int) -> bool:
     return table.size == elems and np.array_equal(np.sort(table, axis=None), np.arange(elems))
+
+
+def _prove_copy(
+    key: str,
+    copy: VectorCopy | BulkTensorCopy,
+    smem: SmemTile,
+    matrix: OperandPlan | EpiloguePlan,
+    tile: tuple[int, int],
+    threads: int,
+) -> None:
+    if isinstance(copy, BulkTensorCopy):
+        _prove_boxes(key, copy, smem, matrix, tile)
+        return
+    _prove_vectors(key, copy, tile, matrix.major_mode, threads)
+    _demand(copy.bits <= 8 * matrix.align_bytes, f"{key} copies more than is aligned")
+    _prove_together(key, copy, smem, tile)
+
+
+def _prove_boxes(
+    key: str, copy: BulkTensorCopy, smem: SmemTile, matrix: OperandPlan | EpiloguePlan, tile: tuple[int, int]
+) -> None:
+    """The layout has each element where a tensor map puts it: box by box, row by row, chunks of 16 bytes swizzled.
+
+    Bits 4 to 6 of a byte's address are XORed with bits 7 to 9 of it, as many of them as the swizzle has.
+    """
+    width, rows = copy.box
+    _demand(matrix.align_bytes % ROW_BYTES == 0, f"{key} needs addresses and strides of whole 16 bytes")
+    _demand((width * copy.boxes, rows) == (tile[matrix.major_mode], tile[1 - matrix.major_mode]), f"{key} leaves gaps")
+    element = np.arange(tile[0] * tile[1])
+    along, across = (
+        (element // tile[0], element % tile[0])
+        if matrix.major_mode == 1
+        else (
+            element % tile[0],
+            element // tile[0],
+        )
+    )
+    address = ((along // width * rows + across) * width + along % width) * matrix.dtype.bytes
+    address ^= (address >> 7 & (1 << copy.swizzle_bits) - 1) << 4
+    placed = _one_stage(smem, tile) * matrix.dtype.bytes
+    _demand(np.array_equal(address, placed), f"{key} writes elsewhere than the layout says")
 
 
 def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode: int, threads: int) -> None:
@@ -98,18 +137,20 @@ def _prove_ldmatrix(
 ) -> None:
     """`ldmatrix` carried out as PTX ISA defines it.
 
-    Lane 8 i + r addresses row r of matrix i, and thread t receives of each matrix elements 2 (t mod 4) and
-    2 (t mod 4) + 1 of row t / 4, or with .trans the same of column t / 4.
+    Lane 8 i + r addresses row r of matrix i, and thread t receives of each matrix 4 bytes, the (t mod 4)-th of row
+    t / 4: with 16-bit elements 2 (t mod 4) and 2 (t mod 4) + 1. With .trans it is the same of column t / 4, a column
+    being made of 16-bit elements.
     """
-    values = tiled_mma.values(operand.operand)
-    _demand(values % (2 * atom.matrices) == 0, f"{key}: {values} values do not fill {atom.name}")
+    values, bits = tiled_mma.values(operand.operand), operand.dtype.bits
+    _demand(values * bits % (32 * atom.matrices) == 0, f"{key}: {values} values do not fill {atom.name}")
+    _demand(bits == 16 or not atom.transpose, f"{key}: {atom.name} does not transpose {operand.dtype.name}")
     trace = ldmatrix_trace(tiled_mma, operand.operand, operand.smem.layout_of_one_stage, atom, operand.dtype.bits)
     _demand(trace.legal, f"{key}: {trace.illegal_rows()}")
     placed = _one_stage(operand.smem, operand.tile)
     memory = np.full(int(placed.max()) + 1, -1)
     memory[placed] = np.arange(placed.size)
     rows = trace.source_offsets[:, :, : MATRIX_ROWS * atom.matrices, 0]
-    received = _execute_ldmatrix(memory, rows, atom.transpose)
+    received = _execute_ldmatrix(memory, rows, bits, atom.transpose)
     _demand(np.array_equal(received, trace.destination_coords), f"{key} brings elements to the wrong registers")
     _demand(
         np.array_equal(_by_thread(received), _by_thread(wanted)),
@@ -123,15 +164,17 @@ def _by_thread(table: Coordinates) -> Coordinates:
     return by_thread
 
 
-def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, transpose: bool) -> Coordinates:
+def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, transpose: bool) -> Coordinates:
     """int64[instruction, thread, value] out of row addresses int64[instruction, warp, 8 * matrices]."""
     instructions, warps, lanes = rows.shape
-    matrices = memory[rows[..., None] + np.arange(8)].reshape(instructions, warps, lanes // 8, 8, 8)
+    row_elems, register_elems = 8 * ROW_BYTES // bits, 32 // bits
+    matrices = memory[rows[..., None] + np.arange(row_elems)].reshape(instructions, warps, lanes // 8, 8, row_elems)
     if transpose:
         matrices = matrices.swapaxes(-1, -2)
-    thread = np.arange(WARP)
-    pairs: Coordinates = matrices[:, :, :, thread[:, None] // 4, 2 * (thread[:, None] % 4) + np.arange(2)]
-    return pairs.transpose(0, 1, 3, 2, 4).reshape(instructions, warps * WARP, -1)
+    thread = np.arange(WARP)[:, None]
+    in_row = register_elems * (thread % 4) + np.arange(register_elems)
+    registers: Coordinates = matrices[:, :, :, thread // 4, in_row]
+    return registers.transpose(0, 1, 3, 2, 4).reshape(instructions, warps * WARP, -1)
 
 
 def _prove_accumulators(tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
@@ -144,10 +187,8 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
         neither = epilogue.smem is None and epilogue.store is None
         _demand(neither, "the epilogue has shared memory for C without stores from it, or the other way round")
         return
-    _prove_vectors("epilogue", epilogue.store, tile, epilogue.major_mode, threads)
-    _demand(epilogue.store.bits <= 8 * epilogue.align_bytes, "the epilogue stores more than is aligned")
     _prove_placed("epilogue.smem", epilogue.smem, tile, epilogue.dtype.bytes)
-    _prove_together("epilogue", epilogue.store, epilogue.smem, tile)
+    _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, tile, threads)
 
 
 def _prove_fusion(plan: GemmPlan) -> None:

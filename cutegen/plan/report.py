@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cutegen.algebra import Layout, format_layout
-from cutegen.arch import CpAsyncAtom
 from cutegen.plan.columns import WIDTH, aligned, wrapped
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.text import extents, plural
@@ -58,7 +57,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "smem_bytes": plan.smem_bytes,
         "mma": _mma_table(plan),
         "smem": {x.name: _smem_table(x.smem) for x in (plan.a, plan.b)},
-        "g2s": {x.name: _g2s_table(x) for x in (plan.a, plan.b)},
+        "g2s": {x.name: x.g2s.to_json() for x in (plan.a, plan.b)},
         "s2r": {x.name: _s2r_table(x) for x in (plan.a, plan.b)},
         "epilogue": _epilogue_table(plan),
         "raster": asdict(plan.raster),
@@ -146,12 +145,6 @@ def _smem_table(smem: SmemTile) -> dict[str, Any]:
     }
 
 
-def _g2s_table(operand: OperandPlan) -> dict[str, Any]:
-    atom = operand.g2s.atom
-    op = atom.op if isinstance(atom, CpAsyncAtom) else atom.name
-    return {"op": op, "bits": operand.g2s.bits, "threads": spec_notation(operand.g2s.threads)}
-
-
 def _s2r_table(operand: OperandPlan) -> dict[str, Any]:
     s2r = operand.s2r
     return {
@@ -165,10 +158,9 @@ def _s2r_table(operand: OperandPlan) -> dict[str, Any]:
 
 def _epilogue_table(plan: GemmPlan) -> dict[str, Any]:
     epilogue = plan.epilogue
-    store = epilogue.store
     return {
         "smem": None if epilogue.smem is None else _smem_table(epilogue.smem),
-        "store": None if store is None else {"bits": store.bits, "threads": spec_notation(store.threads)},
+        "store": None if epilogue.store is None else epilogue.store.to_json(),
         "steps": [step.text for step in epilogue.fusion.steps],
         "scalars": list(epilogue.fusion.scalars),
         "tensors": [

@@ -48,13 +48,24 @@ class SmemRanking:
 
 def choose_smem(x: OperandTile, write: Access, read: Access) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, the widest rows."""
+    return rank_shapes(x, tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes)), x.requested, write, read)
+
+
+def rank_shapes(
+    x: OperandTile,
+    shapes: tuple[Shape, ...],
+    requested: tuple[Shape, ...],
+    write: Access | Wavefronts,
+    read: Access | Wavefronts,
+) -> Choice[SmemRanking]:
+    """The best of `requested`, or of all `shapes` when the spec leaves them open; known wavefronts hold for any."""
 
     def ranked(shapes: tuple[Shape, ...]) -> tuple[SmemCandidate, ...]:
         return tuple(sorted((_measure(x, shape, write, read) for shape in shapes), key=_order))
 
-    rows = ranked(tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes)))
-    given = bool(x.requested)
-    chosen = ranked(x.requested)[0] if given else rows[0]
+    rows = ranked(shapes)
+    given = bool(requested)
+    chosen = ranked(requested)[0] if given else rows[0]
     why = f"given; {_ways(chosen)}" if given else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes a tile"
     rejected = tuple(Rejected(row.name, _against(row, chosen)) for row in rows if row.name != chosen.name)
     return Choice(SmemRanking(chosen, rows), Decision(x.smem_key, chosen.name, why, given=given, rejected=rejected))
@@ -71,16 +82,20 @@ def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> 
     )
 
 
-def _measure(x: OperandTile, shape: Shape, write: Access, read: Access) -> SmemCandidate:
+def _measure(x: OperandTile, shape: Shape, write: Access | Wavefronts, read: Access | Wavefronts) -> SmemCandidate:
     layout = tile_to_shape(shape.atom, x.extents)
+
+    def count(access: Access | Wavefronts) -> Wavefronts:
+        return access.count(layout, x.dtype.bytes) if isinstance(access, Access) else access
+
     return SmemCandidate(
         name=shape.name,
         atom=shape.atom,
         swizzle=shape.swizzle,
         pad_elems=shape.pad_elems,
         tile_bytes=_span_elems(layout) * x.dtype.bytes,
-        write=write.count(layout, x.dtype.bytes),
-        read=read.count(layout, x.dtype.bytes),
+        write=count(write),
+        read=count(read),
     )
 
 
@@ -92,7 +107,9 @@ def _span_elems(layout: LayoutExpr) -> int:
 
 def _order(row: SmemCandidate) -> tuple[int, int, int, int, int]:
     swizzle = row.swizzle or Swizzle(0, 0, 0)
-    width = max(size(part) for part in modes(inner_layout(row.atom)))
+    width = max(
+        size(part) for part in modes(inner_layout(row.atom)) if 1 in (d for _, d in leaves(part.shape, part.stride))
+    )
     return row.wavefronts, row.tile_bytes, -width if row.swizzle else 0, swizzle.bits, swizzle.base + swizzle.shift
 
 

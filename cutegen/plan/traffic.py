@@ -8,7 +8,15 @@ from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
 from cutegen.arch import CpAsyncAtom
 from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import PAIR_ELEMS, accumulators
-from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, Wavefronts
+from cutegen.plan.gemm_plan import (
+    BulkTensorCopy,
+    EpiloguePlan,
+    EpilogueTensor,
+    OperandPlan,
+    Sectors,
+    VectorCopy,
+    Wavefronts,
+)
 from cutegen.plan.text import round_up
 
 SECTOR_BYTES = 32
@@ -33,7 +41,7 @@ def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
     """Of one k-tile of operands whose rows begin at whole lines of global memory, each line written once at best."""
     found = {}
     for x in operands:
-        if isinstance(x.g2s.atom, CpAsyncAtom) and x.g2s.atom.op == "cp.async.cg":
+        if isinstance(x.g2s, VectorCopy) and isinstance(x.g2s.atom, CpAsyncAtom) and x.g2s.atom.op == "cp.async.cg":
             first = by_warp(vectors(x.g2s.threads, x.g2s.values, x.tile)[..., 0])
             row_bytes = round_up(x.tile[x.major_mode] * x.dtype.bytes, LINE_BYTES)
             along, across = _along_and_across(first, x.tile, x.major_mode)
@@ -48,20 +56,28 @@ def predict_sectors(
     a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
 ) -> dict[str, Sectors]:
     """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
-    found = {
-        f"g2s.{x.name}": _sectors(vectors(x.g2s.threads, x.g2s.values, x.tile), x.tile, x.major_mode, x.dtype.bytes)
-        for x in (a, b)
-    }
+    found = {f"g2s.{x.name}": _copied_sectors(x.g2s, x.tile, x.major_mode, x.dtype.bytes) for x in (a, b)}
     tile = cta_tile[0], cta_tile[1]
     if epilogue.store is not None:
-        held = vectors(epilogue.store.threads, epilogue.store.values, tile)
+        found["epilogue"] = _copied_sectors(epilogue.store, tile, epilogue.major_mode, epilogue.dtype.bytes)
     else:
         held = accumulators(tiled_mma, tile, PAIR_ELEMS if epilogue.major_mode == 1 else 1)
-    found["epilogue"] = _sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
+        found["epilogue"] = _sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
     for tensor in epilogue.fusion.tensors:
         if len(tensor.modes) == 2:
             found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
     return found
+
+
+def _copied_sectors(
+    copy: VectorCopy | BulkTensorCopy, tile: tuple[int, int], major_mode: int, element_bytes: int
+) -> Sectors:
+    """Of a tile that vectors of threads move, or boxes: a box is read and written by whole rows."""
+    if isinstance(copy, VectorCopy):
+        return _sectors(vectors(copy.threads, copy.values, tile), tile, major_mode, element_bytes)
+    rows = tile[1 - major_mode] * copy.boxes
+    sectors = rows * round_up(copy.box[0] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
+    return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=sectors)
 
 
 def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
@@ -85,3 +101,11 @@ def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int
     """Coordinates along the contiguous mode of a tile, and along the other."""
     x, y = table % tile[0], table // tile[0]
     return (y, x) if major_mode == 1 else (x, y)
+
+
+def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
+    """`ldmatrix` that one warp executes for one k-block of an operand."""
+    assert operand.s2r.matrices is not None
+    extent = tiled_mma.tile_of(operand.operand)[0]
+    bits = tiled_mma.values(operand.operand) * operand.dtype.bits
+    return operand.tile[0] // extent * bits // (32 * operand.s2r.matrices)  # 32 bits of each matrix come to a thread

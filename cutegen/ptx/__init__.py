@@ -13,6 +13,7 @@ from cutegen.ptx.policy import IN_ORDER, REVERSED, Policy, random_order
 from cutegen.ptx.program import Program
 from cutegen.ptx.report import InstructionReport, LaunchReport
 from cutegen.ptx.tensor_core import AMPERE, HOPPER, TensorCore
+from cutegen.ptx.tensor_map import TensorMap
 from cutegen.ptx.violations import ALL_KINDS, ExecutionFault, Violation, ViolationKind
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Policy",
     "Program",
     "TensorCore",
+    "TensorMap",
     "Violation",
     "ViolationKind",
     "random_order",

@@ -20,9 +20,10 @@ from cutegen.ptx.global_races import WriterLog
 from cutegen.ptx.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.rounding import to_bf16
 from cutegen.ptx.syntax import Entry, Parameter
+from cutegen.ptx.tensor_map import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, BoundTensor, TensorMap
 from cutegen.ptx.types import Kind
 
-Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...]"
+Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap"
 MAX_ALLOCATIONS = 256
 
 
@@ -63,11 +64,15 @@ def root_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @dataclass(slots=True)
 class Binding:
-    """The buffers that the arguments of one launch name, each with a log of who writes to it."""
+    """The buffers that the arguments of one launch name, each with a log of who writes to it.
+
+    `tensors` has the tensor maps by their place in the parameter buffer.
+    """
 
     granule_bytes: int
     compares_ctas: bool
     buffers: list[Buffer] = field(default_factory=list)
+    tensors: dict[int, BoundTensor] = field(default_factory=dict)
     _allocations: dict[int, int] = field(default_factory=dict)
 
     def bind(self, array: npt.NDArray[Any], name: str) -> int:
@@ -84,6 +89,16 @@ class Binding:
         buffer = Buffer(name=name, start=start + shift, writeable=log is not None, bytes=Bytes(data), log=log)
         self.buffers.append(buffer)
         return int(array.__array_interface__["data"][0]) + shift
+
+    def bind_tensor(self, parameter: Parameter, tensor_map: TensorMap, name: str) -> None:
+        """Makes `parameter` a tensor map."""
+        if parameter.size_bytes != TENSOR_MAP_BYTES or parameter.align_bytes % TENSOR_MAP_ALIGN:
+            size, align = parameter.size_bytes, parameter.align_bytes
+            message = f"{name} is a tensor map of {TENSOR_MAP_BYTES} bytes, aligned to {TENSOR_MAP_ALIGN}"
+            raise LaunchError(f"{message}; its parameter has {size} bytes, aligned to {align}")
+        address = self.bind(tensor_map.array, name)
+        buffer = self.buffers[-1]
+        self.tensors[parameter.offset_bytes] = BoundTensor(tensor_map, buffer, address - buffer.start)
 
 
 def pack_arguments(entry: Entry, arguments: Sequence[Argument], binding: Binding) -> bytes:
@@ -102,6 +117,9 @@ def pack_arguments(entry: Entry, arguments: Sequence[Argument], binding: Binding
 
 
 def _pack(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
+    if isinstance(argument, TensorMap):
+        binding.bind_tensor(parameter, argument, name)
+        return bytes(TENSOR_MAP_BYTES)
     if parameter.count is not None:
         return _pack_struct(parameter, argument, binding, name)
     kind = parameter.type

@@ -13,6 +13,7 @@ import numpy as np
 
 from cutegen.ptx.instructions.collective import check_converged
 from cutegen.ptx.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.mbarriers import Mbarrier
 from cutegen.ptx.syntax import Instruction, Operand
 from cutegen.ptx.types import scalar_type
 from cutegen.ptx.violations import ViolationKind
@@ -34,8 +35,9 @@ class Arrival:
     deliver: Deliver | None
 
 
-End: TypeAlias = Callable[[Warp, Path], Arrival | None]
-"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier."""
+End: TypeAlias = Callable[[Warp, Path], Arrival | Mbarrier | None]
+"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Mbarrier` where it must
+wait for one and then run the block again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
             cell, negated = predicate
             goes = warp.mask & (~warp.cells[cell] if negated else warp.cells[cell])
             warp.set_mask(goes, int(np.count_nonzero(goes)))
+        warp.cta.bulk.leave(warp)
         warp.retire()
         path.mask = path.mask & ~warp.mask
         if following is not None:

@@ -1,7 +1,9 @@
 """Runs one CTA: its warps take turns until all have exited, and wait for each other at barriers.
 
 Source: PTX ISA, "Independent Thread Scheduling" is left aside (the lanes of a warp run together between branches and
-meet again at the post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps).
+meet again at the post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps). A warp that
+asks again for the phase of an mbarrier sleeps until it changes; where nothing else can go on, bulk copies land, and
+after that waits come back false.
 """
 
 from __future__ import annotations
@@ -10,20 +12,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from cutegen.ptx.blocks import Arrival
+from cutegen.ptx.bulk import BulkCopies
 from cutegen.ptx.executable import Executable
-from cutegen.ptx.memory import GlobalMemory, LocalMemory
-from cutegen.ptx.ordering import Ordering
+from cutegen.ptx.mbarriers import Mbarrier, Mbarriers
+from cutegen.ptx.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
+from cutegen.ptx.ordering import Ordering, Told
 from cutegen.ptx.policy import Schedule
 from cutegen.ptx.shadow import Shadow
 from cutegen.ptx.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.special import Dim3, Place
 from cutegen.ptx.tensor_core import TensorCore
+from cutegen.ptx.tensor_map import BoundTensor
 from cutegen.ptx.traffic import TrafficCounters
 from cutegen.ptx.violations import Monitor, ViolationKind
 from cutegen.ptx.warp import WARP_LANES, Mask, Path, Warp
+
+MAX_ROUNDS_IN_VAIN = 3
+"""How often all waits may come back false without anything happening, before it counts as a deadlock."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +42,7 @@ class Machine:
     block: Dim3
     dynamic_smem_bytes: int
     memories: Mapping[str, GlobalMemory]
+    tensors: Mapping[int, BoundTensor]
     monitor: Monitor
     traffic: TrafficCounters
     tensor_core: TensorCore
@@ -66,7 +74,17 @@ class _Barrier:
     threads: int = 0
     votes: int = 0
     waiting: list[tuple[Warp, Arrival]] = field(default_factory=list)
-    told: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sleep:
+    """A warp's wait for an mbarrier that is in `phase`; `site` is the instruction."""
+
+    warp: Warp
+    barrier: Mbarrier
+    phase: int
+    site: int
 
 
 class Cta:
@@ -92,8 +110,12 @@ class Cta:
         )
         self.shared = SharedMemory(machine.shared_bytes, shadow, machine.traffic)
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
+        self.mbarriers = Mbarriers(self.shared, self.ordering)
+        self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
         self._blocked: set[int] = set()
         self._barriers: dict[int, _Barrier] = {}
+        self._asleep: dict[int, _Sleep] = {}
+        self._arrivals, self._rounds_in_vain, self._events_before = 0, 0, -1
 
     def _make_warp(self, index: int, count: int, threads: int) -> Warp:
         machine = self._machine
@@ -117,17 +139,35 @@ class Cta:
         """
         running = self._warps
         while running:
-            ready = [warp for warp in running if warp.index not in self._blocked]
-            if not ready:
+            self.bulk.land_some()
+            self._asleep = {i: sleep for i, sleep in self._asleep.items() if sleep.barrier.phase == sleep.phase}
+            ready = [warp for warp in running if warp.index not in self._blocked and warp.index not in self._asleep]
+            if not ready and not self.bulk.land_newest() and not self._wake_in_vain():
                 self._deadlock()
             for warp in self._schedule.order(ready):
-                arrival = self._advance(warp, self._schedule.turn_blocks())
-                if arrival is not None:
-                    self._arrive(warp, arrival)
+                stop = self._advance(warp, self._schedule.turn_blocks())
+                if isinstance(stop, Arrival):
+                    self._arrive(warp, stop)
+                elif stop is not None:
+                    site = self._machine.executable.blocks[warp.stack[-1].block].last - 1
+                    self._asleep[warp.index] = _Sleep(warp, stop, stop.phase, site)
             running = [warp for warp in running if warp.stack]
+        self.bulk.finish()
 
-    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | None:
-        """Runs `warp` for some blocks, or until it arrives at a barrier or exits."""
+    def _wake_in_vain(self) -> bool:
+        """Lets all waits for mbarriers come back false; False where that has led to nothing before."""
+        happened = self.mbarriers.events + self._arrivals
+        self._rounds_in_vain = self._rounds_in_vain + 1 if happened == self._events_before else 0
+        self._events_before = happened
+        for sleep in self._asleep.values():
+            sleep.warp.gives_up = True
+        woken = bool(self._asleep) and self._rounds_in_vain < MAX_ROUNDS_IN_VAIN
+        if woken:
+            self._asleep = {}
+        return woken
+
+    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Mbarrier | None:
+        """Runs `warp` for some blocks, or until it arrives at a barrier, waits for an mbarrier, or exits."""
         machine, stack = self._machine, warp.stack
         blocks = machine.executable.blocks
         active: Path | None = None
@@ -153,8 +193,9 @@ class Cta:
     def _arrive(self, warp: Warp, arrival: Arrival) -> None:
         barrier = self._barriers.setdefault(arrival.barrier, _Barrier())
         barrier.threads += WARP_LANES
+        self._arrivals += 1
         barrier.votes += arrival.votes
-        barrier.told.append(self.ordering.arrive(warp.index))
+        barrier.told.append(self.ordering.arrive(warp))
         if arrival.waits:
             barrier.waiting.append((warp, arrival))
             self._blocked.add(warp.index)
@@ -172,17 +213,47 @@ class Cta:
                 arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
 
     def _deadlock(self) -> None:
-        """Every warp that still runs waits at a barrier that nobody will complete."""
-        number, barrier = next(iter(self._barriers.items()))
-        warp, arrival = barrier.waiting[0]
-        expected = arrival.threads or len(self._warps) * WARP_LANES
-        elsewhere = [w.index for w in self._warps if w.stack and w.index not in {v.index for v, _ in barrier.waiting}]
+        """Every warp that still runs waits at a barrier or for an mbarrier, and nobody will complete it."""
         gone = [w.index for w in self._warps if not w.stack]
-        message = (
-            f"barrier {number} waits for {expected} threads and {barrier.threads} have come; "
-            f"warps that exited: {gone}, warps that wait elsewhere: {elsewhere}"
-        )
-        self.fault(ViolationKind.BARRIER, arrival.site, warp.thread0, message)
+        lines, first = [], None
+        for sleep in self._asleep.values():
+            first = first or (sleep.site, sleep.warp)
+            where = self._machine.monitor.describe(sleep.site)
+            lines.append(f"warp {sleep.warp.index} waits for {sleep.barrier} to leave its phase ({where})")
+        for number, barrier in self._barriers.items():
+            if not barrier.waiting:
+                continue
+            warp, arrival = barrier.waiting[0]
+            first = first or (arrival.site, warp)
+            expected = arrival.threads or len(self._warps) * WARP_LANES
+            here = {w.index for w, _ in barrier.waiting}
+            elsewhere = [w.index for w in self._warps if w.stack and w.index not in here]
+            lines.append(
+                f"barrier {number} waits for {expected} threads and {barrier.threads} have come; "
+                f"warps that exited: {gone}, warps that wait elsewhere: {elsewhere}"
+            )
+        assert first is not None, "a warp that cannot go on waits for something"
+        self.fault(ViolationKind.BARRIER, first[0], first[1].thread0, "; ".join(lines))
+
+    def tensor_at(self, site: int, thread: int, address: int, rank: int) -> BoundTensor:
+        """The tensor of the tensor map at the generic `address`, which must have `rank` modes."""
+        tensor = self._machine.tensors.get(address - PARAM_WINDOW)
+        if tensor is None:
+            message = "no tensor map is here; only those among the kernel's parameters are supported"
+            self.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, address, always=True)
+            raise AssertionError("this fault ends the launch")
+        if len(tensor.map.extents) != rank:
+            message = f"{rank} coordinates for a tensor map of {len(tensor.map.extents)} modes"
+            self.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
+        return tensor
+
+    def elect(self, lanes: list[int]) -> int:
+        """The lane that `elect.sync` chooses."""
+        return self._schedule.elect(lanes)
+
+    def is_patient(self) -> bool:
+        """Whether a wait for an mbarrier goes on waiting."""
+        return self._schedule.is_patient()
 
     def order_ways(self, ways: list[tuple[int, Mask]]) -> list[tuple[int, Mask]]:
         """The sides of a divergent branch; the last one runs first."""

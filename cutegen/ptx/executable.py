@@ -20,12 +20,14 @@ from cutegen.ptx.flow import (
 )
 from cutegen.ptx.frame import Frame
 from cutegen.ptx.instructions import lower_instruction
+from cutegen.ptx.instructions.mbarrier import mbarrier_wait
 from cutegen.ptx.layout import MemoryLayout, lay_out
 from cutegen.ptx.lowering import Lowering, Step
+from cutegen.ptx.mbarriers import Mbarrier
 from cutegen.ptx.syntax import Entry, Instruction, Module
 from cutegen.ptx.types import scalar_type
 from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.warp import Path, Warp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,8 @@ class _BlockLowering:
             case "ret" | "exit":
                 self._check(instruction, 0)
                 return ends.leave(predicate, None if predicate is None else self._following())
+            case "mbarrier":
+                return self._end_with_wait(instruction, predicate)
             case _:
                 return ends.barrier(self._context, instruction, predicate, self._following())
 
@@ -141,6 +145,20 @@ class _BlockLowering:
             raise instruction.error("a guarded brx is not supported")
         cell = self._context.source(instruction, instruction.operands[0], scalar_type("u32"))
         return ends.switch(cell, self._targets(instruction), self._meet, self._context.site)
+
+    def _end_with_wait(self, instruction: Instruction, predicate: tuple[int, bool] | None) -> End:
+        wait = mbarrier_wait(self._context, instruction, predicate, self._following())
+        keys = tuple(written_registers(instruction) & self._context.frame.tracked)
+
+        def end(warp: Warp, path: Path) -> Mbarrier | None:
+            blocking = wait(warp, path)
+            for key in keys if blocking is None else ():
+                warp.defined[key] |= (
+                    warp.mask if predicate is None else warp.mask & (warp.cells[predicate[0]] != predicate[1])
+                )
+            return blocking
+
+        return end
 
 
 def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:

@@ -25,9 +25,14 @@ def is_barrier(instruction: Instruction) -> bool:
     return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
 
 
+def is_wait(instruction: Instruction) -> bool:
+    """True for a wait for an mbarrier, which has a block of its own: it is executed again until it is over."""
+    return instruction.parts[0] == "mbarrier" and instruction.parts[1:2] in (("try_wait",), ("test_wait",))
+
+
 def ends_block(instruction: Instruction) -> bool:
     """True where control may go elsewhere, or the warp may have to wait."""
-    return instruction.parts[0] in _ENDS or is_barrier(instruction)
+    return instruction.parts[0] in _ENDS or is_barrier(instruction) or is_wait(instruction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,8 @@ def build_flow(entry: Entry) -> FlowGraph:
     """
     count = len(entry.instructions)
     ends = {i + 1 for i, instruction in enumerate(entry.instructions) if ends_block(instruction)}
-    ordered = sorted(({0, *entry.labels.values()} | ends) - {count})
+    waits = {i for i, instruction in enumerate(entry.instructions) if is_wait(instruction)}
+    ordered = sorted(({0, *entry.labels.values()} | ends | waits) - {count})
     block_at = {first: number for number, first in enumerate(ordered)}
     blocks = tuple(
         BlockRange(first, last, _successors(entry, block_at, last))
@@ -149,8 +155,9 @@ def _registers(operand: Operand) -> Iterator[Register]:
         yield operand
     elif isinstance(operand, Negated):
         yield operand.register
-    elif isinstance(operand, Address) and isinstance(operand.base, Register):
-        yield operand.base
+    elif isinstance(operand, Address):
+        for item in (operand.base, *operand.coordinates):
+            yield from _registers(item)
     elif isinstance(operand, Vector):
         for item in operand.items:
             yield from _registers(item)
@@ -166,7 +173,9 @@ def _keys(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:
 def written_registers(instruction: Instruction) -> frozenset[RegisterKey]:
     """The registers that an instruction writes."""
     has_destination = instruction.parts[0] not in _FIRST_OPERAND_IS_READ or "red" in instruction.parts[1:2]
-    return _keys(instruction.operands[:1]) if has_destination else frozenset()
+    if not has_destination or not instruction.operands or isinstance(instruction.operands[0], Address):
+        return frozenset()
+    return _keys(instruction.operands[:1])
 
 
 def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:

@@ -17,6 +17,7 @@ from cutegen.ptx.policy import Policy
 from cutegen.ptx.report import InstructionReport, LaunchReport
 from cutegen.ptx.special import Dim3
 from cutegen.ptx.tensor_core import TensorCore
+from cutegen.ptx.tensor_map import TensorMap
 from cutegen.ptx.traffic import Traffic, TrafficCounters
 from cutegen.ptx.violations import Monitor, Violation, ViolationKind
 
@@ -99,7 +100,9 @@ def run_ctas(
 
 
 def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules) -> Machine:
-    binding = Binding(executable.global_granule_bytes, not executable.ctas_communicate)
+    items = [argument.array.dtype.itemsize for argument in arguments if isinstance(argument, TensorMap)]
+    granule_bytes = min(executable.global_granule_bytes, *items) if items else executable.global_granule_bytes
+    binding = Binding(granule_bytes, not executable.ctas_communicate)
     packed = pack_arguments(executable.entry, arguments, binding)
     monitor = Monitor(executable.entry.instructions, rules.raise_on)
     counters = TrafficCounters([Traffic() for _ in executable.entry.instructions])
@@ -118,6 +121,7 @@ def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argu
         block=shape.block,
         dynamic_smem_bytes=shape.dynamic_smem_bytes,
         memories=memories,
+        tensors=binding.tensors,
         monitor=monitor,
         traffic=counters,
         tensor_core=rules.tensor_core,
@@ -173,4 +177,5 @@ def _instruction_report(executable: Executable, index: int, executed: int, traff
         global_requests=sum(t.global_requests for t in traffic),
         sectors=sum(t.sectors for t in traffic),
         global_bytes=sum(t.global_bytes for t in traffic),
+        boxes=sum(t.boxes for t in traffic),
     )

@@ -24,6 +24,7 @@ from cutegen.ptx.executable import Executable, prepare
 from cutegen.ptx.launch import Outcome, Rules, Shape, run_ctas
 from cutegen.ptx.parser import parse_module
 from cutegen.ptx.special import Dim3
+from cutegen.ptx.tensor_map import TensorMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,17 @@ class _SharedArray:
     strides: tuple[int, ...]
     dtype: str
     writeable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedTensor:
+    """A tensor map as it travels: the array apart from the rest."""
+
+    array: Any
+    extents: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +106,9 @@ class _Files:
         """The argument with its arrays replaced by what a worker opens."""
         if isinstance(argument, tuple):
             return tuple(self.share(item) for item in argument)
+        if isinstance(argument, TensorMap):
+            sizes = argument.extents, argument.strides_bytes, argument.box, argument.swizzle_bytes
+            return _SharedTensor(self.share(argument.array), *sizes)
         if not isinstance(argument, np.ndarray) or argument.ndim == 0 or argument.size == 0:
             return argument
         start, _ = extent(root_of(argument))
@@ -137,6 +152,14 @@ def _prepared(text: str, entry: str) -> Executable:
 def _open(argument: Any, opened: dict[Path, npt.NDArray[np.uint8]]) -> Any:
     if isinstance(argument, tuple):
         return tuple(_open(item, opened) for item in argument)
+    if isinstance(argument, _SharedTensor):
+        return TensorMap(
+            array=_open(argument.array, opened),
+            extents=argument.extents,
+            strides_bytes=argument.strides_bytes,
+            box=argument.box,
+            swizzle_bytes=argument.swizzle_bytes,
+        )
     if not isinstance(argument, _SharedArray):
         return argument
     if argument.file not in opened:

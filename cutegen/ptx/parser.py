@@ -290,8 +290,12 @@ class _EntryReader:
                 raise cursor.error("expected a register, a variable or a number as the address")
             base = name
         offset = self._read_offset() if cursor.peek() in ("+", "-") else 0
+        coordinates: tuple[Operand, ...] = ()
+        if cursor.accept(","):
+            cursor.expect("{")
+            coordinates = self._read_vector().items
         cursor.expect("]")
-        return Address(base, offset)
+        return Address(base, offset, coordinates)
 
     def _read_offset(self) -> int:
         self._cursor.accept("+")

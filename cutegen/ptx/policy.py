@@ -1,4 +1,7 @@
-"""In what order things happen that a program must not depend on: CTAs, warps between barriers, sides of a branch."""
+"""In what order things happen that a program must not depend on.
+
+CTAs, warps between barriers, sides of a branch; which lane is elected, and when bulk copies land.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ T = TypeVar("T")
 class Policy:
     """An order of CTAs, warps and sides of a branch, by name.
 
-    `in-order`: lowest first, each warp as far as it can go. `reversed`: highest first. `random`: drawn by `seed`, and
-    warps also change places between any two basic blocks.
+    `in-order`: lowest first, each warp as far as it can go; bulk copies land at once. `reversed`: highest first; bulk
+    copies land, the newest first, when nothing else can go on. `random`: drawn by `seed`, and warps also change places
+    between any two basic blocks; bulk copies land at any time, and a wait may come back too early.
 
     >>> Policy.parse("random:7")
     Policy(name='random', seed=7)
@@ -72,3 +76,21 @@ class Schedule:
     def turn_blocks(self) -> int:
         """After how many basic blocks a warp lets others go on."""
         return self._generator.randint(1, 8) if self._policy.name == "random" else 4096
+
+    def lands_at_once(self) -> bool:
+        """Whether a bulk copy is done when it is issued."""
+        return self._policy.name == "in-order"
+
+    def lands_now(self) -> bool:
+        """Whether a bulk copy in flight lands before the warps take their next turns."""
+        return self._policy.name == "random" and self._generator.random() < 0.5
+
+    def is_patient(self) -> bool:
+        """Whether a wait for an mbarrier that is asked again goes on waiting; else it returns false."""
+        return self._policy.name != "random" or self._generator.random() < 0.75
+
+    def elect(self, lanes: Sequence[int]) -> int:
+        """The lane that `elect.sync` chooses among `lanes`, always the same."""
+        if self._policy.name == "random":
+            return random.Random(f"{self._policy.seed}/{lanes}").choice(lanes)
+        return min(lanes) if self._policy.name == "in-order" else max(lanes)

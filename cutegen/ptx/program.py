@@ -83,9 +83,10 @@ class Program:
         """Runs `entry` on a grid; arrays among `args` are read and written in place.
 
         `args`: a numpy array for a pointer (`.u64`), a number for a scalar (packed by its declared type), bytes or a
-        tuple of arrays and numpy scalars for a structure. `policy`: see `Policy`. `max_steps`: limit on warp
-        instructions. `progress(done, total)` is called after each CTA. `jobs`: processes to spread the CTAs over.
-        `raise_on`: kinds of violations that end the launch; the others are gathered in the report.
+        tuple of arrays and numpy scalars for a structure, a `TensorMap` for a tensor map. `policy`: see `Policy`.
+        `max_steps`: limit on warp instructions. `progress(done, total)` is called after each CTA. `jobs`: processes to
+        spread the CTAs over. `raise_on`: kinds of violations that end the launch; the others are gathered in the
+        report.
 
         Raises:
             LaunchError: the launch does not fit the entry.

@@ -14,7 +14,8 @@ class InstructionReport:
 
     `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts by banks, `sectors` are 32-byte pieces of
     global memory. For `cp.async`, as an H200 counts: `line_wavefronts` and `line_sectors` of `.cg`, by lines, and
-    `staged_wavefronts` of `.ca` and of the zeros that a copy with a source size writes besides.
+    `staged_wavefronts` of `.ca` and of the zeros that a copy with a source size writes besides. `boxes` are the bulk
+    tensor copies: each counts the whole box in `shared_bytes`, and what lies in the tensor in `global_bytes`.
     """
 
     line: int
@@ -32,6 +33,7 @@ class InstructionReport:
     global_requests: int
     sectors: int
     global_bytes: int
+    boxes: int
 
     @property
     def conflicts(self) -> int:
@@ -83,3 +85,15 @@ class LaunchReport:
     def sectors(self, opcode: str) -> int:
         """Global sectors of all instructions whose opcode begins with `opcode`."""
         return sum(i.sectors for i in self.matching(opcode))
+
+    def boxes(self, opcode: str) -> int:
+        """Boxes that bulk tensor copies moved, of all instructions whose opcode begins with `opcode`."""
+        return sum(i.boxes for i in self.matching(opcode))
+
+    def shared_bytes(self, opcode: str) -> int:
+        """Bytes to and from shared memory of all instructions whose opcode begins with `opcode`."""
+        return sum(i.shared_bytes for i in self.matching(opcode))
+
+    def global_bytes(self, opcode: str) -> int:
+        """Bytes to and from global memory of all instructions whose opcode begins with `opcode`."""
+        return sum(i.global_bytes for i in self.matching(opcode))

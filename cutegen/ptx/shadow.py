@@ -3,11 +3,14 @@
 The shadow remembers for each granule (the smallest access the program makes) who wrote it last, and for each warp who
 read it last. A stamp packs `pending copy | tick | instruction | thread`, so that one comparison of the largest stamp
 tells that all is well; only if it does not the slow look begins.
+
+What a bulk copy has written belongs to an agent of its mbarrier (see `ordering`), in place of a thread. The bytes that
+a bulk store reads, and those of an mbarrier, are nobody else's until they are given back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,11 +57,16 @@ class Shadow:
         self._base, self._granule_bytes = base, granule_bytes
         self._writes: Stamps = np.zeros(granules, np.int64)
         self._reads: Stamps = np.zeros((len(ordering.bounds), granules), np.int64)
+        self._lent: Stamps | None = None
         self._ordering, self._monitor, self._atomic_sites = ordering, monitor, atomic_sites
 
     def read(self, access: Access) -> None:
         """Checks and remembers a read."""
         granules = self._granules(access)
+        self._check_written(access, granules)
+        self._remember_readers(access, granules)
+
+    def _check_written(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
         writes = self._writes[granules]
         if writes.min() == 0:
             index = int(np.argmin(writes.min(axis=1)))
@@ -66,15 +74,46 @@ class Shadow:
             self.report(ViolationKind.UNINITIALISED, access, index, message)
         if self._may_race(access, writes):
             self._find_race(access, writes, writes & MANY, _warps_of(writes), "read", "write")
-        self._remember_readers(access, granules)
 
     def write(self, access: Access) -> bool:
         """Checks and remembers a write; True where two of its lanes wrote the same granule."""
         return self._write(access, 0)
 
     def begin_copy(self, access: Access) -> None:
-        """A cp.async to the bytes is issued: until `end_copy` nobody may touch them."""
+        """A cp.async to the bytes is issued, or they become an mbarrier: until `end_copy` nobody may touch them."""
         self._write(access, _PENDING)
+
+    def begin_load(self, access: Access) -> None:
+        """A bulk copy to the bytes is issued: until `land` nobody may touch them."""
+        self._check_fence(access)
+        self._write(access, _PENDING)
+
+    def land(self, access: Access, agent: int) -> None:
+        """The bytes of a bulk copy have landed: written by `agent`, which only its mbarrier orders."""
+        owner = np.array([agent * WARP_LANES])
+        self._writes[self._granules(access)] = self._stamps(replace(access, threads=owner))
+
+    def begin_store(self, access: Access) -> Stamps:
+        """A bulk copy out of the bytes is issued: nobody may write them until `end_store`, which takes the answer."""
+        granules = self._granules(access)
+        self._check_written(access, granules)
+        self._check_fence(access)
+        if self._lent is None:
+            self._lent = np.zeros_like(self._writes)
+        stamps = self._stamps(access)
+        self._lent[granules] = stamps
+        return stamps
+
+    def end_store(self, access: Access, stamps: Stamps) -> None:
+        """The thread of `access` knows that its bulk copy has read the bytes: they count as read by it."""
+        granules = self._granules(access)
+        assert self._lent is not None
+        self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
+        self._remember_readers(access, granules)
+
+    def release(self, access: Access) -> None:
+        """The bytes of an mbarrier are ordinary memory again, and hold nothing."""
+        self._writes[self._granules(access)] = 0
 
     def end_copy(self, access: Access) -> None:
         """The copied bytes have landed: from now on they are like an ordinary write of the thread that waited."""
@@ -89,9 +128,33 @@ class Shadow:
             for reader, stamps in enumerate(reads):
                 owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
                 self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
+        if self._lent is not None:
+            self._check_lent(access, self._lent[granules])
         mine = self._stamps(access) | flag
         self._writes[granules] = mine
         return bool((self._writes[granules] != mine).any())
+
+    def _check_lent(self, access: Access, stamps: Stamps) -> None:
+        if stamps.any():
+            index, piece = (int(i) for i in np.argwhere(stamps)[0])
+            who, place = self._who(int(stamps[index, piece]))
+            message = f"write of bytes that the bulk copy of {who} ({place}) may still be reading"
+            self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
+
+    def _check_fence(self, access: Access) -> None:
+        """A bulk copy needs a proxy fence after ordinary writes of its bytes."""
+        writes = self._writes[self._granules(access)]
+        ticks = np.where(writes >= _PENDING, 0, writes >> _TICK_SHIFT)
+        fenced = self._ordering.is_fenced(int(access.threads[0]), ticks, writes & MANY)
+        if not fenced.all():
+            index, piece = (int(i) for i in np.argwhere(~fenced)[0])
+            who, place = self._who(int(writes[index, piece]))
+            message = f"no fence.proxy.async between the write by {who} ({place}) and this bulk copy"
+            self.report(ViolationKind.RACE, access, index, message, piece)
+
+    def _who(self, stamp: int) -> tuple[str, str]:
+        """(thread, instruction) that a stamp names."""
+        return f"thread {stamp & MANY}", self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
 
     def _granules(self, access: Access) -> npt.NDArray[np.int64]:
         count = max(1, access.size_bytes // self._granule_bytes)
@@ -128,23 +191,37 @@ class Shadow:
         earlier: str,
     ) -> None:
         """Looks in `stamps` of `earlier` accesses for one by another thread that no barrier orders before this one."""
-        unordered = (stamps >> _TICK_SHIFT & _TICK_MASK) > self._ordering.known[access.warp.index][warps]
+        known = self._ordering.knows(access.warp.index, access.threads, warps)
+        unordered = (stamps >> _TICK_SHIFT & _TICK_MASK) > known
+        pending = stamps >= _PENDING
+        if not (unordered | pending).any():
+            return
         sites = stamps >> _THREAD_BITS & _SITE_MASK
         both_atomic = self._atomic_sites[sites] & self._atomic_sites[access.site]
         race = unordered & (owners != access.threads[:, None]) & ~both_atomic
-        found = np.argwhere(race | (stamps >= _PENDING))
+        found = np.argwhere(race | pending)
         if len(found):
             index, piece = (int(i) for i in found[0])
-            stamp = int(stamps[index, piece])
-            number = stamp & MANY
-            who = f"thread {number}" if number != MANY else f"several threads of warp {int(warps[index, piece])}"
-            place = self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
-            if stamp >= _PENDING:
-                message = f"{what} of bytes that the cp.async of {who} ({place}) has not been waited for"
-                self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
-            else:
-                message = f"{what} without a barrier after the {earlier} by {who} ({place})"
-                self.report(ViolationKind.RACE, access, index, message, piece)
+            warp = int(warps[index, piece])
+            kind, message = self._explain(int(stamps[index, piece]), warp, what, earlier)
+            self.report(kind, access, index, message, piece)
+
+    def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
+        """What is wrong with an access that meets the `earlier` one of `stamp`."""
+        number, site = stamp & MANY, stamp >> _THREAD_BITS & _SITE_MASK
+        who = f"thread {number}" if number != MANY else f"several threads of warp {warp}"
+        place, opcode = self._monitor.describe(site), self._monitor.opcode(site)
+        if warp >= self._ordering.warps:
+            return (
+                ViolationKind.ASYNC_COPY,
+                f"{what} of bytes without a wait for the bulk copy that wrote them ({place})",
+            )
+        if stamp < _PENDING:
+            return ViolationKind.RACE, f"{what} without a barrier after the {earlier} by {who} ({place})"
+        if opcode.startswith("mbarrier"):
+            return ViolationKind.BARRIER, f"{what} of bytes that hold an mbarrier ({place})"
+        copy = "bulk copy" if opcode.startswith("cp.async.bulk") else "cp.async"
+        return ViolationKind.ASYNC_COPY, f"{what} of bytes that the {copy} of {who} ({place}) has not been waited for"
 
     def report(self, kind: ViolationKind, access: Access, index: int, message: str, piece: int = 0) -> None:
         """Reports a violation of the access's lane `index`, at its granule `piece`."""

@@ -7,13 +7,16 @@ import numpy.typing as npt
 
 from cutegen.ptx.frame import POISON_BYTE
 from cutegen.ptx.memory import Addresses, Bytes, Data, lost_write, poison
-from cutegen.ptx.shadow import MANY, Access, Shadow
+from cutegen.ptx.shadow import MANY, Access, Shadow, Stamps
 from cutegen.ptx.traffic import TrafficCounters
 from cutegen.ptx.violations import ViolationKind
 from cutegen.ptx.warp import Warp
 
 SHARED_BASE = 1024
 """The first shared address: from sm_80 on the first KiB of each CTA is the system's, and 0 stays invalid."""
+
+BULK_CHUNK_BYTES = 16
+"""The pieces in which bulk copies and their swizzles move."""
 
 
 class SharedMemory:
@@ -73,6 +76,42 @@ class SharedMemory:
         """The bytes of a cp.async land."""
         self._bytes.window(access.size_bytes)[access.offsets] = data
         self._shadow.end_copy(access)
+
+    def begin_object(self, warp: Warp, site: int, thread: int, address: int, size_bytes: int) -> Access | None:
+        """The bytes become an mbarrier; what `end_object` takes, or None where they are faulty."""
+        access = self._access(warp, site, np.array([address]), np.array([thread]), size_bytes)
+        if access is not None:
+            self._shadow.begin_copy(access)
+        return access
+
+    def end_object(self, access: Access) -> None:
+        """The bytes are no longer an mbarrier."""
+        self._shadow.release(access)
+
+    def chunks(self, warp: Warp, site: int, thread: int, addresses: Addresses) -> Access | None:
+        """The access of a bulk copy by `thread` to 16-byte chunks, or None where it is faulty."""
+        return self._access(warp, site, addresses, np.full(len(addresses), thread), BULK_CHUNK_BYTES)
+
+    def begin_load(self, access: Access) -> None:
+        """A bulk copy to shared memory is issued."""
+        self._shadow.begin_load(access)
+
+    def land(self, access: Access, data: Data, agent: int) -> None:
+        """The bytes of a bulk copy land, written by `agent`."""
+        self._bytes.window(BULK_CHUNK_BYTES)[access.offsets] = data
+        self._shadow.land(access, agent)
+
+    def begin_store(self, access: Access) -> Stamps:
+        """A bulk copy from shared memory is issued; what `end_store` takes."""
+        return self._shadow.begin_store(access)
+
+    def end_store(self, access: Access, stamps: Stamps) -> None:
+        """The thread that issued a bulk copy from shared memory knows that it has read its source."""
+        self._shadow.end_store(access, stamps)
+
+    def peek(self, access: Access) -> Data:
+        """What a bulk copy finds in its source now."""
+        return self._bytes.window(access.size_bytes)[access.offsets]
 
     def _access(
         self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int

@@ -11,9 +11,11 @@ from typing import Protocol
 import numpy as np
 
 from cutegen.ptx.lowering import Lowering
-from cutegen.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Addresses, Data, data_dtype
+from cutegen.ptx.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Addresses, Data, data_dtype
 from cutegen.ptx.syntax import Instruction, Operand
 from cutegen.ptx.warp import Warp
+
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
 
 
 class Memory(Protocol):
@@ -89,10 +91,9 @@ class _Narrowed:
 
 def _split(addresses: Addresses) -> list[tuple[str, np.ndarray, Addresses]]:
     """Generic addresses by state space: (space, which of them, their addresses in it)."""
-    shared = (addresses >= SHARED_WINDOW) & (addresses < SHARED_WINDOW + WINDOW_BYTES)
-    local = (addresses >= LOCAL_WINDOW) & (addresses < LOCAL_WINDOW + WINDOW_BYTES)
-    parts = (("shared", shared, SHARED_WINDOW), ("local", local, LOCAL_WINDOW), ("global", ~(shared | local), 0))
-    return [(name, inside, addresses[inside] - window) for name, inside, window in parts if inside.any()]
+    inside = {name: (addresses >= start) & (addresses < start + WINDOW_BYTES) for name, start in _WINDOWS.items()}
+    inside["global"] = ~np.logical_or.reduce(list(inside.values()))
+    return [(name, lanes, addresses[lanes] - _WINDOWS.get(name, 0)) for name, lanes in inside.items() if lanes.any()]
 
 
 def resolve_space(context: Lowering, instruction: Instruction, written: str, operand: Operand) -> Space:

@@ -46,10 +46,11 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[base + offset_bytes]`."""
+    """`[base + offset_bytes]`; with `coordinates`, `[base, {x, y}]`: a place in the tensor of a tensor map."""
 
     base: Register | Symbol | Immediate
     offset_bytes: int = 0
+    coordinates: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

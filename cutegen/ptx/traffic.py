@@ -152,6 +152,7 @@ class Traffic:
     global_requests: int = 0
     sectors: int = 0
     global_bytes: int = 0
+    boxes: int = 0
 
 
 _MAX_PATTERNS = 100_000
@@ -202,6 +203,16 @@ class TrafficCounters:
         sums = self.sites[site]
         sums.global_requests += 1
         sums.sectors += sectors
+        sums.global_bytes += size_bytes * len(addresses)
+
+    def box(self, site: int, box_bytes: int, addresses: npt.NDArray[np.int64], size_bytes: int) -> None:
+        """Counts a bulk tensor copy: `addresses` are the aligned pieces of `size_bytes` that lie in the tensor."""
+        sums = self.sites[site]
+        sums.boxes += 1
+        sums.shared_requests += 1
+        sums.shared_bytes += box_bytes
+        sums.global_requests += 1
+        sums.sectors += len(np.unique(addresses // SECTOR_BYTES))
         sums.global_bytes += size_bytes * len(addresses)
 
     def lines(self, site: int, source: npt.NDArray[np.int64], destination: npt.NDArray[np.int64]) -> None:

@@ -84,6 +84,10 @@ class Monitor:
         instruction = self._instructions[site]
         return f"line {instruction.line} '{instruction.text}'"
 
+    def opcode(self, site: int) -> str:
+        """The opcode of an instruction."""
+        return self._instructions[site].opcode
+
     def report(
         self,
         kind: ViolationKind,

@@ -57,6 +57,12 @@ class Warp:
         self.alive: Mask = lanes > _LANES
         self.stack = [Path(0, self.alive.copy(), None)]
         self.set_mask(self.alive.copy(), lanes)
+        self.gives_up = False
+        """Nothing else can go on: the next wait for an mbarrier comes back false instead of waiting."""
+        self.refused: set[int] = set()
+        """The waits for mbarriers that came back false when they were last asked."""
+        self.satisfied: set[int] = set()
+        """Threads whose part of the wait for which the warp sleeps is over."""
         self._copies: list[_Copy] = []
         self._committed = np.zeros(WARP_LANES, np.int64)
 

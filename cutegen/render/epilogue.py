@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from cutegen.plan.gemm_plan import Fusion
+from cutegen.arch import DType
+from cutegen.plan.gemm_plan import EpilogueTensor, Fusion, GemmPlan
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import OPS, SCALARS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
 
@@ -120,6 +121,32 @@ def helpers(steps: tuple[Step, ...]) -> frozenset[str]:
     return frozenset(name for name in called | needed if not name.startswith("cute."))
 
 
+def conversions(plan: GemmPlan) -> frozenset[str]:
+    """The functions that make integers of float32, which the kernel must define, as `rounded` calls them."""
+    if not plan.epilogue.fusion.steps and not goes_through_f32(plan):
+        return frozenset()
+    return frozenset(f"to_{x.name}" for x in stored_types(plan) if x.is_integer)
+
+
+def stored_types(plan: GemmPlan) -> tuple[DType, ...]:
+    """The types of C and, where it is stored, of aux."""
+    return (plan.epilogue.dtype, *(x.dtype for x in _stored(plan.epilogue.fusion)))
+
+
+def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:
+    return tuple(x for x in fusion.tensors if x.name == STORE)
+
+
+def goes_through_f32(plan: GemmPlan) -> bool:
+    """Whether sums become f32 first though no step asks for it: integers on their way to another type do."""
+    return plan.atom.c_dtype.is_integer is not plan.epilogue.dtype.is_integer or plan.epilogue.dtype.name == "s8"
+
+
+def rounded(element: DType, constant: str) -> str:
+    """X, a float32 tensor, as elements of a type that the kernel calls `constant`: nearest, integers clamped."""
+    return f"to_{element.name}(x)" if element.is_integer else f"x.to({constant})"
+
+
 def _calls(expression: Expression) -> Iterator[str]:
     if isinstance(expression, Call):
         yield expression.function
@@ -133,7 +160,7 @@ def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
     loaded: set[str] = set()
     for step in fusion.steps:
         if step.expression is None:
-            lines += _STORE_AUX
+            lines += _store_aux(fusion)
             continue
         tensors = {DSL.operands[name]: name for name in names_of(step.expression) if name in DSL.operands}
         for fragment in tensors.keys() - loaded:
@@ -143,12 +170,14 @@ def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
     return tuple(lines)
 
 
-_STORE_AUX = (
-    "# aux: x as it is here, in its own type",
-    "tCrAux = cute.make_rmem_tensor(tCgAux[part].shape, AUX_DTYPE)",
-    "tCrAux.store(x.to(AUX_DTYPE))",
-    "store_result(tCrAux, tCgAux[part], tCcC[part], (m, n), whole_tile)",
-)
+def _store_aux(fusion: Fusion) -> tuple[str, ...]:
+    (aux,) = _stored(fusion)
+    return (
+        "# aux: x as it is here, in its own type",
+        "tCrAux = cute.make_rmem_tensor(tCgAux[part].shape, AUX_DTYPE)",
+        f"tCrAux.store({rounded(aux.dtype, 'AUX_DTYPE')})",
+        "store_result(tCrAux, tCgAux[part], tCcC[part], (m, n), whole_tile)",
+    )
 
 
 def _load(fragment: str, *, guarded: bool) -> str:

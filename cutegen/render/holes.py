@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import inner_layout
+from cutegen.arch import DType
 from cutegen.plan import GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import EpilogueTensor, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, SmemTile, VectorCopy
 from cutegen.plan.launch import SOURCE, Parameter
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
@@ -27,7 +28,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     """The holes of every template; `settled` are the constants that each decision becomes, by its key."""
     fusion = plan.epilogue.fusion
     steps = fusion.steps
-    settled = {**settled, **_epilogue_constants(plan)}
+    through_f32 = epilogue.goes_through_f32(plan)
+    settled = {**_epilogue_constants(plan), **settled}
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
@@ -37,13 +39,22 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
             if x.key in settled
         ],
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
-        "numerics": "Float32, Int32, Int64" if steps else "Int32, Int64",
-        "parameters": [_parameter_holes(x) for x in plan.launch.parameters],
+        "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
+        "mma": mma_holes(plan),
+        "through_f32": through_f32,
+        "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
+        "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
+        "random_b": _random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
+        "parameters": [parameter_holes(x) for x in plan.launch.parameters],
+        "host_parameters": [parameter_holes(x) for x in plan.launch.parameters],
+        "launch_template": "host_launch.py.j2",
+        "launch_numbers": "Int32(1)",
+        "launch_arguments": "1",
         "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
-        "strides": [StrideHoles(x.name, _divisor(x.name)) for x in plan.launch.parameters if x.type == "i64"],
+        "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": plan.epilogue.smem is None or any(x.name == STORE for x in fusion.tensors),
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
-        "helpers": epilogue.helpers(steps),
+        "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
         "chain": _chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
@@ -60,7 +71,13 @@ def _chain_comment(plan: GemmPlan) -> tuple[str, ...]:
     return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent=4))
 
 
-_PARAMETER_TYPES = {"ptr": "cute.Pointer", "i32": "Int32", "i64": "Int64", "f32": "Float32"}
+_PARAMETER_TYPES = {
+    "ptr": "cute.Pointer",
+    "i32": "Int32",
+    "i64": "Int64",
+    "f32": "Float32",
+    "tensormap": "cute.CopyAtom",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +89,42 @@ class ParameterHoles:
     example: str
 
 
-def _parameter_holes(parameter: Parameter) -> ParameterHoles:
+def parameter_holes(parameter: Parameter) -> ParameterHoles:
+    """What the template writes of one parameter."""
     name, kind = parameter.name, _PARAMETER_TYPES[parameter.type]
-    examples = {"ptr": "", "f32": f"{kind}(1.0)", "i32": f"{kind}(1)", "i64": f"{kind}({_divisor(name)})"}
+    examples = {
+        "ptr": "",
+        "tensormap": "",
+        "f32": f"{kind}(1.0)",
+        "i32": f"{kind}(1)",
+        "i64": f"{kind}({_divisor(name)})",
+    }
     return ParameterHoles(name, kind, examples[parameter.type])
+
+
+@dataclass(frozen=True, slots=True)
+class MmaHoles:
+    """How the kernel names its MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32."""
+
+    operation: str
+    ptx: str
+    own: bool
+    integer: bool
+    rounds: bool
+
+
+def mma_holes(plan: GemmPlan) -> MmaHoles:
+    """Module `warp` has operations for one type of operands at a time, and none for integers."""
+    a, b = plan.atom.a_dtype, plan.atom.b_dtype
+    own = a.is_integer or a is not b
+    if own:
+        operation = "MmaOperation()"
+    elif a.name == "tf32":
+        operation = "warp.MmaTF32Op(MMA_SHAPE)"
+    else:
+        name = "MmaF16BF16Op" if a.bits == 16 else "MmaFP8Op"
+        operation = f"warp.{name}(A_DTYPE, ACCUMULATOR_DTYPE, MMA_SHAPE)"
+    return MmaHoles(operation, plan.atom.ptx, own=own, integer=a.is_integer, rounds=plan.rounds_to_tf32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +133,11 @@ class StrideHoles:
 
     name: str
     divisor: str
+
+
+def stride_holes(parameter: Parameter) -> StrideHoles:
+    """What the template writes of a parameter that is a stride."""
+    return StrideHoles(parameter.name, _divisor(parameter.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +183,7 @@ class SelfCheckHoles:
     scalars: str
     steps: tuple[str, ...]
     results: str
+    integers: bool
 
 
 def _self_check(plan: GemmPlan) -> SelfCheckHoles:
@@ -143,6 +198,7 @@ def _self_check(plan: GemmPlan) -> SelfCheckHoles:
         scalars="".join(f"{name}, " for name in fusion.scalars),
         steps=epilogue.torch_lines(fusion.steps),
         results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
+        integers=any(x.is_integer for x in epilogue.stored_types(plan)),
     )
 
 
@@ -151,17 +207,43 @@ _EXAMPLE_SCALARS = {"alpha": 1.25, "beta": -0.75}
 
 def _random(tensor: EpilogueTensor) -> str:
     if len(tensor.modes) == 1:
-        return f'torch.randn({tensor.major}, device="cuda").to(torch.{tensor.dtype.torch_name})'
-    shape, transposed = ("(m, n)", "") if tensor.major == "n" else ("(n, m)", ".T")
-    return f'torch.randn({shape}, device="cuda").to(torch.{tensor.dtype.torch_name}){transposed}'
+        return _random_elements(f"({tensor.major},)" if tensor.dtype.is_integer else tensor.major, tensor.dtype)
+    return _random_matrix(tensor.modes, tensor.major, tensor.dtype)
+
+
+def _random_matrix(modes: tuple[str, ...], major: str, element: DType) -> str:
+    """A matrix whose contiguous mode is `major`, in PyTorch."""
+    if major != modes[-1]:
+        return f"{_random_matrix(modes[::-1], major, element)}.T"
+    return _random_elements(f"({', '.join(modes)})", element)
+
+
+def _random_elements(shape: str, element: DType) -> str:
+    """Normal numbers, or integers so small that sums of some hundred products fit the types of C."""
+    if element.is_integer:
+        return f'torch.randint(-8, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
+    return f'torch.randn({shape}, device="cuda").to(torch.{element.torch_name})'
 
 
 def _tolerance(plan: GemmPlan) -> float:
-    """Relative error that the self-check allows: C is rounded, and so is each of 520 sums where they are 16-bit."""
-    rounding = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
-    kept = rounding[plan.atom.c_dtype.name]
-    results = (plan.epilogue.dtype, *(x.dtype for x in plan.epilogue.fusion.tensors if x.name == STORE))
-    return float(f"{2 * max(rounding[result.name] for result in results) + 8 * kept:.1e}")
+    """Relative error that the self-check allows, by norms.
+
+    C is rounded, and so is each of 520 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
+    8-bit floats the tensor cores of sm_89 keep 13 bits, in each of 17 instructions. Integers are exact.
+    """
+    error = 2 * max(map(_rounding, epilogue.stored_types(plan))) + 8 * _rounding(plan.atom.c_dtype)
+    if plan.atom.a_dtype.name == "tf32":
+        error += 2.0**-9
+    if plan.atom.a_dtype.needs == "sm_89":
+        error += 17 * 2.0**-13
+    return float(f"{error:.1e}")
+
+
+def _rounding(element: DType) -> float:
+    """The unit roundoff; 8-bit results of a chain in f32 may be one off where that lies between two of them."""
+    if element.significand_bits is not None:
+        return 2.0**-element.significand_bits
+    return 2.0**-8 if element.bits == 8 else 2.0**-24
 
 
 def _epilogue_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
@@ -191,6 +273,30 @@ def vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
     )
 
 
+def mma_constants(plan: GemmPlan, threads: str) -> dict[str, tuple[str, ...]]:
+    """The constants of the tiled MMA, by the keys of their decisions; `threads` is the line that counts a CTA's."""
+    return {
+        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
+        "mma.atom": (
+            f"MMA_SHAPE = {plan.atom.shape_mnk}",
+            f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
+        ),
+        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", threads),
+        "mma.permutation": (
+            f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
+            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
+        ),
+        "mma.tf32": (),  # a comment: the decision shows in the main loop
+    }
+
+
+def fragment_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
+    """The instruction that loads fragments of one operand."""
+    if copy.matrices is None:
+        return (f"{prefix}_S2R_BITS = {copy.bits}",)
+    return (f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}",)
+
+
 def layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:
     """Shape, stride and swizzle of a tile in shared memory."""
     inner, swizzle = inner_layout(smem.layout), smem.swizzle
@@ -206,6 +312,6 @@ def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
         f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",
         f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
     )
-    if epilogue.smem is None or epilogue.store is None:
+    if epilogue.smem is None or not isinstance(epilogue.store, VectorCopy):
         return common
     return (*common, *layout_constants("C_SMEM", epilogue.smem), *vector_constants("C_STORE", epilogue.store))

@@ -9,7 +9,7 @@ from cutegen.arch import LdmatrixAtom
 from cutegen.plan import ProbePlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.render import sm80
-from cutegen.render.holes import Constants
+from cutegen.render.holes import Constants, mma_holes
 from cutegen.render.python_text import comment, docstring
 
 
@@ -44,6 +44,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
             ),
         ],
         "loads": sm80.loads(plan.gemm),
+        "mma": mma_holes(plan.gemm),
         "a": _operand_holes(plan, plan.gemm.a),
         "b": _operand_holes(plan, plan.gemm.b),
     }

@@ -7,8 +7,8 @@ from typing import Any
 
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import FragmentCopy, OperandPlan
-from cutegen.render.holes import gemm_context, layout_constants, vector_constants
+from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.render.holes import fragment_constants, gemm_context, layout_constants, mma_constants, vector_constants
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -52,20 +52,11 @@ def loads(plan: GemmPlan) -> str:
 def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
     return {
-        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
-        "mma.atom": (
-            f"MMA_SHAPE = {plan.atom.shape_mnk}",
-            f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
-        ),
-        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", f"THREADS = {plan.threads}"),
-        "mma.permutation": (
-            f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
-            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
-        ),
+        **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
-        "s2r.a": _s2r_constants("A", plan.a.s2r),
-        "s2r.b": _s2r_constants("B", plan.b.s2r),
+        "s2r.a": fragment_constants("A", plan.a.s2r),
+        "s2r.b": fragment_constants("B", plan.b.s2r),
         "smem.a": layout_constants("A_SMEM", plan.a.smem),
         "smem.b": layout_constants("B_SMEM", plan.b.smem),
         "tile.stages": (
@@ -77,17 +68,12 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
-    x = operand.name.upper()
+    x, copy = operand.name.upper(), operand.g2s
+    assert isinstance(copy, VectorCopy)
     return (
         f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
         f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
         f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-        *vector_constants(f"{x}_G2S", operand.g2s),
+        *vector_constants(f"{x}_G2S", copy),
     )
-
-
-def _s2r_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
-    if copy.matrices is None:
-        return (f"{prefix}_S2R_BITS = {copy.bits}",)
-    return (f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}",)

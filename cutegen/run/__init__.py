@@ -8,6 +8,7 @@
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kernel.py     Kernel: the call
+    bits.py       floats that NumPy has no type for
     probe.py      Probe: the call of a kernel that writes registers out
     received.py   what a probe's registers hold, beside what they should
     reference.py  random operands, the float64 reference, the comparison
@@ -20,6 +21,7 @@ Operands are checked before every launch; what the reference says of a result is
 
 from __future__ import annotations
 
+from cutegen.run.bits import bf16_bits, float8_bits
 from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe, Registers
@@ -27,7 +29,6 @@ from cutegen.run.reference import (
     Comparison,
     FirstWrong,
     Reference,
-    bf16_bits,
     compare,
     expected_outcome,
     float64_reference,
@@ -47,6 +48,7 @@ __all__ = [
     "bf16_bits",
     "compare",
     "expected_outcome",
+    "float8_bits",
     "float64_reference",
     "random_extras",
     "random_operands",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cutegen.errors import OperandError
 from cutegen.plan.launch import INT32_MAX, MAX_BATCH, LaunchContract, ProblemSize, Strides
 from cutegen.run import fixes
+from cutegen.run.bits import CARRIERS
 from cutegen.run.operands import Device, Form
 from cutegen.run.places import Placed, copy_fix
 from cutegen.run.storage import CallTensor, call_tensors
@@ -84,11 +85,11 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
             expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch before them",
             fix=_rank_fix(tensor, form),
         )
-    if form.dtype != tensor.contract.dtype:
+    if not _has_type(tensor, form):
         raise OperandError(
             operand=tensor.name,
             found=f"dtype {form.dtype}",
-            expected=f"{tensor.contract.dtype}",
+            expected=tensor.dtype.in_memory,
             fix=fixes.cast(tensor, form),
         )
     matrices = _take_apart(tensor, form)
@@ -101,6 +102,12 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
             fix=fixes.move(tensor, form, ("cuda", 0)),
         )
     return matrices
+
+
+def _has_type(tensor: CallTensor, form: Form) -> bool:
+    """Whether elements are what the kernel takes, or their bits in integers where the framework has no such type."""
+    wanted = tensor.dtype
+    return form.dtype == wanted.in_memory or (form.framework != "torch" and form.dtype == CARRIERS.get(wanted.name))
 
 
 def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
@@ -168,8 +175,8 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
     if tuple(form.shape) != shape:
         modes = "(M, N)" if len(shape) == 2 else "(L, M, N)"
         found, expected = f"shape {tuple(form.shape)}", f"{shape}, {modes} of a @ b"
-    elif form.dtype != tensor.contract.dtype:
-        found, expected = f"dtype {form.dtype}", tensor.contract.dtype
+    elif not _has_type(tensor, form):
+        found, expected = f"dtype {form.dtype}", tensor.dtype.in_memory
     elif form.read_only:
         found, expected = "a read-only array", "one that can be written"
     else:

@@ -6,7 +6,6 @@ the kernel fills every stage of its pipeline, past the end of K with zeros, and 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from fractions import Fraction
 
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import cp_async_per_k_tile, ldmatrix_per_k_block
+from cutegen.plan.sm80.predict import cp_async_per_k_tile
 from cutegen.plan.text import plural
-from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
+from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES, ldmatrix_per_k_block
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 
@@ -25,7 +25,7 @@ Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles are cut off by the matrices' edges"
 BIAS = "not predicted: how often a bias is read is the compiler's choice"
 UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
-COUNTED = ("wavefronts", "line_writes", "sectors", "executed")
+COUNTED = ("wavefronts", "line_writes", "sectors", "boxes", "executed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,14 @@ class LaunchCounts:
     """Sums over a launch.
 
     `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
-    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together. `executed` counts warps, by opcode.
+    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together. `boxes` are those of bulk tensor copies,
+    of which neither wavefronts nor warps are counted. `executed` counts warps, by opcode.
     """
 
     wavefronts: Mapping[str, Count]
     line_writes: Mapping[str, Count]
     sectors: Mapping[str, Count]
+    boxes: Mapping[str, Count]
     executed: Mapping[str, Count]
 
     def tables(self) -> dict[str, Mapping[str, Count]]:
@@ -76,6 +78,7 @@ def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> Lau
         wavefronts=_wavefronts(plan, size, often, report),
         line_writes=_line_writes(plan, size, often, report),
         sectors=_sectors(plan, size, often, report),
+        boxes=_boxes(plan, often, report),
         executed=_executed(plan, often, report),
     )
 
@@ -103,19 +106,25 @@ class _Often:
 
     @classmethod
     def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
-        ctas = math.prod(plan.launch.geometry(size.m, size.n, size.batch).grid)
+        tiles = plan.launch.tiles(size.m, size.n, size.batch)
+        what = plural(tiles, "CTA" if plan.launch.ctas_per_multiprocessor is None else "CTA tile")
         k_tiles = -(-size.k // plan.cta_tile[2])
 
-        def for_each_cta(times: int | Fraction, words: str) -> _Times:
-            return _Times(Fraction(ctas * times), f"{plural(ctas, 'CTA')} x {words}")
+        def for_each_tile(times: int | Fraction, words: str) -> _Times:
+            return _Times(Fraction(tiles * times), f"{what} x {words}")
 
-        in_k = for_each_cta(k_tiles, plural(k_tiles, "k-tile"))
+        if isinstance(plan.a.g2s, BulkTensorCopy):
+            # A turn for each k-tile, and one of zeros where K has none: nothing is fetched or read ahead of its turn.
+            turns = max(k_tiles, 1)
+            each = for_each_tile(turns, plural(turns, "k-tile"))
+            return cls(tile=_Times(Fraction(tiles), what), fill=each, k_tile=each, load=each)
+        in_k = for_each_tile(k_tiles, plural(k_tiles, "k-tile"))
         blocks_ahead = k_tiles + Fraction(1, plan.k_blocks)
         return cls(
-            tile=_Times(Fraction(ctas), plural(ctas, "CTA")),
-            fill=in_k if k_tiles > plan.stages else for_each_cta(plan.stages, plural(plan.stages, "stage")),
+            tile=_Times(Fraction(tiles), what),
+            fill=in_k if k_tiles > plan.stages else for_each_tile(plan.stages, plural(plan.stages, "stage")),
             k_tile=in_k,
-            load=for_each_cta(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
+            load=for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
         )
 
 
@@ -125,11 +134,14 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
     unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
-    counts = {f"g2s.{name}": count(often.fill, unit[f"g2s.{name}"], sites) for name, sites in _copies(plan, report)}
+    counts = {}
+    if not isinstance(plan.a.g2s, BulkTensorCopy):
+        counts = {f"g2s.{name}": count(often.fill, unit[f"g2s.{name}"], sites) for name, sites in _copies(plan, report)}
     counts |= {key: count(often.load, unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
         stores, reads = report.matching("st.shared"), _plain_loads(report, main_loop=False)
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
+    if isinstance(plan.epilogue.store, VectorCopy):
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
         measured = sum(site.wavefronts for site in reads)
         counts["epilogue.read"] = _unless(unknown, often.tile, unit["epilogue.read"], measured)
@@ -160,9 +172,22 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
     counts = {f"g2s.{name}": count(often.k_tile, sites, f"g2s.{name}") for name, sites in _copies(plan, report)}
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
-    counts["epilogue"] = count(often.tile, report.matching("st.global"), "epilogue", *written)
+    stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
+    counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
         counts["epilogue.read"] = count(often.tile, report.matching("ld.global"), *read)
+    return counts
+
+
+def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """One thread asks for a box, once: what a whole warp asks for is moved as often as it has threads."""
+    counts = {}
+    for operand, (name, sites) in zip((plan.a, plan.b), _copies(plan, report), strict=True):
+        if isinstance(operand.g2s, BulkTensorCopy):
+            counts[f"g2s.{name}"] = often.fill.predict(operand.g2s.boxes, sum(site.boxes for site in sites))
+    if isinstance(plan.epilogue.store, BulkTensorCopy):
+        measured = sum(site.boxes for site in _bulk_stores(plan, report))
+        counts["epilogue"] = often.tile.predict(plan.epilogue.store.boxes, measured)
     return counts
 
 
@@ -172,12 +197,12 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
 
 def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
-    warps, units, times = plan.threads // 32, Counter[str](), {}
+    warps, units, times = plan.tiled_mma.threads // 32, Counter[str](), {}
     for operand in (plan.a, plan.b):
         copy, load = operand.g2s.atom, operand.s2r.atom
-        assert isinstance(copy, CpAsyncAtom)
-        units[copy.ptx] += cp_async_per_k_tile(operand, plan.tiled_mma) * warps
-        times[copy.ptx] = often.fill
+        if isinstance(copy, CpAsyncAtom):
+            units[copy.ptx] += cp_async_per_k_tile(operand, plan.tiled_mma) * warps
+            times[copy.ptx] = often.fill
         if isinstance(load, LdmatrixAtom):
             units[load.ptx] += ldmatrix_per_k_block(operand, plan.tiled_mma) * plan.k_blocks * warps
             times[load.ptx] = often.load
@@ -188,9 +213,17 @@ def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, 
 
 
 def _copies(plan: GemmPlan, report: LaunchReport) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
-    """The cp.async of A and of B. Each fill of a stage is written as all of A's, then all of B's."""
+    """The copies of A and of B. Each fill of a stage is written as all of A's, then all of B's."""
+    if isinstance(plan.a.g2s, BulkTensorCopy) and isinstance(plan.b.g2s, BulkTensorCopy):
+        return _split(report.matching(plan.a.g2s.atom.ptx), plan.a.g2s.boxes, plan.b.g2s.boxes)
     sites = [site for site in report.matching("cp.async") if "shared" in site.opcode.split(".")]
     return _split(sites, cp_async_per_k_tile(plan.a, plan.tiled_mma), cp_async_per_k_tile(plan.b, plan.tiled_mma))
+
+
+def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
+    """The bulk tensor copies that C leaves by, if it does."""
+    store = plan.epilogue.store
+    return report.matching(store.atom.ptx) if isinstance(store, BulkTensorCopy) else ()
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
@@ -222,8 +255,10 @@ def _plain_loads(report: LaunchReport, *, main_loop: bool) -> Sites:
 
 
 def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
-    """Whether the matrices are cut into whole tiles."""
-    return all(extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True))
+    """Whether the matrices are cut into whole tiles, and there are some."""
+    return all(
+        extent and extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True)
+    )
 
 
 def _why_unknown(plan: GemmPlan, size: ProblemSize, row_bytes: int) -> str:

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.plan.launch import LaunchContract
-from cutegen.ptx import LaunchReport, Program
+from cutegen.plan.launch import LaunchContract, ProblemSize
+from cutegen.ptx import LaunchReport, Program, TensorMap
 from cutegen.run.check import CheckedCall
 from cutegen.run.places import Placed
 from cutegen.run.storage import numpy_dtype
+
+MULTIPROCESSORS = 2
+"""Of the GPU that the executor stands for: so few that the tiles of a small problem outnumber persistent CTAs, and more
+than one, so that they share the tiles out."""
 
 
 class CpuKernel:
@@ -41,15 +45,33 @@ class CpuLaunch:
         arrays = tuple(host_array(placed, address) for placed, address in zip(call.placed, addresses, strict=True))
         for placed, array in zip(call.placed, arrays, strict=True):
             array.flags.writeable = placed.tensor.written
-        geometry = contract.geometry(call.size.m, call.size.n, call.size.batch)
+        size = call.size
+        geometry = contract.geometry(size.m, size.n, size.batch, multiprocessors=MULTIPROCESSORS)
         return self._program.launch(
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
-            args=contract.arguments(arrays, scalars, call.size),
+            args=contract.arguments(arrays, scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )
+
+
+def tensor_maps(
+    contract: LaunchContract, arrays: tuple[np.ndarray[Any, Any], ...], size: ProblemSize
+) -> tuple[TensorMap, ...]:
+    """The tensor maps of a launch on `arrays`, one for each of the contract's tensors. Raises LaunchError."""
+    tensors = {tensor.name: array for tensor, array in zip(contract.tensors, arrays, strict=True)}
+    return tuple(
+        TensorMap(
+            array=tensors[each.name] if tensors[each.name].size else np.zeros(1, tensors[each.name].dtype),
+            extents=fields.extents,
+            strides_bytes=fields.strides_bytes,
+            box=fields.box,
+            swizzle_bytes=fields.swizzle_bytes,
+        )
+        for each, fields in zip(contract.maps, contract.map_fields(size), strict=True)
+    )
 
 
 def host_array(placed: Placed, pointer: int) -> np.ndarray[Any, Any]:

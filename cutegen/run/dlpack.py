@@ -9,7 +9,16 @@ import ctypes
 from typing import Any, NamedTuple
 
 _DEVICE_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # kDLCPU, kDLCUDA, kDLCUDAHost, kDLCUDAManaged
-_DTYPES = {(2, 16): "f16", (4, 16): "bf16", (2, 32): "f32"}  # (kDLFloat | kDLBfloat, bits)
+# (kDLInt | kDLFloat | kDLBfloat | kDLFloat8_e4m3fn | kDLFloat8_e5m2, bits)
+_DTYPES = {
+    (0, 8): "s8",
+    (0, 32): "s32",
+    (2, 16): "f16",
+    (2, 32): "f32",
+    (4, 16): "bf16",
+    (10, 8): "e4m3",
+    (12, 8): "e5m2",
+}
 _TYPE_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _NEWEST_VERSION = (1, 0)

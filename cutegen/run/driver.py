@@ -51,6 +51,14 @@ class Driver:
         unknown, text = getattr(self.api, function)(status)
         return f"error {int(status)}" if int(unknown) else text.decode()
 
+    def entry_point(self, function: str, cuda_version: int) -> int:
+        """The address of a driver's function that came with CUDA `cuda_version` (12000 is 12.0). Raises DeviceError."""
+        address, _ = self.call("cuGetProcAddress", function.encode(), cuda_version, 0)
+        if not address:
+            major, minor = divmod(cuda_version // 10, 100)
+            raise DeviceError(f"this driver has no {function}; update it to one of CUDA {major}.{minor} or later")
+        return int(address)
+
     def device_name(self, ordinal: int) -> str:
         """The marketing name, as in `NVIDIA H200`."""
         name: bytes = self.call("cuDeviceGetName", 256, self.call("cuDeviceGet", ordinal))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutegen.run.bits import CARRIERS
 from cutegen.run.operands import Form
 from cutegen.run.storage import CallTensor, MatrixStorage
 
@@ -13,10 +14,12 @@ def cast(tensor: CallTensor, form: Form) -> str:
     wanted = tensor.dtype.torch_name
     if form.framework == "torch":
         return f"`{tensor.name}.to(torch.{wanted})`"
-    if form.framework in _NUMPY_LIKE and wanted != "bfloat16":
+    name = tensor.dtype.name
+    if form.framework in _NUMPY_LIKE and name not in CARRIERS:
         return f"`{tensor.name}.astype({_NUMPY_LIKE[form.framework]}.{wanted})`"
     if form.framework == "numpy":
-        return f"`cutegen.run.bf16_bits({tensor.name})`, whose uint16 holds the bits of bf16"
+        call = f"bf16_bits({tensor.name})" if name == "bf16" else f'float8_bits({tensor.name}, "{name}")'
+        return f"`cutegen.run.{call}`, whose {CARRIERS[name]} holds the bits of {name}"
     return f"cast it to {wanted}"
 
 

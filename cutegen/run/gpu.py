@@ -17,6 +17,7 @@ from cutegen.errors import DeviceError
 from cutegen.plan.launch import LaunchContract
 from cutegen.run.check import CheckedCall
 from cutegen.run.driver import Driver
+from cutegen.run.tensor_maps import TensorMaps
 
 _SUCCESS = 0
 
@@ -28,6 +29,7 @@ class _Bound:
     function: Any
     context: Any
     context_address: int
+    multiprocessors: int
 
 
 class GpuKernel:
@@ -52,7 +54,8 @@ class GpuKernel:
                 with driver.relaxed_capture():
                     self._bound[ordinal] = self._bind(driver, ordinal)
             bound = self._bound[ordinal]
-        return GpuLaunch(driver, bound, self._contract, call)
+        form = MappedLaunch if self._contract.maps else GpuLaunch
+        return form(driver, bound, self._contract, call)
 
     def _bind(self, driver: Driver, ordinal: int) -> _Bound:
         self._check_architecture(driver, ordinal)
@@ -64,7 +67,7 @@ class GpuKernel:
                 self._kernel = driver.call("cuLibraryGetKernel", library, self._contract.entry.encode())
             function = driver.call("cuKernelGetFunction", self._kernel)
             self._allow_shared_memory(driver, function, ordinal)
-        return _Bound(function, context, int(context))
+        return _Bound(function, context, int(context), driver.attribute("MULTIPROCESSOR_COUNT", ordinal))
 
     def _check_architecture(self, driver: Driver, ordinal: int) -> None:
         found = driver.compute_capability(ordinal)
@@ -99,14 +102,15 @@ class GpuLaunch:
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         names = [parameter.name for parameter in contract.parameters]
         nothing = (0,) * len(contract.tensors), (0,) * len(contract.scalars)
-        values = [int(value) for value in contract.arguments(*nothing, call.size)]
+        values = [int(x) for x in contract.arguments(*nothing, call.size, maps=(0,) * len(contract.maps))]
         self._driver, self._api, self._bound = driver, driver.api, bound
-        self._slots = (ctypes.c_uint64 * len(values))(*values)
-        first = ctypes.addressof(self._slots)
+        # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
+        self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
+        first, mapped = ctypes.addressof(self._slots), {each.name for each in contract.maps}
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
-        self._address_slots = [names.index(tensor.name) for tensor in contract.tensors]
+        self._address_slots = [len(values) if x.name in mapped else names.index(x.name) for x in contract.tensors]
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
-        geometry = contract.geometry(call.size.m, call.size.n, call.size.batch)
+        geometry = contract.geometry(call.size.m, call.size.n, call.size.batch, multiprocessors=bound.multiprocessors)
         self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
@@ -129,6 +133,34 @@ class GpuLaunch:
         (status,) = self._api.cuLaunchKernel(*self._arguments, stream, ctypes.addressof(self._pointers), 0)
         if status != _SUCCESS:
             raise self._driver.failure("cuLaunchKernel", status)
+
+
+class MappedLaunch(GpuLaunch):
+    """A form of call of a kernel that takes tensor maps: the driver is given a map's address in place of a slot's."""
+
+    __slots__ = ("_made_for", "_maps")
+
+    def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
+        super().__init__(driver, bound, contract, call)
+        parameters = [parameter.name for parameter in contract.parameters]
+        tensors = [tensor.name for tensor in contract.tensors]
+        self._made_for: tuple[int, ...] | None = None
+        self._maps: list[tuple[int, int, TensorMaps]] = []
+        for each, fields in zip(contract.maps, contract.map_fields(call.size), strict=True):
+            index = tensors.index(each.name)
+            # A matrix without elements may lie nowhere. Nothing is read of it, so the result's address will do as well.
+            address_of = index if call.placed[index].span_bytes else tensors.index("c")
+            maps = TensorMaps(driver, bound.context, each.name, fields)
+            self._maps.append((parameters.index(f"map_{each.name}"), address_of, maps))
+
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """Launch on the addresses, asynchronously. Raises DeviceError."""
+        if addresses != self._made_for:
+            self._made_for = None  # should one of them fail, nothing is left that looks placed
+            for parameter, tensor, maps in self._maps:
+                self._pointers[parameter] = maps.at(addresses[tensor])
+            self._made_for = addresses
+        super().__call__(addresses, scalars, stream)
 
 
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:

@@ -24,8 +24,9 @@ CPU: Device = ("cpu", 0)
 LEGACY_STREAM = 1
 """CU_STREAM_LEGACY: the default stream, as `__cuda_array_interface__` and DLPack spell it."""
 
-_DTYPE_NAMES = {row.torch_name: row.name for row in DTYPES.values()}
-# NumPy has no bfloat16, and no kernel takes 16-bit integers: there, uint16 holds the bits of bf16.
+_DTYPE_NAMES = {row.torch_name: row.name for row in DTYPES.values() if row.in_memory == row.name}
+# NumPy has no bfloat16, and no kernel takes 16-bit integers: there, uint16 holds the bits of bf16. Those of 8-bit
+# floats are in uint8, but of which kind only a kernel can say.
 _NUMPY_DTYPE_NAMES = {**_DTYPE_NAMES, "uint16": "bf16"}
 _NO_ARRAY = "a torch tensor, a NumPy array, or an object with `__cuda_array_interface__` or `__dlpack__`"
 

@@ -7,9 +7,9 @@ import os
 from cutegen.plan import GemmPlan
 
 # Measured with the shipped specs on one core of an AMD EPYC server, all instructions included: 65 to 110 microseconds
-# for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after its main loop.
+# for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after the main loop of a tile.
 SECONDS_PER_MMA = 1e-4
-SECONDS_PER_CTA = 0.04
+SECONDS_PER_TILE = 0.04
 # Processes start, read the PTX and copy the operands in about a second, and in several where the cores are busy.
 SPREAD_FROM_S = 10.0
 MOST_JOBS = 4
@@ -25,9 +25,9 @@ def estimate_s(plan: GemmPlan, m: int, n: int, k: int) -> float:
     """
     tile_m, tile_n, tile_k = plan.cta_tile
     atom_m, atom_n, atom_k = plan.atom.shape_mnk
-    ctas = -(-m // tile_m) * -(-n // tile_n)
+    tiles = plan.launch.tiles(m, n)
     mmas_per_k_tile = tile_m * tile_n * tile_k // (atom_m * atom_n * atom_k)
-    return ctas * (SECONDS_PER_CTA + -(-k // tile_k) * mmas_per_k_tile * SECONDS_PER_MMA)
+    return tiles * (SECONDS_PER_TILE + -(-k // tile_k) * mmas_per_k_tile * SECONDS_PER_MMA)
 
 
 def worthwhile_jobs(seconds: float) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from cutegen.arch import LdmatrixAtom
 from cutegen.plan import ProbePlan
-from cutegen.plan.sm80.predict import ldmatrix_per_k_block
 from cutegen.plan.text import plural
+from cutegen.plan.traffic import ldmatrix_per_k_block
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.run.counts import Count, LaunchCounts
 
@@ -26,6 +26,7 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
         },
         line_writes={},
         sectors={},
+        boxes={},
         executed={
             opcode: Count(
                 count * stages * warps, report.executed(opcode), f"{count:,} x {plural(warps, 'warp')} x {words}"

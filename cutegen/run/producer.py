@@ -14,11 +14,12 @@ from cutegen.plan import GemmPlan
 class Producer:
     """`cta` is the tile (along M, along N), `block` its blockIdx.x, `value` the coordinate in the thread's tCrC.
 
-    tCrC is (MMA, MMA_M, MMA_N): the value within the atom, and which of the thread's atoms along M and N.
+    tCrC is (MMA, MMA_M, MMA_N): the value within the atom, and which of the thread's atoms along M and N. `block` is
+    None for persistent CTAs: which of them computes a tile depends on how many the GPU holds.
     """
 
     cta: tuple[int, int]
-    block: int
+    block: int | None
     thread: int
     value: tuple[int, int, int]
 
@@ -29,7 +30,8 @@ class Producer:
 
     def __str__(self) -> str:
         """`thread 37, tCrC(1,2,3), of CTA (0,1), blockIdx.x 1`."""
-        return f"thread {self.thread}, {self.register}, of CTA ({self.cta[0]},{self.cta[1]}), blockIdx.x {self.block}"
+        block = "" if self.block is None else f", blockIdx.x {self.block}"
+        return f"thread {self.thread}, {self.register}, of CTA ({self.cta[0]},{self.cta[1]}){block}"
 
 
 def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Producer:
@@ -48,7 +50,8 @@ def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Produc
             values, atoms_m, _ = (int(size(part)) for part in modes(share.layout))
             rest, value = divmod(int(found[0]), values)
             atom_n, atom_m = divmod(rest, atoms_m)
-            return Producer(cta=cta, block=block_of(plan, cta, m=m, n=n), thread=thread, value=(value, atom_m, atom_n))
+            block = None if plan.launch.ctas_per_multiprocessor is not None else block_of(plan, cta, m=m, n=n)
+            return Producer(cta=cta, block=block, thread=thread, value=(value, atom_m, atom_n))
     raise AssertionError(f"no thread holds element {element} of the CTA tile")
 
 

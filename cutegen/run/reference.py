@@ -10,16 +10,34 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.arch import DType, dtype
 from cutegen.errors import DeviceError, OperandError
 from cutegen.plan.launch import LaunchContract
-from cutegen.run.bounded import Bounded, Outcome, run_chain
+from cutegen.run.bits import bf16_bits, bf16_values, float8_bits, float8_values
+from cutegen.run.bounded import UNIT, Bounded, Outcome, run_chain
 from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
 from cutegen.spec import chain_of, guards_source
 
-# Half the distance between 1 and the next value: the largest relative error of one rounding.
-_UNIT_ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
-_SMALLEST_STEP = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149}
+_SMALLEST_STEP = {
+    "f16": 2.0**-24,
+    "bf16": 2.0**-133,
+    "f32": 2.0**-149,
+    "e4m3": 2.0**-9,
+    "e5m2": 2.0**-16,
+    "s8": 0.5,
+    "s32": 0.5,
+}
+# What a conversion to the type makes of larger values: cvt.satfinite, and the clamps of generated kernels.
+_LIMITS = {
+    "e4m3": (-448.0, 448.0),
+    "e5m2": (-57344.0, 57344.0),
+    "s8": (-128.0, 127.0),
+    "s32": (-(2.0**31), 2.0**31 - 1),
+}
 _MMA_K = 8  # the least K of one tensor-core instruction, so the most additions into an accumulator
+_F8_MMA_K = 32
+_F8_SUM_BITS = 13
+_INTEGER_SPREAD = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +45,28 @@ class Reference:
     """`product` is A B in float64, (M,N). `scale` is what its rounding errors are proportional to, (M,N).
 
     `scale[i, j]` = |A row i| |B column j| / sqrt(K): how large a sum of such terms is when they do not cancel. Both may
-    have a batch before their extents.
+    have a batch before their extents. `operands` is A's type.
     """
 
     product: Any
     scale: Any
     k: int
+    operands: str = ""
 
     def bounded(self, accumulator: str) -> Bounded:
-        """The sums, with the error 2 g(K) scale that `compare` allows them."""
-        return Bounded(self.product, 2 * accumulation_error(accumulator, self.k) * self.scale)
+        """The sums, with the error that `compare` allows them: 2 g(K) scale + e, none for integers.
+
+        e is the tensor core's own: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 K / 32 scale for 8-bit floats
+        that are summed in float32.
+        """
+        if dtype(accumulator).is_integer:
+            return Bounded(self.product, 0 * self.scale)
+        error = 2 * accumulation_error(accumulator, self.k) * self.scale
+        if self.operands == "tf32":
+            error = error + 2.0**-9 * abs(self.product) + 2.0**-9 * self.scale
+        if self.operands in ("e4m3", "e5m2") and accumulator == "f32":
+            error = error + 2 * 2.0**-_F8_SUM_BITS * math.ceil(self.k / _F8_MMA_K) * self.scale
+        return Bounded(self.product, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +109,10 @@ def random_operands(
 ) -> tuple[Any, Any, Any]:
     """Fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), as the contract wants them in memory.
 
-    With `batch`, L of each. Where leading strides are padded, the padding is NaN, so that a kernel that reads it gives
-    NaN; `out` is all NaN, so that an element not written shows. `framework` is "numpy" (bf16 as its bits in uint16) or
-    "torch".
+    With `batch`, L of each. Integers are normal with standard deviation 8, rounded. Where leading strides are padded,
+    the padding is NaN, so that a kernel that reads it gives NaN; `out` is all NaN, so that an element not written
+    shows. (Of integers it is the smallest.) `framework` is "torch", or "numpy", which holds the bits of bf16 in uint16
+    and those of 8-bit floats in uint8.
 
     Raises DeviceError when torch sees no GPU and `device` is one.
     """
@@ -127,9 +158,9 @@ class _NumpySource:
 
     def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         values = self._generator.standard_normal(shape, np.float32)
-        return (bf16_bits(values) if tensor.contract.dtype == "bf16" else values).astype(
-            numpy_dtype(tensor.dtype.torch_name)
-        )
+        if tensor.dtype.is_integer:
+            values = np.rint(_INTEGER_SPREAD * values).clip(*_LIMITS[tensor.dtype.name])
+        return _to_numpy(values, tensor.dtype)
 
     def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         matrix = self.poisoned(tensor, shape)
@@ -138,9 +169,22 @@ class _NumpySource:
 
     def poisoned(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         storage = tensor.storage(shape)
-        nan = 0x7FC0 if tensor.contract.dtype == "bf16" else np.nan
-        flat = np.full(storage.host_elems, nan, numpy_dtype(tensor.dtype.torch_name))
+        poison = _to_numpy(np.array([_poison(tensor.dtype)]), tensor.dtype)[0]
+        flat = np.full(storage.host_elems, poison, numpy_dtype(tensor.dtype.torch_name))
         return storage.matrix(storage.host_buffer(flat, flat.ctypes.data))
+
+
+def _to_numpy(values: np.ndarray[Any, Any], element: DType) -> np.ndarray[Any, Any]:
+    if element.name == "bf16":
+        return bf16_bits(values)
+    if element.name in ("e4m3", "e5m2"):
+        return float8_bits(values, element.name)
+    return values.astype(numpy_dtype(element.torch_name))
+
+
+def _poison(element: DType) -> float:
+    """What no kernel computes by chance: NaN; of integers the smallest."""
+    return _LIMITS[element.name][0] if element.is_integer else math.nan
 
 
 class _TorchSource:
@@ -157,6 +201,8 @@ class _TorchSource:
 
     def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         values = self._torch.randn(shape, generator=self._generator, device=self._device)
+        if tensor.dtype.is_integer:
+            values = (_INTEGER_SPREAD * values).round().clamp(*_LIMITS[tensor.dtype.name])
         return values.to(getattr(self._torch, tensor.dtype.torch_name))
 
     def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
@@ -165,19 +211,22 @@ class _TorchSource:
     def poisoned(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         storage = tensor.storage(shape)
         dtype = getattr(self._torch, tensor.dtype.torch_name)
-        flat = self._torch.full((storage.host_elems,), math.nan, dtype=dtype, device=self._device)
+        poison = int(_poison(tensor.dtype)) if tensor.dtype.is_integer else math.nan
+        flat = self._torch.full((storage.host_elems,), poison, dtype=dtype, device=self._device)
         return storage.matrix(storage.host_buffer(flat, flat.data_ptr()))
 
 
-def float64_reference(a: Any, b: Any) -> Reference:
+def float64_reference(a: Any, b: Any, contract: LaunchContract | None = None) -> Reference:
     """A B in float64 of `a` (M,K) and `b` (K,N), both torch or both NumPy, on the device where they are.
 
-    Each may have a batch before its extents.
+    Each may have a batch before its extents. The `contract` says how a kernel reads them: uint8 may be e4m3 or e5m2,
+    and f32 may be tf32.
     """
-    a, b = float64(a), float64(b)
+    types = ("", "") if contract is None else tuple(x.dtype for x in contract.tensors[:2])
+    a, b = float64(a, types[0]), float64(b, types[1])
     k = a.shape[-1]
     rows, columns = (a * a).sum(-1) ** 0.5, (b * b).sum(-2) ** 0.5
-    return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k)
+    return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, types[0])
 
 
 def expected_outcome(
@@ -188,8 +237,11 @@ def expected_outcome(
     The chain of the contract's epilogue starts from A B with the error that `compare` allows it.
     """
     chain = chain_of(contract.epilogue)
-    names = {x.name: f"bias_{x.modes[-1]}" if x.name == "bias" else x.name for x in _read(contract)}
-    operands: dict[str, Any] = {names[name]: float64(value) for name, value in extras.items() if name in names}
+    read = {x.name: x for x in _read(contract)}
+    names = {x.name: f"bias_{x.modes[-1]}" if x.name == "bias" else x.name for x in read.values()}
+    operands: dict[str, Any] = {
+        names[name]: float64(value, read[name].contract.dtype) for name, value in extras.items() if name in names
+    }
     operands |= {name: float(extras[name]) for name in contract.scalars}
     if guards_source(chain) and operands["beta"] == 0:
         operands["c"] = 0.0
@@ -197,7 +249,10 @@ def expected_outcome(
         operands["bias_m"] = operands["bias_m"][..., :, None]
     if "bias_n" in operands:
         operands["bias_n"] = operands["bias_n"][..., None, :]
-    return run_chain(float64_reference(a, b).bounded(accumulator), chain, operands)
+    sums = float64_reference(a, b, contract).bounded(accumulator)
+    if dtype(accumulator).is_integer and (chain or contract.tensors[2].dtype != accumulator):
+        sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
+    return run_chain(sums, chain, operands)
 
 
 def _read(contract: LaunchContract) -> list[CallTensor]:
@@ -207,14 +262,23 @@ def _read(contract: LaunchContract) -> list[CallTensor]:
 def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator: str = "f32") -> Comparison:
     """Compare `out`, whose elements are `dtype`, with the reference. An element passes when
 
-        |out - product| <= 2 u(dtype) |product| + 2 g(K) scale + s(dtype)
+        |out - product| <= 2 u(dtype) |product| + 2 g(K) scale + e + s(dtype)
         g(K) = u(accumulator) sqrt(K) + 2**-24 K / 8
 
-    u is the unit roundoff (f16 2**-11, bf16 2**-8, f32 2**-24) and s the smallest step of `dtype`. The first term is
-    the last rounding. g is the accumulation: K roundings that do not know of each other, plus what the tensor core cuts
-    off instead of rounding, always towards zero, once per instruction (K >= 8) at no less than float32's precision.
+    u is the unit roundoff (f16 2**-11, bf16 2**-8, f32 2**-24, e4m3 2**-4, e5m2 2**-3; integers have none) and s the
+    smallest step of `dtype`, of integers 1/2. The first term is the last rounding; 8-bit floats and integers clamp what
+    is out of their range, and so does this. g is the accumulation: K roundings that do not know of each other, plus
+    what the tensor core cuts off instead of rounding, always towards zero, once per instruction (K >= 8) at no less
+    than float32's precision. Integers sum without error.
 
-    Of a `Bounded` value, as `expected_outcome` gives it, the error stands in place of 2 g(K) scale.
+    e is what a tensor core leaves out of its operands and sums. Of tf32 it reads 11 significant bits: each of the two
+    operands of a product loses up to 2**-10 of itself, half of that on average, which is a loss of 2**-10 |product| and
+    a deviation from it of K terms that do not know of each other, none above 2**-10 of the product of its elements: e =
+    2**-9 (|product| + scale). Of a sum of products of 8-bit floats, the tensor cores of sm_89 keep 13 bits behind the
+    point, cut towards zero in each instruction of K = 32: e = 2 * 2**-13 (K / 32) scale. (Those of sm_90 multiply such
+    floats as f16 and stay within g. Zhang et al., "SageAttention2", 2024, section 3.2.)
+
+    Of a `Bounded` value, as `expected_outcome` gives it, the error stands in place of 2 g(K) scale + e.
 
     Raises OperandError when the shapes differ.
     """
@@ -226,9 +290,11 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
             found=f"shape {tuple(out.shape)}",
             expected=f"the reference's {tuple(product.shape)}",
         )
-    found = float64(out)
+    found = float64(out, dtype)
+    if dtype in _LIMITS:
+        product = product.clip(*_LIMITS[dtype])
     error = abs(found - product)
-    bound = 2 * _UNIT_ROUNDOFF[dtype] * abs(product) + expected.error + _SMALLEST_STEP[dtype]
+    bound = 2 * _unit_roundoff(dtype) * abs(product) + expected.error + _SMALLEST_STEP[dtype]
     wrong = ~(error <= bound)  # not `error > bound`, which is false for NaN
     norm = float((product * product).sum()) ** 0.5
     error_norm = float((error * error).sum()) ** 0.5
@@ -246,7 +312,13 @@ def accumulation_error(accumulator: str, k: int) -> float:
     >>> accumulation_error("f32", 4096) < 4e-5 < 0.03 < accumulation_error("f16", 4096)
     True
     """
-    return _UNIT_ROUNDOFF[accumulator] * math.sqrt(k) + _UNIT_ROUNDOFF["f32"] * k / _MMA_K
+    return _unit_roundoff(accumulator) * math.sqrt(k) + UNIT * k / _MMA_K
+
+
+def _unit_roundoff(name: str) -> float:
+    """Half the distance between 1 and the next value: the largest relative error of one rounding."""
+    bits = dtype(name).significand_bits
+    return 0.0 if bits is None else 2.0**-bits
 
 
 def _first_wrong(wrong: Any, found: Any, product: Any, bound: Any) -> FirstWrong | None:
@@ -260,29 +332,13 @@ def _first_wrong(wrong: Any, found: Any, product: Any, bound: Any) -> FirstWrong
     return FirstWrong(row, column, float(found[at]), float(product[at]), float(bound[at]), in_batch)
 
 
-def float64(array: Any) -> Any:
-    """The values of a torch or NumPy array as float64; uint16 is taken as bf16."""
+def float64(array: Any, name: str = "") -> Any:
+    """The values of a torch or NumPy array as float64; uint16 is taken as bf16, uint8 as the `name` it goes by here."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return array.double()
-    return bf16_values(array).astype(np.float64) if array.dtype == np.uint16 else array.astype(np.float64)
-
-
-def bf16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bits of bf16, in uint16, nearest to `values` (ties to even; NaN stays NaN).
-
-    >>> [hex(bits) for bits in bf16_bits(np.array([1.0, -2.5, np.nan]))]
-    ['0x3f80', '0xc020', '0x7fc0']
-    """
-    bits = values.astype(np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
-
-
-def bf16_values(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """float32 values of bf16's bits.
-
-    >>> bf16_values(np.array([0x3F80], np.uint16))
-    array([1.], dtype=float32)
-    """
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    if array.dtype == np.uint16:
+        return bf16_values(array).astype(np.float64)
+    if array.dtype == np.uint8 and name in ("e4m3", "e5m2"):
+        return float8_values(array, name).astype(np.float64)
+    return array.astype(np.float64)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.arch import DType, dtype
+from cutegen.arch import DTYPES, DType, dtype
 from cutegen.errors import OperandError
 from cutegen.plan.launch import SOURCE, LaunchContract, TensorContract
 from cutegen.plan.probe import REGISTERS
+from cutegen.run.bits import CARRIERS
 from cutegen.run.operands import Form
 
 
@@ -128,11 +129,14 @@ def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream
     )
 
 
+_CARRIERS = {DTYPES[name].torch_name: carrier for name, carrier in CARRIERS.items()}
+
+
 def numpy_dtype(name: str, like: np.dtype[Any] | None = None) -> np.dtype[Any]:
-    """NumPy's type for torch's `name`; bfloat16 is `like` where that is some package's bfloat16, else uint16."""
-    if name != "bfloat16":
+    """NumPy's type for torch's `name`; what NumPy has not is `like` where that is some package's, else bits."""
+    if name not in _CARRIERS:
         return np.dtype(name)
-    return like if like is not None and like.name == "bfloat16" else np.dtype(np.uint16)
+    return like if like is not None and like.name == name else np.dtype(_CARRIERS[name])
 
 
 def _empty_torch(storage: MatrixStorage, name: str, device: Any, stream: int | None) -> Any:

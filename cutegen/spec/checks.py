@@ -19,7 +19,7 @@ from cutegen.spec.text import alternatives, literal, nearest, typed
 
 MAX_THREADS_PER_CTA = 1024
 MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // 32
-MAX_SMEM_ELEMS = 1 << 17  # the power of two above 227 KB of 16-bit elements
+MAX_SMEM_ELEMS = 1 << 18  # the power of two above 227 KB of 8-bit elements
 _LONGEST_LAYOUT_TEXT = 200
 
 

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Named after the first target that has its instructions; `available` once kernels can be planned for it."""
+    """What its kernels are made of, the first target that has those, and whether kernels can be planned for it."""
 
     name: str
     instructions: str
+    needs: str
     available: bool
 
 
 FAMILIES: Mapping[str, Family] = {
     row.name: row
     for row in (
-        Family("sm80", "mma.sync, ldmatrix, cp.async", available=True),
-        Family("simt", "fused multiply-add without tensor cores", available=False),
-        Family("sm90", "wgmma, TMA", available=False),
+        Family("sm80", "mma.sync, ldmatrix, cp.async", "sm_80", available=True),
+        Family("simt", "fused multiply-add without tensor cores", "sm_80", available=False),
+        Family("sm90", "mma.sync, ldmatrix, bulk tensor copies", "sm_90", available=True),
     )
 }

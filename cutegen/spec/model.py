@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, CpAsyncAtom, LdmatrixAtom, dtype
+from cutegen.arch import BULK_TENSOR, COPY_ATOMS, DTYPES, MMA_ATOMS, TARGETS, CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -28,6 +28,7 @@ from cutegen.spec.checks import (
     OneOf,
     SwizzleBits,
 )
+from cutegen.spec.families import FAMILIES
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.steps import OPERANDS, OPS, Step, operands_of, steps
 from cutegen.spec.text import alternatives, literal
@@ -47,19 +48,20 @@ Flag: TypeAlias = Annotated[bool, Boolean()]
 FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
-AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums 16-bit products in these types only")]
+AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
-AlignBytes: TypeAlias = Annotated[int, OneOf((2, 4, 8, 16, 32, 64, 128))]
-# Two stages of 8192 x 8 16-bit elements are 262,144 bytes, more than any target's shared memory.
+AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
+# Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
 StageCount: TypeAlias = Annotated[int, Integer(2, 8, "a multistage pipeline fills one stage while another is read")]
+Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[str, OneOf(tuple(MMA_ATOMS))]
 SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
 TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
-CpAsyncOp: TypeAlias = Annotated[str, OneOf(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS})))]
+CpAsyncOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR))]
 CopyBits: TypeAlias = Annotated[int, OneOf(tuple(sorted({atom.bits for atom in _CP_ASYNC_ATOMS})))]
 SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, "universal"))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
@@ -150,11 +152,15 @@ class Tile(Part):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Part):
-    """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile."""
+    """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile.
+
+    `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read.
+    """
 
     atom: MmaAtomName | None = None
     atom_layout: WarpExtents | None = None
     permutation: TileExtents | None = None
+    tf32: Tf32Rounding | None = None
 
     def contradiction(self) -> Mismatch | None:
         """The warps fit one CTA."""
@@ -210,7 +216,7 @@ class G2sCopy(Part):
     def contradiction(self) -> Mismatch | None:
         """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
         widths = tuple(atom.bits for atom in _CP_ASYNC_ATOMS if atom.op == self.op)
-        if None in (self.op, self.bits) or self.bits in widths:
+        if self.op == BULK_TENSOR or None in (self.op, self.bits) or self.bits in widths:
             return None
         others = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits})
         return Mismatch(
@@ -325,7 +331,16 @@ class GemmSpec(Part):
             raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix, place=wrong.place)
 
     def contradiction(self) -> Mismatch | None:
-        """What the problem says of the epilogue's operands, the epilogue uses."""
+        """The copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
+        for name in ("a", "b"):
+            copy = getattr(self.g2s, name)
+            if copy is not None and copy.op == BULK_TENSOR and self.family != "sm90":
+                return Mismatch(
+                    key=f"g2s.{name}.op",
+                    found=f'"{copy.op}" in family {self.family}',
+                    expected=alternatives(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS}))),
+                    fix='family = "sm90" has bulk tensor copies',
+                )
         asked = {name.partition("_")[0] for name in self.epilogue.operands}
         for name, use in (("residual", "residual"), ("bias", "bias_n or bias_m"), ("aux", "aux")):
             if getattr(self.problem, name) is not None and name not in asked:
@@ -336,6 +351,14 @@ class GemmSpec(Part):
                     fix=f"leave problem.{name} out",
                 )
         return None
+
+    @property
+    def needs(self) -> str:
+        """The first target that has the family's instructions and knows all of the element types."""
+        parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
+        needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
+        needed.add(FAMILIES[self.family].needs)
+        return max(needed, key=lambda name: TARGETS[name].compute_capability)
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""

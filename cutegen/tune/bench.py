@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from cutegen.arch import dtype
 from cutegen.errors import CheckError, CutegenError, DeviceError
@@ -53,8 +54,9 @@ class Entrant:
 
     @property
     def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
-        """The ceilings that its results and the libraries' are held against: libraries sum in f32."""
-        return MmaTypes(self.types.operands, "f32"), self.types
+        """The ceilings that its results and the libraries' are held against: libraries sum in f32, integers in s32."""
+        libraries_sums = self.types.accumulator if dtype(self.types.operands).is_integer else "f32"
+        return MmaTypes(self.types.operands, libraries_sums), self.types
 
     @property
     def setting(self) -> Setting:
@@ -202,7 +204,7 @@ def _prepare(
     contract = aligned_for_all([x.kernel.contract for x in members])
     m, n, k = problem.m, problem.n, problem.k
     a, b, out = random_operands(contract, m, n, k, seed=seed, framework="torch", device="cuda")
-    product = float64_reference(a, b)
+    product = float64_reference(a, b, contract)
 
     def checked(name: str, call: Call, types: MmaTypes, reference: Reference | Bounded, *, ours: bool) -> _Ready:
         found = compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
@@ -211,17 +213,21 @@ def _prepare(
 
     libraries_types, _ = members[0].ceiling_types
     for name, prepare in others(contract, Operands(a, b, out), cutlass):
-        out.fill_(math.nan)
+        _poison(out)
         if (call := _run_once(name, prepare)) is not None:
             yield checked(name, call, libraries_types, product, ours=False)
     for member in members:
-        out.fill_(math.nan)
+        _poison(out)
         extras = random_extras(member.kernel.contract, m, n, seed=seed, framework="torch", device="cuda")
         kernel = partial(member.kernel, a, b, out=out, **extras)
         kernel()
         accumulator = member.types.accumulator
         expected = expected_outcome(member.kernel.contract, a, b, extras, accumulator=accumulator)
         yield checked(member.name, kernel, member.types, expected.result, ours=True)
+
+
+def _poison(out: Any) -> None:
+    out.fill_(math.nan if out.is_floating_point() else -1)
 
 
 def _run_once(name: str, prepare: Prepare) -> Call | None:

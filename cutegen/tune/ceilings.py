@@ -116,7 +116,7 @@ class _Peak:
 
     def ceiling(self, measurement: Measurement) -> MmaCeiling:
         """What the measured time and the cycles of the last launch come to."""
-        flops = mma_peak.flops(ITERATIONS, self._ctas)
+        flops = self._types.flops(ITERATIONS, self._ctas)
         return MmaCeiling(
             types=self._types,
             flops_per_s=flops / (1e-6 * measurement.median_us),

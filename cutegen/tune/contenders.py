@@ -36,16 +36,18 @@ class Operands:
 
 def others(contract: LaunchContract, operands: Operands, cutlass: Path | None) -> Iterator[tuple[str, Prepare]]:
     """Everything here that multiplies such operands and is not of cutegen: torch, Triton, CUTLASS's example."""
-    yield TORCH, partial(_torch, operands)
+    yield TORCH, partial(_torch, contract, operands)
     if find_spec("triton") is not None:
         yield TRITON, partial(_triton, operands)
     if cutlass is not None and _is_f16_tn(contract):
         yield CUTLASS, partial(_cutlass_example, cutlass, operands)
 
 
-def _torch(operands: Operands) -> Call:
+def _torch(contract: LaunchContract, operands: Operands) -> Call:
     import torch
 
+    if contract.tensors[0].dtype == "tf32":
+        torch.set_float32_matmul_precision("high")  # tf32, as the kernels beside it multiply
     return partial(torch.matmul, operands.a, operands.b, out=operands.out)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cutegen.arch import dtype
 from cutegen.errors import OutsideError
 from cutegen.tune.suites import Extents
 
@@ -23,6 +24,7 @@ LDMATRIX = "smsp__inst_executed_op_ldsm.sum"
 CP_ASYNC = "smsp__inst_executed_op_ldgsts.sum"
 MMA = "sm__inst_executed_pipe_tensor_op_hmma.sum"
 REGISTERS = "launch__registers_per_thread"
+MATRIX_BITS = 8 * 8 * 16
 
 ASKED = (
     f"{WAVEFRONTS}ldsm.sum",
@@ -74,6 +76,8 @@ def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
         return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}"
     if problem.k // k < plan["stages"]:
         return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages"
+    if plan["launch"]["maps"]:
+        return "operands come by bulk tensor copies, which these counters do not count"
     if any(plan["s2r"][x]["matrices"] is None for x in "ab"):
         return "fragments are loaded without ldmatrix"
     return ""
@@ -95,11 +99,14 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
     extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
     bypass = plan["g2s"]["a"]["op"] == "cp.async.cg"
     by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
-    vectors = sum(_elems(plan, x) * 16 // plan["g2s"][x]["bits"] for x in "ab")
+    vectors = sum(_bits(plan, x) // plan["g2s"][x]["bits"] for x in "ab")
     matrices = sum(_matrices(plan, x) // plan["s2r"][x]["matrices"] for x in "ab")
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
     loads = _each(extra["s2r.a"] + extra["s2r.b"], k_blocks) * loaded_k_blocks + extra["epilogue.read"]
+    # Operands of 8 bits are multiplied by IMMA or QMMA, or by two HMMA and conversions: what is counted is not known.
+    hmma = {} if _element_bits(plan, "a") == 8 else {MMA: problem.flops // (2 * atom_m * atom_n * atom_k)}
     return {
+        **hmma,
         f"{WAVEFRONTS}ldsm.sum": ctas * _each(s2r, k_blocks) * loaded_k_blocks,
         f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ctas * k_tiles * by_line,
         f"{WAVEFRONTS}ldgsts_cache_access.sum": 0 if bypass else ctas * k_tiles * g2s,
@@ -109,7 +116,6 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
         f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * (extra["g2s.a"] + extra["g2s.b"]),
         LDMATRIX: ctas * _each(matrices, k_blocks) * loaded_k_blocks,
         CP_ASYNC: ctas * k_tiles * vectors // 32,
-        MMA: problem.flops // (2 * atom_m * atom_n * atom_k),
         REGISTERS: registers,
         STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
     }
@@ -180,11 +186,16 @@ def _each(count: int, k_blocks: int) -> int:
     return count // k_blocks
 
 
-def _elems(plan: Mapping[str, Any], name: str) -> int:
-    return int(plan["tile"]["ab".index(name)] * plan["tile"][2])
+def _element_bits(plan: Mapping[str, Any], name: str) -> int:
+    return dtype(plan["launch"]["tensors"]["ab".index(name)]["dtype"]).bits
+
+
+def _bits(plan: Mapping[str, Any], name: str) -> int:
+    """Of an operand's k-tile."""
+    return int(plan["tile"]["ab".index(name)] * plan["tile"][2] * _element_bits(plan, name))
 
 
 def _matrices(plan: Mapping[str, Any], name: str) -> int:
     """8x8 matrices that all warps load for one k-tile: warps side by side along the other mode load the same ones."""
     warps_m, warps_n, _ = plan["mma"]["atom_layout"]
-    return int(_elems(plan, name) // 64 * (warps_n if name == "a" else warps_m))
+    return int(_bits(plan, name) // MATRIX_BITS * (warps_n if name == "a" else warps_m))

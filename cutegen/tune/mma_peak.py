@@ -11,22 +11,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cutegen.arch import MMA_ATOMS, MmaAtom, dtype
+
 ENTRY = "mma_peak"
-SHAPE_MNK = (16, 8, 16)
 WARPS_PER_CTA = 4
 CTAS_PER_SM = 2
 CHAINS = 8
 MMA_PER_ITERATION = 2 * CHAINS
 
 # Bits of a random word that stay (sign, lowest exponent bit, fraction), and those that are set: 0.5 <= |x| < 2.
-_RANDOM_BITS = {"f16": (0x87FF87FF, 0x38003800), "bf16": (0x80FF80FF, 0x3F003F00), "f32": (0x80FFFFFF, 0x3F000000)}
+_RANDOM_BITS = {
+    "f16": (0x87FF87FF, 0x38003800),
+    "bf16": (0x80FF80FF, 0x3F003F00),
+    "f32": (0x80FFFFFF, 0x3F000000),
+    "tf32": (0x80FFFFFF, 0x3F000000),
+    "e4m3": (0x8F8F8F8F, 0x30303030),
+    "e5m2": (0x87878787, 0x38383838),
+    "s8": (0xFFFFFFFF, 0),
+    "s32": (0x00FFFFFF, 0),
+}
+# What makes -B of a word of B: its signs, and of integers every bit, which is -B - 1 and near enough.
+_NEGATION = {
+    "f16": 0x80008000,
+    "bf16": 0x80008000,
+    "tf32": 0x80000000,
+    "e4m3": 0x80808080,
+    "e5m2": 0x80808080,
+    "s8": 0xFFFFFFFF,
+}
 _A_REGISTERS, _B_REGISTERS = 4, 2
-_C_REGISTERS = {"f32": 4, "f16": 2}
+_C_REGISTERS = {"f32": 4, "f16": 2, "s32": 4}
+_K_BYTES = 32
+_FIRST = ".version 7.0\n.target sm_80"
+_FIRST_WITH_8_BIT_FLOATS = ".version 8.4\n.target sm_89"
 
 
 @dataclass(frozen=True, slots=True)
 class MmaTypes:
-    """The element types of `mma.sync.m16n8k16`: of A and B, and of the accumulator."""
+    """The element types of an `mma.sync` with 32 bytes of K: of A and B, and of the accumulator."""
 
     operands: str
     accumulator: str
@@ -35,35 +57,44 @@ class MmaTypes:
         return f"{self.operands} with {self.accumulator} accumulation"
 
     @property
+    def atom(self) -> MmaAtom:
+        """The instruction. Every such one has four registers of A and two of B."""
+        wanted = self.operands, self.operands, self.accumulator, _K_BYTES // dtype(self.operands).bytes
+        return next(
+            atom
+            for atom in MMA_ATOMS.values()
+            if (atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name, atom.shape_mnk[2]) == wanted
+        )
+
+    @property
     def opcode(self) -> str:
         """The instruction as PTX spells it.
 
         >>> MmaTypes("f16", "f32").opcode
         'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
         """
-        x, acc = self.operands, self.accumulator
-        return f"mma.sync.aligned.m16n8k16.row.col.{acc}.{x}.{x}.{acc}"
+        return self.atom.ptx
 
-
-def flops(iterations: int, ctas: int) -> int:
-    """Floating-point operations of one launch."""
-    m, n, k = SHAPE_MNK
-    return 2 * m * n * k * MMA_PER_ITERATION * WARPS_PER_CTA * iterations * ctas
+    def flops(self, iterations: int, ctas: int) -> int:
+        """Operations of one launch of the kernel."""
+        return self.atom.flops * MMA_PER_ITERATION * WARPS_PER_CTA * iterations * ctas
 
 
 def ptx(types: MmaTypes) -> str:
-    """The kernel's text, for sm_80 and everything after it.
+    """The kernel's text, for the first target that has the instruction and everything after it.
 
     Parameters: the address of 4 bytes for each thread, of 8 bytes for each CTA, the iterations, a seed. A thread stores
     a digest of its sums, so that nothing can be left out; a CTA's first one stores the clock cycles that the loop took.
     """
     lines = "\n".join(f"    {line}" for line in _body(types))
-    return _HEADER + lines + "\n}\n"
+    header = _HEADER
+    if dtype(types.operands).needs != "sm_80":
+        header = header.replace(_FIRST, _FIRST_WITH_8_BIT_FLOATS)
+    return header + lines + "\n}\n"
 
 
 _HEADER = f"""\
-.version 7.0
-.target sm_80
+{_FIRST}
 .address_size 64
 
 .visible .entry {ENTRY}(.param .u64 sums, .param .u64 cycles, .param .u32 iterations, .param .u32 seed)
@@ -82,15 +113,15 @@ def _body(types: MmaTypes) -> Iterator[str]:
     yield "ld.param.u32 %left, [seed];"
     yield "mad.lo.u32 %random, %left, 40503, %cta;"
     yield "mad.lo.u32 %random, %thread, 2654435761, %random;"
-    for name, count, dtype in (
+    for name, count, element in (
         ("a", CHAINS * _A_REGISTERS, types.operands),
         ("b", CHAINS * _B_REGISTERS, types.operands),
         ("c", CHAINS * c_registers, types.accumulator),
     ):
         for i in range(count):
-            yield from _draw(f"%{name}{i}", dtype)
+            yield from _draw(f"%{name}{i}", element)
     for i in range(CHAINS * _B_REGISTERS):
-        yield f"xor.b32 %negative{i}, %b{i}, 0x80008000;"
+        yield f"xor.b32 %negative{i}, %b{i}, {_NEGATION[types.operands]:#x};"
     yield "ld.param.u32 %left, [iterations];"
     yield "bar.sync 0;"
     yield "mov.u64 %start, %clock64;"
@@ -105,9 +136,9 @@ def _body(types: MmaTypes) -> Iterator[str]:
     yield from _stores(CHAINS * c_registers)
 
 
-def _draw(register: str, dtype: str) -> Iterator[str]:
-    """The next random number (the generator of Numerical Recipes), made a value or two of `dtype`."""
-    kept, set_ = _RANDOM_BITS[dtype]
+def _draw(register: str, element: str) -> Iterator[str]:
+    """The next random number (the generator of Numerical Recipes), made as many values of `element` as fit."""
+    kept, set_ = _RANDOM_BITS[element]
     yield "mad.lo.u32 %random, %random, 1664525, 1013904223;"
     yield f"and.b32 {register}, %random, {kept:#x};"
     yield f"or.b32 {register}, {register}, {set_:#x};"

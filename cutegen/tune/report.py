@@ -9,6 +9,7 @@ from cutegen.build import Artifact, disassemble
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
+from cutegen.plan.launch import INT32_MAX
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.run import Kernel, random_extras, random_operands
 from cutegen.run.counts import LaunchCounts, count_launch
@@ -42,8 +43,8 @@ class Report:
 
     @property
     def ctas(self) -> int:
-        """CTAs of the launch."""
-        return self.plan.launch.geometry(self.problem.m, self.problem.n).grid[0]
+        """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
+        return self.plan.launch.geometry(self.problem.m, self.problem.n, multiprocessors=INT32_MAX).grid[0]
 
     @property
     def k_tiles(self) -> int:
@@ -57,6 +58,7 @@ class Report:
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
         """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
         rates = SM_RATES[self.plan.target.name]
+        rates = replace(rates, mma_flops=rates.mma_flops_of(self.types.operands))
         if ceilings is None:
             return limits(self.cost, rates)
         hbm_bytes_per_cycle = ceilings.copy_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from cutegen.errors import OutsideError
 
-MMA = "HMMA"
+MMA = ("HMMA", "IMMA", "QMMA")
+"""What `mma.sync` becomes: of floats, of integers, of 8-bit floats where tensor cores take them."""
 
 _INSTRUCTION = re.compile(
     r"\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:(?P<predicate>@!?U?P\w+)\s+)?"
@@ -50,6 +51,11 @@ class Loop:
         return sum(instruction.name == name for instruction in self.instructions)
 
     @property
+    def multiplications(self) -> int:
+        """Instructions of the tensor core."""
+        return sum(map(self.count, MMA))
+
+    @property
     def mix(self) -> Mapping[str, int]:
         """Instructions by name, the most frequent first."""
         return dict(sorted(Counter(i.name for i in self.instructions).items(), key=lambda item: (-item[1], item[0])))
@@ -62,10 +68,11 @@ def main_loop(sass: str, entry: str) -> Loop:
     loops; the first kind is the shorter one, and the one that a large problem runs. Raises OutsideError when there is
     none.
     """
-    found = [loop for loop in loops(sass, entry) if loop.count(MMA)]
+    found = [loop for loop in loops(sass, entry) if loop.multiplications]
     if not found:
-        raise OutsideError(f"the disassembly of {entry} holds no loop with {MMA}: nvdisasm may print another format")
-    return max(found, key=lambda loop: (loop.count(MMA), -len(loop.instructions)))
+        wanted = f"{', '.join(MMA[:-1])} or {MMA[-1]}"
+        raise OutsideError(f"the disassembly of {entry} holds no loop with {wanted}: nvdisasm may print another format")
+    return max(found, key=lambda loop: (loop.multiplications, -len(loop.instructions)))
 
 
 def loops(sass: str, entry: str) -> Iterator[Loop]:

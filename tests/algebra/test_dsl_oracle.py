@@ -25,7 +25,7 @@ from cutegen.algebra import (
     parse_layout,
     tile_to_shape,
 )
-from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom
+from cutegen.arch import MMA_ATOMS, MmaAtom, cp_async_atom, ldmatrix_atom
 
 pytestmark = pytest.mark.dsl
 
@@ -79,9 +79,40 @@ def dsl_tensor(dsl: SimpleNamespace, layout: Layout) -> Any:
     return dsl.cute.make_tensor(pointer, dsl_layout(dsl, layout))
 
 
+def operation(dsl: SimpleNamespace, atom: MmaAtom) -> Any:
+    """The DSL's operation; where module `warp` has none, the compiler's own atom type, as generated kernels name it."""
+    a, b, c = (getattr(dsl.cutlass, x.dsl_name) for x in (atom.a_dtype, atom.b_dtype, atom.c_dtype))
+    if atom.a_dtype.name == "tf32":
+        return dsl.warp.MmaTF32Op(atom.shape_mnk)
+    if a is b and not atom.a_dtype.is_integer:
+        kind = dsl.warp.MmaF16BF16Op if atom.a_dtype.bits == 16 else dsl.warp.MmaFP8Op
+        return kind(a, c, atom.shape_mnk)
+    from cutlass._mlir import ir
+    from cutlass._mlir.dialects import cute_nvgpu
+    from cutlass.cute.atom import Trait, make_atom
+    from cutlass.cute.core import _pack_shape
+
+    kind = cute_nvgpu.MmaAtomSM80Type if atom.a_dtype.is_integer else cute_nvgpu.MmaAtomSM89Type
+    signed = ir.IntegerType.get_signed(8)
+    operands = (signed, signed) if atom.a_dtype.is_integer else (a.mlir_type, b.mlir_type)
+
+    class Operation(dsl.warp.WarpMmaOp):
+        def _make_trait(self, **_: Any) -> Any:
+            shape = _pack_shape(atom.shape_mnk).type.attribute
+            return Trait(make_atom(kind.get(shape, *operands, c.mlir_type)))
+
+        def _verify_fragment_A(self, *_: Any, **__: Any) -> bool:
+            return True
+
+        def _verify_fragment_B(self, *_: Any, **__: Any) -> bool:
+            return True
+
+    return Operation()
+
+
 def dsl_mma(dsl: SimpleNamespace, mma: TiledMma) -> Any:
-    types = [getattr(dsl.cutlass, dtype.dsl_name) for dtype in (mma.atom.a_dtype, mma.atom.c_dtype)]
-    op = dsl.warp.MmaF16BF16Op(*types, mma.atom.shape_mnk)
+    assert isinstance(mma.atom, MmaAtom)
+    op = operation(dsl, mma.atom)
     return dsl.cute.make_tiled_mma(op, dsl_layout(dsl, mma.atom_layout), permutation_mnk=mma.permutation)
 
 

@@ -27,9 +27,14 @@ KIB = 1024
 
 
 def test_mma_atoms_are_all_of_the_family() -> None:
-    assert set(MMA_ATOMS) == {
+    sixteen_bit = {
         f"SM80_16x8x{k}_{types}_TN" for k in (8, 16) for types in ("F16F16F16F16", "F32F16F16F32", "F32BF16BF16F32")
     }
+    tf32 = {f"SM80_16x8x{k}_F32TF32TF32F32_TN" for k in (4, 8)}
+    integer = {f"SM80_16x8x{k}_S32S8S8S32_TN_SATURATE" for k in (16, 32)}
+    float8 = ("E4M3", "E5M2")
+    eight_bit = {f"SM89_16x8x32_{c}{a}{b}{c}_TN" for c in ("F16", "F32") for a in float8 for b in float8}
+    assert set(MMA_ATOMS) == sixteen_bit | tf32 | integer | eight_bit
 
 
 @pytest.mark.parametrize("name", MMA_ATOMS)
@@ -37,29 +42,57 @@ def test_an_mma_atoms_name_opcode_shape_and_types_agree(name: str) -> None:
     atom = MMA_ATOMS[name]
     m, n, k = atom.shape_mnk
     d, a, b, c = atom.c_dtype.name, atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name
-    assert atom.name == name == f"SM80_{m}x{n}x{k}_{(d + a + b + c).upper()}_TN"
-    assert atom.ptx == f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{d}.{a}.{b}.{c}"
+    first = max(atom.a_dtype.needs, atom.b_dtype.needs).replace("sm_", "SM")
+    integer = d == "s32"
+    assert atom.name == name == f"{first}_{m}x{n}x{k}_{(d + a + b + c).upper()}_TN" + ("_SATURATE" if integer else "")
+    saturating = "satfinite." if integer else ""
+    assert atom.ptx == f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{saturating}{d}.{a}.{b}.{c}"
     assert atom.flops == 2 * m * n * k
 
 
 @pytest.mark.parametrize("name", MMA_ATOMS)
 def test_fragments_are_those_of_the_ptx_isa(name: str) -> None:
-    """PTX ISA, matrix fragments for mma.m16n8k8 and m16n8k16 with 16-bit operands: groupID is lane / 4."""
+    """PTX ISA, "Matrix fragments for mma.m16n8k4" to "mma.m16n8k32": groupID is lane / 4, e elements fill a register.
+
+    Their formulas for 8, 16 and 32 bits are one: A's registers take rows groupID and groupID + 8 in turn, then 4 e
+    columns further; a register of A and of B holds columns e (lane % 4) + i % e. C's registers hold one value each, or
+    two in 16 bits, of the same places.
+    """
     atom = MMA_ATOMS[name]
     m, n, k = atom.shape_mnk
     lane = np.arange(32)
     group, in_group = lane // 4, lane % 4
+    e = 32 // atom.a_dtype.bits
 
     def expect(layout: Layout, rows: int, row: list[np.ndarray], column: list[np.ndarray]) -> None:
         wanted = np.stack([r + rows * c for r, c in zip(row, column, strict=True)])
         assert np.array_equal(offsets(layout).reshape(-1, 32), wanted)
 
     a = range(m * k // 32)
-    expect(atom.a_layout, m, [group + 8 * (i // 2 % 2) for i in a], [2 * in_group + i % 2 + 8 * (i // 4) for i in a])
+    columns_a = [e * in_group + i % e + 4 * e * (i // (2 * e)) for i in a]
+    expect(atom.a_layout, m, [group + 8 * (i // e % 2) for i in a], columns_a)
     b = range(n * k // 32)
-    expect(atom.b_layout, n, [group for _ in b], [2 * in_group + i % 2 + 8 * (i // 2) for i in b])
+    expect(atom.b_layout, n, [group for _ in b], [e * in_group + i % e + 4 * e * (i // e) for i in b])
     c = range(m * n // 32)
     expect(atom.c_layout, m, [group + 8 * (i // 2) for i in c], [2 * in_group + i % 2 for i in c])
+
+
+def test_fragments_of_8_and_32_bits_by_hand() -> None:
+    """Places read off PTX ISA's figures: (row, column) of a few registers."""
+    tf32, s8 = MMA_ATOMS["SM80_16x8x8_F32TF32TF32F32_TN"], MMA_ATOMS["SM80_16x8x32_S32S8S8S32_TN_SATURATE"]
+    by_lane = offsets(tf32.a_layout).reshape(-1, 32)
+    assert [divmod(int(x), 16)[::-1] for x in by_lane[:, 5]] == [(1, 1), (9, 1), (1, 5), (9, 5)]
+    by_lane = offsets(s8.a_layout).reshape(-1, 32)
+    assert [divmod(int(x), 16)[::-1] for x in by_lane[[0, 3, 4, 8, 12, 15], 6]] == [
+        (1, 8),
+        (1, 11),
+        (9, 8),
+        (1, 24),
+        (9, 24),
+        (9, 27),
+    ]
+    by_lane = offsets(s8.b_layout).reshape(-1, 32)
+    assert [divmod(int(x), 8)[::-1] for x in by_lane[[0, 3, 4, 7], 30]] == [(7, 8), (7, 11), (7, 24), (7, 27)]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +167,10 @@ def test_universal_atom_moves_its_bits() -> None:
 
 
 def test_dtypes() -> None:
-    assert {row.name: row.bytes for row in DTYPES.values()} == {"f16": 2, "bf16": 2, "f32": 4}
+    sizes = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "s8": 1, "s32": 4, "e4m3": 1, "e5m2": 1}
+    assert {row.name: row.bytes for row in DTYPES.values()} == sizes
+    assert [row.name for row in DTYPES.values() if row.is_integer] == ["s8", "s32"]
+    assert [row.name for row in DTYPES.values() if row.needs != "sm_80"] == ["e4m3", "e5m2"]
     assert (dtype("bf16").dsl_name, dtype("bf16").torch_name) == ("BFloat16", "bfloat16")
 
 
@@ -142,7 +178,7 @@ def test_dtypes() -> None:
     ("lookup", "name", "message"),
     [
         (dtype, "fp16", "unknown dtype 'fp16'; did you mean f16?"),
-        (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32"),
+        (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32, tf32, s8, s32, e4m3, e5m2"),
         (target, "sm_81", "unknown target 'sm_81'; did you mean sm_89?"),
         (target, "", "unknown target ''; known are sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"),
     ],

@@ -44,7 +44,7 @@ def test_output_is_as_expected(name: str, cli: Cli, golden: Golden) -> None:
     "command", [f"plan {s} --all" for s in SPECS] + [f"show {s} {p}" for s in SPECS for p in PARTS if has(s, p)]
 )
 def test_text_fits_100_columns_and_has_no_colour_in_a_pipe(command: str, cli: Cli) -> None:
-    outcome = cli(f"{command} --arch sm_80")
+    outcome = cli(f"{command} --arch sm_90")
     assert outcome.code == 0
     assert "\x1b" not in outcome.out
     # A layout is one word: it is shown whole, to be read as CuTe prints it, however long it is.

@@ -9,6 +9,7 @@ import numpy as np
 from cutegen.build import Artifact, Cache, build
 from cutegen.plan.launch import LaunchContract, ProblemSize, Strides
 from cutegen.ptx import LaunchReport, Program
+from cutegen.run.cpu import MULTIPROCESSORS, tensor_maps
 from cutegen.run.reference import bf16_bits
 from cutegen.spec import GemmSpec
 from cutegen.straight_line import build_request
@@ -36,11 +37,12 @@ def execute(artifact: Artifact, contract: LaunchContract, m: int, n: int, k: int
         kinds = {"f16": np.float16, "f32": np.float32}
         arrays.append(bf16_bits(values) if tensor.dtype == "bf16" else values.astype(kinds[tensor.dtype]))
         strides[tensor.name] = Strides(inner)
-    geometry = contract.geometry(m, n)
+    size = ProblemSize(m=m, n=n, k=k, strides=strides)
+    geometry = contract.geometry(m, n, multiprocessors=MULTIPROCESSORS)
     return Program.parse(artifact.ptx).launch(
         contract.entry,
         grid=geometry.grid,
         block=geometry.block,
-        args=contract.arguments(tuple(arrays), (), ProblemSize(m=m, n=n, k=k, strides=strides)),
+        args=contract.arguments(tuple(arrays), (), size, tensor_maps(contract, tuple(arrays), size)),
         dynamic_smem_bytes=geometry.dynamic_smem_bytes,
     )

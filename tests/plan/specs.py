@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from cutegen.arch import TARGETS, target
 from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_specs
 
 SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)
 
-ACCUMULATOR_OF = {"F16F16F16F16": ("f16", "f16"), "F32F16F16F32": ("f16", "f32"), "F32BF16BF16F32": ("bf16", "f32")}
+C_OF = {"tf32": "f32", "s8": "s32"}
+"""C's type where it is not that of A."""
+
+SHIPPED_ON = [
+    (name, arch)
+    for name in SHIPPED_GEMMS
+    for arch, row in TARGETS.items()
+    if row.compute_capability >= target(load_spec(name).needs).compute_capability
+]
+"""Each shipped GEMM with every target that it can be built for."""
 
 
 def gemm(
@@ -16,6 +27,7 @@ def gemm(
     dtype: str = "f16",
     accumulator: str | None = None,
     *,
+    b_dtype: str | None = None,
     c_dtype: str | None = None,
     align: tuple[int | None, int | None, int | None] = (None, None, None),
     **parts: Any,
@@ -23,11 +35,14 @@ def gemm(
     """`majors` names the contiguous mode of A, B and C; `parts` are further fields of GemmSpec."""
     a, b, c = (
         Operand(kind, major, least)
-        for kind, major, least in zip((dtype, dtype, c_dtype or dtype), majors, align, strict=True)
+        for kind, major, least in zip(
+            (dtype, b_dtype or dtype, c_dtype or C_OF.get(dtype, dtype)), majors, align, strict=True
+        )
     )
     return GemmSpec(family="sm80", problem=Problem(a=a, b=b, c=c, accumulator=accumulator), **parts)
 
 
 def types_of(atom: str) -> tuple[str, str]:
-    """(operands' dtype, accumulator) of an atom by its CUTLASS name."""
-    return ACCUMULATOR_OF[atom.split("_")[2]]
+    """(A's dtype, accumulator) of an atom by its CUTLASS name."""
+    d, a, _, _ = re.findall(r"E\dM\d|[A-Z]+\d+", atom.split("_")[2])
+    return a.lower(), d.lower()

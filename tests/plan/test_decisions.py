@@ -21,24 +21,32 @@ from cutegen.spec import (
     Tile,
     load_spec,
 )
-from tests.plan.specs import SHIPPED_GEMMS, gemm
+from tests.plan.specs import SHIPPED_ON, gemm
 
 KEYS = (
     *("tile.cta", "mma.atom", "mma.atom_layout", "mma.permutation", "g2s.a", "g2s.b", "s2r.a", "s2r.b"),
     *("smem.a", "smem.b", "tile.stages", "epilogue.smem", "schedule.raster"),
 )
-EPILOGUE_KEYS = {"epilogue.ops", "epilogue.expression", "problem.residual", "problem.bias", "problem.aux"}
+OPTIONAL_KEYS = {
+    "mma.tf32",
+    "epilogue.ops",
+    "epilogue.expression",
+    "problem.residual",
+    "problem.bias",
+    "problem.aux",
+    "schedule.registers",
+    "schedule.persistent",
+}
 
 
 def chosen(found: GemmPlan) -> dict[str, str]:
     return {decision.key: decision.chosen for decision in found.decisions}
 
 
-@pytest.mark.parametrize("name", SHIPPED_GEMMS)
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
 def test_every_key_is_decided_with_a_reason(name: str, arch: str) -> None:
     found = plan(load_spec(name), arch)
-    assert tuple(decision.key for decision in found.decisions if decision.key not in EPILOGUE_KEYS) == KEYS
+    assert tuple(decision.key for decision in found.decisions if decision.key not in OPTIONAL_KEYS) == KEYS
     for decision in found.decisions:
         assert decision.chosen
         assert decision.why

@@ -20,10 +20,9 @@ from cutegen.spec import (
     SmemLayout,
     Tile,
     load_spec,
-    shipped_specs,
 )
 from tests.plan.kernels import Build
-from tests.plan.specs import gemm, types_of
+from tests.plan.specs import SHIPPED_ON, gemm, types_of
 
 pytestmark = pytest.mark.dsl
 
@@ -100,7 +99,6 @@ def test_instructions_of_many(spec: GemmSpec, built: Build) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", shipped_specs())
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
 def test_instructions_of_shipped_specs_for_every_target(name: str, arch: str, built: Build) -> None:
     check(load_spec(name), built, arch)

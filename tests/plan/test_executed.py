@@ -116,8 +116,9 @@ def counted(report: LaunchReport) -> dict[str, int]:
 
 
 def check_result(spec: GemmSpec, built: Build, device: str, m: int, n: int, k: int) -> None:
-    found = plan(spec, None if device == "cuda" else "sm_80")
-    kernel = Kernel(built(spec, choose_target().name if device == "cuda" else "sm_80"))
+    arch = choose_target().name if device == "cuda" else spec.needs
+    found = plan(spec, arch)
+    kernel = Kernel(built(spec, arch))
     framework = "torch" if device == "cuda" else "numpy"
     a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework=framework, device=device)
     extras = random_extras(kernel.contract, m, n, seed=m + n + k, framework=framework, device=device)

@@ -15,11 +15,15 @@ from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.spec import Mma, Tile
 from tests.plan.specs import gemm, types_of
 
-CTA = (64, 64, 32)
+CTA_ROWS, CTA_K_BYTES = (64, 64), 64
 ATOM_LAYOUTS = [(1, 1, 1), (2, 1, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1), (4, 2, 1)]
 REPEATS = [(1, 1, 1), (1, 2, 1), (1, 2, 2), (2, 1, 1), (1, 4, 1), (2, 2, 2)]
 LANE = np.arange(32)
 EACH_OF_16 = [atom for atom in MMA_ATOMS if "F32F16F16F32" in atom]
+OF_16_BITS = [name for name, atom in MMA_ATOMS.items() if atom.a_dtype.bits == 16]
+OF_8_AND_32_BITS = [
+    name for name, atom in MMA_ATOMS.items() if atom.a_dtype.bits != 16 and atom.a_dtype is atom.b_dtype
+]
 
 
 def permuted(
@@ -28,11 +32,12 @@ def permuted(
     """The plan, its permutation `repeat` times warps x atom; None where the CTA tile has no room for that."""
     shape = MMA_ATOMS[atom].shape_mnk
     permutation = tuple(s * w * r for s, w, r in zip(shape, atom_layout, repeat, strict=True))
-    if any(cta % p for cta, p in zip(CTA, permutation, strict=True)) or CTA[2] < 2 * permutation[2]:
+    cta = (*CTA_ROWS, CTA_K_BYTES // MMA_ATOMS[atom].a_dtype.bytes)
+    if any(extent % p for extent, p in zip(cta, permutation, strict=True)) or cta[2] < 2 * permutation[2]:
         return None
     mma = Mma(atom=atom, atom_layout=atom_layout, permutation=(permutation[0], permutation[1], permutation[2]))
     dtype, accumulator = types_of(atom)
-    return plan(gemm(majors, dtype, accumulator, tile=Tile(cta=CTA, stages=2), mma=mma), "sm_80")
+    return plan(gemm(majors, dtype, accumulator, tile=Tile(cta=cta, stages=2), mma=mma), "sm_89")
 
 
 def matrix(atoms: list[str], majors: list[str]) -> list[Any]:
@@ -40,7 +45,10 @@ def matrix(atoms: list[str], majors: list[str]) -> list[Any]:
 
 
 def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
-    """A thread holds rows x k / 32 values of each atom, as often as its warp repeats the atom in the tile."""
+    """A thread holds rows x k / 32 values of each atom, as often as its warp repeats the atom in the tile.
+
+    Of each matrix it receives 32 bits.
+    """
     atom_m, atom_n, atom_k = plan.atom.shape_mnk
     mode = "ab".index(operand.name)
     rows = (atom_m, atom_n)[mode]
@@ -49,22 +57,23 @@ def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
     assert warps is not None
     assert permutation is not None
     values = rows * atom_k // 32 * (permutation[mode] // (rows * warps[mode])) * (permutation[2] // atom_k)
-    return max(matrices for matrices in (1, 2, 4) if values % (2 * matrices) == 0)
+    return max(matrices for matrices in (1, 2, 4) if values * operand.dtype.bits % (32 * matrices) == 0)
 
 
 def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
     """Column-major tile coordinate of each register, int[thread, atom's value, repetition along X, along K].
 
-    PTX ISA, fragments of mma.m16n8k8 and mma.m16n8k16 with 16-bit operands: a register holds two neighbours along k, at
-    2 (lane mod 4). A's registers go through rows lane / 4 and lane / 4 + 8, then k + 8; B's, at n = lane / 4, through k
-    and k + 8.
+    PTX ISA, fragments of mma.m16n8k4 to mma.m16n8k32: a register holds e = 32 / bits neighbours along k, at
+    e (lane mod 4). A's registers go through rows lane / 4 and lane / 4 + 8, then k + 4 e; B's, at n = lane / 4, through
+    k and k + 4 e.
     """
     _, _, atom_k = plan.atom.shape_mnk
     halves_of_rows = 2 if operand.name == "a" else 1
-    values = halves_of_rows * 2 * (atom_k // 8)
+    e = 32 // operand.dtype.bits
+    values = halves_of_rows * e * (atom_k // (4 * e))
     value = np.arange(values)
-    row = LANE[:, None] // 4 + 8 * (value // 2 % halves_of_rows)
-    k = 2 * (LANE[:, None] % 4) + value % 2 + 8 * (value // (2 * halves_of_rows))
+    row = LANE[:, None] // 4 + 8 * (value // e % halves_of_rows)
+    k = e * (LANE[:, None] % 4) + value % e + 4 * e * (value // (e * halves_of_rows))
     assert plan.spec.mma.atom_layout is not None
     warps_m, warps_n, _ = plan.spec.mma.atom_layout
     warp = np.arange(warps_m * warps_n)
@@ -80,21 +89,22 @@ def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, An
 def delivered(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
     """The same table as ldmatrix fills it: lane 8 i + r addresses row r of matrix i (PTX ISA, ldmatrix)."""
     atom, copy, coordinates = operand.s2r.atom, operand.s2r.tiled_copy, Layout(operand.tile)
+    e = 32 // operand.dtype.bits
     assert isinstance(atom, LdmatrixAtom)
     placed = offsets(operand.smem.layout)[: operand.tile[0] * operand.tile[1]]
     element_at = np.full(int(placed.max()) + 1, -1)
     element_at[placed] = np.arange(len(placed))
     sources = []
     for thread in range(plan.threads):
-        read = copy.partition_s(coordinates, thread).offsets().reshape(8, -1, order="F")
+        read = copy.partition_s(coordinates, thread).offsets().reshape(4 * e, -1, order="F")
         sources.append(placed[read[0]])  # the address alone: ldmatrix takes what lies behind it
-    rows = element_at[np.array(sources)[:, :, None] + np.arange(8)]  # [thread, instruction, 8]
+    rows = element_at[np.array(sources)[:, :, None] + np.arange(4 * e)]  # [thread, instruction, 16 bytes]
     rows = rows.reshape(-1, 32, *rows.shape[1:])[:, : 8 * atom.matrices]
-    matrices = rows.reshape(len(rows), atom.matrices, 8, -1, 8).transpose(0, 3, 1, 2, 4)
+    matrices = rows.reshape(len(rows), atom.matrices, 8, -1, 4 * e).transpose(0, 3, 1, 2, 4)
     if atom.transpose:
         matrices = matrices.swapaxes(-1, -2)
-    pair = matrices[:, :, :, LANE[:, None] // 4, 2 * (LANE[:, None] % 4) + np.arange(2)]
-    received = pair.transpose(0, 3, 1, 2, 4).reshape(plan.threads, -1)  # [thread, instruction x matrix x 2]
+    register = matrices[:, :, :, LANE[:, None] // 4, e * (LANE[:, None] % 4) + np.arange(e)]
+    received = register.transpose(0, 3, 1, 2, 4).reshape(plan.threads, -1)  # [thread, instruction x matrix x e]
     in_registers = np.full(received.shape, -1)
     fragment = plan.tiled_mma.fragment(operand.operand, coordinates, 0)
     in_registers[:, offsets(copy.retile(fragment))] = received
@@ -102,14 +112,16 @@ def delivered(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
     return in_registers[:, offsets(fragment)].reshape(-1, along_k, along_x, values).transpose(0, 3, 2, 1)
 
 
-def check(atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str) -> None:
+def check(atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str) -> bool:
+    """Whether the CTA tile has room for the combination; if so, it is right."""
     found = permuted(atom, atom_layout, repeat, majors)
     if found is None:
-        return
+        return False
     for operand in (found.a, found.b):
         assert operand.s2r.matrices == largest_by_hand(found, operand)
         assert operand.s2r.transpose == (operand.major != "k")
         assert np.array_equal(delivered(found, operand), fragment_by_hand(found, operand))
+    return True
 
 
 @pytest.mark.parametrize("atom_layout", ATOM_LAYOUTS, ids=str)
@@ -121,10 +133,24 @@ def test_the_largest_ldmatrix_delivers_every_element(atom: str, atom_layout: tup
 
 @pytest.mark.slow
 @pytest.mark.parametrize("majors", ["kkn", "mkn", "knn", "mnn"])
-@pytest.mark.parametrize("atom", MMA_ATOMS)
+@pytest.mark.parametrize("atom", OF_16_BITS)
 def test_every_combination(atom: str, majors: str) -> None:
     for atom_layout, repeat in product(ATOM_LAYOUTS, REPEATS):
         check(atom, atom_layout, repeat, majors)
+
+
+@pytest.mark.parametrize("atom", OF_8_AND_32_BITS)
+def test_rows_of_16_bytes_serve_8_and_32_bits_as_well(atom: str) -> None:
+    """K-major operands: b16 is a way to move 16 bytes, whatever lies in them."""
+    tried = [check(atom, layout, repeat, "kkn") for layout, repeat in zip(ATOM_LAYOUTS, REPEATS, strict=True)]
+    assert sum(tried) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("atom", OF_8_AND_32_BITS)
+def test_every_combination_of_8_and_32_bits(atom: str) -> None:
+    for atom_layout, repeat in product(ATOM_LAYOUTS, REPEATS):
+        check(atom, atom_layout, repeat, "kkm")
 
 
 @pytest.mark.parametrize(

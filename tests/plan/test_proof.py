@@ -100,7 +100,7 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     "C column-major": (smem_of_c(Layout((128, 128))), "not contiguous"),
     "C stored wider than aligned": (
         lambda p: replace(p, epilogue=replace(p.epilogue, align_bytes=8)),
-        "stores more than is aligned",
+        "copies more than is aligned",
     ),
     "C staged and never stored": (lambda p: replace(p, epilogue=replace(p.epilogue, store=None)), "without stores"),
 }

@@ -44,6 +44,9 @@ LAYOUTS = [
 ]
 
 
+SUMS = {"f16": ["f32", "f16"], "s8": ["s32"], "e4m3": ["f32", "f16"], "e5m2": ["f32", "f16"]}
+
+
 def maybe(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     return st.one_of(st.none(), strategy)
 
@@ -55,12 +58,12 @@ def operand(modes: str, dtypes: list[str]) -> st.SearchStrategy[Operand]:
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    dtype = draw(st.sampled_from(["f16", "bf16"]))
+    dtype = draw(st.sampled_from(["f16", "bf16", "tf32", "s8", "e4m3", "e5m2"]))
     return Problem(
         a=draw(operand("mk", [dtype])),
-        b=draw(operand("nk", [dtype])),
-        c=draw(operand("mn", ["f16", "bf16", "f32"])),
-        accumulator=draw(maybe(st.sampled_from(["f32", "f16"] if dtype == "f16" else ["f32"]))),
+        b=draw(operand("nk", ["e4m3", "e5m2"] if dtype.startswith("e") else [dtype])),
+        c=draw(operand("mn", ["f16", "bf16", "f32", "s8", "s32", "e4m3"])),
+        accumulator=draw(maybe(st.sampled_from(SUMS.get(dtype, ["f32"])))),
     )
 
 
@@ -143,7 +146,7 @@ def test_planned_and_proved_or_refused(spec: GemmSpec, target: str) -> None:
 @given(problems(), tiles)
 def test_what_is_left_open_finds_a_plan(problem: Problem, tile: Tile) -> None:
     """With nothing but a problem and a tile, only the tile can be refused, or a sum that no tensor core has."""
-    found = planned(GemmSpec(family="sm80", problem=problem, tile=tile), "sm_80")
+    found = planned(GemmSpec(family="sm80", problem=problem, tile=tile), "sm_89")
     if isinstance(found, SpecError):
         assert found.key in ("tile.cta", "tile.stages", "problem.accumulator")
 

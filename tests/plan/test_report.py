@@ -13,7 +13,8 @@ from cutegen.spec import GemmSpec, Operand, Problem, Smem, SmemLayout, load_spec
 
 @pytest.fixture(params=shipped_specs())
 def made(request: pytest.FixtureRequest) -> GemmPlan | ProbePlan:
-    return plan(load_spec(request.param), "sm_80")
+    spec = load_spec(request.param)
+    return plan(spec, spec.needs)
 
 
 def words(text: str) -> str:
@@ -42,11 +43,11 @@ def test_predictions_are_there(made: GemmPlan | ProbePlan) -> None:
     text = made.explain()
     for key in (*made.predictions.wavefronts, *made.predictions.instructions):
         assert key in text
-    assert f"{made.launch.dynamic_smem_bytes:,} of 166,912 bytes" in text
+    assert f"{made.launch.dynamic_smem_bytes:,} of {made.target.smem_per_cta_bytes:,} bytes" in text
 
 
 def test_the_same_plan_gives_the_same_text(made: GemmPlan | ProbePlan) -> None:
-    again = plan(load_spec(made.spec.name), "sm_80")
+    again = plan(load_spec(made.spec.name), made.target)
     assert plan_json(again) == plan_json(made)
     assert again.explain() == made.explain()
 

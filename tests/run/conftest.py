@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from cutegen.plan.launch import LaunchContract, Parameter, TensorContract, gemm_parameters
+from cutegen.plan.tensor_map import TensorMapContract
+from tests.run.fake_tensor_maps import FakeEncoder, read_map
 
 
 def make_contract(
@@ -21,6 +23,8 @@ def make_contract(
     scalars: tuple[str, ...] = (),
     epilogue: tuple[str, ...] = (),
     parameters: tuple[Parameter, ...] | None = None,
+    maps: tuple[TensorMapContract, ...] = (),
+    ctas_per_multiprocessor: int | None = None,
 ) -> LaunchContract:
     """`majors` names the contiguous mode of A, B and C, in this order."""
     modes = (("m", "k"), ("n", "k"), ("m", "n"))
@@ -33,10 +37,12 @@ def make_contract(
         tensors=tensors,
         scalars=scalars,
         epilogue=epilogue,
-        parameters=gemm_parameters(tensors, scalars) if parameters is None else parameters,
+        parameters=gemm_parameters(tensors, scalars, maps) if parameters is None else parameters,
         cta_tile=(128, 64),
         threads=128,
         dynamic_smem_bytes=98304,
+        ctas_per_multiprocessor=ctas_per_multiprocessor,
+        maps=maps,
     )
 
 
@@ -96,14 +102,16 @@ class FakeStatus(int):
     """CUresult."""
 
 
-class FakeApi:
+class FakeApi(FakeEncoder):
     """`cuda.bindings.driver` of a machine with two GPUs, which keeps a record of what it was asked."""
 
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN="smem",
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT="multiprocessors",
     )
+    CUresult = FakeStatus
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="max_smem")
     CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
@@ -117,7 +125,8 @@ class FakeApi:
     }
 
     def __init__(self, capability: tuple[int, int] = (9, 0), smem: int = 232448) -> None:
-        self.attributes = {"major": capability[0], "minor": capability[1], "smem": smem}
+        super().__init__()
+        self.attributes = {"major": capability[0], "minor": capability[1], "smem": smem, "multiprocessors": 132}
         self.parameters = make_contract().parameters
         self.calls: list[tuple[Any, ...]] = []
         self.launches: list[dict[str, Any]] = []
@@ -137,6 +146,8 @@ class FakeApi:
                 return (self.attributes[arguments[0]],)
             case "cuDevicePrimaryCtxRetain":
                 return (1000 + arguments[0],)
+            case "cuGetProcAddress":
+                return self.entry_point(*arguments)
             case "cuKernelGetFunction":
                 return (f"function in {self.contexts[-1]}",)
             case "cuCtxGetCurrent":
@@ -161,7 +172,12 @@ class FakeApi:
         return function
 
     def cuGetErrorName(self, status: int) -> tuple[int, bytes]:
-        return (0, {2: b"CUDA_ERROR_OUT_OF_MEMORY", 209: b"CUDA_ERROR_NO_BINARY_FOR_GPU"}[int(status)])
+        return (
+            0,
+            {1: b"CUDA_ERROR_INVALID_VALUE", 2: b"CUDA_ERROR_OUT_OF_MEMORY", 209: b"CUDA_ERROR_NO_BINARY_FOR_GPU"}[
+                int(status)
+            ],
+        )
 
     def cuGetErrorString(self, status: int) -> tuple[int, bytes]:
         return (0, b"the driver's text")
@@ -186,12 +202,12 @@ class FakeApi:
         return (FakeStatus(0),)
 
 
-def _read_parameters(parameters: tuple[Parameter, ...], address: int) -> tuple[int | float, ...]:
-    """As the driver does: 8 or 4 bytes from where each of the pointers points, by the entry's parameter types."""
+def _read_parameters(parameters: tuple[Parameter, ...], address: int) -> tuple[Any, ...]:
+    """As the driver does: so many bytes from where each of the pointers points, by the entry's parameter types."""
     sizes = {"ptr": ctypes.c_uint64, "i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float}
     pointers = (ctypes.c_void_p * len(parameters)).from_address(address)
     return tuple(
-        sizes[parameter.type].from_address(pointer).value
+        read_map(pointer) if parameter.type == "tensormap" else sizes[parameter.type].from_address(pointer).value
         for parameter, pointer in zip(parameters, pointers, strict=True)
     )
 

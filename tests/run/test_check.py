@@ -116,7 +116,7 @@ def unaligned(*shape: int) -> Any:
 # (operand, value, what the message must say, whether its fix can be pasted)
 REFUSED = {
     "dtype": ("a", half(64, 48).float(), "found dtype f32; expected f16; `a.to(torch.float16)`", True),
-    "dtype unknown to cutegen": ("b", half(48, 32).to(torch.int32), "found dtype int32; expected f16", False),
+    "dtype unknown to cutegen": ("b", half(48, 32).to(torch.int16), "found dtype int16; expected f16", False),
     "four dimensions": (
         "a",
         half(2, 3, 64, 48),

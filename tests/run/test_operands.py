@@ -75,7 +75,8 @@ def test_strides_that_are_no_whole_elements() -> None:
         (torch.zeros(6, 8, dtype=torch.float16), "f16", (8, 1)),
         (torch.zeros(6, 8, dtype=torch.bfloat16).t()[2:], "bf16", (1, 8)),
         (torch.zeros(6, 8)[:, 3:], "f32", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.int8), "int8", (8, 1)),
+        (torch.zeros(6, 8, dtype=torch.int8), "s8", (8, 1)),
+        (torch.zeros(6, 8, dtype=torch.int16), "int16", (8, 1)),
         (torch.zeros(6, 8, dtype=torch.complex64), "complex64", (8, 1)),
     ],
 )

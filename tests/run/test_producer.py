@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -25,6 +26,14 @@ def test_it_is_the_fragment_of_ptx_isa(name: str) -> None:
         assert row % 128 == atom_m * 32 + warp % 2 * 16 + lane // 4 + 8 * (value // 2)
         assert column % 128 == atom_n * 16 + warp // 2 * 8 + 2 * (lane % 4) + value % 2
         assert found.register in str(found)
+
+
+def test_persistent_ctas_have_no_block_of_their_own() -> None:
+    planned = plan(load_spec("sm80_hgemm_tn"), "sm_80")
+    persistent = replace(planned, launch=replace(planned.launch, ctas_per_multiprocessor=1))
+    found, other = (producer(each, 130, 5, m=300, n=200) for each in (persistent, planned))
+    assert str(found) + f", blockIdx.x {other.block}" == str(other)
+    assert found.block is None
 
 
 def visited(planned: GemmPlan, index: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:

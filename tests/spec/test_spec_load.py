@@ -51,6 +51,10 @@ def test_the_shipped_specs_are_these() -> None:
         "sm80_bf16_nn",
         "sm80_hgemm_bias_gelu",
         "sm80_hgemm_tn",
+        "sm80_s8_tn",
+        "sm80_tf32_tn",
+        "sm89_e4m3_tn",
+        "sm90_hgemm_tn",
         "wmma_padded_256x128x32",
         "wmma_padded_256x128x32_f32",
     )

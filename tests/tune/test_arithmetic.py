@@ -37,6 +37,23 @@ def test_suites_hold_what_their_names_say() -> None:
     assert Extents(512, 8192, 8192) in SUITES["seed"]
 
 
+@pytest.mark.parametrize(
+    ("arch", "operands", "flops"),
+    [
+        ("sm_80", "f16", 2048),
+        ("sm_80", "bf16", 2048),
+        ("sm_80", "tf32", 1024),
+        ("sm_80", "s8", 4096),
+        ("sm_89", "e4m3", 2048),
+        ("sm_90", "e4m3", 0.629 * 4096),
+        ("sm_100", "e5m2", None),
+    ],
+)
+def test_rates_go_with_the_bytes_of_operands(arch: str, operands: str, flops: float | None) -> None:
+    """A100's white paper: 156, 312 and 624 TFLOP/s and TOP/s of tf32, f16 and int8. On sm_90 8-bit floats are f16."""
+    assert SM_RATES[arch].mma_flops_of(operands) == flops
+
+
 def test_every_target_has_rates() -> None:
     assert SM_RATES.keys() == TARGETS.keys()
 

@@ -45,6 +45,19 @@ def test_mma_and_cp_async_follow_from_the_problem() -> None:
     assert found[f"{counters.CONFLICTS}ld.sum"] == 0
 
 
+def test_counters_of_other_types_follow_from_their_bytes() -> None:
+    """The k-tiles of tf32 and s8 have as many bytes as those of f16, so as many copies and ldmatrix."""
+    problems = {"sm80_hgemm_tn": 1024, "sm80_tf32_tn": 512, "sm80_s8_tn": 2048}
+    found = {
+        name: counters.predict(plan(load_spec(name), "sm_90").to_json(), 200, Extents(1024, 1024, k))
+        for name, k in problems.items()
+    }
+    for counter in (counters.LDMATRIX, counters.CP_ASYNC, f"{counters.WAVEFRONTS}ldsm.sum"):
+        assert len({table[counter] for table in found.values()}) == 1
+    assert found["sm80_tf32_tn"][counters.MMA] == 1024 * 1024 * 512 // (16 * 8 * 8)
+    assert counters.MMA not in found["sm80_s8_tn"]
+
+
 @pytest.mark.parametrize(
     ("problem", "why"),
     [

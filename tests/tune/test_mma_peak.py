@@ -7,10 +7,19 @@ import pytest
 
 from cutegen.arch import MMA_ATOMS
 from cutegen.ptx import LaunchReport, Program
+from cutegen.run.bits import float8_values
 from cutegen.tune import mma_peak
 from cutegen.tune.mma_peak import MmaTypes
 
-ALL_TYPES = [MmaTypes("f16", "f32"), MmaTypes("f16", "f16"), MmaTypes("bf16", "f32")]
+ALL_TYPES = [
+    MmaTypes("f16", "f32"),
+    MmaTypes("f16", "f16"),
+    MmaTypes("bf16", "f32"),
+    MmaTypes("tf32", "f32"),
+    MmaTypes("s8", "s32"),
+    MmaTypes("e4m3", "f32"),
+    MmaTypes("e5m2", "f32"),
+]
 THREADS = 32 * mma_peak.WARPS_PER_CTA
 
 by_types = pytest.mark.parametrize("types", ALL_TYPES, ids=str)
@@ -29,9 +38,9 @@ def run(types: MmaTypes, *, iterations: int, seed: int = 5, ctas: int = 1) -> tu
 @by_types
 def test_it_executes_the_operations_that_it_counts(types: MmaTypes) -> None:
     _, report = run(types, iterations=3)
-    m, n, k = mma_peak.SHAPE_MNK
+    m, n, k = types.atom.shape_mnk
     assert report.executed(types.opcode) == 3 * mma_peak.MMA_PER_ITERATION * mma_peak.WARPS_PER_CTA
-    assert report.executed(types.opcode) * 2 * m * n * k == mma_peak.flops(3, ctas=1)
+    assert report.executed(types.opcode) * 2 * m * n * k == types.flops(3, ctas=1)
 
 
 @by_types
@@ -68,7 +77,16 @@ def test_random_words_become_bf16_values_from_a_half_to_two() -> None:
     assert 1.9 < values.max() < 2
 
 
-@pytest.mark.parametrize("types", [MmaTypes("f16", "f32"), MmaTypes("f16", "f16")], ids=str)
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+def test_random_words_become_8_bit_floats_from_a_half_to_two(name: str) -> None:
+    kept, set_ = mma_peak._RANDOM_BITS[name]
+    words = (np.random.default_rng(0).integers(0, 2**32, 4096, dtype=np.uint32) & np.uint32(kept)) | np.uint32(set_)
+    values = np.abs(float8_values(words.view(np.uint8), name))
+    assert values.min() == 0.5
+    assert 1.7 < values.max() < 2
+
+
+@pytest.mark.parametrize("types", [MmaTypes("f16", "f32"), MmaTypes("f16", "f16"), MmaTypes("e4m3", "f32")], ids=str)
 def test_sums_do_not_run_away(types: MmaTypes) -> None:
     """B and -B take turns, so an accumulator comes back to where it began, to rounding, however long the loop is."""
     lines = mma_peak.ptx(types).splitlines()
@@ -87,4 +105,5 @@ def test_sums_do_not_run_away(types: MmaTypes) -> None:
 
 @by_types
 def test_the_opcode_is_that_of_an_atom(types: MmaTypes) -> None:
-    assert types.opcode in {atom.ptx for atom in MMA_ATOMS.values() if atom.shape_mnk == mma_peak.SHAPE_MNK}
+    assert types.opcode in {atom.ptx for atom in MMA_ATOMS.values()}
+    assert types.atom.shape_mnk[2] * types.atom.a_dtype.bytes == 32

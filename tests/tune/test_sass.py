@@ -69,7 +69,7 @@ def test_another_kernel_of_the_same_cubin_is_not_taken() -> None:
 
 
 def test_without_a_loop_that_multiplies_there_is_no_main_loop() -> None:
-    with pytest.raises(OutsideError, match="holds no loop with HMMA"):
+    with pytest.raises(OutsideError, match="holds no loop with HMMA, IMMA or QMMA"):
         main_loop(LISTING.replace("HMMA", "FFMA"), "gemm_0")
 
 
@@ -81,3 +81,23 @@ def test_a_built_kernels_loop_holds_what_a_warp_does_for_one_k_tile(arch: str, t
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
     assert (loop.count("HMMA"), loop.count("LDSM"), loop.count("LDGSTS"), loop.count("BAR")) == (128, 32, 16, 1)
     assert loop.instructions[-1].name == "BRA"
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arch", "mma", "count"),
+    [
+        ("sm80_tf32_tn", "sm_80", "HMMA", 128),
+        ("sm80_s8_tn", "sm_80", "IMMA", 128),
+        ("sm89_e4m3_tn", "sm_89", "QMMA", 64),
+        ("sm89_e4m3_tn", "sm_90", "HMMA", 128),
+        ("sm89_e4m3_tn", "sm_100", "HMMA", 128),
+        ("sm89_e4m3_tn", "sm_120", "QMMA", 64),
+    ],
+)
+def test_what_becomes_of_mma_on_other_types(name: str, arch: str, mma: str, count: int, tmp_path: Path) -> None:
+    """128 bytes of K: 4 k-blocks over 64x64 a warp, 32x64 where there are 8; f16 takes two for each of 8-bit floats."""
+    artifact = compile_spec(load_spec(name), arch, cache=Cache(tmp_path)).artifact
+    loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
+    assert (loop.count(mma), loop.multiplications) == (count, count)

@@ -6,11 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets
+from cutegen.cli.views.bulk import bulk_facts
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
-from cutegen.plan.gemm_plan import SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import BulkTensorCopy, SmemTile, VectorCopy
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import RANKING_HEADER, RANKING_RIGHT, ranking, spec_notation, ways
 from cutegen.plan.text import extents
@@ -39,33 +40,43 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
         who = named_layouts("Who holds which element", layouts)
         return View((titled("C to global memory", facts), who), {**table, "smem": None, "layouts": layouts})
     accesses = {key: plan.predictions.wavefronts[f"epilogue.{key}"] for key in ("write", "read")}
+    then = "bulk tensor stores" if isinstance(c.store, BulkTensorCopy) else f"stores of {c.store.bits} bits"
     facts += [
-        ("way", f"through shared memory, {c.smem.bytes:,} bytes, then stores of {c.store.bits} bits"),
+        ("way", f"through shared memory, {c.smem.bytes:,} bytes, then {then}"),
         *(
             (key, f"{found.predicted:,} wavefronts of at least {found.ideal:,}, {ways(found.ways)}")
             for key, found in accesses.items()
         ),
         ("layout", format_layout(c.smem.layout)),
-        ("threads", spec_notation(c.store.threads)),
+        *_how(c.smem, c.store, (c.major, MODES[1 - c.major_mode])),
     ]
-    blocks = (
+    blocks = [
         titled("C to global memory", facts),
         titled("Layouts of C, best first, * in use", ranking(c.smem), header=RANKING_HEADER, right=RANKING_RIGHT),
         *corner_blocks("C", c.smem, plan.cta_tile[:2], c.major_mode, MODES, c.dtype.bytes),
-        titled(
-            f"First store of warp {thread // 32}: what its lanes read from shared memory",
-            _phases(plan, c.smem, c.store, thread // 32),
-            header=phase_header(MODES),
-            right={1},
-        ),
-    )
+    ]
+    if isinstance(c.store, VectorCopy):
+        blocks.append(
+            titled(
+                f"First store of warp {thread // 32}: what its lanes read from shared memory",
+                _phases(plan, c.smem, c.store, thread // 32),
+                header=phase_header(MODES),
+                right={1},
+            )
+        )
     table |= {
         "smem": format_layout(c.smem.layout),
         "bytes": c.smem.bytes,
-        "store": {"bits": c.store.bits, "threads": spec_notation(c.store.threads)},
+        "store": c.store.to_json(),
         "wavefronts": {key: asdict(found) for key, found in accesses.items()},
     }
-    return View(blocks, table)
+    return View(tuple(blocks), table)
+
+
+def _how(shared: SmemTile, store: VectorCopy | BulkTensorCopy, modes: tuple[str, str]) -> list[tuple[str, str]]:
+    if isinstance(store, BulkTensorCopy):
+        return bulk_facts(store, shared, modes)
+    return [("threads", spec_notation(store.threads))]
 
 
 def _phases(plan: GemmPlan, shared: SmemTile, store: VectorCopy, warp: int) -> list[tuple[str, ...]]:

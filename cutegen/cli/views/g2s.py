@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from cutegen.algebra import format_layout, offsets
+from cutegen.cli.views.bulk import bulk_facts, bulk_table
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.access import by_warp, vectors
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.gemm_plan import BulkTensorCopy, OperandPlan, VectorCopy
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import spec_notation, ways
 from cutegen.plan.text import plural
@@ -27,23 +28,30 @@ def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     copy, x = operand.g2s, operand.name.upper()
     shared, sectors = _predicted(plan, operand)
+    cost = [
+        ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
+        ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
+    ]
+    title = f"{x} from global to shared memory, each k-tile"
+    if isinstance(copy, BulkTensorCopy):
+        along = operand.major, operand.modes[1 - operand.major_mode]
+        return [titled(title, [*bulk_facts(copy, operand.smem, along), *cost])]
     coords = vectors(copy.threads, copy.values, operand.tile)
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
         ("threads", f"{spec_notation(copy.threads)}, {plural(len(coords), 'vector')} each"),
-        ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
-        ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
+        *cost,
     ]
     return [
-        titled(f"{x} from global to shared memory, each k-tile", facts),
-        named_layouts("Thread and value to column-major coordinate in the copy's tile", _tv_layouts(operand)),
+        titled(title, facts),
+        named_layouts("Thread and value to column-major coordinate in the copy's tile", _tv_layouts(copy)),
         [
             f"Thread that copies each 8 neighbours of {x}",
             *tile_corner(_copier(coords), operand.tile, operand.major_mode, operand.modes),
         ],
         titled(
             f"First copy of warp {warp} into shared memory",
-            _phases(operand, coords, warp),
+            _phases(operand, copy, coords, warp),
             header=phase_header(operand.modes),
             right={1},
         ),
@@ -55,8 +63,8 @@ def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sector
     return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
 
 
-def _tv_layouts(operand: OperandPlan) -> dict[str, str]:
-    tiled_copy = operand.g2s.tiled_copy
+def _tv_layouts(copy: VectorCopy) -> dict[str, str]:
+    tiled_copy = copy.tiled_copy
     return {
         "get_layoutS_TV()": format_layout(tiled_copy.layout_src_tv),
         "get_layoutD_TV()": format_layout(tiled_copy.layout_dst_tv),
@@ -70,19 +78,21 @@ def _copier(coords: Table) -> Table:
     return copier
 
 
-def _phases(operand: OperandPlan, coords: Table, warp: int) -> list[tuple[str, ...]]:
+def _phases(operand: OperandPlan, copy: VectorCopy, coords: Table, warp: int) -> list[tuple[str, ...]]:
     first = by_warp(coords[..., 0])[0, warp]
     placed = offsets(operand.smem.layout_of_one_stage)[first] * operand.dtype.bytes
-    return phase_rows(placed, first, operand.tile[0], operand.g2s.bits // 8)
+    return phase_rows(placed, first, operand.tile[0], copy.bits // 8)
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
-    shared, sectors = _predicted(plan, operand)
+    copy, (shared, sectors) = operand.g2s, _predicted(plan, operand)
+    if isinstance(copy, BulkTensorCopy):
+        how = bulk_table(copy)
+    else:
+        threads = spec_notation(copy.threads)
+        how = {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": _tv_layouts(copy)}
     return {
-        "atom": operand.g2s.atom.name,
-        "bits": operand.g2s.bits,
-        "threads": spec_notation(operand.g2s.threads),
-        "layouts": _tv_layouts(operand),
+        **how,
         "wavefronts": {"ideal": shared.ideal, "predicted": shared.predicted},
         "sectors": {"ideal": sectors.ideal, "predicted": sectors.predicted},
     }

@@ -12,6 +12,7 @@ from cutegen.plan.partitions import Problem
 from cutegen.plan.text import extents
 
 LETTERS = "mnk"
+WIDEST = 16
 
 
 def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
@@ -23,7 +24,7 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
         ("atom", plan.atom.name),
         ("instruction", plan.atom.ptx),
         ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by 32 threads"),
-        ("warps", f"{extents(tiled.atom_layout.shape)} along M, N, K: {plan.threads} threads"),
+        ("warps", f"{extents(tiled.atom_layout.shape)} along M, N, K: {plan.tiled_mma.threads} threads"),
         ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}, the permutation"),
         ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),
     ]
@@ -46,7 +47,7 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
         "shape_mnk": list(plan.atom.shape_mnk),
         "atom_layout": list(tiled.atom_layout.shape),
         "permutation": list(tiled.tile_mnk),
-        "threads": plan.threads,
+        "threads": plan.tiled_mma.threads,
         "thr_layout_vmnk": format_layout(tiled.thr_layout_vmnk),
         "layouts": layouts,
         "thread": thread,
@@ -62,15 +63,17 @@ def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]
 
 
 def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
-    """Which thread holds an element of the atom's tile, in which value."""
+    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds."""
     atom = plan.atom
     layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
     x, y = OPERAND_MODES[op]
     shape = atom.shape_mnk[x], atom.shape_mnk[y]
-    coords = offsets_2d(layout)
+    together = 1 if shape[1] <= WIDEST else 32 // atom.a_dtype.bits
     holder = np.empty(shape[0] * shape[1], object)
-    for (thread, value), coord in np.ndenumerate(coords):
-        holder[coord] = f"T{thread}V{value}"
-    cells = holder.reshape(shape[1], shape[0]).T
-    title = f"{op} of one atom: thread and value of each element"
-    return [title, *grid(cells.tolist(), range(shape[0]), range(shape[1]), f"{LETTERS[x]}\\{LETTERS[y]}")]
+    for (thread, value), coord in np.ndenumerate(offsets_2d(layout)):
+        holder[coord] = f"T{thread}V{value}" + (f"-{value + together - 1}" if together > 1 else "")
+    cells = holder.reshape(shape[1], shape[0]).T[:, ::together]
+    each = "each element" if together == 1 else f"each {together} neighbours, a register"
+    title = f"{op} of one atom: thread and value of {each}"
+    columns = range(0, shape[1], together)
+    return [title, *grid(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]

@@ -2,13 +2,12 @@
 
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
-    mma.py        CTA tile, atom, warps, permutation
     g2s.py        cp.async, its width and its threads
-    s2r.py        ldmatrix, or plain loads
     predict.py    how often each instruction stands in the PTX
     main_loop.py  what the template's loop issues in which order, for people to look at
 
-Shared layouts, stages, the order of tiles, the epilogue, predictions and proof are every family's: `cutegen/plan/`.
+The tensor core, ldmatrix, shared layouts, stages, the order of tiles, the epilogue, predictions and proof are not this
+family's alone: `cutegen/plan/`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import Target
-from cutegen.plan import traffic
+from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.epilogue import choose_epilogue
@@ -29,18 +28,19 @@ from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
 from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets
 from cutegen.plan.proof import prove
-from cutegen.plan.sm80 import mma
+from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm80.g2s import choose_g2s
 from cutegen.plan.sm80.main_loop import shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
-from cutegen.plan.sm80.s2r import choose_s2r
 from cutegen.spec import GemmSpec
 
 
 def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
+    mma.check_dtypes(spec, target)
     cta_tile = mma.choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
+    tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
@@ -57,7 +57,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
-    mma_choices = (cta_tile, atom, atom_layout, permutation)
+    mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = GemmPlan(
         spec=spec,
@@ -67,6 +67,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
         stages=stages.value,
         atom=atom.value,
         tiled_mma=tiled_mma,
+        rounds_to_tf32=tf32 is not None and tf32.value,
         a=a,
         b=b,
         epilogue=epilogue.value,

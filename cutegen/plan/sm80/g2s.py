@@ -80,7 +80,7 @@ def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) ->
             x.smem_key,
             found=f"a layout that keeps only {_together_bytes(x)} bytes together along {x.major}",
             expected=f"at least {NARROWEST_BYTES} aligned bytes, the narrowest cp.async",
-            fix="a pad that is a multiple of 8 keeps 16 bytes together",
+            fix=f"a pad that is a multiple of {16 // x.dtype.bytes} keeps 16 bytes together",
         )
     covered = threads if given.threads is None else size(parse_layout(given.threads))
     if covered != threads:

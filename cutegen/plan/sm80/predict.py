@@ -6,7 +6,8 @@ from collections import Counter
 
 from cutegen.algebra import TiledMma
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.traffic import ldmatrix_per_k_block
 
 MAIN_LOOPS = 2
 
@@ -36,12 +37,6 @@ def predict_instructions(
 
 def cp_async_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
     """`cp.async` that one thread executes for one k-tile of an operand."""
+    assert isinstance(operand.g2s, VectorCopy)
     vector = operand.g2s.bits // operand.dtype.bits
     return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
-
-
-def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """`ldmatrix` that one warp executes for one k-block of an operand."""
-    assert operand.s2r.matrices is not None
-    extent = tiled_mma.tile_of(operand.operand)[0]
-    return operand.tile[0] // extent * tiled_mma.values(operand.operand) // (2 * operand.s2r.matrices)

@@ -12,6 +12,7 @@ from cutegen.ptx.instructions import (
     floating,
     integer,
     matrix,
+    mbarrier,
     memory,
 )
 from cutegen.ptx.lowering import Lowering, Step
@@ -27,6 +28,7 @@ _LOWERERS = {
     **effects.LOWERERS,
     **collective.LOWERERS,
     **matrix.LOWERERS,
+    **mbarrier.LOWERERS,
 }
 
 

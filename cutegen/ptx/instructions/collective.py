@@ -192,7 +192,7 @@ def lower_activemask(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_elect(context: Lowering, instruction: Instruction) -> Step:
-    """`elect.sync d|p, members`: the lowest lane wins."""
+    """`elect.sync d|p, members`: PTX leaves open which lane wins, but for the same members it is always the same."""
     modifiers = context.modifiers(instruction, 2)
     modifiers.need("sync")
     modifiers.finish()
@@ -204,9 +204,9 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
 
     def step(warp: Warp) -> None:
         check(warp)
-        first = int(warp.lanes()[0])
-        warp.put(target, np.full(32, first, np.uint32))
-        warp.put(winner, np.equal(_LANES, first))
+        elected = warp.cta.elect(warp.lanes().tolist())
+        warp.put(target, np.full(32, elected, np.uint32))
+        warp.put(winner, np.equal(_LANES, elected))
 
     return step
 
@@ -222,7 +222,7 @@ def lower_warp_barrier(context: Lowering, instruction: Instruction) -> Step:
 
     def step(warp: Warp) -> None:
         check(warp)
-        warp.cta.ordering.warp_sync(warp.index)
+        warp.cta.ordering.warp_sync(warp)
 
     return step
 

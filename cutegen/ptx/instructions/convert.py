@@ -12,7 +12,7 @@ import numpy as np
 
 from cutegen.ptx.instructions.floating import element_type
 from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from cutegen.ptx.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from cutegen.ptx.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
 from cutegen.ptx.syntax import Instruction, Sink, Vector
 from cutegen.ptx.types import Kind, ScalarType, scalar_type
@@ -24,7 +24,7 @@ _INTEGER_ROUNDINGS: dict[str, Callable[[Doubles], Doubles]] = {
     "rmi": np.floor,
     "rpi": np.ceil,
 }
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": 0}
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "const": 0, "param": PARAM_WINDOW}
 
 
 def lower_mov(context: Lowering, instruction: Instruction) -> Step:
@@ -231,7 +231,7 @@ def lower_cvta(context: Lowering, instruction: Instruction) -> Step:
     """`cvta{.to}.space.u64`: between an address in a state space and a generic one."""
     modifiers = context.modifiers(instruction, 2)
     to_space = modifiers.flag("to")
-    space = modifiers.need("global", "shared::cta", "shared", "local", "const", "param")
+    space = modifiers.need("global", "shared::cta", "shared", "local", "const", "param", "param::entry")
     kind = modifiers.type("u64")
     modifiers.finish()
     shift = np.uint64(_WINDOWS[space.partition("::")[0]])
@@ -243,12 +243,13 @@ def lower_cvta(context: Lowering, instruction: Instruction) -> Step:
 def lower_isspacep(context: Lowering, instruction: Instruction) -> Step:
     """`isspacep.space p, a`: does a generic address lie in a state space."""
     modifiers = context.modifiers(instruction, 2)
-    space = modifiers.need("global", "shared::cta", "shared", "local").partition("::")[0]
+    space = modifiers.need("global", "shared::cta", "shared", "local", "param").partition("::")[0]
     modifiers.finish()
 
     def function(a: Array) -> Array:
-        inside = {name: (a >= _WINDOWS[name]) & (a < _WINDOWS[name] + WINDOW_BYTES) for name in ("shared", "local")}
-        return ~(inside["shared"] | inside["local"]) if space == "global" else inside[space]
+        windows = {name: _WINDOWS[name] for name in ("shared", "local", "param")}
+        inside = {name: (a >= start) & (a < start + WINDOW_BYTES) for name, start in windows.items()}
+        return ~np.logical_or.reduce(list(inside.values())) if space == "global" else inside[space]
 
     target = context.target(instruction, instruction.operands[0], scalar_type("pred"))
     return elementwise(function, target, context.source(instruction, instruction.operands[1], scalar_type("u64")))

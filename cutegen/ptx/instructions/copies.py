@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cutegen.ptx.instructions.bulk import lower_bulk
 from cutegen.ptx.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.memory import Addresses, Data, data_dtype
 from cutegen.ptx.syntax import Immediate, Instruction, Negated, Register
@@ -26,6 +27,10 @@ def lower_cp_async(context: Lowering, instruction: Instruction) -> Step:
     modifiers = Modifiers(instruction)
     if not modifiers.flag("async"):
         raise instruction.error("only cp.async is supported")
+    if modifiers.flag("bulk"):
+        return lower_bulk(context, instruction, modifiers)
+    if modifiers.has("mbarrier"):
+        raise instruction.error("cp.async.mbarrier.arrive is not supported")
     if modifiers.flag("commit_group"):
         return _lower_group(instruction, modifiers, lambda warp: warp.commit_copies())
     if modifiers.flag("wait_all"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, MmaAtom
+from cutegen.arch import MMA_ATOMS, TARGETS, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.text import extents
@@ -10,7 +10,9 @@ from cutegen.spec import GemmSpec
 
 Extents = tuple[int, int, int]
 
-DEFAULT_CTA_TILE = (128, 128, 64)
+DEFAULT_CTA_ROWS = (128, 128)
+LINE_BYTES = 128
+K_BLOCK_BYTES = 32
 DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 SCHEDULERS = 4
@@ -22,12 +24,13 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
-    m, n, k = DEFAULT_CTA_TILE
+    element = dtype(spec.problem.a.dtype)
+    m, n, k = chosen = (*DEFAULT_CTA_ROWS, LINE_BYTES // element.bytes)
     why = (
         f"{m * n // (m + n)} multiply-adds for each element fetched: {m * n * k:,} for {(m + n) * k:,} in a k-tile, "
-        f"whose {k} 16-bit elements along K are one 128-byte line"
+        f"whose {k} {element.bits}-bit elements along K are one {LINE_BYTES}-byte line"
     )
-    return Choice(DEFAULT_CTA_TILE, Decision("tile.cta", extents(DEFAULT_CTA_TILE), why))
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
 
 def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
@@ -44,10 +47,8 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
         _check_k(spec, cta_tile, fitting[-1])
     chosen = usable[0]
     rejected = tuple(Rejected(atom.name, _why_not(atom, chosen, cta_tile)) for atom in fitting if atom is not chosen)
-    why = (
-        f"{chosen.flops:,} operations an instruction on {chosen.a_dtype.name} operands with {chosen.c_dtype.name} sums"
-    )
-    if spec.problem.accumulator is None:
+    why = f"{chosen.flops:,} operations an instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
+    if spec.problem.accumulator is None and chosen.c_dtype.name == DEFAULT_ACCUMULATOR and chosen.a_dtype.bits <= 16:
         why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
     return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
 
@@ -55,28 +56,16 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
 def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
     """The atoms of the problem's types, longest K first. Raises SpecError when there is none."""
     a, b = spec.problem.a.dtype, spec.problem.b.dtype
-    if a != b:
-        raise spec.error(
-            "problem.b.dtype",
-            found=f'"{b}"',
-            expected=f'"{a}" as A has, since mma.sync takes A and B of one type',
-            fix=f'write dtype = "{a}" for both',
-        )
     of_operands = [atom for atom in MMA_ATOMS.values() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b)]
     if not of_operands:
-        known = sorted({atom.a_dtype.name for atom in MMA_ATOMS.values()})
-        raise spec.error(
-            "problem.a.dtype",
-            found=f'"{a}"',
-            expected=f"{' or '.join(known)} operands: the sm80 family has no mma.sync for others",
-            fix="only C may be f32" if a == "f32" else "",
-        )
+        raise _no_atom(spec, a, b)
+    known = sorted({atom.c_dtype.name for atom in of_operands})
     accumulator = spec.problem.accumulator
     if accumulator is None:
-        accumulator = MMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else DEFAULT_ACCUMULATOR
+        default = DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
+        accumulator = MMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default
     fitting = [atom for atom in of_operands if atom.c_dtype.name == accumulator]
     if not fitting:
-        known = sorted({atom.c_dtype.name for atom in of_operands})
         raise spec.error(
             "problem.accumulator",
             found=f'"{accumulator}" with {a} operands',
@@ -86,14 +75,89 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
     return sorted(fitting, key=lambda atom: -atom.shape_mnk[2])
 
 
+def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
+    beside_a = sorted({atom.b_dtype.name for atom in MMA_ATOMS.values() if atom.a_dtype.name == a})
+    if beside_a:
+        wanted = " or ".join(f'"{name}"' for name in beside_a)
+        return spec.error(
+            "problem.b.dtype",
+            found=f'"{b}"',
+            expected=f"{wanted} as A has, since mma.sync takes A and B of one type"
+            if len(beside_a) == 1
+            else f"{wanted} beside A's {a}: mma.sync mixes no others",
+            fix=f'write dtype = "{a}" for both',
+        )
+    known = list(dict.fromkeys(atom.a_dtype.name for atom in MMA_ATOMS.values()))
+    return spec.error(
+        "problem.a.dtype",
+        found=f'"{a}"',
+        expected=f"{' or '.join(known)} operands: the sm80 family has no mma.sync for others",
+        fix='tensor cores read f32 elements as tf32, 11 significant bits: write dtype = "tf32" where they will do'
+        if a == "f32"
+        else "only C may be s32",
+    )
+
+
+def check_dtypes(spec: GemmSpec, target: Target) -> None:
+    """Raises SpecError for an element type that `target` does not know, or that no array has."""
+    for name in ("a", "b", "c", "residual", "bias", "aux"):
+        part = getattr(spec.problem, name)
+        if part is None or part.dtype is None:
+            continue
+        element = dtype(part.dtype)
+        if target.compute_capability < TARGETS[element.needs].compute_capability:
+            raise spec.error(
+                f"problem.{name}.dtype",
+                found=f'"{element.name}" for {target.name}',
+                expected=f"a target from {element.needs} on, the first whose instructions know {element.name}",
+                fix=f"build for a later one, such as --arch {element.needs}, or use f16 or bf16",
+            )
+        if name not in "ab" and element.in_memory != element.name:
+            raise spec.error(
+                f"problem.{name}.dtype",
+                found=f'"{element.name}", which is how tensor cores read {element.in_memory} operands',
+                expected="a type that the epilogue reads or writes",
+                fix=f'write dtype = "{element.in_memory}"',
+            )
+
+
+def choose_tf32_rounding(spec: GemmSpec, atom: MmaAtom) -> Choice[bool] | None:
+    """Whether f32 operands are rounded to tf32 in registers; None where there are none.
+
+    Raises SpecError when the spec speaks of tf32 and has no such operands.
+    """
+    asked = spec.mma.tf32
+    if atom.a_dtype.name != "tf32":
+        if asked is not None:
+            raise spec.error(
+                "mma.tf32",
+                found=f'"{asked}" with {atom.a_dtype.name} operands',
+                expected='operands of dtype "tf32", whose f32 elements the tensor core reads in part',
+                fix="leave mma.tf32 out",
+            )
+        return None
+    truncated = "the tensor core reads 19 bits of an f32 and leaves 13 out: up to 2^-10 of each element, towards zero"
+    rounded = "cvt.rna.tf32 on each element in registers: up to 2^-11 of each element, either way"
+    if asked == "nearest":
+        rejected = Rejected("truncate", truncated)
+        return Choice(True, Decision("mma.tf32", "nearest", f"given; {rounded}", given=True, rejected=(rejected,)))
+    why = f"{'given; ' if asked else 'as CUTLASS has it; '}{truncated}"
+    rejected = Rejected("nearest", f"{rounded}, at one instruction more for each register of a fragment")
+    return Choice(False, Decision("mma.tf32", "truncate", why, given=asked is not None, rejected=(rejected,)))
+
+
 def _mismatched(spec: GemmSpec, atom: MmaAtom, fitting: list[MmaAtom]) -> SpecError:
     wanted = fitting[0]
     return spec.error(
         "mma.atom",
-        found=f"{atom.name}, for {atom.a_dtype.name} operands and {atom.c_dtype.name} sums",
-        expected=f"an atom for {wanted.a_dtype.name} operands and {wanted.c_dtype.name} sums",
+        found=f"{atom.name}, for {_operands(atom)} operands and {atom.c_dtype.name} sums",
+        expected=f"an atom for {_operands(wanted)} operands and {wanted.c_dtype.name} sums",
         fix=f"use {' or '.join(row.name for row in fitting)}",
     )
+
+
+def _operands(atom: MmaAtom) -> str:
+    return " and ".join(dict.fromkeys((atom.a_dtype.name, atom.b_dtype.name)))
 
 
 def _double_buffers(cta_tile: Extents, atom: MmaAtom) -> bool:
@@ -226,7 +290,8 @@ def choose_permutation(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_la
     if spec.mma.permutation is not None:
         return _given_permutation(spec, cta_tile, base)
     n = 2 * base[1] if cta_tile[1] % (2 * base[1]) == 0 else base[1]
-    k = 16 if cta_tile[2] % 16 == 0 and cta_tile[2] >= 32 else base[2]
+    k_block = K_BLOCK_BYTES // atom.a_dtype.bytes  # two rows of ldmatrix
+    k = k_block if cta_tile[2] % k_block == 0 and cta_tile[2] >= 2 * k_block else base[2]
     chosen = (base[0], n, k)
     if chosen == base:
         why = f"warps x atom; the CTA tile {extents(cta_tile)} leaves no room to repeat it"

@@ -1,0 +1,237 @@
+"""The `sm90` family: mma.sync fed by ldmatrix from shared memory that bulk tensor copies (TMA) fill.
+
+One warp asks for the copies and the others multiply; they meet at two barriers for each stage (mbarrier), and no thread
+waits for a whole CTA. CTAs are persistent, so that the next tile's copies are under way while C leaves.
+
+    boxes.py      what one copy moves, and the shared layouts that it can write
+    epilogue.py   C's way out
+    registers.py  how the multiprocessor's registers are shared out
+    predict.py    how often each instruction stands in the PTX
+    main_loop.py  what the template's loop issues in which order, for people to look at
+
+The rest of the rules are every family's: `cutegen/plan/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.algebra import Layout, TiledMma
+from cutegen.arch import LdmatrixAtom, Target
+from cutegen.plan import mma, traffic
+from cutegen.plan.contract import kernel_name, launch_contract
+from cutegen.plan.decision import Choice, Decision
+from cutegen.plan.fusion import choose_fusion
+from cutegen.plan.gemm_plan import (
+    BulkTensorCopy,
+    EpiloguePlan,
+    FragmentCopy,
+    GemmPlan,
+    OperandPlan,
+    Predictions,
+)
+from cutegen.plan.occupancy import predict_occupancy
+from cutegen.plan.operand import OperandTile, operand_tile
+from cutegen.plan.operand_choices import fragment_access
+from cutegen.plan.pipeline import choose_raster, choose_stages
+from cutegen.plan.proof import prove
+from cutegen.plan.s2r import choose_s2r
+from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
+from cutegen.plan.sm90.epilogue import choose_epilogue
+from cutegen.plan.sm90.main_loop import shown_main_loop
+from cutegen.plan.sm90.predict import predict_instructions
+from cutegen.plan.sm90.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
+from cutegen.plan.smem import SmemRanking, lay_out
+from cutegen.plan.tensor_map import TensorMapContract
+from cutegen.plan.text import round_up
+from cutegen.spec import MODES, GemmSpec
+
+SMEM_ALIGN_BYTES = 1024
+"""Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
+BARRIER_BYTES = 8
+MAX_STAGES = 8
+DEFAULT_CTA_TILE = (128, 256, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sm90Plan(GemmPlan):
+    """A finished plan of the `sm90` family. C's tile and the barriers have shared memory behind the stages."""
+
+    registers: RegisterSplit
+    smem_c_offset_bytes: int
+    smem_barriers_offset_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: those that multiply, and a warpgroup one warp of which copies."""
+        return self.tiled_mma.threads + WARPGROUP_THREADS
+
+
+def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
+    """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
+    _check_target(spec, target)
+    mma.check_dtypes(spec, target)
+    cta_tile = _choose_cta_tile(spec)
+    atom = mma.choose_atom(spec, cta_tile.value)
+    tf32 = mma.choose_tf32_rounding(spec, atom.value)
+    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
+    permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
+    tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
+    threads = tiled_mma.threads + WARPGROUP_THREADS
+    _check_threads(spec, target, threads)
+    registers, registers_decision = split_registers(target, tiled_mma.threads)
+
+    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
+    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
+    stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
+    fusion, fusion_decisions = choose_fusion(spec)
+    capacity = target.smem_per_cta_bytes - 2 * BARRIER_BYTES * MAX_STAGES
+    epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, sum(stage_bytes), capacity)
+    c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
+    reserved_bytes = round_up(c_bytes, SMEM_ALIGN_BYTES) + 2 * BARRIER_BYTES * MAX_STAGES
+    stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes)
+    a, b = for_a.plan(stages.value), for_b.plan(stages.value)
+    raster = choose_raster(spec)
+
+    b_offset_bytes = round_up(a.smem.bytes, SMEM_ALIGN_BYTES)
+    c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SMEM_ALIGN_BYTES)
+    barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SMEM_ALIGN_BYTES)
+    smem_bytes = barriers_offset_bytes + 2 * BARRIER_BYTES * stages.value
+    mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
+    copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
+    plan = Sm90Plan(
+        spec=spec,
+        target=target,
+        kernel_name=kernel_name(spec),
+        cta_tile=cta_tile.value,
+        stages=stages.value,
+        atom=atom.value,
+        tiled_mma=tiled_mma,
+        rounds_to_tf32=tf32 is not None and tf32.value,
+        a=a,
+        b=b,
+        epilogue=epilogue.value,
+        raster=raster.value,
+        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // permutation.value[2]),
+        registers=registers,
+        smem_bytes=smem_bytes,
+        smem_b_offset_bytes=b_offset_bytes,
+        smem_c_offset_bytes=c_offset_bytes,
+        smem_barriers_offset_bytes=barriers_offset_bytes,
+        predictions=Predictions(
+            wavefronts=traffic.predict_wavefronts(a, b, epilogue.value),
+            line_writes={},
+            sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
+            instructions=predict_instructions(a, b, epilogue.value, atom.value, tiled_mma, cta_tile.value),
+            occupancy=predict_occupancy(target, threads, smem_bytes, _registers_at_launch(target, threads)),
+        ),
+        launch=launch_contract(
+            spec,
+            fusion,
+            cta_tile.value,
+            threads,
+            smem_bytes,
+            ctas_per_multiprocessor=1,
+            maps=tuple(_maps(a, b, epilogue.value)),
+        ),
+        decisions=(
+            *_of(*mma_choices, *copy_choices, stages),
+            *fusion_decisions,
+            *_of(epilogue, raster),
+            registers_decision,
+            _persistence(raster.value.along),
+        ),
+    )
+    prove(plan)
+    return plan
+
+
+def _of(*choices: Choice[Any]) -> Iterator[Decision]:
+    return (choice.decision for choice in choices)
+
+
+def _check_target(spec: GemmSpec, target: Target) -> None:
+    if not target.has_bulk_tensor_copies:
+        raise spec.error(
+            "family",
+            found=f'"sm90" for {target.name}',
+            expected="sm_90 or later, which have bulk tensor copies",
+            fix='--arch sm_90, or family = "sm80"',
+        )
+
+
+def _check_threads(spec: GemmSpec, target: Target, threads: int) -> None:
+    if threads > target.threads_per_cta:
+        raise spec.error(
+            "mma.atom_layout",
+            found=f"{threads - WARPGROUP_THREADS} threads that multiply, and {WARPGROUP_THREADS} for the copies",
+            expected=f"at most {target.threads_per_cta} threads together",
+        )
+
+
+def _choose_cta_tile(spec: GemmSpec) -> Choice[mma.Extents]:
+    """The largest tile whose accumulators leave registers for fragments."""
+    if spec.tile.cta is not None:
+        return mma.choose_cta_tile(spec)
+    m, n, k = DEFAULT_CTA_TILE
+    why = (
+        f"{m * n // (m + n)} multiply-adds for each element fetched; 8 warps of 64 x 64 have {m * n // 256} registers "
+        "of sums each"
+    )
+    return Choice(DEFAULT_CTA_TILE, Decision("tile.cta", f"{m}x{n}x{k}", why))
+
+
+def _registers_at_launch(target: Target, threads: int) -> int:
+    return min(target.registers_per_sm // threads // 8 * 8, target.registers_per_thread)
+
+
+def _persistence(along: str) -> Decision:
+    why = "one CTA fills a multiprocessor's registers; the next tile's copies are under way while C leaves"
+    return Decision("schedule.persistent", f"one CTA a multiprocessor, tile after tile along {along}", why)
+
+
+def _maps(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
+    for name, copy in (("a", a.g2s), ("b", b.g2s), ("c", epilogue.store)):
+        if isinstance(copy, BulkTensorCopy):
+            yield TensorMapContract(name, copy.box, copy.swizzle_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _OperandChoices:
+    """All that is settled for A or B before the number of stages is."""
+
+    tile: OperandTile
+    g2s: Choice[BulkTensorCopy]
+    s2r: Choice[FragmentCopy]
+    smem: Choice[SmemRanking]
+
+    def plan(self, stages: int) -> OperandPlan:
+        """The operand's part of the plan."""
+        x = self.tile
+        return OperandPlan(
+            name=x.name,
+            operand=x.operand,
+            dtype=x.dtype,
+            modes=MODES[x.name],
+            major=x.major,
+            align_bytes=x.align_bytes,
+            tile=x.extents,
+            g2s=self.g2s.value,
+            smem=lay_out(self.smem.value, x.extents, stages),
+            s2r=self.s2r.value,
+        )
+
+
+def _choose_operand(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma) -> _OperandChoices:
+    """A's or B's copies: fragments decide the shared layout, and the layout decides the boxes."""
+    x = operand_tile(spec, name, cta_tile)
+    check_bulk(spec, x, asked="tile.cta")
+    s2r = choose_s2r(spec, x, tiled_mma)
+    if not isinstance(s2r.value.atom, LdmatrixAtom):
+        raise spec.error(
+            f"s2r.{name}.atom", found='"universal"', expected="an ldmatrix", fix='family = "sm80" has plain loads'
+        )
+    smem = choose_boxes(spec, x, fragment_access(x, s2r.value, tiled_mma))
+    return _OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)

@@ -1,0 +1,227 @@
+"""`mbarrier`: making one, arriving at it, expecting bytes, and waiting for a phase.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A wait has a basic block of its
+own (`mbarrier_wait`); the rest are ordinary steps. The state that an arrival gives holds the phase and the pending
+count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from cutegen.ptx.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.mbarriers import Mbarrier
+from cutegen.ptx.memory import SHARED_WINDOW, WINDOW_BYTES, Addresses
+from cutegen.ptx.ordering import NOTHING
+from cutegen.ptx.syntax import Immediate, Instruction, Sink
+from cutegen.ptx.types import scalar_type
+from cutegen.ptx.warp import Path, Warp
+
+_U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")
+_PENDING_BITS = 20
+_PENDING_MASK = (1 << _PENDING_BITS) - 1
+Wait: TypeAlias = Callable[[Warp, Path], Mbarrier | None]
+"""Moves a path past a wait, or gives the mbarrier that it has still to wait for."""
+
+
+def _take_place(modifiers: Modifiers, *orders: str) -> bool:
+    """Takes order, scope, space and type off; True where the operation is relaxed."""
+    order = modifiers.one_of(*orders, "relaxed")
+    modifiers.flag("cta", "cluster")
+    modifiers.flag("shared", "shared::cta", "shared::cluster")
+    modifiers.need("b64")
+    modifiers.finish()
+    return order == "relaxed"
+
+
+def _address(context: Lowering, instruction: Instruction, index: int) -> Callable[[Warp], Addresses]:
+    """The shared addresses of the active lanes' mbarriers; a generic address may stand for one."""
+    base, offset = context.address(instruction, instruction.operands[index])
+    context.access(instruction, "shared", 8)
+
+    def addresses(warp: Warp) -> Addresses:
+        given = warp.addresses(base, offset)
+        return np.where((given >= SHARED_WINDOW) & (given < SHARED_WINDOW + WINDOW_BYTES), given - SHARED_WINDOW, given)
+
+    return addresses
+
+
+def lower_mbarrier(context: Lowering, instruction: Instruction) -> Step:
+    """Every `mbarrier` instruction but the waits."""
+    modifiers, name = Modifiers(instruction), instruction.parts[1] if len(instruction.parts) > 1 else ""
+    if name not in _FAMILY:
+        raise instruction.error(f"expected mbarrier.{', .'.join(_FAMILY)}, .test_wait or .try_wait")
+    modifiers.flag(name)
+    return _FAMILY[name](context, instruction, modifiers)
+
+
+def _count_operands(instruction: Instruction, *counts: int) -> None:
+    if len(instruction.operands) not in counts:
+        raise instruction.error(f"expected {' or '.join(map(str, counts))} operands")
+
+
+def _lanes(warp: Warp, addresses: Callable[[Warp], Addresses], cell: int) -> list[tuple[int, int, int]]:
+    """(thread, address, value of the cell) of each active lane."""
+    values = warp.cells[cell][warp.mask].tolist()
+    return list(zip(warp.threads().tolist(), addresses(warp).tolist(), values, strict=True))
+
+
+def _lower_init(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    _count_operands(instruction, 2)
+    _take_place(modifiers)
+    addresses, count = _address(context, instruction, 0), context.source(instruction, instruction.operands[1], _U32)
+    site = context.site
+
+    def step(warp: Warp) -> None:
+        for thread, address, expected in _lanes(warp, addresses, count):
+            warp.cta.mbarriers.make(warp, site, thread, address, expected)
+
+    return step
+
+
+def _lower_inval(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    _count_operands(instruction, 1)
+    _take_place(modifiers)
+    addresses, site = _address(context, instruction, 0), context.site
+
+    def step(warp: Warp) -> None:
+        for thread, address in zip(warp.threads().tolist(), addresses(warp).tolist(), strict=True):
+            warp.cta.mbarriers.unmake(warp, site, thread, address)
+
+    return step
+
+
+def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    _count_operands(instruction, 2)
+    _take_place(modifiers)
+    addresses, size = _address(context, instruction, 0), context.source(instruction, instruction.operands[1], _U32)
+    site = context.site
+
+    def step(warp: Warp) -> None:
+        mbarriers = warp.cta.mbarriers
+        for thread, address, size_bytes in _lanes(warp, addresses, size):
+            mbarriers.expect(warp, site, thread, mbarriers.at(warp, site, [thread], address), size_bytes)
+
+    return step
+
+
+def _lower_pending_count(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    _count_operands(instruction, 2)
+    modifiers.need("b64")
+    modifiers.finish()
+    target = context.target(instruction, instruction.operands[0], _U32)
+    state = context.source(instruction, instruction.operands[1], _B64)
+    return lambda warp: warp.put(target, (warp.cells[state] & np.uint64(_PENDING_MASK)).astype(np.uint32))
+
+
+def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    """`mbarrier.arrive{_drop}{.expect_tx} state, [a]{, n}`: n arrivals, or one arrival and n bytes."""
+    expects, drops = modifiers.flag("expect_tx"), instruction.parts[1] == "arrive_drop"
+    _count_operands(instruction, *((3,) if expects else (2, 3)))
+    relaxed = _take_place(modifiers, "release")
+    state = instruction.operands[0]
+    target = None if isinstance(state, Sink) else context.target(instruction, state, _B64)
+    addresses = _address(context, instruction, 1)
+    number = instruction.operands[2] if len(instruction.operands) == 3 else Immediate(1)
+    numbers, site = context.source(instruction, number, _U32), context.site
+
+    def step(warp: Warp) -> None:
+        mbarriers, states = warp.cta.mbarriers, []
+        told = None if relaxed else warp.cta.ordering.arrive(warp)
+        for thread, address, given in _lanes(warp, addresses, numbers):
+            barrier = mbarriers.at(warp, site, [thread], address)
+            states.append(barrier.phase << _PENDING_BITS | barrier.pending)
+            if expects:
+                mbarriers.expect(warp, site, thread, barrier, given)
+            if drops:
+                mbarriers.drop(warp, site, thread, barrier, 1 if expects else given)
+            mbarriers.arrive(warp, site, thread, barrier, 1 if expects else given, told or NOTHING)
+        if target is not None:
+            warp.put_active(target, np.array(states, np.uint64))
+
+    return step
+
+
+_FAMILY: dict[str, Callable[[Lowering, Instruction, Modifiers], Step]] = {
+    "init": _lower_init,
+    "inval": _lower_inval,
+    "expect_tx": _lower_expect,
+    "arrive": _lower_arrive,
+    "arrive_drop": _lower_arrive,
+    "pending_count": _lower_pending_count,
+}
+
+
+def mbarrier_wait(
+    context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int
+) -> Wait:
+    """`mbarrier.test_wait`, `mbarrier.try_wait`: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint.
+
+    It comes back false when it is first asked, so that a program which does not look at the answer goes wrong, unless
+    all that the phase needed is ordered before it. Asked once more it waits: it is executed again when the phase has
+    changed. It still comes back false where the policy says so, or nothing else can go on.
+    """
+    modifiers = Modifiers(instruction)
+    modifiers.flag("test_wait", "try_wait")
+    by_parity = modifiers.flag("parity")
+    _count_operands(instruction, *((3, 4) if "try_wait" in instruction.parts else (3,)))
+    relaxed = _take_place(modifiers, "acquire")
+    target = context.target(instruction, instruction.operands[0], _PRED)
+    addresses = _address(context, instruction, 1)
+    wanted = context.source(instruction, instruction.operands[2], _U32 if by_parity else _B64)
+    site = context.site
+    look = _Look(site, by_parity, orders=not relaxed)
+
+    def wait(warp: Warp, path: Path) -> Mbarrier | None:
+        saved = warp.mask, warp.count
+        if predicate is not None:
+            mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
+            warp.set_mask(mask, int(np.count_nonzero(mask)))
+        over, blocking = look.at(warp, _lanes(warp, addresses, wanted))
+        refuses = blocking is not None and (site not in warp.refused or warp.gives_up or not warp.cta.is_patient())
+        if blocking is None or refuses:
+            warp.put_active(target, np.array(over, bool))
+            (warp.refused.add if refuses else warp.refused.discard)(site)
+            path.block, warp.gives_up, warp.satisfied, blocking = following, False, set(), None
+        warp.set_mask(*saved)
+        return blocking
+
+    return wait
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Looks whether phases are complete; with `orders` who sees one complete learns what it orders."""
+
+    site: int
+    by_parity: bool
+    orders: bool
+
+    def at(self, warp: Warp, lanes: list[tuple[int, int, int]]) -> tuple[list[bool], Mbarrier | None]:
+        """For each of `lanes` whether its phase is complete, and an mbarrier whose is not."""
+        blocking, mbarriers = None, warp.cta.mbarriers
+        askers: dict[tuple[int, int], list[int]] = {}
+        for thread, address, value in lanes:
+            if thread not in warp.satisfied:
+                askers.setdefault((address, value), []).append(thread)
+        for (address, value), threads in askers.items():
+            barrier = mbarriers.at(warp, self.site, threads, address)
+            doubtful = self.site not in warp.refused and warp.cta.ordering.is_news(warp, barrier.released, threads[0])
+            if doubtful or not self._is_over(barrier, value):
+                blocking = barrier
+                continue
+            warp.satisfied.update(threads)
+            if self.orders:
+                warp.cta.ordering.observe(warp, barrier.released, np.array(threads))
+        return [thread in warp.satisfied for thread, _, _ in lanes], blocking
+
+    def _is_over(self, barrier: Mbarrier, value: int) -> bool:
+        """Parity names the current phase, which is not complete, or the one before; a state names its own."""
+        return barrier.phase & 1 != value & 1 if self.by_parity else barrier.phase != value >> _PENDING_BITS
+
+
+LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"mbarrier": lower_mbarrier}

@@ -1,0 +1,206 @@
+"""Element types beside f16 and bf16: which go together, how they come to fragments, and what a plan says of it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from cutegen import targeting
+from cutegen.arch import DTYPES, target
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.render import render
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
+from tests.plan.specs import gemm
+
+FLOAT8 = ("e4m3", "e5m2")
+ALLOWED = {
+    ("f16", "f16"): {"f16", "f32"},
+    ("bf16", "bf16"): {"f32"},
+    ("tf32", "tf32"): {"f32"},
+    ("s8", "s8"): {"s32"},
+    **{pair: {"f16", "f32"} for pair in product(FLOAT8, FLOAT8)},
+}
+"""(A, B) -> the sums that an mma.sync has for them (PTX ISA, "mma", tables of types)."""
+
+
+def chosen(found: GemmPlan, key: str) -> tuple[str, str]:
+    decision = next(x for x in found.decisions if x.key == key)
+    return decision.chosen, decision.why
+
+
+def refusal(spec: GemmSpec, arch: str = "sm_90") -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        plan(spec, arch)
+    return caught.value
+
+
+@pytest.mark.parametrize(("a", "b"), list(product(DTYPES, DTYPES)))
+def test_which_types_go_together(a: str, b: str) -> None:
+    for accumulator in (None, "f16", "f32", "s32"):
+        spec = gemm(dtype=a, b_dtype=b, accumulator=accumulator, c_dtype="f32")
+        sums = ALLOWED.get((a, b), set())
+        if accumulator in sums or (accumulator is None and sums):
+            found = plan(spec, "sm_90").atom
+            assert (found.a_dtype.name, found.b_dtype.name) == (a, b)
+            assert found.c_dtype.name == (accumulator or ("f32" if "f32" in sums else "s32"))
+            continue
+        error = refusal(spec)
+        if sums:
+            assert error.key == "problem.accumulator"
+            assert all(name in error.expected for name in sums)
+        elif any(pair[0] == a for pair in ALLOWED):
+            assert error.key == "problem.b.dtype"
+            assert all(f'"{right}"' in error.expected for left, right in ALLOWED if left == a)
+        else:
+            assert error.key == "problem.a.dtype"
+            assert all(left in error.expected for left, _ in ALLOWED)
+
+
+def test_f32_operands_are_pointed_to_tf32() -> None:
+    assert 'write dtype = "tf32"' in refusal(gemm(dtype="f32")).fix
+    assert 'write dtype = "f32"' in refusal(gemm(dtype="tf32", c_dtype="tf32")).fix
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+@pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
+def test_8_bit_floats_need_a_target_that_knows_them(dtype: str, arch: str) -> None:
+    half = Operand("f16", "k")
+    c = Operand("f16", "n")
+    asked = {
+        "a": gemm(dtype=dtype, c_dtype="f16"),
+        "c": gemm(c_dtype=dtype),
+        "residual": GemmSpec(
+            family="sm80",
+            problem=Problem(a=half, b=half, c=c, residual=Extra(dtype)),
+            epilogue=Epilogue(ops=("residual",)),
+        ),
+        "bias": GemmSpec(
+            family="sm80", problem=Problem(a=half, b=half, c=c, bias=Bias(dtype)), epilogue=Epilogue(ops=("bias_n",))
+        ),
+    }
+    for name, spec in asked.items():
+        assert spec.needs == "sm_89"
+        if target(arch).compute_capability >= (8, 9):
+            assert plan(spec, arch).target.name == arch
+        else:
+            error = refusal(spec, arch)
+            assert error.key == f"problem.{name}.dtype"
+            assert arch in error.found
+            assert "sm_89" in error.expected
+            assert "--arch sm_89" in error.fix
+
+
+def test_without_a_target_the_first_that_serves_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targeting, "present_target", lambda: None)
+    assert [plan(gemm(dtype=x)).target.name for x in ("f16", "tf32", "s8", "e4m3")] == 3 * ["sm_80"] + ["sm_89"]
+    monkeypatch.setattr(targeting, "present_target", lambda: target("sm_90"))
+    assert plan(gemm(dtype="e4m3")).target.name == "sm_90"
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "tf32", "s8", "e4m3", "e5m2"])
+@pytest.mark.parametrize("majors", ["kkn", "mkn", "knn", "mnn"])
+def test_what_brings_fragments(dtype: str, majors: str) -> None:
+    """N where rows run along K; T exchanges 16-bit elements and no others, so that others are loaded one by one."""
+    found = plan(gemm(majors, dtype), "sm_90")
+    bits = DTYPES[dtype].bits
+    for operand in (found.a, found.b):
+        chosen_name, why = chosen(found, f"s2r.{operand.name}")
+        if operand.major == "k":
+            assert chosen_name == "SM75_U32x4_LDSM_N"
+            assert "N, since rows of shared memory run along k" in why
+            assert (f"16 bytes being {128 // bits} elements of {bits} bits" in why) is (bits != 16)
+        elif bits == 16:
+            assert chosen_name == "SM75_U16x8_LDSM_T"
+        else:
+            assert chosen_name == f"universal, {bits} bits"
+            harm = "tears them in halves" if bits == 32 else "keeps pairs of them together"
+            assert f"ldmatrix.trans exchanges 16-bit elements: of {bits} bits it {harm}" in why
+            assert operand.s2r.matrices is None
+            said = {rejected.what: rejected.why for rejected in operand.s2r.rejected}
+            assert "this operand is contiguous along" in said["SM75_U32x4_LDSM_N"]
+            assert harm in said["SM75_U16x8_LDSM_T"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "majors", "atom", "said"),
+    [
+        ("s8", "mkn", "SM75_U16x8_LDSM_T", 'use "universal"'),
+        ("s8", "mkn", "SM75_U32x4_LDSM_N", 'use "universal"'),
+        ("tf32", "mkn", "SM75_U16x4_LDSM_T", 'use "universal"'),
+        ("tf32", "kkn", "SM75_U16x8_LDSM_T", "use SM75_U32x4_LDSM_N"),
+        ("e4m3", "kkn", "SM75_U16x2_LDSM_T", "use SM75_U32x1_LDSM_N"),
+    ],
+)
+def test_an_ldmatrix_that_cannot_serve_is_refused(dtype: str, majors: str, atom: str, said: str) -> None:
+    error = refusal(gemm(majors, dtype, s2r=S2r(a=S2rCopy(atom))))
+    assert error.key == "s2r.a.atom"
+    assert said in error.fix
+
+
+def test_an_ldmatrix_of_fewer_values_than_there_are() -> None:
+    """16x8x16 of s8 leaves a thread 4 values of B's atom: one matrix of 4, and no two."""
+    mma = Mma(atom="SM80_16x8x16_S32S8S8S32_TN_SATURATE", atom_layout=(2, 2, 1), permutation=(32, 16, 16))
+    tile = Tile(cta=(64, 64, 64), stages=2)
+    assert plan(gemm(dtype="s8", tile=tile, mma=mma), "sm_80").b.s2r.matrices == 1
+    error = refusal(gemm(dtype="s8", tile=tile, mma=mma, s2r=S2r(b=S2rCopy("SM75_U32x2_LDSM_N"))))
+    assert "2 matrices are 8 values a thread, but the tiled MMA's tile has V = 4" in error.found
+    assert "V % (4 x matrices) == 0" in error.expected
+
+
+@pytest.mark.parametrize(("dtype", "base"), [("tf32", 2), ("f16", 3), ("s8", 4), ("e4m3", 4)])
+def test_tiles_and_swizzles_are_measured_in_bytes(dtype: str, base: int) -> None:
+    """A k-tile's row is a line of 128 bytes, and a swizzle keeps 16 bytes together, whatever the elements are."""
+    found = plan(gemm(dtype=dtype), "sm_90")
+    assert found.cta_tile[2] * found.a.dtype.bytes == 128
+    assert found.tiled_mma.tile_mnk[2] * found.a.dtype.bytes == 32
+    for operand in (found.a, found.b):
+        assert operand.smem.swizzle is not None
+        assert (operand.smem.swizzle.bits, operand.smem.swizzle.base, operand.smem.swizzle.shift) == (3, base, 3)
+        assert operand.smem.chosen.write.ways == operand.smem.chosen.read.ways == 1
+        assert operand.g2s.bits == 128
+
+
+@pytest.mark.parametrize(("dtype", "together"), [("tf32", 2), ("s8", 8)])
+def test_a_layout_that_splits_rows_of_16_bytes_leaves_plain_loads(dtype: str, together: int) -> None:
+    """K-major: a register's neighbours along k are loaded at once, 4 of 8 bits and one of 32."""
+    found = plan(gemm(dtype=dtype, smem=Smem(a=SmemLayout(pad=together))), "sm_80")
+    assert found.a.s2r.matrices is None
+    assert found.a.s2r.bits == 32
+    assert chosen(found, "s2r.a")[1].startswith(f"the shared layout keeps only {together} elements together")
+
+
+def test_a_swizzle_that_splits_16_bytes_is_refused_in_elements() -> None:
+    error = refusal(gemm(dtype="s8", smem=Smem(a=SmemLayout(swizzle=(3, 3, 3)))))
+    assert error.fix == "[3, 4, 3]"
+
+
+def test_tf32_is_cut_off_unless_rounding_is_asked_for() -> None:
+    cut = plan(gemm(dtype="tf32"), "sm_80")
+    rounded = plan(gemm(dtype="tf32", mma=Mma(tf32="nearest")), "sm_80")
+    assert (cut.rounds_to_tf32, rounded.rounds_to_tf32) == (False, True)
+    assert chosen(cut, "mma.tf32")[0] == "truncate"
+    assert "2^-10" in chosen(cut, "mma.tf32")[1]
+    assert "2^-11" in chosen(rounded, "mma.tf32")[1]
+    assert ("cvt_f32_tf32" in render(cut).text, "cvt_f32_tf32" in render(rounded).text) == (False, True)
+    assert plan(gemm(), "sm_80").rounds_to_tf32 is False
+    error = refusal(gemm(mma=Mma(tf32="nearest")))
+    assert (error.key, error.fix) == ("mma.tf32", "leave mma.tf32 out")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "b_dtype", "said"),
+    [
+        ("f16", None, "warp.MmaF16BF16Op(A_DTYPE, ACCUMULATOR_DTYPE, MMA_SHAPE)"),
+        ("tf32", None, "warp.MmaTF32Op(MMA_SHAPE)"),
+        ("e4m3", None, "warp.MmaFP8Op(A_DTYPE, ACCUMULATOR_DTYPE, MMA_SHAPE)"),
+        ("e4m3", "e5m2", "MmaOperation()"),
+        ("s8", None, "MmaOperation()"),
+    ],
+)
+def test_how_a_kernel_names_its_mma(dtype: str, b_dtype: str | None, said: str) -> None:
+    text = render(plan(gemm(dtype=dtype, b_dtype=b_dtype), "sm_90")).text
+    assert f"        {said},\n" in text
+    assert ("class MmaOperation(" in text) is (said == "MmaOperation()")
+    assert ("get_signed(8)" in text) is (dtype == "s8")

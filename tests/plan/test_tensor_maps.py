@@ -1,0 +1,92 @@
+"""The launch contract of a kernel with tensor maps and persistent CTAs, without a launcher."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cutegen.plan.launch import LaunchContract, ProblemSize, Strides, TensorContract, gemm_parameters
+from cutegen.plan.tensor_map import TensorMapContract, TensorMapFields
+
+TENSORS = (
+    TensorContract("a", "f16", ("m", "k"), "k", 16),
+    TensorContract("b", "f16", ("n", "k"), "n", 16),
+    TensorContract("c", "f32", ("m", "n"), "n", 16),
+    TensorContract("bias", "f32", ("n",), "n", 4),
+)
+MAPS = (
+    TensorMapContract("a", (64, 128), 128),
+    TensorMapContract("b", (32, 64), 64),
+    TensorMapContract("c", (8, 64), 0),
+)
+CONTRACT = LaunchContract(
+    entry="gemm",
+    tensors=TENSORS,
+    scalars=("alpha",),
+    epilogue=("x -> alpha * x + bias_n",),
+    parameters=gemm_parameters(TENSORS, ("alpha",), MAPS),
+    cta_tile=(128, 64),
+    threads=160,
+    dynamic_smem_bytes=98304,
+    ctas_per_multiprocessor=2,
+    maps=MAPS,
+)
+
+
+def test_it_is_read_back_as_it_was_written() -> None:
+    written = json.dumps(CONTRACT.to_json())
+    read = LaunchContract.from_json(json.loads(written))
+    assert read == CONTRACT
+    assert hash(read) == hash(CONTRACT), "tuples, not lists, all the way down"
+
+
+def test_what_an_older_version_did_not_write_is_missed() -> None:
+    """The format version of the manifest says so before; here it is noticed in any case."""
+    table = {name: value for name, value in CONTRACT.to_json().items() if name != "maps"}
+    with pytest.raises(KeyError, match="maps"):
+        LaunchContract.from_json(table)
+
+
+def test_maps_come_first_and_stand_for_addresses_and_strides() -> None:
+    assert [(parameter.name, parameter.type) for parameter in CONTRACT.parameters] == [
+        *((f"map_{name}", "tensormap") for name in "abc"),
+        ("bias", "ptr"),
+        ("alpha", "f32"),
+        *((name, "i32") for name in "mnk"),
+        ("batch_stride_bias", "i64"),
+    ]
+    size = ProblemSize(m=1, n=2, k=3, batch=4, strides={x.name: Strides(8, 16) for x in TENSORS})
+    arguments = CONTRACT.arguments(("a", "b", "c", "bias"), (0.5,), size, maps=("A", "B", "C"))
+    assert arguments == ("A", "B", "C", "bias", 0.5, 1, 2, 3, 16)
+
+
+def test_fields_are_bytes_with_the_contiguous_mode_first() -> None:
+    strides = {"a": Strides(56, 20_000), "b": Strides(80), "c": Strides(72, 30_000), "bias": Strides(1)}
+    size = ProblemSize(m=300, n=72, k=48, batch=5, strides=strides)
+    assert CONTRACT.map_fields(size) == (
+        fields("f16", (48, 300, 5), (112, 40_000), (64, 128, 1), 128),
+        fields("f16", (72, 48, 5), (160, 0), (32, 64, 1), 64),
+        fields("f32", (72, 300, 5), (288, 120_000), (8, 64, 1), 0),
+    )
+
+
+def test_an_empty_matrix_has_one_element() -> None:
+    strides = {"a": Strides(0), "b": Strides(72), "c": Strides(72), "bias": Strides(1)}
+    a, b, c = CONTRACT.map_fields(ProblemSize(m=300, n=72, k=0, strides=strides))
+    assert (a.extents, b.extents, c.extents) == ((1, 1, 1), (1, 1, 1), (72, 300, 1))
+    assert a.strides_bytes == b.strides_bytes == (16, 16)
+
+
+@pytest.mark.parametrize(("m", "multiprocessors", "ctas"), [(1, 100, 2), (257, 100, 6), (257, 2, 4), (257, 1, 2)])
+def test_persistent_ctas_share_the_tiles_of_one_result(m: int, multiprocessors: int, ctas: int) -> None:
+    """Tiles of 128 x 64, N = 128, two CTAs on a multiprocessor."""
+    geometry = CONTRACT.geometry(m, 128, 5, multiprocessors=multiprocessors)
+    assert (geometry.grid, geometry.block) == ((ctas, 1, 5), (160, 1, 1))
+    assert CONTRACT.tiles(m, 128, 5) == -(-m // 128) * 2 * 5
+
+
+def fields(
+    dtype: str, extents: tuple[int, int, int], strides: tuple[int, int], box: tuple[int, int, int], swizzle: int
+) -> TensorMapFields:
+    return TensorMapFields(dtype=dtype, extents=extents, strides_bytes=strides, box=box, swizzle_bytes=swizzle)

@@ -1,0 +1,315 @@
+"""Bulk tensor copies: where a box's bytes go, what lies outside of the tensor, and what must be ordered around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from bulk_kernels import POLICIES, READY, SMEM_BYTES, dump, expect, fault, launch, load, store, wait
+from kernels import kernel
+
+from cutegen.errors import PtxSyntaxError
+from cutegen.ptx import LaunchError, Program, TensorMap, ViolationKind
+
+Array = np.ndarray[Any, Any]
+
+
+def matrix_map(array: Array, box: tuple[int, int], swizzle_bytes: int = 0) -> TensorMap:
+    """The map of a row-major matrix."""
+    rows, columns = array.shape
+    strides = (array.strides[0],)
+    return TensorMap(array=array, extents=(columns, rows), strides_bytes=strides, box=box, swizzle_bytes=swizzle_bytes)
+
+
+def words(rng: np.random.Generator, rows: int, columns: int) -> Array:
+    return rng.integers(1, 1 << 16, (rows, columns)).astype(np.uint16)
+
+
+def loaded(tensor_map: TensorMap, corner: tuple[int, ...], policy: str = "in-order", *, to: int = 0) -> Array:
+    """The shared memory that one load leaves behind, from byte `to` on."""
+    size = tensor_map.box_bytes
+    body = READY + expect(size) + load(corner, to=to) + wait() + f"add.s32 %r4, %r4, {to};" + dump(size)
+    result: Array = launch(body, tensor_map, out_bytes=size, policy=policy)[0]
+    return result
+
+
+# PTX ISA, "Swizzling modes": rows of 128, 64 and 32 bytes; in which 16-byte chunk of its row chunk c of row r lies.
+PATTERNS = {
+    128: lambda r, c: c ^ r % 8,
+    64: lambda r, c: c ^ r // 2 % 4,
+    32: lambda r, c: c ^ r // 4 % 2,
+    0: lambda r, c: c,
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("swizzle_bytes", PATTERNS)
+def test_each_swizzle_moves_chunks_as_the_isa_draws_it(swizzle_bytes: int, policy: str) -> None:
+    array = words(np.random.default_rng(swizzle_bytes), 40, 72)
+    columns = (swizzle_bytes or 48) // 2
+    box = array[5:37, 8 : 8 + columns]
+    chunks = box.copy().view("V16").reshape(32, -1)
+    expected = np.zeros_like(chunks)
+    for r in range(32):
+        for c in range(chunks.shape[1]):
+            expected[r, PATTERNS[swizzle_bytes](r, c)] = chunks[r, c]
+    got = loaded(matrix_map(array, (columns, 32), swizzle_bytes), (8, 5), policy)
+    assert got.tobytes() == expected.tobytes()
+
+
+def test_a_swizzle_goes_by_addresses_not_by_rows_of_the_box() -> None:
+    array = words(np.random.default_rng(0), 8, 64)
+    got = loaded(matrix_map(array, (64, 8), 128), (0, 0), to=384).view("V16").reshape(8, 8)
+    chunks = array.view("V16").reshape(8, 8)
+    for r in range(8):
+        for c in range(8):
+            assert got[r, c ^ (r + 3) % 8].tobytes() == chunks[r, c].tobytes()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("corner", [(-8, 0), (-3, -5), (24, 10), (30, -1), (37, 18), (40, 0), (0, -16), (-100, 3)])
+def test_what_is_outside_of_the_tensor_is_zero(corner: tuple[int, int], policy: str) -> None:
+    array = words(np.random.default_rng(1), 20, 40)
+    padded = np.zeros((20 + 256, 40 + 256), np.uint16)
+    padded[128:148, 128:168] = array
+    x, y = corner
+    expected = padded[128 + y : 144 + y, 128 + x : 160 + x]
+    got = loaded(matrix_map(array, (32, 16)), corner, policy)
+    assert (got.view(np.uint16).reshape(16, 32) == expected).all()
+
+
+def test_a_box_of_three_modes() -> None:
+    rng = np.random.default_rng(2)
+    array = rng.standard_normal((5, 9, 12), np.float32)
+    tensor_map = TensorMap(array=array, extents=(12, 9, 5), strides_bytes=(48, 432), box=(8, 4, 3), swizzle_bytes=32)
+    got = loaded(tensor_map, (6, 7, 3)).view("V16").reshape(12, 2)
+    padded = np.zeros((6, 11, 14), np.float32)
+    padded[:5, :9, :12] = array
+    box = np.ascontiguousarray(padded[3:6, 7:11, 6:14]).reshape(12, 8)
+    for row in range(12):
+        for chunk in range(2):
+            expected = box[row, 4 * chunk : 4 * chunk + 4].tobytes()
+            assert got[row, PATTERNS[32](row, chunk)].tobytes() == expected
+
+
+def test_modes_may_overlap_or_stand_still() -> None:
+    array = np.arange(64, dtype=np.uint16)
+    tensor_map = TensorMap(array=array, extents=(16, 6, 2), strides_bytes=(16, 0), box=(16, 6, 2))
+    got = loaded(tensor_map, (0, 0, 0)).view(np.uint16).reshape(2, 6, 16)
+    assert (got == (np.arange(6) * 8)[:, None] + np.arange(16)).all()
+
+
+FILL = "shl.b32 %r6, %r0, 2; add.s32 %r6, %r6, %r4;" + "".join(
+    f"add.s32 %r7, %r0, {1000 + 32 * i}; st.shared.b32 [%r6+{128 * i}], %r7;" for i in range(16)
+)
+"""A warp writes 1000, 1001, ... to the first 2 KiB."""
+FENCED = FILL + "fence.proxy.async.shared::cta; bar.sync 0;"
+DONE = "@%p0 cp.async.bulk.wait_group.read 0;"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("corner", [(0, 0), (-4, -3), (16, 12), (28, 30), (40, 0)])
+@pytest.mark.parametrize("swizzle_bytes", [0, 128])
+def test_a_store_is_clipped_to_the_tensor(corner: tuple[int, int], swizzle_bytes: int, policy: str) -> None:
+    tensor = np.full((24, 36), 7, np.uint32)
+    launch(READY + FENCED + store(corner) + DONE, matrix_map(tensor, (32, 16), swizzle_bytes), policy=policy)
+    box = (1000 + np.arange(512, dtype=np.uint32)).reshape(16, 32)
+    if swizzle_bytes:
+        chunks = box.reshape(16, 8, 4)
+        box = np.stack([chunks[r][np.arange(8) ^ r % 8] for r in range(16)]).reshape(16, 32)
+    padded = np.full((24 + 128, 36 + 128), 7, np.uint32)
+    padded[64 + corner[1] : 80 + corner[1], 64 + corner[0] : 96 + corner[0]] = box
+    assert (tensor == padded[64:88, 64:100]).all()
+
+
+def test_traffic_counts_boxes_bytes_and_sectors() -> None:
+    array = words(np.random.default_rng(3), 24, 72)
+    tensor_map = matrix_map(array, (64, 16), 128)
+    body = READY + expect(2 * 2048) + load((0, 0)) + load((40, 20), to=2048) + wait() + dump(128)
+    _, report = launch(body, tensor_map, out_bytes=128)
+    loads = "cp.async.bulk.tensor"
+    assert report.boxes(loads) == report.executed(loads) == 2
+    assert report.shared_bytes(loads) == 2 * 2048
+    assert report.global_bytes(loads) == 16 * 128 + 4 * 64
+    # Rows are 144 bytes apart, so every second one begins in the middle of a sector.
+    assert report.sectors(loads) == (8 * 4 + 8 * 5) + (2 * 3 + 2 * 2)
+
+
+def test_lanes_that_store_the_same_count_each() -> None:
+    tensor = np.zeros((16, 32), np.uint32)
+    body = READY + FENCED + store((0, 0), guard="") + "cp.async.bulk.wait_group.read 0;"
+    _, report = launch(body, matrix_map(tensor, (32, 16)))
+    assert report.boxes("cp.async.bulk.tensor") == 32
+    assert (tensor == 1000 + np.arange(512).reshape(16, 32)).all()
+
+
+SOURCE = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64)
+BOX = matrix_map(SOURCE, (64, 16), 128)
+READ = "ld.shared.b32 %r3, [%r4];"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words_of_message"),
+    [
+        (expect(2048) + load((0, 0)) + READ + wait(), ViolationKind.ASYNC_COPY, "bulk copy"),
+        (expect(2048) + load((0, 0)) + "st.shared.b32 [%r4+64], %r0;" + wait(), ViolationKind.ASYNC_COPY, "bulk copy"),
+        (expect(2048) + load((0, 0)) + wait(guard="@!%p0") + READ, ViolationKind.ASYNC_COPY, "bulk copy"),
+        (expect(2048) + load((0, 0)), ViolationKind.ASYNC_COPY, "nobody has waited"),
+        (expect(2048) + load((0, 0), to=64) + wait(), ViolationKind.MISALIGNED, "multiple of 128"),
+        (expect(2048) + load((0, 0), to=15360) + wait(), ViolationKind.OUT_OF_BOUNDS, "shared memory"),
+        (expect(2048) + load((0, 0), to=14336) + wait(), ViolationKind.BARRIER, "hold an mbarrier"),
+        (FILL + "bar.sync 0;" + expect(2048) + load((0, 0)) + wait(), ViolationKind.RACE, "no fence.proxy.async"),
+        (expect(4096) + load((0, 0)) + load((0, 8)) + wait(), ViolationKind.ASYNC_COPY, "write of bytes"),
+        (expect(2048) + load((0, 0, 0)) + wait(), ViolationKind.OUT_OF_BOUNDS, "3 coordinates"),
+        (expect(2048) + load((0, 0)).replace("[%rd3,", "[%rd3+8,") + wait(), ViolationKind.OUT_OF_BOUNDS, "tensor map"),
+    ],
+)
+def test_wrong_loads_are_found(body: str, kind: ViolationKind, words_of_message: str) -> None:
+    violation = fault(READY + body, BOX)
+    assert violation.kind is kind
+    assert words_of_message in violation.message
+
+
+def test_the_mbarrier_of_a_load_needs_a_fence() -> None:
+    unfenced = READY.replace("@%p0 fence.mbarrier_init.release.cluster;", "")
+    violation = fault(unfenced + expect(2048) + load((0, 0)) + wait(), BOX)
+    assert violation.kind is ViolationKind.RACE
+    fenced = READY.replace("fence.mbarrier_init.release.cluster", "fence.proxy.async")
+    launch(fenced + expect(2048) + load((0, 0)) + wait() + READ, BOX)
+
+
+def test_a_wait_of_one_thread_reaches_the_others_through_a_barrier() -> None:
+    body = READY + expect(2048) + load((0, 0)) + wait(guard="@!%p0")
+    for policy in POLICIES:
+        launch(body + "bar.warp.sync -1;" + READ, BOX, policy=policy)
+        launch(body + "bar.sync 0;" + READ, BOX, policy=policy, block=64)
+
+
+def test_what_others_may_still_read_must_not_be_overwritten() -> None:
+    """Warp 1 reads the first box while warp 0 copies the second one to the same place."""
+    first = READY + expect(2048) + load((0, 0)) + wait(0, name="W0") + READ
+    second = expect(2048) + load((0, 16)) + wait(1, name="W1")
+    violation = fault(first + second, BOX, block=64)
+    assert violation.kind is ViolationKind.RACE
+    assert "write without a barrier after the read" in violation.message
+    for policy in POLICIES:
+        launch(first + "bar.sync 0;" + second, BOX, block=64, policy=policy)
+
+
+TARGET_BOX = (32, 16)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words_of_message"),
+    [
+        (FILL + "bar.sync 0;" + store((0, 0)) + DONE, ViolationKind.RACE, "no fence.proxy.async"),
+        (FILL + "fence.proxy.async;" + store((0, 0)) + DONE, ViolationKind.RACE, "read without a barrier"),
+        (FENCED + store((0, 0)), ViolationKind.ASYNC_COPY, "exits before"),
+        (FENCED + store((0, 0)) + "bar.sync 0; st.shared.b32 [%r6], 1;" + DONE, ViolationKind.ASYNC_COPY, "reading"),
+        (FENCED + store((0, 0)) + DONE + "st.shared.b32 [%r6], 1;", ViolationKind.RACE, "after the read"),
+        (
+            FENCED + store((0, 0)).replace("@%p0 cp.async.bulk.commit_group;", "") + DONE,
+            ViolationKind.ASYNC_COPY,
+            "exits",
+        ),
+        ("bar.sync 0;" + store((0, 0)) + DONE, ViolationKind.UNINITIALISED, "never written"),
+    ],
+)
+def test_wrong_stores_are_found(body: str, kind: ViolationKind, words_of_message: str) -> None:
+    tensor = np.zeros((16, 32), np.uint32)
+    violation = fault(READY + body, matrix_map(tensor, TARGET_BOX))
+    assert violation.kind is kind
+    assert words_of_message in violation.message
+
+
+def test_the_fence_may_stand_on_either_side_of_the_barrier() -> None:
+    for body in (FENCED, FILL + "bar.sync 0; fence.proxy.async;"):
+        launch(READY + body + store((0, 0)) + DONE, matrix_map(np.zeros((16, 32), np.uint32), TARGET_BOX))
+
+
+def test_the_source_may_be_written_again_after_the_wait_and_a_barrier() -> None:
+    again = FENCED + store((0, 0)) + DONE + "bar.sync 0;" + FENCED + store((0, 16)) + DONE
+    tensor = np.zeros((32, 32), np.uint32)
+    for policy in POLICIES:
+        tensor[:] = 0
+        launch(READY + again, matrix_map(tensor, TARGET_BOX), policy=policy)
+        assert (tensor[16:] == tensor[:16]).all()
+        assert tensor[0, 0] == 1000
+
+
+def test_all_but_the_newest_groups_are_waited_for() -> None:
+    tensor = np.zeros((32, 32), np.uint32)
+    two = FENCED + store((0, 0)) + store((0, 16)) + "@%p0 cp.async.bulk.wait_group.read 1;"
+    assert fault(READY + two, matrix_map(tensor, TARGET_BOX)).kind is ViolationKind.ASYNC_COPY
+    launch(READY + two + DONE, matrix_map(tensor, TARGET_BOX))
+
+
+def test_two_ctas_must_not_store_to_the_same_place() -> None:
+    parameters = ".param .align 64 .b8 map[128], .param .u64 out"
+    text = kernel(READY + FENCED + store((0, 0)) + DONE, shared_bytes=SMEM_BYTES, parameters=parameters)
+    tensor, out = np.zeros((16, 32), np.uint32), np.zeros(32, np.uint32)
+    report = Program.parse(text).launch("k", grid=2, block=32, args=[matrix_map(tensor, TARGET_BOX), out], raise_on=())
+    assert ViolationKind.RACE in {violation.kind for violation in report.violations}
+
+
+def test_a_read_only_tensor_is_not_stored_to() -> None:
+    tensor = np.zeros((16, 32), np.uint32)
+    tensor.flags.writeable = False
+    assert fault(READY + FENCED + store((0, 0)) + DONE, matrix_map(tensor, TARGET_BOX)).kind is ViolationKind.READ_ONLY
+
+
+MATRIX = np.zeros((64, 64), np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extents": (64,) * 6, "strides_bytes": (128,) * 5, "box": (8,) * 6}, "6 extents"),
+        ({"strides_bytes": (2, 128)}, "2 strides"),
+        ({"strides_bytes": (120,)}, "multiples of 16"),
+        ({"box": (64,)}, "box of 1 modes"),
+        ({"box": (64, 257)}, "1 to 256"),
+        ({"box": (12, 8)}, "24 bytes"),
+        ({"swizzle_bytes": 48}, "0, 32, 64 or 128"),
+        ({"box": (32, 8), "swizzle_bytes": 128}, "only equal"),
+        ({"array": np.zeros((64, 64), np.complex128)}, "elements of 16 bytes"),
+        ({"extents": (0, 64)}, "1 to 2^32"),
+    ],
+)
+def test_a_tensor_map_that_the_driver_would_refuse(changes: dict[str, Any], message: str) -> None:
+    right = {"array": MATRIX, "extents": (64, 64), "strides_bytes": (128,), "box": (64, 8), "swizzle_bytes": 0}
+    TensorMap(**right)
+    with pytest.raises(LaunchError, match=message.replace("^", r"\^")):
+        TensorMap(**(right | changes))
+
+
+def test_a_tensor_lies_within_its_array_and_at_a_multiple_of_16() -> None:
+    tall = TensorMap(array=MATRIX, extents=(64, 65), strides_bytes=(128,), box=(64, 8))
+    with pytest.raises(LaunchError, match="8320 bytes of an array that has 8192"):
+        launch(READY, tall)
+    shifted = TensorMap(array=MATRIX.reshape(-1)[4:], extents=(64, 60), strides_bytes=(128,), box=(64, 8))
+    with pytest.raises(LaunchError, match="multiple of 16 bytes"):
+        launch(READY, shifted)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (load((0, 0)).replace(".tensor.2d", ""), "only cp.async.bulk.tensor"),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd3, {0, 0}];", "only cp.async.bulk.tensor"),
+        (load((0, 0)).replace("::bytes", "::bytes.multicast::cluster"), "multicast::cluster"),
+        (load((0, 0, 0)).replace(".tile", ".im2col"), "im2col"),
+        (load((0, 0)).replace("2d", "3d"), "3 coordinates"),
+        (load((0, 0)).replace("shared::cta.global", "global.shared::cta"), "expected .shared::cta.global"),
+        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd3, {0, 0}], [%r4];", "cp"),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5];", "not supported"),
+        ("setmaxnreg.inc.sync.aligned.u32 20;", "multiple of 8 from 24 to 256"),
+        ("setmaxnreg.dec.sync.aligned.u32 44;", "multiple of 8 from 24 to 256"),
+        ("mbarrier.arrive.noComplete.shared.b64 %rd4, [%r5], 1;", "noComplete"),
+        ("mbarrier.complete_tx.shared.b64 [%r5], 1;", "expected mbarrier"),
+    ],
+)  # fmt: skip
+def test_what_is_not_modelled_is_refused(instruction: str, message: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=message.replace(".", r"\.")):
+        launch(READY + instruction, BOX)

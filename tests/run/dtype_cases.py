@@ -1,0 +1,54 @@
+"""Kernels of every element type, for the CPU executor and for a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cutegen.spec import Bias, Epilogue, GemmSpec, Mma, Tile, load_spec
+from tests.plan.specs import gemm
+
+TILES = {"tf32": Tile(cta=(64, 64, 16), stages=2), "f16": Tile(cta=(64, 64, 32), stages=2)}
+SHIPPED = ("sm80_tf32_tn", "sm80_s8_tn", "sm89_e4m3_tn")
+OF_8_BITS = Tile(cta=(64, 64, 64), stages=2)
+
+
+def case(majors: str, dtype: str, **asked: object) -> GemmSpec:
+    return gemm(majors, dtype, tile=TILES.get(dtype, OF_8_BITS), **asked)  # type: ignore[arg-type]
+
+
+def scaled() -> GemmSpec:
+    """As a quantized linear layer has it, with a bias in f32."""
+    spec = case("kkn", "s8", c_dtype="s8", epilogue=Epilogue(ops=("alpha", "bias_n", "relu")))
+    return replace(spec, problem=replace(spec.problem, bias=Bias("f32")))
+
+
+_ASKED = {
+    "tf32": case("kkn", "tf32"),
+    "tf32 nearest": case("kkn", "tf32", mma=Mma(tf32="nearest")),
+    "tf32 across K": case("mnm", "tf32"),
+    "tf32 of 4": case("kkn", "tf32", mma=Mma(atom="SM80_16x8x4_F32TF32TF32F32_TN")),
+    "tf32 to f16": case("knn", "tf32", c_dtype="f16"),
+    "s8": case("kkn", "s8"),
+    "s8 across K": case("mnm", "s8"),
+    "s8 of 16": case("kkn", "s8", mma=Mma(atom="SM80_16x8x16_S32S8S8S32_TN_SATURATE")),
+    "s8 to s8": case("kkm", "s8", c_dtype="s8"),
+    "s8 to f16": case("kkn", "s8", c_dtype="f16"),
+    "s8 to f32": case("knn", "s8", c_dtype="f32", epilogue=Epilogue(smem=False)),
+    "s8 scaled": scaled(),
+    "s8 scaled to s32": case("kkn", "s8", epilogue=Epilogue(ops=("alpha", "beta", "aux"))),
+    "s8 aligned to 4": case("kkn", "s8", align=(4, 8, 1), c_dtype="s8"),
+    "f16 to s8": case("kkn", "f16", c_dtype="s8", epilogue=Epilogue(expression="x -> 3 * x")),
+    "f16 to e4m3": case("kkn", "f16", c_dtype="e4m3"),
+    "e4m3": case("kkn", "e4m3", c_dtype="f32"),
+    "e5m2 to f16": case("kkm", "e5m2", c_dtype="f16"),
+    "e4m3 and e5m2": case("kkn", "e4m3", b_dtype="e5m2", c_dtype="bf16"),
+    "e5m2 and e4m3 across K": case("mnn", "e5m2", b_dtype="e4m3", c_dtype="f32"),
+    "e4m3 in f16": case("kkn", "e4m3", accumulator="f16", c_dtype="f16"),
+    "e5m2 and e4m3 in f16": case("kkn", "e5m2", b_dtype="e4m3", accumulator="f16", c_dtype="f32"),
+    "e4m3 to e4m3": case("kkn", "e4m3", epilogue=Epilogue(ops=("alpha", "residual"))),
+    "e4m3 to e5m2": case("kkm", "e4m3", c_dtype="e5m2", epilogue=Epilogue(smem=False)),
+    **{name: load_spec(name) for name in SHIPPED},
+}
+CASES = {name: replace(spec, name=name) for name, spec in _ASKED.items()}
+FAST = ("tf32 nearest", "s8 scaled", "e4m3 and e5m2")
+EDGES = [(1, 1, 1), (5, 9, 0), (65, 72, 97)]

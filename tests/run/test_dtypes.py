@@ -1,0 +1,130 @@
+"""Kernels of every element type on the CPU: their PTX executed, against float64 and against what is exact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from cutegen import straight_line
+from cutegen.build import Cache
+from cutegen.run import Kernel, compare, expected_outcome, float8_bits, random_extras, random_operands
+from cutegen.run.bits import float8_values
+from tests.run.dtype_cases import CASES, EDGES, FAST, SHIPPED
+
+pytestmark = pytest.mark.dsl
+Compiled = Callable[[str], Kernel]
+by_case = pytest.mark.parametrize(
+    "name",
+    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in SHIPPED],
+)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    kept = Cache(tmp_path_factory.mktemp("cache"))
+
+    @cache
+    def make(name: str) -> Kernel:
+        return straight_line.compile(CASES[name], CASES[name].needs, cache=kept)
+
+    return make
+
+
+def accumulator_of(kernel: Kernel) -> str:
+    found: str = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
+    return found
+
+
+@by_case
+def test_right_against_float64(name: str, compiled: Compiled) -> None:
+    kernel = compiled(name)
+    tensors = kernel.contract.tensors
+    for m, n, k in EDGES:
+        a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
+        extras = random_extras(kernel.contract, m, n, seed=m + n + k)
+        assert kernel(a, b, out=out, **extras) is out
+        expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator_of(kernel))
+        comparison = compare(out, expected.result, dtype=tensors[2].dtype)
+        assert comparison.ok, (m, n, k, comparison)
+        if expected.aux is not None:
+            assert compare(extras["aux"], expected.aux, dtype=tensors[-1].dtype).ok
+
+
+@by_case
+def test_the_emitted_instructions_are_the_predicted_ones(name: str, compiled: Compiled) -> None:
+    manifest = compiled(name).artifact.manifest
+    assert dict(manifest.instructions.emitted) == dict(manifest.instructions.predicted)
+
+
+def tf32(values: np.ndarray, *, nearest: bool) -> np.ndarray:
+    """What is left of float32 in 19 bits; the nearest, ties away from zero, as cvt.rna has it."""
+    bits = values.view(np.uint32) + np.uint32(0x1000 if nearest else 0)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("tf32 nearest", True), pytest.param("tf32", False, marks=pytest.mark.slow)]
+)
+def test_tf32_takes_the_bits_that_the_plan_says(name: str, nearest: bool, compiled: Compiled) -> None:
+    """Held against the operands as they are after rounding, the sums are as good as float32's."""
+    kernel = compiled(name)
+    a, b, out = random_operands(kernel.contract, 40, 24, 96, seed=11)
+    kernel(a, b, out=out)
+    size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    right, other = (tf32(a, nearest=how) @ tf32(b, nearest=how) for how in (nearest, not nearest))
+    assert (np.abs(out - right) <= 2.0**-20 * size).all()
+    assert not (np.abs(out - other) <= 2.0**-20 * size).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16"])
+def test_integers_are_exact_over_their_whole_range(name: str, compiled: Compiled) -> None:
+    kernel = compiled(name)
+    a, b, out = random_operands(kernel.contract, 70, 70, 300, seed=0)
+    generator = np.random.default_rng(5)
+    a[...], b[...] = (generator.integers(-128, 128, x.shape, dtype=np.int8) for x in (a, b))
+    a[0], b[:, 0] = -128, -128  # the largest product there is
+    kernel(a, b, out=out)
+    np.testing.assert_array_equal(out, a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_a_quantized_result_is_rounded_to_even_and_clamped(compiled: Compiled) -> None:
+    """A scale of 1/2 makes ties of odd sums; relu is before the rounding, the bias moves it to the ends."""
+    kernel = compiled("s8 scaled")
+    a, b = np.zeros((8, 16), np.int8), np.zeros((16, 48), np.int8)
+    a[:, 0] = 1
+    b[0] = np.arange(-16, 32)
+    bias = np.zeros(48, np.float32)
+    bias[-1], bias[0] = 500.0, np.nan
+    out = kernel(a, np.asfortranarray(b), alpha=0.5, bias=bias)
+    expected = np.rint(np.maximum(0.5 * np.arange(-16, 32), 0))
+    expected[-1], expected[0] = 127, 0
+    np.testing.assert_array_equal(out, np.tile(expected, (8, 1)))
+
+
+@pytest.mark.slow
+def test_8_bit_floats_stop_at_the_largest(compiled: Compiled) -> None:
+    kernel = compiled("e4m3 to e4m3")
+    a, b = (float8_bits(np.full(shape, 16.0), "e4m3") for shape in ((8, 16), (16, 16)))
+    residual = float8_bits(np.full((8, 16), -448.0), "e4m3")
+    a[1, 0] = 0x7F  # NaN
+    out = kernel(a, np.asfortranarray(b), alpha=1.0, residual=residual)
+    values = float8_values(out, "e4m3")
+    assert (values[0] == 448.0).all()
+    assert np.isnan(values[1]).all()
+
+
+def test_bits_in_uint8_are_taken_as_what_the_kernel_multiplies(compiled: Compiled) -> None:
+    """A is e4m3 and B e5m2, both of them uint8 in NumPy; torch has the types themselves."""
+    torch = pytest.importorskip("torch")
+    kernel = compiled("e4m3 and e5m2")
+    a, b, out = random_operands(kernel.contract, 24, 16, 48, seed=2, framework="torch")
+    assert (a.dtype, b.dtype, out.dtype) == (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16)
+    kernel(a, b, out=out)
+    again = kernel(a.view(torch.uint8).numpy(), b.view(torch.uint8).numpy())
+    assert again.dtype == np.uint16
+    np.testing.assert_array_equal(again, out.view(torch.uint16).numpy())

@@ -1,0 +1,106 @@
+"""Family sm90 on a real GPU, against float64: edges, batches, broadcast, streams of tiles, graph capture."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+import cutegen
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.spec import load_spec
+from tests.run.bulk import CASES
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.dsl,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.skipif(
+        torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no bulk tensor copies"
+    ),
+]
+SHIPPED = ("sm90_hgemm_tn",)
+EDGES = [(1, 1, 1), (7, 127, 33), (127, 7, 8), (64, 64, 32), (257, 1000, 0), (1000, 257, 1000), (4096, 2048, 520)]
+
+
+@cache
+def compiled(name: str) -> Kernel:
+    return cutegen.compile(CASES[name] if name in CASES else load_spec(name))
+
+
+def made(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:
+    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, "framework": "torch", "device": "cuda"}
+    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, **options))
+
+
+def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any]) -> None:
+    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+    kernel(a, b, out=out, **extras)
+    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
+    result = compare(out, expected.result, dtype=dtypes["c"])
+    assert result.ok, result
+    if expected.aux is not None:
+        aux = compare(extras["aux"], expected.aux, dtype=dtypes["aux"])
+        assert aux.ok, aux
+
+
+@pytest.mark.parametrize("name", [*CASES, *SHIPPED])
+@pytest.mark.parametrize(("m", "n", "k"), EDGES)
+def test_right_against_float64(name: str, m: int, n: int, k: int) -> None:
+    kernel = compiled(name)
+    check(kernel, *made(kernel, m, n, k))
+
+
+@pytest.mark.parametrize("name", ["tn", "tt", "c_from_registers", "blas", *SHIPPED])
+@pytest.mark.parametrize("batch", [1, 5, 300])
+def test_batches(name: str, batch: int) -> None:
+    """Matrices side by side; A or B the same for all of them, a stride of 0 in its tensor map."""
+    kernel = compiled(name)
+    a, b, out, extras = made(kernel, 72, 80, 40, batch)
+    check(kernel, a, b, out, extras)
+    check(kernel, a[0], b, out, extras)
+    check(kernel, a, b[0], out, extras)
+
+
+@pytest.mark.parametrize("name", ["tn", *SHIPPED])
+def test_nothing_is_written_outside_of_c(name: str) -> None:
+    kernel = compiled(name)
+    a, b, _, _ = made(kernel, 200, 136, 72)
+    around = torch.full((202, 160), 7.0, dtype=torch.float16, device="cuda")
+    check(kernel, a, b, around[1:201, 8:144], {})
+    outside = torch.ones_like(around, dtype=torch.bool)
+    outside[1:201, 8:144] = False
+    assert (around[outside] == 7).all()
+
+
+@pytest.mark.parametrize("name", ["tn", *SHIPPED])
+def test_a_call_again_and_in_a_graph(name: str) -> None:
+    """Maps are made for addresses: another operand needs another, the same one the same, and a graph keeps its own."""
+    kernel = compiled(name)
+    operands = [made(kernel, 640, 768, 256)[:3] for _ in range(3)]
+    for _ in range(2):
+        for a, b, out in operands:
+            out.fill_(torch.nan)
+            check(kernel, a, b, out, {})
+    a, b, out = operands[0]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(a, b, out=out)
+    for other in operands[1:]:
+        kernel(other[0], other[1], out=other[2])
+    a.copy_(torch.randn_like(a))
+    out.fill_(torch.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    expected = expected_outcome(kernel.contract, a, b, {}, accumulator="f32")
+    assert compare(out, expected.result, dtype="f16").ok
+
+
+def test_many_tiles_for_each_cta() -> None:
+    """More rounds of the pipeline than a barrier's phase can be mistaken for."""
+    kernel = compiled("tn")
+    check(kernel, *made(kernel, 6400, 6400, 96))

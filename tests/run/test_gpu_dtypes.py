@@ -1,0 +1,91 @@
+"""Kernels of every element type on a GPU: edges against float64, integers exactly, tf32 as it was asked for."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+import cutegen
+from cutegen.arch import target
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.targeting import choose_target
+from tests.run.dtype_cases import CASES, EDGES
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.dsl,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+]
+LARGER = [(7, 16, 64), (129, 127, 257), (257, 1000, 520), (1000, 264, 4096), (512, 512, 16384)]
+
+
+@cache
+def compiled(name: str) -> Kernel:
+    if choose_target().compute_capability < target(CASES[name].needs).compute_capability:
+        pytest.skip(f"needs {CASES[name].needs}")
+    return cutegen.compile(CASES[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_right_against_float64(name: str) -> None:
+    kernel = compiled(name)
+    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
+    tensors = kernel.contract.tensors
+    for m, n, k in [*EDGES, *LARGER]:
+        made = {"seed": m + n + k, "framework": "torch", "device": "cuda"}
+        a, b, out = random_operands(kernel.contract, m, n, k, **made)
+        extras = random_extras(kernel.contract, m, n, **made)
+        kernel(a, b, out=out, **extras)
+        expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+        comparison = compare(out, expected.result, dtype=tensors[2].dtype)
+        assert comparison.ok, (m, n, k, comparison)
+        if expected.aux is not None:
+            assert compare(extras["aux"], expected.aux, dtype=tensors[-1].dtype).ok
+
+
+@pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16"])
+def test_integers_are_exact_over_their_whole_range(name: str) -> None:
+    kernel = compiled(name)
+    a, b, out = random_operands(kernel.contract, 300, 500, 4096, seed=0, framework="torch", device="cuda")
+    a.random_(-128, 128)
+    b.random_(-128, 128)
+    kernel(a, b, out=out)
+    assert torch.equal(out.double(), a.double() @ b.double())
+
+
+def test_sums_stop_at_the_ends_of_s32() -> None:
+    kernel = compiled("s8")
+    a = torch.full((1, 131072), -128, dtype=torch.int8, device="cuda")
+    b = torch.full((2, 131072), -128, dtype=torch.int8, device="cuda")
+    b[1] = 127
+    assert kernel(a, b.t()).tolist() == [[2**31 - 1, -128 * 127 * 131072]]
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("tf32", False), ("tf32 nearest", True)])
+def test_tf32_takes_the_bits_that_the_plan_says(name: str, nearest: bool) -> None:
+    kernel = compiled(name)
+    a, b, out = random_operands(kernel.contract, 300, 200, 512, seed=11, framework="torch", device="cuda")
+    kernel(a, b, out=out)
+
+    def kept(values: torch.Tensor, up: bool) -> torch.Tensor:
+        bits = values.contiguous().view(torch.int32) + (0x1000 if up else 0)
+        return (bits & -0x2000).view(torch.float32).double()
+
+    bound = 2.0**-18 * (a.double().abs() @ b.double().abs())
+    right, other = (kept(a, up) @ kept(b, up) for up in (nearest, not nearest))
+    assert bool(((out - right).abs() <= bound).all())
+    assert not bool(((out - other).abs() <= bound).all())
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e4m3 and e5m2", "e5m2 and e4m3 across K"])
+def test_8_bit_floats_sum_as_well_as_f16_where_they_are_multiplied_as_such(name: str) -> None:
+    """On sm_90 and sm_100 no bit of a sum is lost that f16 operands would keep: the general bound without its e."""
+    if choose_target().name not in ("sm_90", "sm_100"):
+        pytest.skip("tensor cores here take 8-bit floats")
+    kernel = compiled(name)
+    a, b, out = random_operands(kernel.contract, 256, 256, 8192, seed=3, framework="torch", device="cuda")
+    kernel(a, b, out=out)
+    assert compare(out, cutegen.run.float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype).ok
