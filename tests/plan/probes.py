@@ -105,6 +105,7 @@ ALL_CELLS = [x for atom, repeat, operand in product(MMA_ATOMS, REPEATS, "ab") fo
 def probe(atom: str, repeat: int, a: Cell | None = None, b: Cell | None = None, **parts: Any) -> GemmSpec:
     """The probe of a cell of A and one of B; what has no cell is left to be chosen."""
     dtype, accumulator = types_of(atom)
+    b_dtype = MMA_ATOMS[atom].b_dtype.name
     majors = ("k" if a is None else a.major) + ("k" if b is None else b.major) + "n"
     k = MMA_ATOMS[atom].shape_mnk[2]
     asked: dict[str, Any] = {
@@ -114,7 +115,8 @@ def probe(atom: str, repeat: int, a: Cell | None = None, b: Cell | None = None, 
         "s2r": S2r(a=a and a.s2r, b=b and b.s2r),
         "epilogue": Epilogue(smem=False),
         "kind": PROBE,
-        "name": f"{'x'.join(map(str, MMA_ATOMS[atom].shape_mnk))}_{dtype}_{accumulator}_n{repeat}_{a}_{b}",
+        "name": f"{'x'.join(map(str, MMA_ATOMS[atom].shape_mnk))}_{dtype}_{b_dtype}_{accumulator}_n{repeat}_{a}_{b}",
+        "b_dtype": b_dtype,
     }
     return gemm(majors, dtype, accumulator, **{**asked, **parts})
 

@@ -12,7 +12,6 @@ import pytest
 from cutegen.arch import COPY_ATOMS, MMA_ATOMS, LdmatrixAtom
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, ProbePlan, plan
-from cutegen.plan.probe import plan_probe
 from cutegen.render import render
 from cutegen.spec import GEMM, PROBE, S2r, S2rCopy, load_spec
 from tests.plan.probes import (
@@ -34,7 +33,7 @@ from tests.plan.probes import (
 
 
 def planned(spec: object) -> ProbePlan:
-    found = plan(spec, "sm_80")  # type: ignore[arg-type]
+    found = plan(spec, "sm_89")  # type: ignore[arg-type]
     assert isinstance(found, ProbePlan)
     return found
 
@@ -130,7 +129,7 @@ def test_the_wrong_orientation_is_refused(atom: str) -> None:
         wrong = LDMATRIX[cell.matrices, cell.major == "k"]
         spec = probe(atom, 4, **{cell.operand: cell}, s2r=S2r(**{cell.operand: S2rCopy(wrong)}))
         with pytest.raises(SpecError, match=f"{wrong} on an operand that is {cell.major.upper()}-major") as error:
-            plan(spec, "sm_80")
+            plan(spec, "sm_89")
         assert "elements apart in shared memory, not 16 contiguous bytes" in error.value.expected
 
 
@@ -147,7 +146,7 @@ def test_instructions_are_counted_by_hand() -> None:
 
 def test_a_probe_decides_as_its_gemm_does() -> None:
     spec = load_spec("ldmatrix_probe")
-    found, gemm = planned(spec), plan(replace(spec, kind=GEMM), "sm_80")
+    found, gemm = planned(spec), plan(replace(spec, kind=GEMM), "sm_89")
     assert isinstance(gemm, GemmPlan)
     keys = {decision.key for decision in found.decisions}
     assert keys == {
@@ -161,7 +160,7 @@ def test_a_probe_decides_as_its_gemm_does() -> None:
 
 def test_a_probe_loads_with_the_lines_of_its_gemm() -> None:
     spec = load_spec("ldmatrix_probe")
-    loads, gemm = (render(plan(replace(spec, kind=kind), "sm_80")).text for kind in (PROBE, GEMM))
+    loads, gemm = (render(plan(replace(spec, kind=kind), "sm_89")).text for kind in (PROBE, GEMM))
     for first, last in (("    smem = ", "    fill("), ("    # Shared to registers", "    # Each thread has a row")):
         lines = loads[loads.index(first) : loads.index(last)].rstrip()
         assert lines.count("\n") >= 5
@@ -182,10 +181,10 @@ def test_what_is_said_of_it_is_only_what_it_does() -> None:
     ]
 
 
-def test_registers_are_defined_by_mma_sync_alone() -> None:
-    gemm = planned(load_spec("ldmatrix_probe")).gemm
-    with pytest.raises(SpecError, match=r"kind: found .* expected an atom of mma\.sync"):
-        plan_probe(replace(gemm, atom=replace(gemm.atom, ptx="fma.rn.f32")))
+def test_a_family_without_probes_is_told_so() -> None:
+    spec = replace(load_spec("sm90_hgemm_tn"), kind=PROBE)
+    with pytest.raises(SpecError, match=r'kind: found "ldmatrix_probe" in family sm90; expected family = "sm80"'):
+        plan(spec, "sm_90")
 
 
 def test_kinds_are_checked() -> None:

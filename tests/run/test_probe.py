@@ -39,13 +39,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
 
 @pytest.fixture(scope="module")
 def shipped(cache: Cache) -> Probe:
-    found = cutegen.compile(SHIPPED, "sm_80", cache=cache)
+    found = cutegen.compile(SHIPPED, "sm_89", cache=cache)
     assert isinstance(found, Probe)
     return found
 
 
 def planned(spec: GemmSpec) -> ProbePlan:
-    found = plan(spec, "sm_80")
+    found = plan(spec, "sm_89")
     assert isinstance(found, ProbePlan)
     return found
 
@@ -71,7 +71,7 @@ def by_hand(operand: str, atom: str) -> NDArray[np.int64]:
 
 def check(specs: list[GemmSpec], cache: Cache) -> None:
     """Registers by hand and by the plan, and counts by the plan, of probes that are built together."""
-    for spec, artifact in zip(specs, build_many([build_request(x, "sm_80") for x in specs], cache), strict=True):
+    for spec, artifact in zip(specs, build_many([build_request(x, "sm_89") for x in specs], cache), strict=True):
         found, assured = Probe(artifact), planned(spec)
         registers, report = found.execute(*operands(spec))
         for operand, table in zip("ab", registers, strict=True):
@@ -145,7 +145,7 @@ def test_a_launch_on_a_gpu(shipped: Probe, fake_api: Any, cuda_array: Any, monke
         return tables[-1]
 
     monkeypatch.setattr(probe_module, "_poisoned", table)
-    api = fake_api((8, 0))
+    api = fake_api((8, 9))
     api.parameters = shipped.contract.launch.parameters
     a = cuda_array(np.zeros((64, 72), np.float16)[:, :64])
     b = cuda_array(np.zeros((64, 80), np.float16)[:, :64], stream=7)
@@ -287,7 +287,7 @@ def test_each_kind_opens_its_own_artifacts(shipped: Probe, cache: Cache) -> None
     with pytest.raises(ArtifactError, match="found a kernel of kind ldmatrix_probe; expected a GEMM"):
         Kernel.open(shipped.artifact.path)
     assert repr(Probe.open(shipped.artifact.path)) == "Probe(ldmatrix_probe_0, a (64, 64), b (64, 64))"
-    gemm = build(build_request(replace(SHIPPED, kind=GEMM), "sm_80"), cache)
+    gemm = build(build_request(replace(SHIPPED, kind=GEMM), "sm_89"), cache)
     assert gemm.key != shipped.artifact.key
     with pytest.raises(ArtifactError, match="found a kernel of kind gemm; expected a probe"):
         Probe(gemm)
@@ -295,14 +295,14 @@ def test_each_kind_opens_its_own_artifacts(shipped: Probe, cache: Cache) -> None
 
 def test_a_probe_is_not_measured() -> None:
     with pytest.raises(SpecError, match='kind: found "ldmatrix_probe"; expected a GEMM'):
-        compile_gemm(SHIPPED, "sm_80")
+        compile_gemm(SHIPPED, "sm_89")
 
 
 @pytest.mark.dsl
 def test_any_gemm_has_a_probe(shipped: Probe, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe of a GEMM is the one that its spec asks for when it says so: the same key, found in the cache."""
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(cache.directory))
-    found = compile_probe(replace(SHIPPED, kind=GEMM), "sm_80")
+    found = compile_probe(replace(SHIPPED, kind=GEMM), "sm_89")
     assert (found.artifact.hit, found.artifact.key) == (True, shipped.artifact.key)
 
 

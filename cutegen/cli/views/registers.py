@@ -6,6 +6,7 @@ from cutegen.cli.views.view import titled
 from cutegen.plan.registers import REGISTER_BITS, FragmentTable
 
 SHOWN_ROWS = 16
+SHOWN_ELEMENTS = 2
 
 
 def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int) -> list[str]:
@@ -30,5 +31,12 @@ def holds(table: FragmentTable, thread: int) -> list[tuple[int, int]]:
 
 
 def _cells(atom: list[tuple[int, int]], per_register: int) -> list[str]:
-    elements = [f"({x},{k})" for x, k in atom]
-    return [" ".join(elements[i : i + per_register]) for i in range(0, len(elements), per_register)]
+    registers = [atom[i : i + per_register] for i in range(0, len(atom), per_register)]
+    return [_cell(elements) for elements in registers]
+
+
+def _cell(elements: list[tuple[int, int]]) -> str:
+    """Each element, or of more than two in a row the first and the last."""
+    shown = elements if len(elements) <= SHOWN_ELEMENTS else (elements[0], elements[-1])
+    between = " " if len(elements) <= SHOWN_ELEMENTS else ".."
+    return between.join(f"({x},{k})" for x, k in shown)
