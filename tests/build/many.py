@@ -30,7 +30,10 @@ def build_many(requests: Sequence[BuildRequest], cache: Cache, *, timeout_s: flo
         if missing:
             (gpu_arch,) = {request.target.gpu_arch for request in missing.values()}
             command = [sys.executable, str(_SCRIPT), gpu_arch, *map(str, folders.values())]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+            # The DSL leaves files named after signatures in the current folder, which two builds must not share.
+            done = subprocess.run(
+                command, cwd=directory, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
             assert done.returncode == 0, done.stderr[-4000:]
         for key, request in missing.items():
             output = CompilerOutput(*((folders[key] / name).read_bytes() for name in ("kernel.ptx", "kernel.cubin")))
