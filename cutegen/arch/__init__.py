@@ -16,6 +16,7 @@ from cutegen.arch.copy_atoms import (
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
+from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
@@ -24,6 +25,7 @@ __all__ = [
     "BULK_TENSOR",
     "COPY_ATOMS",
     "DTYPES",
+    "GPUS",
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",
@@ -33,6 +35,7 @@ __all__ = [
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
+    "Gpu",
     "LdmatrixAtom",
     "MmaAtom",
     "SmRates",

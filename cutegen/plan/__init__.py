@@ -15,6 +15,7 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.probe import ProbePlan, plan_probe
+from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import PROBE, GemmSpec
@@ -30,6 +31,8 @@ __all__ = [
     "Occupancy",
     "Predictions",
     "ProbePlan",
+    "ProblemLike",
+    "ProblemShape",
     "Rejected",
     "Sectors",
     "TensorContract",
@@ -37,18 +40,22 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType(
-    {"sm80": plan_sm80, "sm90": plan_sm90}
-)
+Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
+FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90})
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
-def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan | ProbePlan:
+def plan(
+    spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None
+) -> GemmPlan | ProbePlan:
     """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
+
+    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
+    every other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
     if not isinstance(target, Target):
         target = choose_target(target, least=spec.needs)
-    gemm = FAMILIES[spec.family](spec, target)
+    gemm = FAMILIES[spec.family](spec, target, ProblemShape.of(problem))
     return plan_probe(gemm) if spec.kind == PROBE else gemm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, TARGETS, MmaAtom, Target, dtype
+from cutegen.arch import MMA_ATOMS, SM_RATES, TARGETS, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.text import extents
@@ -17,6 +17,7 @@ DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 SCHEDULERS = 4
 MAX_ACCUMULATOR_REGISTERS = 128
+MAX_ACCUMULATOR_REGISTERS_BESIDE_F16 = 64
 NARROWEST_COPY_BITS = 32
 
 
@@ -50,6 +51,8 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
     why = f"{chosen.flops:,} operations an instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
     if spec.problem.accumulator is None and chosen.c_dtype.name == DEFAULT_ACCUMULATOR and chosen.a_dtype.bits <= 16:
         why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
+    if chosen.c_dtype.is_integer:
+        why += ", which stop at the ends of their range instead of wrapping"
     return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
 
 
@@ -183,7 +186,7 @@ def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
     return f"{atom.flops:,} operations an instruction against {chosen.flops:,}"
 
 
-def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choice[Extents]:
+def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target: Target) -> Choice[Extents]:
     """How many warps lie along M, N and K.
 
     At least a warp for each scheduler, but no more than it takes for the accumulators to fit in registers, arranged so
@@ -205,22 +208,38 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
             expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
-    options.sort(key=lambda option: _rank(option, cta_tile, atom))
+    most, whence = _most_sums(atom, target)
+    options.sort(key=lambda option: _rank(option, cta_tile, atom, most))
     chosen, *others = options
-    rejected = tuple(Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom)) for option in others)
+    rejected = tuple(
+        Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom, most)) for option in others
+    )
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums"
+        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums{whence}"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
-def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom) -> tuple[bool, bool, bool, int, int, int]:
+def becomes_f16(element: DType, target: Target) -> bool:
+    """Whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
+    return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
+
+
+def _most_sums(atom: MmaAtom, target: Target) -> tuple[int, str]:
+    """Registers of a thread that sums may take, and why they are few where they are."""
+    if becomes_f16(atom.a_dtype, target):
+        most = MAX_ACCUMULATOR_REGISTERS_BESIDE_F16
+        return most, f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
+    return MAX_ACCUMULATOR_REGISTERS, ""
+
+
+def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom, most: int) -> tuple[bool, bool, bool, int, int, int]:
     """Smaller is better."""
     warps = option[0] * option[1]
     return (
         _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS,
-        _accumulator_registers(option, cta_tile, atom) > MAX_ACCUMULATOR_REGISTERS,
+        _accumulator_registers(option, cta_tile, atom) > most,
         warps < SCHEDULERS,
         warps,
         _fragment_rows(option, cta_tile),
@@ -228,12 +247,12 @@ def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom) -> tuple[bool, bool
     )
 
 
-def _why_not_warps(option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
+def _why_not_warps(option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom, most: int) -> str:
     if _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS:
         return "a thread would copy less than 4 bytes of an operand's k-tile"
     registers = _accumulator_registers(option, cta_tile, atom)
-    if registers > MAX_ACCUMULATOR_REGISTERS:
-        return f"{registers} registers a thread for sums, more than {MAX_ACCUMULATOR_REGISTERS}"
+    if registers > most:
+        return f"{registers} registers a thread for sums, more than {most}"
     warps, needed = option[0] * option[1], chosen[0] * chosen[1]
     if warps < needed:
         return f"{warps} of the {SCHEDULERS} schedulers would have a warp"

@@ -16,6 +16,7 @@ from cutegen.plan.columns import WIDTH, aligned
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
 from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
+from cutegen.plan.problem import ProblemShape
 from cutegen.plan.registers import FragmentTable, fragment_table
 from cutegen.plan.text import extents, plural
 from cutegen.plan.traffic import ldmatrix_per_k_block
@@ -52,6 +53,11 @@ class ProbePlan:
     def target(self) -> Target:
         """What it is for."""
         return self.gemm.target
+
+    @property
+    def problem(self) -> ProblemShape | None:
+        """The problem that its GEMM was planned for."""
+        return self.gemm.problem
 
     @property
     def kernel_name(self) -> str:
