@@ -250,7 +250,7 @@ def _random_elements(shape: str, element: DType) -> str:
 def _tolerance(plan: GemmPlan) -> float:
     """Relative error that the self-check allows, by norms.
 
-    C is rounded, and so is each of 520 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
+    C is rounded, and so is each of 528 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
     8-bit floats the tensor cores of sm_89 keep 13 bits, in each of 17 instructions. Integers are exact.
     """
     error = 2 * max(map(_rounding, epilogue.stored_types(plan))) + 8 * _rounding(plan.atom.c_dtype)
