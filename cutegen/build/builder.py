@@ -58,7 +58,7 @@ def _make(request: BuildRequest, timeout_s: float) -> Content:
 def _inspect(request: BuildRequest, output: CompilerOutput) -> Content:
     """Check the compiler's output against the plan and put the artifact together."""
     source = request.source
-    emitted = count_instructions(output.ptx.decode(), source.entry)
+    emitted = count_instructions(output.ptx.decode(), source.entry, request.instructions)
     warnings = check_emission(request.instructions, emitted)
     usage = resource_usage(output.cubin, source.entry)
     files = {

@@ -15,6 +15,7 @@ from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
+from cutegen.plan.simt import plan_simt
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import GemmSpec
@@ -37,9 +38,9 @@ __all__ = [
 ]
 
 FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType(
-    {"sm80": plan_sm80, "sm90": plan_sm90}
+    {"sm80": plan_sm80, "sm90": plan_sm90, "simt": plan_simt}
 )
-"""The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
+"""The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
 
 
 def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
