@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from cutegen.arch import Target
 from cutegen.build import BuildRequest, Cache, build
-from cutegen.plan import plan
+from cutegen.plan import ProblemLike, ProblemShape, plan
 from cutegen.plan.report import plan_json
 from cutegen.render import KernelSource, render
 from cutegen.run import Kernel
@@ -14,32 +14,41 @@ from cutegen.spec import GemmSpec
 from cutegen.targeting import choose_target
 
 
-def emit(spec: GemmSpec, arch: str | None = None) -> KernelSource:
+def emit(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
     """The generated kernel, a standalone CuTe DSL file. Raises SpecError.
 
-    `arch` is the target; without it the present GPU's, else the first that knows the spec's element types.
+    `arch` is the target; without it the present GPU's, else the first that knows the spec's element types. What the
+    spec leaves open is chosen for `problem`.
     """
-    return render(plan(spec, arch))
+    return render(plan(spec, arch, problem))
 
 
-def build_request(spec: GemmSpec, arch: str | None = None) -> BuildRequest:
-    """What the cache is asked for, and the compiler when the cache has it not. Raises SpecError."""
+def build_request(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
+    """What the cache is asked for, and the compiler when the cache has it not. Raises SpecError, RequestError."""
     # Specs that differ only in what is written for people are equal, but their files are not.
-    return _build_request(spec, spec.name, spec.description, choose_target(arch, least=spec.needs))
+    target = choose_target(arch, least=spec.needs)
+    return _build_request(spec, spec.name, spec.description, target, ProblemShape.of(problem))
 
 
 @lru_cache(maxsize=64)
-def _build_request(spec: GemmSpec, name: str, description: str, target: Target) -> BuildRequest:
-    made = plan(spec, target)
+def _build_request(
+    spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None
+) -> BuildRequest:
+    made = plan(spec, target, problem)
     return BuildRequest(
         source=render(made), target=target, plan_json=plan_json(made), instructions=made.predictions.instructions
     )
 
 
-def compile(spec: GemmSpec, arch: str | None = None, *, cache: Cache | None = None) -> Kernel:
+def compile(
+    spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None, cache: Cache | None = None
+) -> Kernel:
     """The kernel for `spec`, from the cache (the user's unless given) or compiled now.
+
+    With a `problem`, (M, N, K) or (M, N, K, batch), what the spec leaves open is chosen for it; the kernel takes every
+    other too. Problems for which the same is chosen share one kernel.
 
     Raises SpecError when the spec cannot be met, CompileError when the compiler fails, EmissionError when it emitted
     other instructions than planned.
     """
-    return Kernel(build(build_request(spec, arch), cache or Cache.from_environment()))
+    return Kernel(build(build_request(spec, arch, problem=problem), cache or Cache.from_environment()))

@@ -13,4 +13,5 @@ struct Problem {
 constexpr int M_MULTIPLE = 256, N_MULTIPLE = 128, K_MULTIPLE = 32, K_LEAST = 64;
 
 // C (M,N) = A (M,K) * B (N,K), all contiguous along the second mode and aligned to 16 bytes; sums are f16.
-cudaError_t wmma_gemm(Problem problem, const half *a, const half *b, half *c, cudaStream_t stream);
+// Without C++'s name, so that other languages find it, too.
+extern "C" cudaError_t wmma_gemm(Problem problem, const half *a, const half *b, half *c, cudaStream_t stream);

@@ -19,6 +19,7 @@ from cutegen.arch.copy_atoms import (
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
 from cutegen.arch.fma_atom import UNIVERSAL_FMA
+from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
@@ -27,6 +28,7 @@ __all__ = [
     "BULK_TENSOR",
     "COPY_ATOMS",
     "DTYPES",
+    "GPUS",
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",
@@ -39,6 +41,7 @@ __all__ = [
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
+    "Gpu",
     "LdmatrixAtom",
     "MmaAtom",
     "SmRates",

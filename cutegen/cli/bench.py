@@ -64,16 +64,16 @@ def bench(
     """TFLOP/s beside torch.matmul, Triton and the measured ceilings, all in one run. Needs a GPU and torch."""
     problems = choose_problems(problem, suite)
     require_gpu()
-    entrants = [_entrant(spec, arch) for spec in specs]
-    _check_names(entrants)
+    entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
+    _check_names(entrants[problems[0]])
     total = rounds_of_all() + len(problems) * (WARM_UP_ROUNDS + rounds)
     results: list[Result] = []
     with rounds_bar("ceilings", total) as bar:
-        types = dict.fromkeys(x for entrant in entrants for x in entrant.ceiling_types)
+        types = dict.fromkeys(x for each in entrants.values() for entrant in each for x in entrant.ceiling_types)
         ceilings = measure_ceilings(types, after_round=bar.advance)
         for extents in problems:
             bar.begin(str(extents))
-            results += run_bench(entrants, extents, rounds=rounds, cutlass=cutlass, after_round=bar.advance)
+            results += run_bench(entrants[extents], extents, rounds=rounds, cutlass=cutlass, after_round=bar.advance)
     if plot is not None:
         _write(plot, roofline(ceilings, results))
     if json:
@@ -182,13 +182,13 @@ def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
     return roofline_svg(f"Roofline of {ceilings.device}, cold L2", roofs, ceilings.copy_bytes_per_s, points)
 
 
-def _entrant(spec: str, arch: str | None) -> Entrant:
-    """A built artifact's kernel, or that of a spec."""
+def _entrant(spec: str, arch: str | None, problem: Extents) -> Entrant:
+    """A built artifact's kernel, or that of a spec, what it leaves open chosen for the problem."""
     if (Path(spec) / "manifest.json").is_file():
         kernel = Kernel.open(spec)
         return Entrant(kernel.artifact.manifest.entry.removesuffix("_0"), kernel)
     loaded = load_spec(spec)
-    return Entrant(loaded.name, compile_spec(loaded, arch))
+    return Entrant(loaded.name, compile_spec(loaded, arch, problem=(problem.m, problem.n, problem.k)))
 
 
 def _check_names(entrants: Sequence[Entrant]) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from cutegen.build import Artifact, Cache, Manifest, Miss
 from cutegen.build import build as build_artifact
-from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
+from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
 from cutegen.cli.output import print_json, print_lines
 from cutegen.plan.columns import aligned, wrapped
 from cutegen.spec import load_spec
@@ -20,6 +20,8 @@ SHOWN_DIFF_LINES = 40
 
 def build(
     spec: SpecArgument,
+    problem: ProblemOption = None,
+    batch: BatchOption = None,
     arch: ArchOption = None,
     explain_miss: Annotated[
         bool, typer.Option("--explain-miss", help="Show how the nearest cached source differs.")
@@ -28,7 +30,7 @@ def build(
 ) -> None:
     """Compiles it, or finds it: key, path, sizes, registers, spills, predicted against emitted instructions."""
     loaded, cache = load_spec(spec), Cache.from_environment()
-    request = build_request(loaded, arch)
+    request = build_request(loaded, arch, problem=named_problem(problem, batch))
     miss = None if cache.path(request.inputs.key).exists() else cache.explain_miss(request)
     artifact = build_artifact(request, cache)
     if json:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
+from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
 from cutegen.cli.output import print_json, write_file
 from cutegen.plan import plan as make_plan
 from cutegen.render import render
@@ -17,6 +17,8 @@ from cutegen.spec import load_spec
 
 def emit(
     spec: SpecArgument,
+    problem: ProblemOption = None,
+    batch: BatchOption = None,
     arch: ArchOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False)
@@ -24,7 +26,7 @@ def emit(
     json: JsonOption = False,
 ) -> None:
     """The generated CuTe DSL kernel, a standalone Python file."""
-    plan = make_plan(load_spec(spec), arch)
+    plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
     source = render(plan)
     if output is not None:
         write_file("--output", output, source.text.encode())

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from cutegen.errors import RequestError
+from cutegen.plan import ProblemShape
 from cutegen.plan.launch import INT32_MAX
 
 DEFAULT_PROBLEM = (4096, 4096, 4096)
@@ -30,8 +31,27 @@ ArchOption: TypeAlias = Annotated[
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 ProblemOption: TypeAlias = Annotated[
-    str | None, typer.Option("--problem", metavar="M,N,K", help="Extents of the problem.", show_default=False)
+    str | None,
+    typer.Option(
+        "--problem",
+        metavar="M,N,K",
+        help="The problem; what the spec leaves open is chosen for it.",
+        show_default=False,
+    ),
 ]
+BatchOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--batch", metavar="L", min=1, help="L such problems in one launch.", show_default=False),
+]
+
+
+def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape | None:
+    """The problem that a plan is to be made for; None where none is named. Raises RequestError."""
+    if problem is None:
+        if batch is not None:
+            raise RequestError(f"--batch: found {batch} without --problem; expected --problem M,N,K beside it")
+        return None
+    return ProblemShape(*parse_problem(problem), batch or 1)
 
 
 def parse_problem(text: str) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cutegen.cli.options import ArchOption, JsonOption, SpecArgument
+from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
 from cutegen.cli.output import print_json, print_lines
 from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec
@@ -14,12 +14,14 @@ from cutegen.spec import load_spec
 
 def plan(
     spec: SpecArgument,
+    problem: ProblemOption = None,
+    batch: BatchOption = None,
     arch: ArchOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every rejected alternative.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Every decision: chosen, why, what was rejected and why; and the predictions."""
-    made = make_plan(load_spec(spec), arch)
+    made = make_plan(load_spec(spec), arch, named_problem(problem, batch))
     if json:
         print_json(made.to_json())
     else:

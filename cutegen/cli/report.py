@@ -18,7 +18,15 @@ from cutegen.cli.bench import (
     result_lines,
     result_table,
 )
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, ProblemOption, SpecArgument, parse_problem
+from cutegen.cli.options import (
+    DEFAULT_PROBLEM,
+    ArchOption,
+    JsonOption,
+    ProblemOption,
+    SpecArgument,
+    named_problem,
+    parse_problem,
+)
 from cutegen.cli.output import print_json, print_lines
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import DeviceError, OutsideError
@@ -55,7 +63,8 @@ def report(
     """Predicted against obtained; with a GPU also times, with ncu on PATH also hardware counters."""
     loaded = load_spec(spec)
     extents = Extents(*(DEFAULT_PROBLEM if problem is None else parse_problem(problem)))
-    plan, kernel = make_plan(loaded, arch), compile_spec(loaded, arch)
+    wanted = named_problem(problem)
+    plan, kernel = make_plan(loaded, arch, wanted), compile_spec(loaded, arch, problem=wanted)
     made = make_report(plan, kernel.artifact, extents)
     execution = execute(plan, kernel) if execute_ else None
     timing = _measure(made, Entrant(loaded.name, kernel), rounds)
@@ -105,6 +114,9 @@ def _profile(made: Report, spec: str) -> Profile:
         return Profile((), "no GPU here that the kernel is for")
     if why_not := counters.unpredictable(table, problem):
         return Profile((), why_not)
+    doubled = make_plan(made.plan.spec, made.plan.target, (problem.m, problem.n, 2 * problem.k))
+    if made.plan.problem is not None and doubled.launch != made.plan.launch:
+        return Profile((), "for twice the K, which is counted too, another kernel is planned")
     entry = made.artifact.manifest.entry
 
     def count(k: int) -> counters.Counters:

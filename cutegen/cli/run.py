@@ -9,7 +9,15 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OptionalSpec, ProblemOption, parse_problem
+from cutegen.cli.options import (
+    DEFAULT_PROBLEM,
+    ArchOption,
+    BatchOption,
+    JsonOption,
+    OptionalSpec,
+    ProblemOption,
+    named_problem,
+)
 from cutegen.cli.output import complain, print_json, print_lines
 from cutegen.cli.progress import progress
 from cutegen.cli.run_ptx import (
@@ -29,7 +37,7 @@ from cutegen.cli.run_ptx import (
 )
 from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
 from cutegen.errors import CheckError, DeviceError, RequestError
-from cutegen.plan import GemmPlan, plan
+from cutegen.plan import GemmPlan, ProblemShape, plan
 from cutegen.plan.text import plural
 from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
 from cutegen.run.counts import count_launch
@@ -65,6 +73,7 @@ YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Run on the CP
 def run(
     spec: OptionalSpec = None,
     problem: ProblemOption = None,
+    batch: BatchOption = None,
     device: DeviceOption = Device.AUTO,
     seed: SeedOption = 0,
     arch: ArchOption = None,
@@ -106,12 +115,13 @@ def run(
         run_ptx(launch, json=json)
         return
     assert spec is not None
-    _run_spec(spec, problem, device, seed, arch, execution, strict=strict, yes=yes, json=json)
+    _run_spec(spec, problem, batch, device, seed, arch, execution, strict=strict, yes=yes, json=json)
 
 
 def _run_spec(
     spec: str,
     problem: str | None,
+    batch: int | None,
     device: Device,
     seed: int,
     arch: str | None,
@@ -122,13 +132,14 @@ def _run_spec(
     json: bool,
 ) -> None:
     loaded = load_spec(spec)
-    planned = plan(loaded, arch)
+    named = None if problem is None else named_problem(problem, batch)
+    planned = plan(loaded, arch, named)
     where = _choose_device(device, execution)
-    extents = _choose_problem(problem, planned, where)
+    shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
-        execution = _be_patient(planned, extents, execution, yes=yes)
-    kernel = compile_spec(loaded, arch)
-    trial = _try(kernel, planned, where, extents, seed, execution)
+        execution = _be_patient(planned, shape, execution, yes=yes)
+    kernel = compile_spec(loaded, arch, problem=named)
+    trial = _try(kernel, planned, where, shape, batch, seed, execution)
     if json:
         print_json(trial_table(trial))
     else:
@@ -153,14 +164,12 @@ def _choose_device(asked: Device, execution: ExecutionOptions) -> Device:
     return asked
 
 
-def _choose_problem(asked: str | None, planned: GemmPlan, device: Device) -> Extents:
-    """The problem that is asked for, else one that suits the device.
+def _default_problem(planned: GemmPlan, device: Device, batch: int) -> ProblemShape:
+    """The problem that is run when none is asked for: one that suits the device.
 
     On the CPU that is two by two CTAs, and one k-tile more than the pipeline has stages, so that it wraps around.
     """
-    if asked is not None:
-        return parse_problem(asked)
-    return DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned)
+    return ProblemShape(*(DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned)), batch)
 
 
 def _small_problem(planned: GemmPlan) -> Extents:
@@ -170,10 +179,12 @@ def _small_problem(planned: GemmPlan) -> Extents:
     return rows * m, 2 * n, (planned.stages + 1) * k
 
 
-def _be_patient(planned: GemmPlan, extents: Extents, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
+def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
     """The options with a number of jobs; a long run is announced and a very long one refused, with the way out."""
-    seconds = estimate_s(planned, *extents)
-    jobs = execution.jobs or worthwhile_jobs(seconds)
+    extents = shape.m, shape.n, shape.k
+    seconds = shape.batch * estimate_s(planned, *extents)
+    # CTAs that share a tile's K must see each other's sums: they cannot be spread over processes.
+    jobs = execution.jobs or (1 if planned.split_k else worthwhile_jobs(seconds))
     seconds /= jobs
     asked, small = (",".join(map(str, some)) for some in (extents, _small_problem(planned)))
     way_out = f"--problem {small} takes seconds"
@@ -198,11 +209,18 @@ def _duration(seconds: float) -> str:
 
 
 def _try(
-    kernel: Kernel, planned: GemmPlan, device: Device, extents: Extents, seed: int, options: ExecutionOptions
+    kernel: Kernel,
+    planned: GemmPlan,
+    device: Device,
+    shape: ProblemShape,
+    batch: int | None,
+    seed: int,
+    options: ExecutionOptions,
 ) -> Trial:
-    framework, (m, n, _) = "torch" if device is Device.CUDA else "numpy", extents
-    a, b, out = random_operands(kernel.contract, *extents, seed=seed, framework=framework, device=device.value)
-    extras = random_extras(kernel.contract, m, n, seed=seed, framework=framework, device=device.value)
+    """One run; `batch` is None where the operands are to have no batch, not even of one."""
+    m, n, where = shape.m, shape.n, {"framework": "torch" if device is Device.CUDA else "numpy", "device": device.value}
+    a, b, out = random_operands(kernel.contract, m, n, shape.k, seed=seed, batch=batch, **where)
+    extras = random_extras(kernel.contract, m, n, seed=seed, batch=batch, **where)
     execution = None
     if device is Device.CUDA:
         kernel(a, b, out=out, **extras)
@@ -218,7 +236,7 @@ def _try(
         aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensors[-1].dtype)
     return Trial(
         device=device.value,
-        problem=extents,
+        problem=shape,
         seed=seed,
         comparison=comparison,
         aux=aux,

@@ -14,7 +14,15 @@ import typer
 from cutegen import draw
 from cutegen.algebra import inner_layout, parse_layout, size
 from cutegen.arch import dtype as find_dtype
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OptionalSpec, ProblemOption, parse_problem
+from cutegen.cli.options import (
+    DEFAULT_PROBLEM,
+    ArchOption,
+    JsonOption,
+    OptionalSpec,
+    ProblemOption,
+    named_problem,
+    parse_problem,
+)
 from cutegen.cli.output import print_json, print_lines
 from cutegen.cli.pictures import Format, choose_format, deliver
 from cutegen.cli.views.epilogue import epilogue
@@ -105,7 +113,7 @@ def show(
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
     if spec is not None and layout is None and dtype is None:
-        subject = _of_plan(make_plan(load_spec(spec), arch), part, thread, problem)
+        subject = _of_plan(make_plan(load_spec(spec), arch, named_problem(problem)), part, thread, problem)
     elif spec is None and layout is not None:
         subject = _of_layout(layout, dtype or "f16")
     else:

@@ -6,12 +6,14 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutegen.plan import ProblemShape
 from cutegen.plan.columns import aligned
 from cutegen.plan.text import plural
 from cutegen.ptx import LaunchReport
 from cutegen.run import Comparison, Kernel
 from cutegen.run.counts import COUNTED, Count, LaunchCounts
 from cutegen.run.producer import Producer
+from cutegen.run.reference import FirstWrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Trial:
     """
 
     device: str
-    problem: tuple[int, int, int]
+    problem: ProblemShape
     seed: int
     comparison: Comparison
     aux: Comparison | None
@@ -49,7 +51,8 @@ def trial_table(trial: Trial) -> dict[str, Any]:
     found, execution = trial.comparison, trial.execution
     return {
         "device": trial.device,
-        "problem": list(trial.problem),
+        "problem": [trial.problem.m, trial.problem.n, trial.problem.k],
+        "batch": trial.problem.batch,
         "seed": trial.seed,
         "rel_error": _number(found.rel_error),
         "max_abs_error": _number(found.max_abs_error),
@@ -94,7 +97,7 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
     facts = [
         ("kernel", f"{kernel.contract.entry}, {kernel.artifact.manifest.inputs.gpu_arch}, {kernel.artifact.key[:16]}"),
         ("device", trial.device),
-        ("problem", "M {}, N {}, K {}".format(*trial.problem)),
+        ("problem", _problem(trial.problem)),
         ("seed", f"{trial.seed}"),
         ("relative error", f"{found.rel_error:.3g}"),
         ("largest error", f"{found.max_abs_error:.3g}"),
@@ -103,20 +106,29 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
     if trial.aux is not None:
         facts.append(("aux", _verdict(trial.aux)))
     if found.first_wrong is not None:
-        place = f"({found.first_wrong.row}, {found.first_wrong.column})"
+        place = _place(found.first_wrong)
         facts.append(("first wrong", f"{place}, computed by {trial.producer}"))
     if trial.execution is None:
         return aligned(facts, indent=0)
     return [*aligned([*facts, ("executed", _executed(trial.execution))], indent=0), *_counts(trial.execution)]
 
 
+def _problem(shape: ProblemShape) -> str:
+    return f"M {shape.m}, N {shape.n}, K {shape.k}" + (f", a batch of {shape.batch}" if shape.batch > 1 else "")
+
+
 def _verdict(found: Comparison) -> str:
     return "ok, every element within its bound" if found.ok else f"wrong, {found.wrong:,} elements"
 
 
+def _place(wrong: FirstWrong) -> str:
+    batch = "" if wrong.batch is None else f"{wrong.batch}, "
+    return f"({batch}{wrong.row}, {wrong.column})"
+
+
 def _executed(execution: Execution) -> str:
     report = execution.report
-    size = f"{plural(report.grid[0], 'CTA')} of {report.block[0]} threads"
+    size = f"{plural(math.prod(report.grid), 'CTA')} of {report.block[0]} threads"
     return f"{size}, {report.steps:,} warp instructions, {report.policy}, {plural(execution.jobs, 'job')}"
 
 
@@ -150,10 +162,10 @@ def wrong_result(trial: Trial) -> str:
     found, of, told = trial.comparison, "", f"; computed by {trial.producer}"
     if found.ok and trial.aux is not None:
         found, of, told = trial.aux, " of aux", ""
-    first, (m, n, _) = found.first_wrong, trial.problem
+    first, shape = found.first_wrong, trial.problem
     assert first is not None
     return (
-        f"{found.wrong:,} of {m * n:,} elements{of} are wrong; the first is ({first.row}, {first.column}): "
+        f"{found.wrong:,} of {shape.batch * shape.m * shape.n:,} elements{of} are wrong; the first is {_place(first)}: "
         f"found {first.found:g}; expected {first.expected:g} within {first.allowed_error:.3g}{told}"
     )
 

@@ -15,6 +15,7 @@ from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
+from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.plan.simt import plan_simt
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
@@ -30,6 +31,8 @@ __all__ = [
     "LaunchGeometry",
     "Occupancy",
     "Predictions",
+    "ProblemLike",
+    "ProblemShape",
     "Rejected",
     "Sectors",
     "TensorContract",
@@ -37,18 +40,20 @@ __all__ = [
     "plan",
 ]
 
-FAMILIES: Mapping[str, Callable[[GemmSpec, Target], GemmPlan]] = MappingProxyType(
-    {"sm80": plan_sm80, "sm90": plan_sm90, "simt": plan_simt}
-)
+Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
+FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90, "simt": plan_simt})
 """The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
 
 
-def plan(spec: GemmSpec, target: str | Target | None = None) -> GemmPlan:
+def plan(spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
+
+    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
+    every other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
     if not isinstance(target, Target):
         target = choose_target(target, least=spec.needs)
-    found = FAMILIES[spec.family](transposed.as_read(spec), target)
+    found = FAMILIES[spec.family](transposed.as_read(spec), target, ProblemShape.of(problem))
     return found if spec.problem.b.transposed is None else transposed.as_given(found, spec)

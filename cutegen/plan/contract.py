@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from cutegen.plan.gemm_plan import Fusion
-from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
+from cutegen.plan.gemm_plan import Fusion, SplitPlan
+from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
 from cutegen.plan.operand import align_bytes
+from cutegen.plan.split_k import bytes_per_slice
 from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.spec import MODES, GemmSpec
 
@@ -30,6 +31,7 @@ def launch_contract(
     cta_tile: tuple[int, int, int],
     threads: int,
     smem_bytes: int,
+    split_k: SplitPlan | None = None,
     *,
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
@@ -37,17 +39,19 @@ def launch_contract(
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
+    workspace = () if split_k is None or split_k.atomics else (SUMS, COUNTERS)
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars, maps),
+        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace),
         cta_tile=cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
+        split=SplitContract(split_k.slices, bytes_per_slice(split_k, cta_tile), split_k.atomics) if split_k else None,
     )
 
 

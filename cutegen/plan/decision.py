@@ -18,13 +18,18 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One key of the spec, settled: `given` says that the spec asked for it, otherwise cutegen chose."""
+    """One key of the spec, settled: `given` says that the spec asked for it, otherwise cutegen chose.
+
+    `for_problem` is the arithmetic of the problem that the plan was made for. It stays out of the generated kernel, so
+    that problems for which the same is chosen share one.
+    """
 
     key: str
     chosen: str
     why: str
     given: bool = False
     rejected: tuple[Rejected, ...] = ()
+    for_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

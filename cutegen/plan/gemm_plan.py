@@ -35,6 +35,7 @@ from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
 from cutegen.plan.main_loop import Slot
+from cutegen.plan.problem import ProblemShape
 from cutegen.spec import GemmSpec, Step
 
 
@@ -246,6 +247,20 @@ class RasterPlan:
     zigzag: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """K in `slices`, each for a CTA of its own; the last of a tile's CTAs adds all their sums, kept as `dtype`.
+
+    `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no such last CTA:
+    each adds its sums to C.
+    """
+
+    slices: int
+    dtype: DType
+    in_flight: int
+    atomics: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
     """CTAs that fit on one SM, and what each resource alone would allow; registers are an estimate."""
@@ -263,7 +278,8 @@ class Predictions:
 
     `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", of the whole tile for
     "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
-    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue". `instructions`
+    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue", and where K is
+    split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
     counts opcodes as they stand in the PTX text, unrolled code as often as it is written.
     """
 
@@ -279,11 +295,12 @@ class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
     `main_loop` is the prologue and the first k-tiles in program order. `rounds_to_tf32` says that f32 operands are
-    rounded in registers before they are multiplied.
+    rounded in registers before they are multiplied. A plan made for a `problem` is right for every other too.
     """
 
     spec: GemmSpec
     target: Target
+    problem: ProblemShape | None = None
     kernel_name: str
     cta_tile: tuple[int, int, int]
     stages: int
@@ -293,6 +310,7 @@ class GemmPlan:
     b: OperandPlan
     epilogue: EpiloguePlan
     raster: RasterPlan
+    split_k: SplitPlan | None = None
     main_loop: tuple[Slot, ...]
     smem_bytes: int
     smem_b_offset_bytes: int

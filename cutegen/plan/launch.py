@@ -19,6 +19,9 @@ ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
 SOURCE = "source"
 """What the kernel calls C as it was before, which the epilogue may read."""
 
+SUMS, COUNTERS = "sums", "counters"
+"""What the kernel calls its workspace where K is split: the slices' sums, and how many slices of a tile are done."""
+
 INT32_MAX = 2**31 - 1
 MAX_BATCH = 2**16 - 1
 """Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
@@ -44,6 +47,29 @@ class Parameter:
 
     name: str
     type: ParameterType
+
+
+@dataclass(frozen=True, slots=True)
+class SplitContract:
+    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add.
+
+    With `atomics` each adds its sums to C, whose elements are to be 0 before the launch.
+    """
+
+    slices: int
+    bytes_per_slice: int
+    atomics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Device memory of one launch: `sums_bytes` of anything, and `counters`, 32-bit each.
+
+    Counters are 0 before a launch and after it. Both belong to one launch at a time.
+    """
+
+    sums_bytes: int
+    counters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +101,15 @@ class ProblemSize:
 
 
 def gemm_parameters(
-    tensors: tuple[TensorContract, ...], scalars: tuple[str, ...], maps: tuple[TensorMapContract, ...] = ()
+    tensors: tuple[TensorContract, ...],
+    scalars: tuple[str, ...],
+    maps: tuple[TensorMapContract, ...] = (),
+    workspace: tuple[str, ...] = (),
 ) -> tuple[Parameter, ...]:
     """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
 
-    Tensor maps come first; a map stands for its tensor's address and strides.
+    Tensor maps come first; a map stands for its tensor's address and strides. `workspace` names addresses beside the
+    tensors'.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
@@ -90,6 +120,7 @@ def gemm_parameters(
     return (
         *(Parameter(f"map_{each.name}", "tensormap") for each in maps),
         *(Parameter(tensor.name, "ptr") for tensor in plain),
+        *(Parameter(name, "ptr") for name in workspace),
         *(Parameter(name, "f32") for name in scalars),
         *(Parameter(name, "i32") for name in "mnk"),
         *(Parameter(f"ld{tensor.name}", "i64") for tensor in plain if len(tensor.modes) == 2),
@@ -100,6 +131,8 @@ def gemm_parameters(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContract:
     """C[M,N] = A[M,K] B[N,K]: `grid.x` CTAs of `threads` threads, one for each (M,N) tile of extents `cta_tile`.
+
+    With `split`, `grid.y` counts the slices of K.
 
     `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
     "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
@@ -120,12 +153,31 @@ class LaunchContract:
     dynamic_smem_bytes: int
     ctas_per_multiprocessor: int | None = None
     maps: tuple[TensorMapContract, ...] = ()
+    split: SplitContract | None = None
     given: tuple[TensorContract, ...] = ()
 
     def of_a_call(self) -> LaunchContract:
         """The contract as a call sees it: `given` in the place of what the kernel reads."""
         passed = {tensor.name: tensor for tensor in self.given}
         return replace(self, tensors=tuple(passed.get(tensor.name, tensor) for tensor in self.tensors), given=())
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """What a launcher brings an address of, in order: the tensors, mapped ones among them, then the workspace."""
+        workspace = () if self.split is None or self.split.atomics else (SUMS, COUNTERS)
+        return (*(tensor.name for tensor in self.tensors), *workspace)
+
+    @property
+    def adds_to_result(self) -> bool:
+        """Whether a launcher must set the elements of C to 0 first."""
+        return self.split is not None and self.split.atomics
+
+    def workspace(self, m: int, n: int, batch: int = 1) -> Workspace | None:
+        """What a launch for `batch` results of M x N needs beside its tensors; None when it needs nothing."""
+        if self.split is None or self.split.atomics:
+            return None
+        tiles = self.tiles(m, n, batch)
+        return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles)
 
     def tiles(self, m: int, n: int, batch: int = 1) -> int:
         """The tiles of `batch` results of M x N, those that edges cut off included."""
@@ -141,7 +193,7 @@ class LaunchContract:
         >>> contract.geometry(257, 64).grid
         (3, 1, 1)
         """
-        grid = (self.tiles(m, n), 1, batch)
+        grid = (self.tiles(m, n), 1 if self.split is None else self.split.slices, batch)
         if self.ctas_per_multiprocessor is not None:
             grid = (min(self.tiles(m, n), self.ctas_per_multiprocessor * multiprocessors), 1, batch)
         return LaunchGeometry(grid, (self.threads, 1, 1), self.dynamic_smem_bytes)
@@ -155,11 +207,11 @@ class LaunchContract:
     ) -> tuple[Address | int | float, ...]:
         """The values of `parameters`, in order; addresses and maps are what the launcher calls so. Raises KeyError.
 
-        `addresses`, `scalars` and `maps` stand in the order of `self.tensors`, `self.scalars` and `self.maps`.
+        `addresses`, `scalars` and `maps` stand in the order of `self.pointers`, `self.scalars` and `self.maps`.
         """
         values: dict[str, Address | int | float] = {"m": size.m, "n": size.n, "k": size.k}
         values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
-        values |= zip((tensor.name for tensor in self.tensors), addresses, strict=True)
+        values |= zip(self.pointers, addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)
         for name, strides in size.strides.items():
             values |= {f"ld{name}": strides.leading, f"batch_stride_{name}": strides.batch}
@@ -196,6 +248,7 @@ class LaunchContract:
                 "parameters": tuple(Parameter(**p) for p in table["parameters"]),
                 "cta_tile": tuple(table["cta_tile"]),
                 "maps": tuple(TensorMapContract(**{**each, "box": tuple(each["box"])}) for each in table["maps"]),
+                "split": SplitContract(**table["split"]) if table.get("split") else None,
             }
         )
 

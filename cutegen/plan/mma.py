@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, TARGETS, MmaAtom, Target, dtype
+from cutegen.arch import MMA_ATOMS, SM_RATES, TARGETS, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
@@ -18,6 +18,7 @@ DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 SCHEDULERS = 4
 MAX_HELD_REGISTERS = 128
+MAX_HELD_REGISTERS_BESIDE_F16 = 64
 NARROWEST_COPY_BITS = 32
 
 
@@ -51,6 +52,8 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
     why = f"{chosen.flops:,} operations an instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
     if spec.problem.accumulator is None and chosen.c_dtype.name == DEFAULT_ACCUMULATOR and chosen.a_dtype.bits <= 16:
         why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
+    if chosen.c_dtype.is_integer:
+        why += ", which stop at the ends of their range instead of wrapping"
     return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
 
 
@@ -184,7 +187,7 @@ def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
     return f"{atom.flops:,} operations an instruction against {chosen.flops:,}"
 
 
-def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choice[Extents]:
+def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target: Target) -> Choice[Extents]:
     """How many warps lie along M, N and K.
 
     At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged
@@ -206,24 +209,40 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
             expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
-    options.sort(key=lambda option: _rank(spec, option, cta_tile, atom))
+    most, whence = _most_held(atom, target)
+    options.sort(key=lambda option: _rank(spec, option, cta_tile, atom, most))
     chosen, *others = options
     rejected = tuple(
-        Rejected(extents(option), _why_not_warps(spec, option, chosen, cta_tile, atom)) for option in others
+        Rejected(extents(option), _why_not_warps(spec, option, chosen, cta_tile, atom, most)) for option in others
     )
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_held(spec, chosen, cta_tile, atom)}"
+        f"k-tile; {_held(spec, chosen, cta_tile, atom)}{whence}"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
-def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> tuple[bool, bool, bool, int, int, int]:
+def becomes_f16(element: DType, target: Target) -> bool:
+    """Whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
+    return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
+
+
+def _most_held(atom: MmaAtom, target: Target) -> tuple[int, str]:
+    """Registers that a thread may hold throughout the main loop, and why they are few where they are."""
+    if becomes_f16(atom.a_dtype, target):
+        most = MAX_HELD_REGISTERS_BESIDE_F16
+        return most, f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
+    return MAX_HELD_REGISTERS, ""
+
+
+def _rank(
+    spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom, most: int
+) -> tuple[bool, bool, bool, int, int, int]:
     """Smaller is better."""
     warps = option[0] * option[1]
     return (
         _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS,
-        _held_registers(spec, option, cta_tile, atom) > MAX_HELD_REGISTERS,
+        _held_registers(spec, option, cta_tile, atom) > most,
         warps < SCHEDULERS,
         warps,
         _fragment_rows(option, cta_tile),
@@ -231,11 +250,13 @@ def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> 
     )
 
 
-def _why_not_warps(spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
+def _why_not_warps(
+    spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom, most: int
+) -> str:
     if _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS:
         return "a thread would copy less than 4 bytes of an operand's k-tile"
-    if _held_registers(spec, option, cta_tile, atom) > MAX_HELD_REGISTERS:
-        return f"{_held(spec, option, cta_tile, atom)}, more than {MAX_HELD_REGISTERS}"
+    if _held_registers(spec, option, cta_tile, atom) > most:
+        return f"{_held(spec, option, cta_tile, atom)}, more than {most}"
     warps, needed = option[0] * option[1], chosen[0] * chosen[1]
     if warps < needed:
         return f"{warps} of the {SCHEDULERS} schedulers would have a warp"

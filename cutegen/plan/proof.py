@@ -9,6 +9,7 @@ from cutegen.arch import LdmatrixAtom
 from cutegen.errors import ProofError
 from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.gemm_plan import BulkTensorCopy, EpiloguePlan, GemmPlan, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
@@ -26,6 +27,7 @@ def prove(plan: GemmPlan) -> None:
     _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
     _prove_fusion(plan)
+    _prove_split_k(plan)
     _prove_capacity(plan)
 
 
@@ -201,6 +203,32 @@ def _prove_fusion(plan: GemmPlan) -> None:
     _demand(launch.epilogue == tuple(step.text for step in fusion.steps), "a launch says another epilogue")
     for x in fusion.tensors:
         _demand(x.align_bytes % x.dtype.bytes == 0, f"{x.name} is not aligned to its elements")
+
+
+def _prove_split_k(plan: GemmPlan) -> None:
+    """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
+    split, launch = plan.split_k, plan.launch
+    slices = 1 if split is None else split.slices
+    _demand(launch.geometry(*plan.cta_tile[:2]).grid == (1, slices, 1), "a launch would split K another way")
+    mapped = {each.name for each in launch.maps}
+    passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
+    _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
+    if split is None:
+        _demand(launch.split is None, "a launch would bring a workspace that nobody uses")
+        return
+    if split.atomics:
+        bare = plan.epilogue.smem is None and not plan.epilogue.fusion.steps and plan.epilogue.dtype is split.dtype
+        _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
+        return
+    sums = plan.cta_tile[0] * plan.cta_tile[1]
+    vectors, rest = divmod(sums, plan.threads * SUM_VECTOR_ELEMS)
+    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)
+    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.threads * index[:, None]) + vector
+    _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
+    needed = launch.workspace(*plan.cta_tile[:2])
+    enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes
+    _demand(enough, "a launch would bring a workspace of another size")
+    _demand(split.slices % split.in_flight == 0, "split-K loads slices that are not there")
 
 
 def _prove_capacity(plan: GemmPlan) -> None:

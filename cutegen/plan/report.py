@@ -49,6 +49,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "description": plan.spec.description,
         "family": plan.spec.family,
         "target": plan.target.name,
+        "problem": None if plan.problem is None else asdict(plan.problem),
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
         "threads": plan.threads,
@@ -59,6 +60,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "s2r": {x.name: _s2r_table(x) for x in (plan.a, plan.b)},
         "epilogue": _epilogue_table(plan),
         "raster": asdict(plan.raster),
+        "split_k": _split_table(plan),
         "wavefronts": {key: _wavefronts_table(plan, key) for key in SHARED_ACCESSES},
         "line_writes": {key: asdict(value) for key, value in predictions.line_writes.items()},
         "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
@@ -168,6 +170,13 @@ def _epilogue_table(plan: GemmPlan) -> dict[str, Any]:
     }
 
 
+def _split_table(plan: GemmPlan) -> dict[str, Any] | None:
+    split = plan.split_k
+    if split is None:
+        return None
+    return {"slices": split.slices, "dtype": split.dtype.name, "in_flight": split.in_flight, "atomics": split.atomics}
+
+
 def _wavefronts_table(plan: GemmPlan, key: str) -> dict[str, int]:
     """An epilogue straight from registers makes no access to shared memory, so it takes no wavefronts."""
     found = plan.predictions.wavefronts.get(key)
@@ -176,7 +185,8 @@ def _wavefronts_table(plan: GemmPlan, key: str) -> dict[str, int]:
 
 def _title(plan: GemmPlan, width: int) -> list[str]:
     description = f": {plan.spec.description}" if plan.spec.description else ""
-    return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{description}", width=width)
+    problem = "" if plan.problem is None else f", {plan.problem}"
+    return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{problem}{description}", width=width)
 
 
 def _decisions(plan: GemmPlan, everything: bool, width: int) -> list[str]:
@@ -195,6 +205,8 @@ def _reasons(decision: Decision, everything: bool, width: int) -> Iterator[str]:
     indent = " " * 6
     if why := decision.why.removeprefix("given").removeprefix("; "):
         yield from wrapped(why, first=indent, rest=indent, width=width)
+    if decision.for_problem:
+        yield from wrapped(decision.for_problem, first=indent, rest=indent, width=width)
     shown: Sequence[Rejected] = decision.rejected if everything else decision.rejected[:SHOWN_REJECTED]
     for rejected in shown:
         text = f"not {rejected.what}: {rejected.why}"

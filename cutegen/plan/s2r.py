@@ -117,6 +117,10 @@ def _rejected(x: OperandTile, values: int, chosen: LdmatrixAtom | CopyAtom) -> t
         if atom is not chosen
     ]
     found.append(Rejected(wrong.name, f"it reads rows along {wanted}, this operand is contiguous along {x.major}"))
+    if best.transpose and x.dtype.bits < TRANSPOSED_BITS:
+        found.append(
+            Rejected("ldmatrix.m16n16.trans.b8", "only sm_100 and sm_120 have it; a kernel here suits all targets")
+        )
     if isinstance(chosen, LdmatrixAtom):
         loads = REGISTER_BITS * chosen.matrices // _plain_bits(x)
         found.append(Rejected(f"{UNIVERSAL}, {_plain_bits(x)} bits", f"{loads} loads for each {chosen.name}"))

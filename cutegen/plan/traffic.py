@@ -14,9 +14,11 @@ from cutegen.plan.gemm_plan import (
     EpilogueTensor,
     OperandPlan,
     Sectors,
+    SplitPlan,
     VectorCopy,
     Wavefronts,
 )
+from cutegen.plan.split_k import bytes_per_slice
 from cutegen.plan.text import round_up
 
 SECTOR_BYTES = 32
@@ -67,6 +69,14 @@ def predict_sectors(
         if len(tensor.modes) == 2:
             found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
     return found
+
+
+def predict_split_sectors(split_k: SplitPlan | None, cta_tile: tuple[int, int, int]) -> dict[str, Sectors]:
+    """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors."""
+    if split_k is None or split_k.atomics:
+        return {}
+    sectors = bytes_per_slice(split_k, cta_tile) // SECTOR_BYTES
+    return {key: Sectors(sectors, sectors) for key in ("split_k.write", "split_k.read")}
 
 
 def _copied_sectors(

@@ -9,8 +9,9 @@ from typing import Any
 from cutegen.algebra import inner_layout
 from cutegen.arch import DType
 from cutegen.plan import GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, SmemTile, SplitPlan, VectorCopy
 from cutegen.plan.launch import SOURCE, Parameter
+from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.spec import STORE
@@ -29,7 +30,12 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     fusion = plan.epilogue.fusion
     steps = fusion.steps
     through_f32 = epilogue.goes_through_f32(plan)
-    settled = {**_epilogue_constants(plan), **settled, "problem.b.transposed": ()}
+    settled = {
+        **_epilogue_constants(plan),
+        **_split_constants(plan.split_k),
+        **settled,
+        "problem.b.transposed": (),
+    }
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
@@ -52,7 +58,9 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "launch_arguments": "1",
         "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
         "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
-        "stores_registers": plan.epilogue.smem is None or any(x.name == STORE for x in fusion.tensors),
+        "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
+        or any(x.name == STORE for x in fusion.tensors),
+        "adds_slices": plan.split_k is not None and not plan.split_k.atomics,
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
         "chain": _chain_comment(plan),
@@ -63,6 +71,19 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "self_check": _self_check(plan),
         "tolerance": _tolerance(plan),
+    }
+
+
+def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
+    if split_k is None:
+        return {}
+    if split_k.atomics:
+        return {"schedule.split_k": (f"SPLIT_K = {split_k.slices}",)}
+    return {
+        "schedule.split_k": (
+            f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}",
+            f"SUM_DTYPE, SUM_VECTOR = cutlass.{split_k.dtype.dsl_name}, {SUM_VECTOR_ELEMS}",
+        )
     }
 
 

@@ -15,11 +15,12 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     a, b = _operand_holes(plan.a), _operand_holes(plan.b)
     common = gemm_context(plan, _settled(plan), "a tensor-core GEMM")
+    dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
         **common,
         "loads": _loads(plan),
         "copies": _copies(plan),
-        "dialects": ", ".join(["cute_nvgpu"] * common["mma"].own + ["nvvm"] * plan.asynchronous),
+        "dialects": ", ".join(name for name, used in dialects.items() if used),
         "nvgpu": _nvgpu_imports(plan),
         "a": a,
         "b": b,

@@ -18,6 +18,7 @@ from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
 from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, store_shared
 from cutegen.plan.launch import ProblemSize
 from cutegen.plan.sm80.predict import MAIN_LOOPS
+from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.text import plural
 from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES, ldmatrix_per_k_block
 from cutegen.ptx import InstructionReport, LaunchReport
@@ -102,7 +103,8 @@ class _Times:
 class _Often:
     """How often a launch writes a C tile, fills a stage, multiplies a k-tile, and loads a k-tile of fragments.
 
-    A `store` is a stage that is filled from registers.
+    A `store` is a stage that is filled from registers. `slice` is how often the sums of a slice of K are left, which is
+    never where K is whole.
     """
 
     tile: _Times
@@ -110,9 +112,12 @@ class _Often:
     store: _Times
     k_tile: _Times
     load: _Times
+    slice: _Times | None = None
 
     @classmethod
     def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
+        if plan.split_k is not None:
+            return cls._of_slices(plan, plan.split_k.slices, size)
         tiles = plan.launch.tiles(size.m, size.n, size.batch)
         what = plural(tiles, "CTA" if plan.launch.ctas_per_multiprocessor is None else "CTA tile")
         k_tiles = -(-size.k // plan.cta_tile[2])
@@ -136,6 +141,29 @@ class _Often:
             store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
             k_tile=in_k,
             load=in_k if plan.by_thread else for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
+        )
+
+    @classmethod
+    def _of_slices(cls, plan: GemmPlan, slices: int, size: ProblemSize) -> _Often:
+        """Each slice has a CTA of its own, with a prologue of its own; the slices' k-tiles differ by one at most."""
+        tiles = size.batch * plan.launch.tiles(size.m, size.n)
+        k_tiles = -(-size.k // plan.cta_tile[2])
+        shares = [k_tiles // slices + (index < k_tiles % slices) for index in range(slices)]
+        # A single stage has no prologue.
+        prologues = slices if plan.stages > 1 else 0
+        filled = sum(max(share, plan.stages) for share in shares) if prologues else k_tiles
+        stages_ahead, blocks_ahead = prologues * (plan.stages - 1), Fraction(prologues, plan.k_blocks)
+
+        def for_each_tile(times: int | Fraction, words: str) -> _Times:
+            return _Times(Fraction(tiles * times), f"{plural(tiles, 'tile')} x {words}")
+
+        return cls(
+            tile=_Times(Fraction(tiles), plural(tiles, "tile")),
+            slice=for_each_tile(slices, plural(slices, "slice")),
+            fill=for_each_tile(filled, f"{plural(filled, 'fill')} of a stage in {plural(slices, 'slice')}"),
+            store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
+            k_tile=for_each_tile(k_tiles, plural(k_tiles, "k-tile")),
+            load=for_each_tile(k_tiles + blocks_ahead, f"({k_tiles:,} + {prologues}/{plan.k_blocks}) k-tiles"),
         )
 
 
@@ -163,13 +191,13 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
 
 
 def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """Zeros are not counted, so k-tiles are, not stages."""
+    """Zeros past the end of K are written like data, so stages are counted, not k-tiles."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
     for key, sites in _copies(plan, report):
         measured = sum(site.line_wavefronts for site in sites)
         if (lines := plan.predictions.line_writes.get(key)) is not None:
-            counts[key] = _unless(unknown, often.k_tile, lines.predicted, measured)
+            counts[key] = _unless(unknown, often.fill, lines.predicted, measured)
     return counts
 
 
@@ -191,9 +219,18 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
-    counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
+    loads = _epilogue_sites(plan, report, "ld.global")
+    if plan.split_k is not None and not plan.split_k.atomics and often.slice is not None:
+        # The text has them before whatever the epilogue stores and loads.
+        vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
+        for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
+            unit, measured = plan.predictions.sectors[f"split_k.{key}"].predicted, sum(site.sectors for site in sites)
+            counts[f"split_k.{key}"] = often.slice.predict(unit, measured)
+        stores, loads = stores[vectors:], loads[vectors * plan.split_k.in_flight :]
+    if not plan.launch.adds_to_result:  # the executor does not count the traffic of atomics
+        counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
-        counts["epilogue.read"] = count(often.tile, _epilogue_sites(plan, report, "ld.global"), *read)
+        counts["epilogue.read"] = count(often.tile, loads, *read)
     return counts
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.plan.launch import LaunchContract, ProblemSize
+from cutegen.plan.launch import LaunchContract, ProblemSize, Workspace
 from cutegen.ptx import LaunchReport, Program, TensorMap
 from cutegen.run.check import CheckedCall
 from cutegen.run.places import Placed
 from cutegen.run.storage import numpy_dtype
+from cutegen.run.workspace import RESULT
 
 MULTIPROCESSORS = 2
 """Of the GPU that the executor stands for: so few that the tiles of a small problem outnumber persistent CTAs, and more
@@ -47,14 +48,32 @@ class CpuLaunch:
             array.flags.writeable = placed.tensor.written
         size = call.size
         geometry = contract.geometry(size.m, size.n, size.batch, multiprocessors=MULTIPROCESSORS)
+        if contract.adds_to_result:
+            clear(call.placed[RESULT], arrays[RESULT])
+        workspace = host_workspace(contract.workspace(size.m, size.n, size.batch))
         return self._program.launch(
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
-            args=contract.arguments(arrays, scalars, size, tensor_maps(contract, arrays, size)),
+            args=contract.arguments((*arrays, *workspace), scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )
+
+
+def clear(placed: Placed, storage: np.ndarray[Any, Any]) -> None:
+    """Set a matrix's elements to 0, and nothing between its rows."""
+    item = storage.itemsize
+    shape = placed.batch, placed.rows, placed.row_bytes // item
+    np.lib.stride_tricks.as_strided(storage, shape, (placed.batch_pitch_bytes, placed.pitch_bytes, item))[...] = 0
+
+
+def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], ...]:
+    """The sums, poisoned with NaN so that reading what no slice left shows, and the counters; nothing without one."""
+    if workspace is None:
+        return ()
+    sums = np.full(workspace.sums_bytes // np.dtype(np.float32).itemsize, np.nan, np.float32)
+    return sums, np.zeros(workspace.counters, np.uint32)
 
 
 def tensor_maps(

@@ -110,6 +110,10 @@ class Driver:
         finally:
             self.call("cuThreadExchangeStreamCaptureMode", previous)
 
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is launched on `stream` now goes into a graph instead. Raises DeviceError."""
+        return bool(int(self.call("cuStreamIsCapturing", stream)))
+
     def order_after(self, ordinal: int, stream: int, producer: int) -> None:
         """What is launched on `stream` from now on waits for what is on `producer` now, without blocking the host."""
         flags = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING

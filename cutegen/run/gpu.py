@@ -17,7 +17,9 @@ from cutegen.errors import DeviceError
 from cutegen.plan.launch import LaunchContract
 from cutegen.run.check import CheckedCall
 from cutegen.run.driver import Driver
+from cutegen.run.quick import Launch
 from cutegen.run.tensor_maps import TensorMaps
+from cutegen.run.workspace import RESULT, ClearedLaunch, WorkspaceLaunch, workspaces
 
 _SUCCESS = 0
 
@@ -46,7 +48,7 @@ class GpuKernel:
         self._bound: dict[int, _Bound] = {}
         self._kernel: Any = None
 
-    def prepare(self, call: CheckedCall) -> GpuLaunch:
+    def prepare(self, call: CheckedCall) -> Launch:
         """What a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
         driver, ordinal = self._load_driver(), call.device[1]
         with self._lock:
@@ -55,7 +57,11 @@ class GpuKernel:
                     self._bound[ordinal] = self._bind(driver, ordinal)
             bound = self._bound[ordinal]
         form = MappedLaunch if self._contract.maps else GpuLaunch
-        return form(driver, bound, self._contract, call)
+        launch = form(driver, bound, self._contract, call)
+        workspace = self._contract.workspace(call.size.m, call.size.n, call.size.batch)
+        if self._contract.adds_to_result:
+            return ClearedLaunch(launch, driver, bound.context, call.placed[RESULT])
+        return launch if workspace is None else WorkspaceLaunch(launch, workspaces(driver, ordinal), workspace)
 
     def _bind(self, driver: Driver, ordinal: int) -> _Bound:
         self._check_architecture(driver, ordinal)
@@ -101,14 +107,14 @@ class GpuLaunch:
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         names = [parameter.name for parameter in contract.parameters]
-        nothing = (0,) * len(contract.tensors), (0,) * len(contract.scalars)
+        nothing = (0,) * len(contract.pointers), (0,) * len(contract.scalars)
         values = [int(x) for x in contract.arguments(*nothing, call.size, maps=(0,) * len(contract.maps))]
         self._driver, self._api, self._bound = driver, driver.api, bound
         # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
         self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
         first, mapped = ctypes.addressof(self._slots), {each.name for each in contract.maps}
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
-        self._address_slots = [len(values) if x.name in mapped else names.index(x.name) for x in contract.tensors]
+        self._address_slots = [len(values) if name in mapped else names.index(name) for name in contract.pointers]
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
         geometry = contract.geometry(call.size.m, call.size.n, call.size.batch, multiprocessors=bound.multiprocessors)
         self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)

@@ -276,7 +276,7 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
     a deviation from it of K terms that do not know of each other, none above 2**-10 of the product of its elements: e =
     2**-9 (|product| + scale). Of a sum of products of 8-bit floats, the tensor cores of sm_89 keep 13 bits behind the
     point, cut towards zero in each instruction of K = 32: e = 2 * 2**-13 (K / 32) scale. (Those of sm_90 multiply such
-    floats as f16 and stay within g. Zhang et al., "SageAttention2", 2024, section 3.2.)
+    floats as f16 and stay within g, as the CPU executor does. Zhang et al., "SageAttention2", arXiv 2411.10958.)
 
     Of a `Bounded` value, as `expected_outcome` gives it, the error stands in place of 2 g(K) scale + e.
 

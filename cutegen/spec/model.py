@@ -76,6 +76,8 @@ EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
 RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
+Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "atomics"))]
+SliceCount: TypeAlias = Annotated[int, Integer(1, 64, "1 leaves K whole")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +311,14 @@ class Raster(Part):
 
 @dataclass(frozen=True, slots=True)
 class Schedule(Part):
-    """How the tiles of C are spread over time."""
+    """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
+
+    `reduction` is how their sums come together: through a workspace and in a fixed order, or by atomic additions to C.
+    """
 
     raster: Raster | None = None
+    split_k: SliceCount | None = None
+    reduction: Reduction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
     suites.py        problems, their operations and bytes
     measure.py       the timing loop, the only one
     mma_peak.py      a PTX kernel of nothing but mma.sync; ceilings.py measures it, and copies
-    contenders.py    who else multiplies: torch, Triton (triton_gemm.py), CUTLASS's example
+    contenders.py    who else multiplies: torch, Triton (triton_gemm.py), CUTLASS's example (cutlass_example.py)
     bench.py         checked results, then times
     roofline_svg.py  the same as a picture
     sass.py          the main loop in the disassembly

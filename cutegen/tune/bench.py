@@ -28,7 +28,7 @@ from cutegen.run import (
 )
 from cutegen.targeting import present_target
 from cutegen.tune.ceilings import Ceilings
-from cutegen.tune.contenders import Operands, Prepare, others
+from cutegen.tune.contenders import Against, Operands, Prepare, others
 from cutegen.tune.measure import Call, Measurement, interleaved
 from cutegen.tune.mma_peak import FMA, MmaTypes
 from cutegen.tune.suites import Extents
@@ -140,17 +140,21 @@ def bench(
     *,
     rounds: int,
     cutlass: Path | None = None,
+    against: Against | None = None,
     seed: int = 0,
     after_round: Callable[[], None] = lambda: None,
 ) -> tuple[Result, ...]:
     """Everyone on one problem, in the order of the entrants' settings, others first.
 
-    Raises CheckError for a wrong result, before anything is timed, and DeviceError when device memory is short.
+    The others are those that `against` names, else all that are here, and `cutlass`, the file of CUTLASS's example.
+
+    Raises CheckError for a wrong result of cutegen's, before anything is timed, and DeviceError when device memory is
+    short. Another's wrong result is a warning, and is not timed.
     """
     import torch
 
     try:
-        return _bench(entrants, problem, rounds, cutlass, seed, after_round)
+        return _bench(entrants, problem, rounds, against or partial(others, cutlass=cutlass), seed, after_round)
     except torch.OutOfMemoryError as error:
         first_line = str(error).partition(". ")[0]
         raise DeviceError(f"{problem}: {first_line}; a smaller --problem needs less") from error
@@ -160,14 +164,14 @@ def _bench(
     entrants: Sequence[Entrant],
     problem: Extents,
     rounds: int,
-    cutlass: Path | None,
+    against: Against,
     seed: int,
     after_round: Callable[[], None],
 ) -> tuple[Result, ...]:
     ready = {
         f"{setting}: {one.name}": (setting, one)
         for setting, members in _by_setting(entrants).items()
-        for one in _prepare(setting, members, problem, cutlass, seed)
+        for one in _prepare(setting, members, problem, against, seed)
     }
     calls = {name: one.call for name, (_, one) in ready.items()}
     measured = interleaved(calls, rounds=rounds, after_round=after_round)
@@ -204,7 +208,7 @@ def _by_setting(entrants: Iterable[Entrant]) -> Mapping[Setting, list[Entrant]]:
 
 
 def _prepare(
-    setting: Setting, members: Sequence[Entrant], problem: Extents, cutlass: Path | None, seed: int
+    setting: Setting, members: Sequence[Entrant], problem: Extents, against: Against, seed: int
 ) -> Iterator[_Ready]:
     """Everyone of one setting on the same operands, checked against float64."""
     contract = aligned_for_all([x.kernel.contract for x in members])
@@ -212,16 +216,16 @@ def _prepare(
     a, b, out = random_operands(contract, m, n, k, seed=seed, framework="torch", device="cuda")
     product = float64_reference(a, b, contract)
 
-    def checked(name: str, call: Call, types: MmaTypes, reference: Reference | Bounded, *, ours: bool) -> _Ready:
-        found = compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
-        _demand(name, problem, found, ours=ours)
-        return _Ready(name=name, ours=ours, types=types, call=call, rel_error=found.rel_error)
+    def compared(reference: Reference | Bounded, types: MmaTypes) -> Comparison:
+        return compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
 
     libraries_types, _ = members[0].ceiling_types
-    for name, prepare in others(contract, Operands(a, b, out), cutlass):
+    for name, prepare in against(contract, Operands(a, b, out)):
         _poison(out)
         if (call := _run_once(name, prepare)) is not None:
-            yield checked(name, call, libraries_types, product, ours=False)
+            found = compared(product, libraries_types)
+            if _makes_sense(name, problem, found):
+                yield _Ready(name=name, ours=False, types=libraries_types, call=call, rel_error=found.rel_error)
     for member in members:
         _poison(out)
         extras = random_extras(member.kernel.contract, m, n, seed=seed, framework="torch", device="cuda")
@@ -229,7 +233,9 @@ def _prepare(
         kernel()
         accumulator = member.types.accumulator
         expected = expected_outcome(member.kernel.contract, a, b, extras, accumulator=accumulator)
-        yield checked(member.name, kernel, member.types, expected.result, ours=True)
+        found = compared(expected.result, member.types)
+        _demand(member.name, problem, found)
+        yield _Ready(name=member.name, ours=True, types=member.types, call=kernel, rel_error=found.rel_error)
 
 
 def _poison(out: Any) -> None:
@@ -259,9 +265,16 @@ def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
     return replace(contracts[0], tensors=(a, b, c))
 
 
-def _demand(name: str, problem: Extents, found: Comparison, *, ours: bool) -> None:
-    right = found.ok if ours else found.rel_error <= OTHERS_MAX_REL_ERROR
-    if not right:
+def _makes_sense(name: str, problem: Extents, found: Comparison) -> bool:
+    """Whether a library's result is near enough; says so when it is not."""
+    if found.rel_error <= OTHERS_MAX_REL_ERROR:
+        return True
+    _LOG.warning("%s is left out: relative error %.3g at %s", name, found.rel_error, problem)
+    return False
+
+
+def _demand(name: str, problem: Extents, found: Comparison) -> None:
+    if not found.ok:
         raise CheckError(
             f"{name} at {problem}: relative error {found.rel_error:.3g}, {found.wrong:,} elements wrong; what is wrong "
             "is not timed"

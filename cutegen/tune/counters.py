@@ -76,6 +76,8 @@ def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
         return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}"
     if problem.k // k < plan["stages"]:
         return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages"
+    if plan.get("split_k"):
+        return "K is split: a prologue for each slice fetches past the end of its share"
     if plan["launch"]["maps"]:
         return "operands come by bulk tensor copies, which these counters do not count"
     if any(plan["s2r"][x]["matrices"] is None for x in "ab"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -48,12 +49,13 @@ class Report:
     @property
     def ctas(self) -> int:
         """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
-        return self.plan.launch.geometry(self.problem.m, self.problem.n, multiprocessors=INT32_MAX).grid[0]
+        return math.prod(self.plan.launch.geometry(self.problem.m, self.problem.n, multiprocessors=INT32_MAX).grid)
 
     @property
     def k_tiles(self) -> int:
-        """Turns of a CTA's main loop."""
-        return -(-self.problem.k // self.plan.cta_tile[2])
+        """Turns of a CTA's main loop; of the longest slice's where K is split."""
+        slices = self.plan.split_k.slices if self.plan.split_k else 1
+        return -(-self.problem.k // self.plan.cta_tile[2] // slices)
 
     def waves(self, sms: int) -> float:
         """How often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""

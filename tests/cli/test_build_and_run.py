@@ -17,6 +17,7 @@ from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
 from cutegen.cli.progress import progress
 from cutegen.cli.trial import Trial, trial_table
+from cutegen.plan import ProblemShape
 from cutegen.run import Comparison, Outcome, expected_outcome
 from cutegen.run.counts import LaunchCounts, count_launch
 from tests.cli.commands import Cli
@@ -282,7 +283,7 @@ def test_what_takes_minutes_is_announced(small: Path, cli: Cli, monkeypatch: pyt
 def test_a_gpu_counts_nothing() -> None:
     trial = Trial(
         device="cuda",
-        problem=(8, 8, 8),
+        problem=ProblemShape(8, 8, 8),
         seed=0,
         comparison=Comparison(1e-4, 1e-3, 0, None),
         aux=None,

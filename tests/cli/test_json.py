@@ -48,7 +48,7 @@ def test_plan_has_the_fields_that_are_promised(cli: Cli) -> None:
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     }
     assert {"tile.cta", "mma.atom", "smem.a", "schedule.raster"} <= {row["key"] for row in table["decisions"]}
-    assert all(set(row) == {"key", "chosen", "why", "given", "rejected"} for row in table["decisions"])
+    assert all(set(row) == {"key", "chosen", "why", "given", "rejected", "for_problem"} for row in table["decisions"])
     assert LaunchContract.from_json(table["launch"]).threads == 128
 
 

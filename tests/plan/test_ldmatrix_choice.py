@@ -21,8 +21,11 @@ REPEATS = [(1, 1, 1), (1, 2, 1), (1, 2, 2), (2, 1, 1), (1, 4, 1), (2, 2, 2)]
 LANE = np.arange(32)
 EACH_OF_16 = [atom for atom in MMA_ATOMS if "F32F16F16F32" in atom]
 OF_16_BITS = [name for name, atom in MMA_ATOMS.items() if atom.a_dtype.bits == 16]
-OF_8_AND_32_BITS = [
-    name for name, atom in MMA_ATOMS.items() if atom.a_dtype.bits != 16 and atom.a_dtype is atom.b_dtype
+OF_8_AND_32_BITS = [  # 8-bit floats have the fragments of integers
+    "SM80_16x8x4_F32TF32TF32F32_TN",
+    "SM80_16x8x8_F32TF32TF32F32_TN",
+    "SM80_16x8x16_S32S8S8S32_TN_SATURATE",
+    "SM80_16x8x32_S32S8S8S32_TN_SATURATE",
 ]
 
 

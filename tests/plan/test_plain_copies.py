@@ -270,3 +270,10 @@ def test_a_load_has_a_whole_k_tile_to_arrive() -> None:
     slots = main_loop(2, 4, 6, (Action.GLOBAL_LOAD,))
     times = {stored - loaded for k_tile, loaded, stored in passages(slots) if stored is not None and k_tile >= 2}
     assert times == {4}
+
+
+def test_a_problem_finds_tiles_for_plain_copies_too() -> None:
+    """The model knows a pipeline of one stage, and compares no third stage that nothing would fill sooner."""
+    problem = (1000, 1000, 4096)
+    assert plan(gemm(align=(2, 2, 2)), "sm_80", problem).stages == 2
+    assert plan(gemm(tile=Tile(stages=1)), "sm_80", problem).stages == 1

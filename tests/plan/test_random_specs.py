@@ -106,7 +106,9 @@ specs = st.builds(
     g2s=st.builds(G2s, a=maybe(copies), b=maybe(copies)),
     s2r=st.builds(S2r, a=maybe(loads), b=maybe(loads)),
     epilogue=st.builds(Epilogue, maybe(st.one_of(st.just(False), smem_layouts))),
-    schedule=st.builds(Schedule, maybe(rasters)),
+    schedule=st.builds(
+        Schedule, maybe(rasters), maybe(st.integers(1, 64)), maybe(st.sampled_from(["workspace", "atomics"]))
+    ),
     name=st.text(max_size=8),
 )
 BARE = Problem(a=Operand("f16", "k"), b=Operand("f16", "k"), c=Operand("f16", "n"))
@@ -116,9 +118,9 @@ BARE = Problem(a=Operand("f16", "k"), b=Operand("f16", "k"), c=Operand("f16", "n
 QUICK = settings(deadline=None, max_examples=80, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
-def planned(spec: GemmSpec, target: str) -> GemmPlan | SpecError:
+def planned(spec: GemmSpec, target: str, problem: tuple[int, int, int] | None = None) -> GemmPlan | SpecError:
     try:
-        return plan(spec, target)
+        return plan(spec, target, problem)
     except SpecError as error:
         return error
 

@@ -24,6 +24,7 @@ from cutegen.spec import (
     Problem,
     S2r,
     S2rCopy,
+    Schedule,
     Smem,
     SmemLayout,
     Tile,
@@ -91,6 +92,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "whole elements": ({"g2s": G2s(a=G2sCopy(bits=16))}, "g2s.a.bits", "one f32 has 32 bits"),
     "no fragments": ({"s2r": S2r(a=S2rCopy("SM75_U32x4_LDSM_N"))}, "s2r.a.atom", '"universal"'),
     "one or two stages": ({"tile": Tile(stages=3)}, "tile.stages", "1 or 2"),
+    "K is not split": ({"schedule": Schedule(split_k=4)}, "schedule.split_k", "all of a tile's K"),
     "sums in f32": ({"accumulator": "f16"}, "problem.accumulator", '"f32"'),
     "shared memory": ({"tile": Tile(cta=(512, 512, 64))}, "tile.cta", "registers"),
     "a tile for whole warps": ({"tile": Tile(cta=(3, 5, 7))}, "tile.cta", "whole warps"),
@@ -234,3 +236,12 @@ def test_a_plan_that_is_tampered_with_is_not_proved() -> None:
     ):
         with pytest.raises(Exception, match="defect of cutegen"):
             prove(wrong)
+
+
+def test_the_order_of_tiles_is_chosen_for_a_problem() -> None:
+    found = plan(simt(), "sm_90", (8192, 8192, 512))
+    assert found.problem is not None
+    assert (found.cta_tile, found.threads) == ((128, 128, 8), 256)
+    order = next(decision for decision in found.decisions if decision.key == "schedule.raster")
+    assert not order.given
+    assert order.why

@@ -16,6 +16,11 @@ def case(majors: str, dtype: str, **asked: object) -> GemmSpec:
     return gemm(majors, dtype, tile=TILES.get(dtype, OF_8_BITS), **asked)  # type: ignore[arg-type]
 
 
+def bulk(dtype: str, **asked: object) -> GemmSpec:
+    """Fed by bulk tensor copies."""
+    return replace(case("kkn", dtype, mma=Mma(atom_layout=(2, 2, 1)), **asked), family="sm90")
+
+
 def scaled() -> GemmSpec:
     """As a quantized linear layer has it, with a bias in f32."""
     spec = case("kkn", "s8", c_dtype="s8", epilogue=Epilogue(ops=("alpha", "bias_n", "relu")))
@@ -47,6 +52,9 @@ _ASKED = {
     "e5m2 and e4m3 in f16": case("kkn", "e5m2", b_dtype="e4m3", accumulator="f16", c_dtype="f32"),
     "e4m3 to e4m3": case("kkn", "e4m3", epilogue=Epilogue(ops=("alpha", "residual"))),
     "e4m3 to e5m2": case("kkm", "e4m3", c_dtype="e5m2", epilogue=Epilogue(smem=False)),
+    "bulk tf32": bulk("tf32"),
+    "bulk s8": bulk("s8", c_dtype="s8"),
+    "bulk e4m3 and e5m2": bulk("e4m3", b_dtype="e5m2", c_dtype="bf16"),
     **{name: load_spec(name) for name in SHIPPED},
 }
 CASES = {name: replace(spec, name=name) for name, spec in _ASKED.items()}

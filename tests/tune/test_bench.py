@@ -140,7 +140,7 @@ def test_a_library_that_cannot_run_is_left_out_with_a_warning(
     def broken() -> None:
         raise RuntimeError("no C compiler\nand more")
 
-    monkeypatch.setattr(room, "others", lambda *_: [("Triton", lambda: broken), ("another", broken)])
+    monkeypatch.setattr(room, "others", lambda *_, **__: [("Triton", lambda: broken), ("another", broken)])
     entrant = Entrant("mine", FakeKernel("sm80_hgemm_tn"))  # type: ignore[arg-type]
     assert [x.contender for x in room.bench([entrant], SMALL, rounds=3)] == ["mine"]
     assert caplog.messages == [f"{name} is left out: RuntimeError: no C compiler" for name in ("Triton", "another")]
@@ -173,7 +173,9 @@ def measured(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
 
     monkeypatch.setattr(door, "require_gpu", lambda: None)
     monkeypatch.setattr(
-        door, "_entrant", lambda spec, arch: SimpleNamespace(name=spec, types=TYPES, ceiling_types=(TYPES, TYPES))
+        door,
+        "_entrant",
+        lambda spec, arch, problem: SimpleNamespace(name=spec, types=TYPES, ceiling_types=(TYPES, TYPES)),
     )
     monkeypatch.setattr(door, "measure_ceilings", lambda types, after_round: ceilings)
     monkeypatch.setattr(door, "run_bench", run)
@@ -269,8 +271,8 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.dsl
 def test_a_built_artifact_takes_part_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
-    by_name = door._entrant("sm80_hgemm_tn", "sm_80")
-    by_folder = door._entrant(str(by_name.kernel.artifact.path), None)
+    by_name = door._entrant("sm80_hgemm_tn", "sm_80", Extents(64, 64, 64))
+    by_folder = door._entrant(str(by_name.kernel.artifact.path), None, Extents(64, 64, 64))
     assert by_folder.name == by_name.name == "sm80_hgemm_tn"
     assert by_folder.kernel.artifact.key == by_name.kernel.artifact.key
     assert by_folder.types == TYPES

@@ -26,20 +26,24 @@ from cutegen.plan.fusion import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan, Predictions
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import operand_tile
-from cutegen.plan.pipeline import choose_raster, smem_offsets
+from cutegen.plan.pipeline import choose_raster, smem_offsets, tiles_in_flight
+from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.simt.copies import choose_copies
 from cutegen.plan.simt.epilogue import choose_store
 from cutegen.plan.simt.main_loop import main_loop
 from cutegen.plan.simt.predict import estimate_registers, predict_instructions
 from cutegen.plan.simt.stages import choose_stages
-from cutegen.plan.simt.tile import check_types, choose_cta_tile, choose_threads, tiled_fma
+from cutegen.plan.simt.tile import check_possible, choose_cta_tile, choose_threads, tiled_fma
 from cutegen.spec import GemmSpec
 
 
-def plan_simt(spec: GemmSpec, target: Target) -> GemmPlan:
-    """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
-    check_types(spec)
+def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
+    """Decide everything that `spec` leaves open, for `target`; the order of tiles for `problem`.
+
+    Raises SpecError where the spec cannot be met.
+    """
+    check_possible(spec)
     cta_tile = choose_cta_tile(spec)
     threads = choose_threads(spec, cta_tile.value, target)
     tiled_mma = tiled_fma(threads.value)
@@ -52,15 +56,17 @@ def plan_simt(spec: GemmSpec, target: Target) -> GemmPlan:
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_store(spec, fusion, tiled_mma, cta_tile.value, target, pipeline_bytes)
-    raster = choose_raster(spec)
 
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
     passing = for_a.passing_registers + for_b.passing_registers
     registers = estimate_registers(target, a, b, tiled_mma, cta_tile.value, passing)
+    occupancy = predict_occupancy(target, tiled_mma.threads, smem_bytes, registers)
+    raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy))
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = GemmPlan(
         spec=spec,
         target=target,
+        problem=problem,
         kernel_name=kernel_name(spec),
         cta_tile=cta_tile.value,
         stages=stages.value,
@@ -78,7 +84,7 @@ def plan_simt(spec: GemmSpec, target: Target) -> GemmPlan:
             line_writes=traffic.predict_line_writes(a, b),
             sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
             instructions=predict_instructions(a, b, epilogue.value, target, tiled_mma, cta_tile.value, stages.value),
-            occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
+            occupancy=occupancy,
         ),
         launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
         decisions=(*_of(cta_tile, threads, *copy_choices, stages), *fusion_decisions, *_of(epilogue, raster)),

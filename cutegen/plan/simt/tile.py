@@ -20,8 +20,15 @@ WARP = 32
 SHOWN_REJECTED = 4
 
 
-def check_types(spec: GemmSpec) -> None:
-    """Raise SpecError for operands that are not made f32 without loss, and for sums in anything else than f32."""
+def check_possible(spec: GemmSpec) -> None:
+    """Raise SpecError for operands that are not f32 without loss, for other sums than f32, for a K that is split."""
+    if (spec.schedule.split_k or 1) > 1:
+        raise spec.error(
+            "schedule.split_k",
+            found=str(spec.schedule.split_k),
+            expected="1: a CTA of family simt multiplies all of a tile's K",
+            fix='family = "sm80" splits K',
+        )
     for name in "ab":
         element = getattr(spec.problem, name).dtype
         if element not in ("f16", "bf16", "f32"):

@@ -2,6 +2,7 @@
 
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
+    for_problem.py  what a problem settles first: tile and slices (candidates.py), by predicted time (model.py)
     g2s.py        cp.async or plain copies, their width and threads
     predict.py    how often each instruction stands in the PTX
     main_loop.py  what the template's loop issues in which order, for people to look at
@@ -12,11 +13,13 @@ family's alone: `cutegen/plan/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import Target
+from cutegen.errors import SpecError
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
@@ -26,24 +29,45 @@ from cutegen.plan.gemm_plan import GemmPlan, Predictions
 from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
-from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets
+from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets, tiles_in_flight
+from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
+from cutegen.plan.sm80.for_problem import settled_for
 from cutegen.plan.sm80.g2s import choose_g2s
 from cutegen.plan.sm80.main_loop import shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
-from cutegen.spec import GemmSpec
+from cutegen.plan.split_k import choose_split_k
+from cutegen.spec import GemmSpec, Tile
 
 
-def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
-    """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
+def plan_sm80(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
+    """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
     mma.check_dtypes(spec, target)
+    refused: set[Tile] = set()
+    for settled in settled_for(spec, target, problem) if problem else ():
+        if settled.spec.tile not in refused:
+            try:
+                return _with_decisions(spec, _decide(settled.spec, target, problem), settled.decisions)
+            except SpecError:
+                refused.add(settled.spec.tile)
+    return _decide(spec, target, problem)
+
+
+def _with_decisions(spec: GemmSpec, plan: GemmPlan, settled: Mapping[str, Decision]) -> GemmPlan:
+    """The plan as one of `spec`, which left open what the problem settled."""
+    return replace(plan, spec=spec, decisions=tuple(settled.get(found.key, found) for found in plan.decisions))
+
+
+def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+    """The rules in their order."""
     cta_tile = mma.choose_cta_tile(spec)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
-    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
+    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
+    split_k, split_decisions = choose_split_k(spec, cta_tile.value, tiled_mma.threads, atom.value)
 
     for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
     for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
@@ -56,15 +80,17 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
-    raster = choose_raster(spec)
 
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
+    occupancy = predict_occupancy(target, tiled_mma.threads, smem_bytes, registers)
+    raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k))
     mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = GemmPlan(
         spec=spec,
         target=target,
+        problem=problem,
         kernel_name=kernel_name(spec),
         cta_tile=cta_tile.value,
         stages=stages.value,
@@ -75,6 +101,7 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
+        split_k=split_k,
         main_loop=shown_main_loop(
             stages.value, cta_tile.value[2] // permutation.value[2], for_a.g2s.value, for_b.g2s.value
         ),
@@ -83,12 +110,20 @@ def plan_sm80(spec: GemmSpec, target: Target) -> GemmPlan:
         predictions=Predictions(
             wavefronts=traffic.predict_wavefronts(a, b, epilogue.value),
             line_writes=traffic.predict_line_writes(a, b),
-            sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
+            sectors={
+                **traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
+                **traffic.predict_split_sectors(split_k, cta_tile.value),
+            },
             instructions=predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
-            occupancy=predict_occupancy(target, tiled_mma.threads, smem_bytes, registers),
+            occupancy=occupancy,
         ),
-        launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),
-        decisions=(*_of(*mma_choices, *copy_choices, stages), *fusion_decisions, *_of(epilogue, raster)),
+        launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes, split_k),
+        decisions=(
+            *_of(*mma_choices, *copy_choices, stages),
+            *fusion_decisions,
+            *_of(epilogue, raster),
+            *split_decisions,
+        ),
     )
     prove(plan)
     return plan

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import LdmatrixAtom, Target
+from cutegen.arch import LdmatrixAtom, Target, dtype
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
@@ -35,7 +35,8 @@ from cutegen.plan.gemm_plan import (
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import fragment_access
-from cutegen.plan.pipeline import choose_raster, choose_stages
+from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
+from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
@@ -45,14 +46,15 @@ from cutegen.plan.sm90.predict import predict_instructions
 from cutegen.plan.sm90.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
 from cutegen.plan.smem import SmemRanking, lay_out
 from cutegen.plan.tensor_map import TensorMapContract
-from cutegen.plan.text import round_up
+from cutegen.plan.text import extents, round_up
 from cutegen.spec import MODES, GemmSpec
 
 SMEM_ALIGN_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
 BARRIER_BYTES = 8
 MAX_STAGES = 8
-DEFAULT_CTA_TILE = (128, 256, 64)
+DEFAULT_CTA_ROWS = (128, 256)
+DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +71,18 @@ class Sm90Plan(GemmPlan):
         return self.tiled_mma.threads + WARPGROUP_THREADS
 
 
-def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
-    """Decide everything that `spec` leaves open, for `target`. Raises SpecError where the spec cannot be met."""
+def plan_sm90(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> Sm90Plan:
+    """Decide everything that `spec` leaves open, for `target`; the order of tiles for `problem`.
+
+    Raises SpecError where the spec cannot be met.
+    """
     _check_target(spec, target)
+    _check_schedule(spec)
     mma.check_dtypes(spec, target)
-    cta_tile = _choose_cta_tile(spec)
+    cta_tile = _choose_cta_tile(spec, target)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
-    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value)
+    atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     threads = tiled_mma.threads + WARPGROUP_THREADS
@@ -93,17 +99,19 @@ def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
     reserved_bytes = round_up(c_bytes, SMEM_ALIGN_BYTES) + 2 * BARRIER_BYTES * MAX_STAGES
     stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes)
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
-    raster = choose_raster(spec)
 
     b_offset_bytes = round_up(a.smem.bytes, SMEM_ALIGN_BYTES)
     c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SMEM_ALIGN_BYTES)
     barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SMEM_ALIGN_BYTES)
     smem_bytes = barriers_offset_bytes + 2 * BARRIER_BYTES * stages.value
+    occupancy = predict_occupancy(target, threads, smem_bytes, _registers_at_launch(target, threads))
+    raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy))
     mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = Sm90Plan(
         spec=spec,
         target=target,
+        problem=problem,
         kernel_name=kernel_name(spec),
         cta_tile=cta_tile.value,
         stages=stages.value,
@@ -125,7 +133,7 @@ def plan_sm90(spec: GemmSpec, target: Target) -> Sm90Plan:
             line_writes={},
             sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
             instructions=predict_instructions(a, b, epilogue.value, atom.value, tiled_mma, cta_tile.value),
-            occupancy=predict_occupancy(target, threads, smem_bytes, _registers_at_launch(target, threads)),
+            occupancy=occupancy,
         ),
         launch=launch_contract(
             spec,
@@ -162,6 +170,16 @@ def _check_target(spec: GemmSpec, target: Target) -> None:
         )
 
 
+def _check_schedule(spec: GemmSpec) -> None:
+    if (spec.schedule.split_k or 1) > 1:
+        raise spec.error(
+            "schedule.split_k",
+            found=str(spec.schedule.split_k),
+            expected="1: a persistent CTA of family sm90 multiplies all of a tile's K",
+            fix='family = "sm80" splits K',
+        )
+
+
 def _check_threads(spec: GemmSpec, target: Target, threads: int) -> None:
     if threads > target.threads_per_cta:
         raise spec.error(
@@ -171,16 +189,21 @@ def _check_threads(spec: GemmSpec, target: Target, threads: int) -> None:
         )
 
 
-def _choose_cta_tile(spec: GemmSpec) -> Choice[mma.Extents]:
-    """The largest tile whose accumulators leave registers for fragments."""
+def _choose_cta_tile(spec: GemmSpec, target: Target) -> Choice[mma.Extents]:
+    """The largest tile whose accumulators leave registers for fragments, with lines of 128 bytes along K."""
     if spec.tile.cta is not None:
         return mma.choose_cta_tile(spec)
-    m, n, k = DEFAULT_CTA_TILE
+    element = dtype(spec.problem.a.dtype)
+    as_f16 = mma.becomes_f16(element, target)
+    m, n = DEFAULT_CTA_ROWS_BESIDE_F16 if as_f16 else DEFAULT_CTA_ROWS
+    chosen = (m, n, mma.LINE_BYTES // element.bytes)
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched; 8 warps of 64 x 64 have {m * n // 256} registers "
-        "of sums each"
+        f"{m * n // (m + n)} multiply-adds for each element fetched; each thread of 8 warps has {m * n // 256} "
+        "registers of sums"
     )
-    return Choice(DEFAULT_CTA_TILE, Decision("tile.cta", f"{m}x{n}x{k}", why))
+    if as_f16:
+        why += f", which leaves some to the f16 that {target.name} makes of {element.name}"
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
 
 def _registers_at_launch(target: Target, threads: int) -> int:

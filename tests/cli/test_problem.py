@@ -1,0 +1,60 @@
+"""`--problem` and `--batch`: what they change of a plan, and runs of whole batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Cli
+
+OPEN = """
+family = "sm80"
+[problem]
+a = { dtype = "f16", major = "k" }
+b = { dtype = "f16", major = "k" }
+c = { dtype = "f16", major = "n" }
+"""
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A spec with nothing but the operands."""
+    path = tmp_path / "bare.toml"
+    path.write_text(OPEN)
+    return path
+
+
+def test_plan_is_for_the_problem(cli: Cli, bare: Path) -> None:
+    narrow = cli(f"plan {bare} --arch sm_90 --problem 16,4096,4096 --json").json
+    wide = cli(f"plan {bare} --arch sm_90 --problem 4096,4096,4096 --json").json
+    assert narrow["tile"] != wide["tile"]
+    assert narrow["problem"] == {"m": 16, "n": 4096, "k": 4096, "batch": 1}
+    batched = cli(f"plan {bare} --arch sm_90 --problem 128,128,4096 --batch 512 --json").json
+    assert (batched["problem"]["batch"], batched["split_k"]) == (512, None)
+
+
+@pytest.mark.parametrize("verb", ["plan", "emit", "show"])
+def test_the_verbs_agree(verb: str, cli: Cli, bare: Path) -> None:
+    table = cli(f"plan {bare} --arch sm_90 --problem 64,8192,8192 --json").json
+    m, n, k = table["tile"]
+    text = cli(f"{verb} {bare} --arch sm_90 --problem 64,8192,8192").out
+    assert (f"CTA_M, CTA_N, CTA_K = {m}, {n}, {k}" if verb == "emit" else f"{m}x{n}x{k}") in text
+
+
+def test_a_batch_needs_its_problem(cli: Cli, bare: Path) -> None:
+    outcome = cli(f"plan {bare} --batch 3")
+    assert (outcome.code, outcome.error) == (
+        2,
+        "--batch: found 3 without --problem; expected --problem M,N,K beside it",
+    )
+
+
+@pytest.mark.dsl
+def test_a_batch_is_run_and_checked(cli: Cli, bare: Path) -> None:
+    outcome = cli(f"run {bare} --arch sm_80 --device cpu --problem 40,72,200 --batch 3")
+    assert outcome.code == 0, outcome.err
+    assert "M 40, N 72, K 200, a batch of 3" in outcome.out
+    assert "every element within its bound" in outcome.out
+    table = cli(f"run {bare} --arch sm_80 --device cpu --problem 40,72,200 --batch 3 --json").json
+    assert (table["batch"], table["ok"], table["as_predicted"]) == (3, True, True)

@@ -1,0 +1,168 @@
+"""Holds the model of time against measured times, and fits its constants to them.
+
+    python -m tests.gpu.fit [TABLE.json]                  how much slower its choices are than the best measured
+    python -m tests.gpu.fit [TABLE.json] --seconds 300    better constants, by random search, to be written into
+                                                          cutegen/plan/sm80/model.py by hand
+
+TABLE.json is what `tests.gpu.sweep` measured; without one, the stored table of an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from cutegen.arch import GPUS, target
+from cutegen.plan import ProblemShape
+from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS
+from cutegen.plan.sm80.for_problem import work_of
+from cutegen.plan.sm80.model import H200, ModelConstants, Work, estimate
+from cutegen.spec import GemmSpec, Operand, Problem
+from tests.gpu.sweep import name_of
+
+STORED = Path(__file__).with_name("h200_tiles.json")
+TARGET = "sm_90"
+NEARLY_BEST = 1.6
+SHOWN = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One problem: microseconds of each kernel by its name."""
+
+    problem: ProblemShape
+    times_us: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """What the model chose beside what was fastest."""
+
+    problem: ProblemShape
+    chosen: str
+    chosen_us: float
+    best: str
+    best_us: float
+
+    @property
+    def factor(self) -> float:
+        """How many times the best time."""
+        return self.chosen_us / self.best_us
+
+
+def load(path: Path = STORED) -> tuple[Measured, ...]:
+    """A table of `tests.gpu.sweep`, without other tile orders than the default."""
+    known = works()
+    return tuple(
+        Measured(ProblemShape(*map(int, problem.split("x"))), {name: us for name, us in times.items() if name in known})
+        for problem, times in json.loads(path.read_text())["times_us"].items()
+    )
+
+
+def works() -> dict[str, Work]:
+    """Every candidate with every number of slices as the model sees it, by the names of the sweep."""
+    row = Operand("f16", "k")
+    spec = GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32"))
+    return {
+        name_of(candidate, slices): work_of(spec, target(TARGET), candidate, slices)
+        for candidate in CANDIDATES
+        for slices in SPLITS
+    }
+
+
+def predicted(problem: ProblemShape, names: Sequence[str], constants: ModelConstants) -> dict[str, float]:
+    """The model's microseconds of each kernel."""
+    return {name: estimate(_WORKS[name], problem, GPUS[TARGET], constants).us for name in names}
+
+
+def regrets(table: Sequence[Measured], constants: ModelConstants = H200) -> Iterator[Regret]:
+    """One for each problem."""
+    for row in table:
+        times = predicted(row.problem, list(row.times_us), constants)
+        chosen, best = min(times, key=times.__getitem__), min(row.times_us, key=row.times_us.__getitem__)
+        yield Regret(row.problem, chosen, row.times_us[chosen], best, row.times_us[best])
+
+
+def mean_factor(found: Sequence[Regret]) -> float:
+    """Geometric mean."""
+    return math.exp(sum(math.log(each.factor) for each in found) / len(found))
+
+
+def fit(table: Sequence[Measured], seconds: float, start: ModelConstants = H200, seed: int = 0) -> ModelConstants:
+    """Constants that make choices better and times of nearly the best kernels more alike, by random steps."""
+    near = [
+        replace(
+            row, times_us={k: us for k, us in row.times_us.items() if us < NEARLY_BEST * min(row.times_us.values())}
+        )
+        for row in table
+    ]
+    drawn, names = random.Random(seed), list(asdict(start))
+    found, least, spread, until = start, _loss(near, start), 0.3, time.monotonic() + seconds
+    while time.monotonic() < until:
+        changed = drawn.sample(names, drawn.choice((1, 1, 2, 3)))
+        tried = replace(found, **{name: getattr(found, name) * math.exp(drawn.gauss(0, spread)) for name in changed})
+        if (loss := _loss(near, tried)) < least:
+            found, least = tried, loss
+        spread = max(0.05, spread * 0.9995)
+    return found
+
+
+def _loss(table: Sequence[Measured], constants: ModelConstants) -> float:
+    """The mean log of the regret, and the squared log errors around each problem's mean error and a little of that."""
+    total = 0.0
+    for row in table:
+        times = predicted(row.problem, list(row.times_us), constants)
+        best = min(row.times_us.values())
+        weights = {name: (best / us) ** 2 for name, us in row.times_us.items()}
+        errors = {name: math.log(times[name] / us) for name, us in row.times_us.items()}
+        whole = sum(weights.values())
+        mean = sum(weights[name] * errors[name] for name in errors) / whole
+        around = sum(weights[name] * (errors[name] - mean) ** 2 for name in errors) / whole
+        chosen = min(times, key=times.__getitem__)
+        total += 0.5 * math.log(row.times_us[chosen] / best) + 2 * (around + 0.3 * mean**2)
+    return total / len(table)
+
+
+def summary(found: Sequence[Regret]) -> list[str]:
+    """The choices that cost most, and all of them in two numbers."""
+    worst = sorted(found, key=lambda each: -each.factor)[:SHOWN]
+    lines = [
+        f"{each.factor:.3f}  {each.problem!s:18} {each.chosen:26} {each.chosen_us:8.1f} us, "
+        f"best {each.best:26} {each.best_us:8.1f} us"
+        for each in worst
+    ]
+    within = sum(each.factor <= 1.05 for each in found)
+    lines.append(
+        f"{len(found)} problems: {mean_factor(found):.3f} times the best on average, {worst[0].factor:.2f} at most; "
+        f"{within} within 5 %"
+    )
+    return lines
+
+
+_WORKS = works()
+
+
+def main() -> int:
+    """0."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("table", type=Path, nargs="?", default=STORED)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    arguments = parser.parse_args()
+    table = load(arguments.table)
+    constants = fit(table, arguments.seconds) if arguments.seconds else H200
+    if arguments.seconds:
+        for name, value in asdict(constants).items():
+            print(f"    {name}: float = {value:.4g}")
+    print(*summary(list(regrets(table, constants))), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Plans for a problem: tile orders by what they read, tile and slices by predicted time, and all of it explained."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutegen.arch import GPUS, TARGETS
+from cutegen.errors import RequestError, SpecError
+from cutegen.plan import GemmPlan, ProblemShape, plan
+from cutegen.plan.gemm_plan import RasterPlan
+from cutegen.plan.raster import TileGrid, tile_order, traffic
+from cutegen.plan.report import plan_json
+from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS
+from cutegen.plan.sm80.model import Work, estimate
+from cutegen.render import render
+from cutegen.run.producer import block_of
+from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec, shipped_specs
+from tests.plan.specs import gemm
+from tests.plan.test_random_specs import QUICK, planned, specs
+
+SQUARE, SKINNY, TINY = (4096, 4096, 4096), (16, 4096, 4096), (1, 1, 1)
+KIB = 1024
+
+
+def decided(found: GemmPlan, key: str) -> str:
+    return next(decision.chosen for decision in found.decisions if decision.key == key)
+
+
+# Tile orders.
+
+
+@pytest.mark.parametrize("along", ["m", "n"])
+@pytest.mark.parametrize("group", [1, 2, 3, 8])
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_the_order_is_the_kernels(along: str, group: int, zigzag: bool) -> None:
+    """`block_of` was tested against kernels: it says which CTA a tile went to."""
+    found = replace(plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80"), raster=RasterPlan(along, group, zigzag))
+    tile_m, tile_n = tile_order(found.raster, 5, 7)
+    assert sorted(zip(tile_m.tolist(), tile_n.tolist(), strict=True)) == list(itertools.product(range(5), range(7)))
+    for index, tile in enumerate(zip(tile_m.tolist(), tile_n.tolist(), strict=True)):
+        assert block_of(found, tile, m=5 * 64, n=7 * 64) == index
+
+
+def test_traffic_by_hand() -> None:
+    """4 x 4 tiles, four CTAs at once, rows of 10 bytes of A and 1 of B, and a cache of 25 bytes."""
+    grid = TileGrid(tiles_m=4, tiles_n=4, bytes_a=10, bytes_b=1)
+    down = traffic(RasterPlan("n", 1, False), grid, 1, 4, 25)  # each wave: all rows of A, one of B; nothing stays
+    assert (down.rows_a, down.rows_b, down.bytes) == (4, 1, 4 * 41)
+    across = traffic(RasterPlan("m", 1, False), grid, 1, 4, 25)  # each wave: one row of A, all of B, which stay
+    assert (across.rows_a, across.rows_b, across.bytes) == (1, 4, 4 * 10 + 4)
+    square = traffic(RasterPlan("n", 2, False), grid, 3, 4, 0)  # 2 x 2 at a time, three times over, without a cache
+    assert (square.rows_a, square.rows_b, square.bytes) == (2, 2, 3 * 4 * 22)
+
+
+def test_no_order_reads_less_than_every_row_once() -> None:
+    grid = TileGrid(tiles_m=9, tiles_n=13, bytes_a=7, bytes_b=5)
+    for along, group, zigzag in itertools.product("mn", (1, 4, 16), (False, True)):
+        read = traffic(RasterPlan(along, group, zigzag), grid, 1, 16, 10**9)
+        assert read.bytes == 9 * 7 + 13 * 5
+
+
+def test_the_order_of_least_traffic_is_taken_where_it_is_felt_and_explained() -> None:
+    """An RTX 3090 has 6 MB of L2: the rows of a wave never fit, and device memory is slow beside tensor cores."""
+    spec = gemm(tile=Tile(cta=(64, 64, 32), stages=2), schedule=Schedule(split_k=1))
+    found = plan(spec, "sm_86", (8192, 8192, 1024))
+    decision = next(x for x in found.decisions if x.key == "schedule.raster")
+    gpu = GPUS["sm_86"]
+    grid = TileGrid(tiles_m=128, tiles_n=128, bytes_a=64 * 1024 * 2, bytes_b=64 * 1024 * 2)
+    ctas = gpu.sms * found.predictions.occupancy.ctas_per_sm
+    read = traffic(found.raster, grid, 1, ctas, gpu.l2_bytes)
+    assert read.bytes < traffic(RasterPlan("n", 8, False), grid, 1, ctas, gpu.l2_bytes).bytes
+    assert "RTX 3090 (82 multiprocessors)" in decision.for_problem
+    assert f"{read.bytes / 1e6:,.1f} MB from device memory in all" in decision.for_problem
+    assert "from device memory" in decision.rejected[0].why
+
+
+def test_an_order_that_would_not_be_felt_is_left_as_it_is() -> None:
+    """On an H200 the default was as fast as any other order here, and 1.2 GB of traffic little beside tensor cores."""
+    spec = gemm(tile=Tile(cta=(128, 256, 64), stages=3), schedule=Schedule(split_k=1))
+    assert plan(spec, "sm_90", (8192, 8192, 8192)).raster == RasterPlan("n", 8, False)
+
+
+def test_an_order_that_is_given_is_kept() -> None:
+    spec = gemm(schedule=Schedule(Raster(along="m", group=3)))
+    for problem in (SQUARE, SKINNY, (8192, 8192, 8192)):
+        found = plan(spec, "sm_90", problem).raster
+        assert (found.along, found.group) == ("m", 3)
+
+
+def test_one_wave_needs_no_order() -> None:
+    found = plan(gemm(), "sm_90", (256, 256, 256))
+    assert found.raster == RasterPlan("n", 8, False)
+    assert "all of them are in flight at once" in next(
+        x.for_problem for x in found.decisions if x.key == "schedule.raster"
+    )
+
+
+# Tile and slices.
+
+
+def test_few_tiles_are_split_and_many_are_not() -> None:
+    assert plan(gemm(), "sm_90", (128, 128, 65536)).split_k is not None
+    assert plan(gemm(), "sm_90", (8192, 8192, 8192)).split_k is None
+
+
+def test_the_tile_fits_the_problem() -> None:
+    """A narrow problem gets a narrow tile, in either direction."""
+    assert plan(gemm(), "sm_90", (16, 4096, 4096)).cta_tile[0] <= 32
+    assert plan(gemm(), "sm_90", (4096, 16, 4096)).cta_tile[1] <= 32
+    assert min(plan(gemm(), "sm_90", SQUARE).cta_tile[:2]) >= 128
+
+
+@pytest.mark.parametrize("target", list(TARGETS))
+@pytest.mark.parametrize("problem", [SKINNY, TINY, (300, 300, 100000)])
+def test_every_target_finds_a_plan_for_every_problem(target: str, problem: tuple[int, int, int]) -> None:
+    found = plan(gemm("mnm", "bf16"), target, problem)
+    assert found.smem_bytes <= found.target.smem_per_cta_bytes
+    assert found.problem == ProblemShape(*problem)
+
+
+def test_persistent_ctas_take_an_order_and_no_slices() -> None:
+    spec = load_spec("sm90_hgemm_tn")
+    found = plan(spec, "sm_90", SQUARE)
+    assert "H200 (132 multiprocessors)" in next(x.for_problem for x in found.decisions if x.key == "schedule.raster")
+    with pytest.raises(SpecError, match=r"schedule.split_k: found 2; expected 1: a persistent CTA"):
+        plan(replace(spec, schedule=Schedule(split_k=2)), "sm_90")
+
+
+@pytest.mark.parametrize("name", shipped_specs())
+def test_what_a_spec_says_a_problem_does_not_change(name: str) -> None:
+    spec = load_spec(name)
+    without, found = plan(spec, "sm_90"), plan(spec, "sm_90", SKINNY)
+    assert found.spec is spec
+    given = {decision.key: decision.chosen for decision in without.decisions if decision.given}
+    assert given.items() <= {decision.key: decision.chosen for decision in found.decisions}.items()
+
+
+def test_the_spec_decides_as_much_as_it_says() -> None:
+    found = plan(gemm(tile=Tile(cta=(128, 64, 32)), schedule=Schedule(split_k=2)), "sm_90", SKINNY)
+    assert (found.cta_tile, found.split_k and found.split_k.slices) == ((128, 64, 32), 2)
+    assert plan(gemm(tile=Tile(stages=5)), "sm_90", SQUARE).stages == 5
+    assert plan(gemm(mma=Mma(atom_layout=(2, 4, 1))), "sm_90", SQUARE).threads == 256
+    assert plan(gemm(mma=Mma(atom="SM80_16x8x8_F32F16F16F32_TN")), "sm_90", SQUARE).atom.shape_mnk == (16, 8, 8)
+
+
+def test_what_cannot_be_is_refused_as_without_a_problem() -> None:
+    for impossible in (gemm(tile=Tile(cta=(256, 256, 256))), gemm("kkn", "f32", c_dtype="f32")):
+        with pytest.raises(SpecError) as without:
+            plan(impossible, "sm_80")
+        with pytest.raises(SpecError) as found:
+            plan(impossible, "sm_80", SQUARE)
+        assert str(found.value) == str(without.value)
+
+
+@settings(QUICK, max_examples=15)
+@given(specs, st.tuples(*[st.sampled_from([1, 24, 300, 5000])] * 3))
+def test_a_problem_refuses_nothing_that_is_planned_without(spec: GemmSpec, problem: tuple[int, int, int]) -> None:
+    without, found = planned(spec, "sm_90"), planned(spec, "sm_90", problem)
+    if isinstance(found, SpecError):
+        assert isinstance(without, SpecError)
+        assert str(found) == str(without)
+        return
+    assert found.spec == spec
+    assert plan_json(found)
+    assert found.explain(everything=True)
+
+
+def test_a_tile_that_the_rules_refuse_is_passed_over() -> None:
+    """A layout atom of 48 columns divides no tile in the list along K; one of 32 rows fits some tiles only."""
+    rows = SmemLayout(layout="(32,8):(8,1)")
+    found = plan(gemm(smem=Smem(a=rows, b=rows)), "sm_90", SKINNY)
+    assert min(found.cta_tile[:2]) >= 32
+    never = SmemLayout(layout="(8,48):(48,1)")
+    with pytest.raises(SpecError) as without:
+        plan(gemm(smem=Smem(a=never)), "sm_90")
+    with pytest.raises(SpecError) as caught:
+        plan(gemm(smem=Smem(a=never)), "sm_90", SKINNY)
+    assert str(caught.value) == str(without.value)
+
+
+def test_the_choice_is_explained() -> None:
+    found = plan(gemm(), "sm_90", (64, 8192, 8192))
+    text = found.explain()
+    assert "64x8192x8192 on H200 (132 multiprocessors)" in text
+    tile = next(x for x in found.decisions if x.key == "tile.cta")
+    assert len(tile.rejected) == len(CANDIDATES) - 1
+    assert all("us predicted, bound by" in x.why for x in tile.rejected)
+    assert len(next(x for x in found.decisions if x.key == "schedule.split_k").rejected) == len(SPLITS) - 1
+    assert found.to_json()["problem"] == {"m": 64, "n": 8192, "k": 8192, "batch": 1}
+
+
+def test_problems_for_which_the_same_is_chosen_share_a_kernel() -> None:
+    one, other = (plan(gemm(), "sm_90", (16 * 4096, 4096, k)) for k in (4096, 4160))
+    assert one.decisions != other.decisions
+    assert render(one).text == render(other).text
+
+
+def test_a_batch_counts_as_more_tiles() -> None:
+    assert plan(gemm(), "sm_90", (128, 128, 4096)).split_k is not None
+    assert plan(gemm(), "sm_90", (128, 128, 4096, 512)).split_k is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        ((1, 2), r"problem: found \(1, 2\); expected \(M, N, K\)"),
+        ((1, 2, 3.0), r"problem: found \(1, 2, 3.0\)"),
+        ((0, 2, 3), "expected extents from 1"),
+        ((1, 2, 3, 0), "a batch from 1"),
+        ((1, 2**31, 3), "expected extents from 1 to 2147483647"),
+    ],
+)
+def test_what_is_no_problem_is_refused(problem: tuple[int, ...], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        plan(gemm(), "sm_90", problem)  # type: ignore[arg-type]
+
+
+# The model of time.
+
+WORK = Work(
+    cta=(128, 128, 64),
+    warps=(2, 2),
+    stages=3,
+    slices=1,
+    ctas_per_sm=2,
+    element_bytes=2,
+    result_bytes=2,
+    mma_flops=0.629 * 4096,
+)
+
+
+def us(work: Work, *problem: int, target: str = "sm_90") -> float:
+    return estimate(work, ProblemShape(*problem), GPUS[target]).us
+
+
+def test_more_work_takes_longer() -> None:
+    times = [us(WORK, side, side, side) for side in (128, 512, 1024, 2048, 4096, 8192)]
+    assert times == sorted(times)
+    assert times[-1] > 6 * times[-2]
+
+
+def test_nothing_is_faster_than_tensor_cores_or_device_memory_allow() -> None:
+    gpu = GPUS["sm_90"]
+    for problem in itertools.product((16, 512, 4096), repeat=3):
+        m, n, k = problem
+        compute_us = 2 * m * n * k / (WORK.mma_flops * gpu.sms * gpu.clock_hz) * 1e6
+        memory_us = 2 * (m * n + m * k + n * k) / gpu.memory_bytes_per_s * 1e6
+        for candidate, slices in itertools.product(CANDIDATES, SPLITS):
+            work = replace(WORK, cta=candidate.cta, warps=candidate.atom_layout[:2], slices=slices)
+            assert us(work, *problem) > max(compute_us, memory_us)
+
+
+def test_slices_shorten_a_long_k_and_lengthen_a_short_one() -> None:
+    assert us(replace(WORK, slices=8), 128, 128, 65536) < us(WORK, 128, 128, 65536)
+    assert us(replace(WORK, slices=8), 4096, 4096, 128) > us(WORK, 4096, 4096, 128)

@@ -1,0 +1,307 @@
+"""Kernels whose K is split among CTAs, on the CPU executor and against a recording driver. Needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.build import Cache
+from cutegen.errors import DeviceError, SpecError
+from cutegen.plan import plan
+from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, Workspace, gemm_parameters
+from cutegen.ptx import Program
+from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
+from cutegen.run.counts import count_launch
+from cutegen.run.driver import Driver
+from cutegen.run.workspace import MOST_STREAMS, Workspaces
+from cutegen.spec import GemmSpec, Schedule
+from tests.run import epilogues
+from tests.run.split_k import CASES, FAST, split
+
+Compile = Callable[[GemmSpec], Kernel]
+NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+# Fewer k-tiles than slices, none at all, a share more for some, and every edge cut; tiles of 32x32x32 or 16x32x32.
+PROBLEMS = [(33, 40, 200), (32, 32, 64), (1, 1, 1), (5, 9, 0), (40, 24, 33), (64, 32, 417)]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    kept = Cache(tmp_path_factory.mktemp("cache"))
+    return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kept))
+
+
+def check(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> None:
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, batch=batch)
+    extras = random_extras(kernel.contract, m, n, seed=m + n + k, batch=batch)
+    sums_in = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=sums_in)
+    kernel(a, b, out=out, **extras)
+    types = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
+    found = compare(out, expected.result, dtype=types["c"])
+    assert found.ok, (m, n, k, found)
+    if expected.aux is not None:
+        assert compare(extras["aux"], expected.aux, dtype=types["aux"]).ok
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", NAMES)
+def test_right_at_every_edge(name: str, compiled: Compile) -> None:
+    """Bias, residual and beta C come once, not once for each slice: the reference would notice."""
+    for problem in PROBLEMS:
+        check(compiled(CASES[name]), *problem)
+
+
+@pytest.mark.dsl
+def test_batches_have_counters_of_their_own(compiled: Compile) -> None:
+    check(compiled(CASES["plain_split_3"]), 40, 33, 100, batch=3)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", ["plain_split_3", pytest.param("many_split_24", marks=pytest.mark.slow)])
+def test_whoever_comes_last_the_bits_are_the_same(name: str, compiled: Compile) -> None:
+    kernel = compiled(CASES[name])
+    a, b, out = random_operands(kernel.contract, 40, 33, 700, seed=1)
+    results = []
+    for policy in ("in-order", "reversed", "random:1", "random:2", "random:3"):
+        report = kernel.execute(a, b, out=out, policy=policy)
+        assert report.violations == ()
+        results.append(out.tobytes())
+    assert set(results) == {results[0]}
+
+
+@pytest.mark.dsl
+def test_counters_are_left_as_they_were_found(compiled: Compile) -> None:
+    """Two launches on one workspace; the second finds the first one's sums there."""
+    kernel = compiled(CASES["plain_split_3"])
+    a, b, first = random_operands(kernel.contract, 64, 32, 160, seed=2)
+    second = first.copy()
+    size = kernel.problem_size(a, b, first)
+    wanted = kernel.contract.workspace(size.m, size.n)
+    assert wanted == Workspace(sums_bytes=2 * 3 * 32 * 32 * 4, counters=2)
+    sums, counters = np.full(wanted.sums_bytes // 4, np.nan, np.float32), np.zeros(wanted.counters, np.uint32)
+    program, geometry = Program.parse(kernel.artifact.ptx), kernel.contract.geometry(size.m, size.n)
+    for out, policy in ((first, "in-order"), (second, "reversed")):
+        program.launch(
+            kernel.contract.entry,
+            grid=geometry.grid,
+            block=geometry.block,
+            args=kernel.contract.arguments((a, b.T, out, sums, counters), (), size),
+            dynamic_smem_bytes=geometry.dynamic_smem_bytes,
+            policy=policy,
+        )
+        assert not counters.any()
+    assert not np.isnan(sums).any()
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("problem", [(64, 64, 192), (64, 64, 32), (40, 24, 333)], ids=str)
+@pytest.mark.parametrize("name", ["plain_split_3", "bias_aux_split_4"])
+def test_what_is_executed_is_what_was_planned(name: str, problem: tuple[int, int, int], compiled: Compile) -> None:
+    """The multiplications of all slices are those of one K: their shares leave out nothing and repeat nothing."""
+    kernel, (m, n, k) = compiled(CASES[name]), problem
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=3)
+    extras = random_extras(kernel.contract, m, n, seed=3)
+    report = kernel.execute(a, b, out=out, **extras)
+    counts = count_launch(plan(CASES[name], "sm_80"), kernel.problem_size(a, b, out, **extras), report)
+    assert counts.differing() == {}
+    assert {"split_k.write", "split_k.read"} <= counts.sectors.keys()
+    assert all(counts.sectors[key].predicted for key in ("split_k.write", "split_k.read"))
+
+
+@pytest.mark.dsl
+def test_atomics_add_to_c_and_to_nothing_beside_it(compiled: Compile) -> None:
+    """What C and the columns behind it held before does not matter, and stays behind it."""
+    kernel = compiled(CASES["added_split_3"])
+    a, b, _ = random_operands(kernel.contract, 40, 33, 200, seed=5, batch=2)
+    buffer = np.full((2, 43, 40), np.nan, np.float32)
+    out = buffer[:, :40, :33]
+    for policy in ("in-order", "random:1"):
+        assert kernel.execute(a, b, out=out, policy=policy).violations == ()
+        assert compare(out, float64_reference(a, b), dtype="f32").ok
+        assert np.isnan(buffer[:, 40:]).all()
+        assert np.isnan(buffer[:, :, 33:]).all()
+    assert kernel.contract.workspace(40, 33, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (epilogues.spec("f16", smem=False), '"atomics" with C in f16; expected C in f32'),
+        (
+            epilogues.spec("relu", "relu", c="f32", smem=False),
+            '"atomics" and an epilogue, x -> relu(x); expected no epilogue',
+        ),
+        (epilogues.spec("staged", c="f32"), '"atomics" with C through shared memory; expected epilogue.smem = false'),
+    ],
+)
+def test_atomics_are_refused_where_they_would_be_wrong(asked: GemmSpec, found: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        plan(split(asked, 2, "atomics"), "sm_80")
+    with pytest.raises(SpecError, match=re.escape(str(caught.value))):
+        plan(replace(split(asked, 2), schedule=Schedule(reduction="atomics")), "sm_80", (64, 64, 64))
+    assert caught.value.key == "schedule.reduction"
+    assert f"found {found}" in str(caught.value)
+
+
+@pytest.mark.dsl
+def test_one_slice_is_the_kernel_without_slices(compiled: Compile) -> None:
+    whole = replace(CASES["plain_split_3"], schedule=Schedule())
+    one = replace(whole, schedule=Schedule(split_k=1))
+    assert compiled(whole).artifact.key == compiled(one).artifact.key
+    assert compiled(whole).contract.split is None
+
+
+def test_a_contract_survives_its_json(contract: Callable[..., LaunchContract]) -> None:
+    whole = contract()
+    parts = replace(
+        whole,
+        parameters=gemm_parameters(whole.tensors, (), workspace=(SUMS, COUNTERS)),
+        split=SplitContract(slices=3, bytes_per_slice=32768),
+    )
+    assert parts.pointers == ("a", "b", "c", "sums", "counters")
+    assert parts.geometry(300, 64, 5).grid == (3, 3, 5)
+    assert parts.workspace(300, 64, 5) == Workspace(sums_bytes=5 * 3 * 3 * 32768, counters=15)
+    for each in (whole, parts):
+        assert LaunchContract.from_json(json.loads(json.dumps(each.to_json()))) == each
+    older = whole.to_json()
+    del older["split"]  # as versions before split-K wrote it
+    assert LaunchContract.from_json(older) == whole
+
+
+class Memory:
+    """A driver's allocator: a new address for each allocation, and a record."""
+
+    def __init__(self, fake_api: Any) -> None:
+        self.api = fake_api()
+        self.api.capturing = set()
+        self._next = 0x1000
+        answers = {
+            "cuMemAllocAsync": self._allocate,
+            "cuStreamGetId": lambda stream: 100 + stream,
+            "cuStreamIsCapturing": lambda stream: int(stream in self.api.capturing),
+        }
+        plain = self.api._answer
+        self.api._answer = lambda name, *rest: (answers[name](*rest),) if name in answers else plain(name, *rest)
+
+    def _allocate(self, size_bytes: int, stream: int) -> int:
+        self._next += 0x100000
+        return self._next
+
+    def named(self, *names: str) -> list[tuple[Any, ...]]:
+        return [call for call in self.api.calls if call[0] in names]
+
+
+@pytest.fixture
+def memory(fake_api: Any) -> Memory:
+    return Memory(fake_api)
+
+
+def use(held: Workspaces, stream: int, wanted: Workspace) -> tuple[int, int]:
+    with held.on(stream, wanted) as workspace:
+        return workspace
+
+
+def test_a_stream_keeps_its_workspace_and_zeroes_it_once(memory: Memory) -> None:
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
+    first = use(held, 5, wanted)
+    assert use(held, 5, wanted) == first
+    assert use(held, 5, Workspace(64, 2)) == first
+    assert memory.named("cuMemAllocAsync") == [("cuMemAllocAsync", 4096, 5), ("cuMemAllocAsync", 32, 5)]
+    assert memory.named("cuMemsetD32Async") == [("cuMemsetD32Async", first[1], 0, 8, 5)]
+
+
+def test_streams_share_nothing(memory: Memory) -> None:
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
+    assert not set(use(held, 5, wanted)) & set(use(held, 6, wanted))
+
+
+def test_a_larger_launch_replaces_what_is_too_small_in_the_streams_order(memory: Memory) -> None:
+    held = Workspaces(Driver(memory.api), 0)
+    sums, counters = use(held, 5, Workspace(4096, 8))
+    memory.api.calls.clear()
+    new_sums, same_counters = use(held, 5, Workspace(8192, 8))
+    assert (new_sums != sums, same_counters) == (True, counters)
+    assert memory.named("cuMemFreeAsync", "cuMemFree") == [("cuMemFreeAsync", sums, 5)]
+    assert memory.named("cuMemsetD32Async") == []
+
+
+def test_a_captured_launch_brings_its_own(memory: Memory) -> None:
+    """What a graph does must not depend on what else runs when it is replayed."""
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4100, 8)
+    memory.api.capturing.add(5)
+    first, second = use(held, 5, wanted), use(held, 5, wanted)
+    assert not set(first) & set(second)
+    nodes = memory.named("cuMemAllocAsync", "cuMemsetD32Async", "cuMemFreeAsync")
+    for (sums, counters), three in zip((first, second), (nodes[:3], nodes[3:]), strict=True):
+        assert counters % 16 == 0
+        assert three == [
+            ("cuMemAllocAsync", 4112 + 32, 5),
+            ("cuMemsetD32Async", counters, 0, 8, 5),
+            ("cuMemFreeAsync", sums, 5),
+        ]
+
+
+def test_streams_that_are_gone_give_their_memory_back(memory: Memory) -> None:
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
+    first = use(held, 0, wanted)
+    for stream in range(1, MOST_STREAMS + 1):
+        use(held, stream, wanted)
+    assert [address for _, address in memory.named("cuMemFree")] == list(first)
+    assert memory.api.names().index("cuCtxSynchronize") < memory.api.names().index("cuMemFree")
+
+
+def test_a_failed_allocation_is_told_and_forgotten(memory: Memory) -> None:
+    held = Workspaces(Driver(memory.api), 0)
+    memory.api.failures["cuMemAllocAsync"] = 2
+    with pytest.raises(DeviceError, match="cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY"):
+        use(held, 5, Workspace(4096, 8))
+    memory.api.failures.clear()
+    assert all(use(held, 5, Workspace(4096, 8)))
+
+
+def test_a_launch_gets_the_workspace_behind_its_tensors(
+    memory: Memory, artifact: Any, contract: Callable[..., LaunchContract], cuda_array: Any
+) -> None:
+    whole = contract()
+    parts = replace(
+        whole,
+        parameters=gemm_parameters(whole.tensors, (), workspace=(SUMS, COUNTERS)),
+        split=SplitContract(slices=3, bytes_per_slice=32768),
+    )
+    memory.api.parameters = parts.parameters
+    a, b = cuda_array(np.zeros((300, 48), np.float16)), cuda_array(np.zeros((72, 48), np.float16).T)
+    out = cuda_array(np.zeros((300, 72), np.float16))
+    Kernel(artifact(parts), driver=lambda: Driver(memory.api))(a, b, out=out)
+    (launch,) = memory.api.launches
+    assert launch["grid"] == (6, 3, 1)
+    sums, counters = launch["values"][3:5]
+    (zeroed,) = memory.named("cuMemsetD32Async")
+    assert zeroed[1:4] == (counters, 0, 6)
+    assert memory.named("cuMemAllocAsync")[0][1] == 6 * 3 * 32768
+    assert sums
+
+
+def test_a_launch_that_adds_is_given_zeros(
+    memory: Memory, artifact: Any, contract: Callable[..., LaunchContract], cuda_array: Any
+) -> None:
+    """In the elements of C alone: rows of 72 in a pitch of 80, a batch of 2 with a row between."""
+    parts = replace(contract(dtype="f32"), split=SplitContract(slices=3, bytes_per_slice=0, atomics=True))
+    memory.api.parameters = parts.parameters
+    a, b = cuda_array(np.zeros((2, 300, 48), np.float32)), cuda_array(np.zeros((72, 48), np.float32).T)
+    buffer = np.zeros((2, 301, 80), np.float32)
+    out = cuda_array(buffer[:, :300, :72])
+    Kernel(artifact(parts), driver=lambda: Driver(memory.api))(a, b, out=out)
+    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernel") == [
+        ("cuMemsetD2D32Async", buffer.ctypes.data, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
+        ("cuMemsetD2D32Async", buffer.ctypes.data + 301 * 320, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
+        ("cuLaunchKernel", "function in 1000"),
+    ]
