@@ -14,11 +14,11 @@ from cutegen.render.holes import fragment_constants, gemm_context, layout_consta
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     a, b = _operand_holes(plan.a), _operand_holes(plan.b)
-    common = gemm_context(plan, _settled(plan), "a tensor-core GEMM")
+    common = gemm_context(plan, settled(plan), "a tensor-core GEMM")
     dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
         **common,
-        "loads": _loads(plan),
+        "loads": loads(plan),
         "copies": _copies(plan),
         "dialects": ", ".join(name for name, used in dialects.items() if used),
         "nvgpu": _nvgpu_imports(plan),
@@ -66,7 +66,8 @@ def _bypasses_l1(operand: OperandPlan) -> bool:
     return isinstance(operand.g2s.atom, CpAsyncAtom) and operand.g2s.atom.op == "cp.async.cg"
 
 
-def _loads(plan: GemmPlan) -> str:
+def loads(plan: GemmPlan) -> str:
+    """What brings the fragments, in words."""
     kinds = {"ldmatrix" if isinstance(x.s2r.atom, LdmatrixAtom) else "plain loads" for x in (plan.a, plan.b)}
     return " and ".join(sorted(kinds))
 
@@ -90,7 +91,7 @@ def _nvgpu_imports(plan: GemmPlan) -> str:
     return ", ".join(names)
 
 
-def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
     return {
         **mma_constants(plan, threads=f"THREADS = {plan.threads}"),

@@ -10,9 +10,11 @@
     kept.py       transposed copies of B, made once and kept
     kernel.py     Kernel: the call
     bits.py       floats that NumPy has no type for
+    probe.py      Probe: the call of a kernel that writes registers out
+    received.py   what a probe's registers hold, beside what they should
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
-    counts.py     what the executor counted, beside what the plan predicts
+    counts.py     what the executor counted, beside what the plan predicts (probe_counts.py: of a probe)
     producer.py   which CTA, thread and register computed an element
 
 Operands are checked before every launch; what the reference says of a result is the caller's to ask.
@@ -24,6 +26,7 @@ from cutegen.run.bits import bf16_bits, float8_bits
 from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kept import KeptCopies, kept_copies
 from cutegen.run.kernel import Kernel
+from cutegen.run.probe import Probe, Registers
 from cutegen.run.reference import (
     Comparison,
     FirstWrong,
@@ -42,7 +45,9 @@ __all__ = [
     "KeptCopies",
     "Kernel",
     "Outcome",
+    "Probe",
     "Reference",
+    "Registers",
     "bf16_bits",
     "compare",
     "expected_outcome",
