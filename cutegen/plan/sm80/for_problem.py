@@ -14,10 +14,11 @@ from cutegen.arch import GPUS, SM_RATES, Target, dtype
 from cutegen.plan import mma
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.occupancy import estimate_registers, predict_occupancy
-from cutegen.plan.pipeline import smem_offsets
+from cutegen.plan.pipeline import DOUBLE_BUFFERED, smem_offsets
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS, Candidate
 from cutegen.plan.sm80.model import Estimate, Work, estimate
+from cutegen.plan.staging import expected_registers, through_registers
 from cutegen.plan.text import extents, plural
 from cutegen.spec import GemmSpec, Mma, Tile
 
@@ -77,11 +78,14 @@ def _candidates(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
     else:
         # Rows of shared memory are 128 or 256 bytes whatever the type.
         rows = tuple(replace(x, cta=(*x.cta[:2], x.cta[2] * 2 // element_bytes)) for x in CANDIDATES)
+    # What waits in registers fills no third stage sooner.
+    asynchronous = not (through_registers(spec, "a") and through_registers(spec, "b"))
     for row in rows:
         m, n, k = row.cta
+        most = row.stages if asynchronous else DOUBLE_BUFFERED
         fitting = [
             stages
-            for stages in range(2, row.stages + 1)
+            for stages in range(DOUBLE_BUFFERED, most + 1)
             if smem_offsets((m * k * element_bytes, n * k * element_bytes), stages)[1] <= target.smem_per_cta_bytes
         ]
         if spec.tile.stages is not None:
@@ -100,7 +104,8 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -
     tiled_mma = TiledMma(atom, Layout(candidate.atom_layout))
     (m, n, k), element_bytes = candidate.cta, dtype(spec.problem.a.dtype).bytes
     smem_bytes = smem_offsets((m * k * element_bytes, n * k * element_bytes), candidate.stages)[1]
-    registers = estimate_registers(target, candidate.cta, tiled_mma, atom)
+    passing = expected_registers(spec, candidate.cta, tiled_mma.threads)
+    registers = estimate_registers(target, candidate.cta, tiled_mma, atom, passing)
     return Work(
         cta=candidate.cta,
         warps=candidate.atom_layout[:2],

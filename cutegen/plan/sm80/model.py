@@ -113,7 +113,10 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
     tensor = 2 * m * n * k / work.mma_flops
     shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_LINE_BYTES
     work_cycles = at_once * (max(tensor, shared) + constants.overlap * min(tensor, shared))
-    hidden = constants.latency_cycles / (work.stages - 1)
+    if work.stages == 1:  # only the other CTAs' work hides the latency
+        hidden = constants.latency_cycles + work_cycles / at_once
+    else:
+        hidden = constants.latency_cycles / (work.stages - 1)
     return max(work_cycles + constants.k_tile_cycles / at_once, hidden)
 
 
