@@ -18,6 +18,7 @@ from cutegen.arch.copy_atoms import (
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
+from cutegen.arch.fma_atom import UNIVERSAL_FMA
 from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.rates import SM_RATES, SmRates
@@ -35,6 +36,7 @@ __all__ = [
     "TMA_STORE",
     "UNIVERSAL",
     "UNIVERSAL_BITS",
+    "UNIVERSAL_FMA",
     "BulkTensorAtom",
     "CopyAtom",
     "CpAsyncAtom",

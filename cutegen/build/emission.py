@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cutegen.errors import EmissionError
 
@@ -23,10 +23,11 @@ _STATEMENT_END = re.compile(r"[;{}]")
 _OPCODE = re.compile(r"(?:[$%\w]+:\s*)*(?:@!?%?\w+\s+)?([a-z][\w.:]*)")
 
 
-def count_instructions(ptx: str, entry: str) -> Mapping[str, int]:
+def count_instructions(ptx: str, entry: str, predicted: Collection[str] = ()) -> Mapping[str, int]:
     """Static counts by full opcode, modifiers included and predicates left out, in the body of `entry`.
 
-    Raises EmissionError when `ptx` does not hold exactly the one entry.
+    Of a kernel without tensor cores all opcodes of `predicted` are counted, wherever they stand. Raises EmissionError
+    when `ptx` does not hold exactly the one entry.
 
     >>> count_instructions(".entry k(.param .u64 p) { @%p1 cp.async.ca.shared.global [%r1], [%rd1], 4; ret; }", "k")
     {'cp.async.ca.shared.global': 1}
@@ -38,8 +39,11 @@ def count_instructions(ptx: str, entry: str) -> Mapping[str, int]:
     body = text[text.index("{", text.index(".entry")) :]
     opcodes = [match[1] for part in _STATEMENT_END.split(body) if (match := _OPCODE.match(part.strip()))]
     last = max((i for i, opcode in enumerate(opcodes) if opcode.startswith(MULTIPLY)), default=0)
-    plain = (opcode for opcode in opcodes[:last] if PLAIN_COPIES.match(opcode))
-    return dict(sorted(Counter((*filter(COUNTED.match, opcodes), *plain)).items()))
+    if last:
+        others = [opcode for opcode in opcodes[:last] if PLAIN_COPIES.match(opcode)]
+    else:
+        others = [opcode for opcode in opcodes if opcode in predicted and not COUNTED.match(opcode)]
+    return dict(sorted(Counter((*filter(COUNTED.match, opcodes), *others)).items()))
 
 
 def check_emission(predicted: Mapping[str, int], emitted: Mapping[str, int]) -> tuple[str, ...]:

@@ -41,7 +41,8 @@ def pipeline(plan: GemmPlan, thread: int) -> Picture:
     first = len(rows) + len(passing)
     held = [box for stay in residences(slots, plan.stages) for box in _held(stay, first, len(rows), len(slots))]
     carried = [_carried(*passage, len(rows), len(slots)) for passage in passages(slots)]
-    names = [*(ROWS[action] for action in rows), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
+    spelled = {**ROWS, Action.MULTIPLY: "fma"} if plan.by_thread else ROWS
+    names = [*(spelled[action] for action in rows), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
     size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1, len(rows)) + ROW_PX
     picture = Picture(*size, (*_heads(slots), *_names(names, len(rows)), *issued, *carried, *held))
     stages, k_blocks = plural(plan.stages, "stage"), plural(plan.k_blocks, "k-block")
@@ -60,7 +61,7 @@ def pipeline(plan: GemmPlan, thread: int) -> Picture:
 
 def _overlap(stages: int) -> str:
     if stages == 1:
-        return "with one stage, copies and mma take turns."
+        return "with one stage, copies and multiplication take turns."
     return "copies in flight, loads of the next k-block and mma overlap."
 
 
@@ -87,7 +88,7 @@ def _issued(number: int, step: Step, row: int, stages: int) -> Box:
         case Action.GLOBAL_LOAD:
             second = "> regs"
         case _:
-            second = f"block {step.k_block}"
+            second = "all of it" if step.k_block is None else f"block {step.k_block}"
     return _box(number, number + 1, row, hue(step.k_tile), (f"k-tile {step.k_tile}", second))
 
 

@@ -17,6 +17,7 @@ from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wa
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.problem import ProblemLike, ProblemShape
+from cutegen.plan.simt import plan_simt
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import PROBE, GemmSpec
@@ -42,8 +43,8 @@ __all__ = [
 ]
 
 Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
-FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90})
-"""The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
+FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90, "simt": plan_simt})
+"""The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
 
 
 def plan(

@@ -16,6 +16,8 @@ from cutegen.algebra import (
     inner_layout,
     make_layout,
     mode,
+    modes,
+    size,
     with_inner,
 )
 from cutegen.arch import (
@@ -331,6 +333,17 @@ class GemmPlan:
     def asynchronous(self) -> bool:
         """Whether any operand is copied by instructions that go on while threads multiply."""
         return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
+
+    @property
+    def atoms_mnk(self) -> tuple[int, int, int]:
+        """Atoms side by side along M, N and K: warps, or threads where `by_thread`."""
+        m, n, k = map(size, modes(self.tiled_mma.atom_layout))
+        return m, n, k
+
+    @property
+    def by_thread(self) -> bool:
+        """Whether each thread multiplies by itself, instead of a warp together."""
+        return bool(size(self.atom.thr_id) == 1)
 
     def explain(self, *, everything: bool = False) -> str:
         """Every decision with its reason, what was rejected, ranked layouts and predictions, in 100 columns of text."""

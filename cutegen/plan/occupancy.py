@@ -28,9 +28,13 @@ def estimate_registers(
     tile_m, tile_n, _ = tiled_mma.tile_mnk
     values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
     fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // 32
-    wanted = round_up(accumulators + fragments + passing + ADDRESS_REGISTERS, REGISTER_GRANULE)
-    available = target.registers_per_sm // tiled_mma.threads // REGISTER_GRANULE * REGISTER_GRANULE
-    return min(wanted, available, target.registers_per_thread)
+    return allocated_registers(target, tiled_mma.threads, accumulators + fragments + passing + ADDRESS_REGISTERS)
+
+
+def allocated_registers(target: Target, threads: int, wanted: int) -> int:
+    """Registers a thread has when it wants so many: whole granules, and no more than all threads of a CTA can have."""
+    available = target.registers_per_sm // threads // REGISTER_GRANULE * REGISTER_GRANULE
+    return min(round_up(wanted, REGISTER_GRANULE), available, target.registers_per_thread)
 
 
 def passing_registers(elems: int, element_bits: int, copy_bits: int, threads: int) -> int:

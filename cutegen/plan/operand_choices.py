@@ -56,8 +56,13 @@ def choose_layout(
 
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
     """
-    write = Access(by_warp(vectors(g2s.value.threads, g2s.value.values, x.extents)[..., 0]), g2s.value.bits // 8)
-    return OperandChoices(x, g2s, s2r, choose_smem(x, write, fragment_access(x, s2r.value, tiled_mma)))
+    read = fragment_access(x, s2r.value, tiled_mma)
+    return OperandChoices(x, g2s, s2r, choose_smem(x, vector_access(x, g2s.value), read))
+
+
+def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
+    """Which addresses the lanes of each store to shared memory have."""
+    return Access(by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0]), copy.bits // 8)
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:

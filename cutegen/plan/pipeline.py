@@ -49,7 +49,7 @@ def choose_stages(
     fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
     if not fitting or given not in (None, *fitting):
-        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
+        raise too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
     if given is not None:
         return Choice(given, Decision("tile.stages", str(given), "given", given=True))
 
@@ -83,14 +83,15 @@ def choose_stages(
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))
 
 
-def _too_much(
+def too_much(
     spec: GemmSpec,
     target: Target,
     stage_bytes: tuple[int, int],
     stages: int,
     fitting: list[int],
-    reserved_bytes: int,
+    reserved_bytes: int = 0,
 ) -> SpecError:
+    """The error when so many stages do not fit shared memory, where `fitting` ones do."""
     total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
     several = [count for count in fitting if count >= DOUBLE_BUFFERED]
     fits = f"{' or '.join(map(str, several))} stages fit" if several else "one stage fits"

@@ -15,8 +15,9 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
+from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, store_shared
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import copies_per_k_tile, load_global, store_shared
+from cutegen.plan.sm80.predict import MAIN_LOOPS
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.text import plural
 from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES, ldmatrix_per_k_block
@@ -139,7 +140,7 @@ class _Often:
             fill=in_k if k_tiles > plan.stages else for_each_tile(plan.stages, plural(plan.stages, "stage")),
             store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
             k_tile=in_k,
-            load=for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
+            load=in_k if plan.by_thread else for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
         )
 
     @classmethod
@@ -176,11 +177,11 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
     copies = () if bulk else _copies(plan, report)
     counts = {key: count(often.fill, unit[key], sites) for key, sites in copies}
     if key := _plain_key(plan):
-        counts[key] = count(often.store, unit[key], _main_loop_sites(report, "st.shared"))
+        counts[key] = count(often.store, unit[key], _main_loop_sites(plan, report, "st.shared"))
         counts = dict(sorted(counts.items()))
     counts |= {key: count(often.load, unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
-        stores, reads = _epilogue_sites(report, "st.shared"), _epilogue_sites(report, "ld.shared")
+        stores, reads = _epilogue_sites(plan, report, "st.shared"), _epilogue_sites(plan, report, "ld.shared")
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
     if isinstance(plan.epilogue.store, VectorCopy):
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
@@ -213,12 +214,12 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
     counts = {key: count(often.k_tile, sites, key) for key, sites in _copies(plan, report)}
     if plain := _plain_key(plan):
         keys = [f"g2s.{x.name}" for x in plan.through_registers]
-        counts[plain] = count(often.k_tile, _main_loop_sites(report, "ld.global"), *keys)
+        counts[plain] = count(often.k_tile, _main_loop_sites(plan, report, "ld.global"), *keys)
         counts = dict(sorted(counts.items()))
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
-    loads = _epilogue_sites(report, "ld.global")
+    loads = _epilogue_sites(plan, report, "ld.global")
     if plan.split_k is not None and not plan.split_k.atomics and often.slice is not None:
         # The text has them before whatever the epilogue stores and loads.
         vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
@@ -268,9 +269,13 @@ def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: La
         loads[load_global(bits, element_bits)] += vectors
         stores[store_shared(bits, element_bits)] += vectors
     unknown = "" if _is_whole(plan, size) else EDGES
-    executed = {opcode: sum(site.executed for site in _main_loop_sites(report, opcode)) for opcode in (*loads, *stores)}
+    executed = {opcode: _executions(plan, report, opcode) for opcode in (*loads, *stores)}
     counts = {opcode: _unless(unknown, often.k_tile, loads[opcode], executed[opcode]) for opcode in loads}
-    return counts | {opcode: often.store.predict(stores[opcode], executed[opcode]) for opcode in stores}
+    counts |= {opcode: often.store.predict(stores[opcode], executed[opcode]) for opcode in stores}
+    spellings = (
+        {opcode for operand in plan.through_registers for opcode in ambiguous(operand)} if plan.by_thread else ()
+    )
+    return {opcode: count for opcode, count in counts.items() if opcode not in spellings}
 
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
@@ -285,9 +290,14 @@ def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> d
             units[load.ptx] += ldmatrix_per_k_block(operand, plan.tiled_mma) * plan.k_blocks * warps
             times[load.ptx] = often.load
     (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
-    units[plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k)
+    lanes = 32 if plan.by_thread else 1
+    units[plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * lanes)
     times[plan.atom.ptx] = often.k_tile
-    return {opcode: times[opcode].predict(units[opcode], report.executed(opcode)) for opcode in sorted(units)}
+    return {opcode: times[opcode].predict(units[opcode], _executions(plan, report, opcode)) for opcode in sorted(units)}
+
+
+def _executions(plan: GemmPlan, report: LaunchReport, opcode: str) -> int:
+    return sum(site.executed for site in _main_loop_sites(plan, report, opcode))
 
 
 def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
@@ -322,7 +332,7 @@ def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
-    ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(report, "ld.shared")
+    ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
     by_ldmatrix = {x.name: isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)}
     if all(by_ldmatrix.values()):
         a, b = (ldmatrix_per_k_block(x, plan.tiled_mma) for x in (plan.a, plan.b))
@@ -342,18 +352,25 @@ def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, 
     )
 
 
-def _main_loop_sites(report: LaunchReport, opcode: str) -> Sites:
-    """Plain loads or stores before the text's last mma."""
-    return [site for site in report.matching(opcode) if site.line < _last_mma(report)]
+def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
+    """Instructions before the main loop's last line."""
+    return [site for site in report.matching(opcode) if site.line <= _last_line(plan, report)]
 
 
-def _epilogue_sites(report: LaunchReport, opcode: str) -> Sites:
-    """Plain loads or stores behind the text's last mma."""
-    return [site for site in report.matching(opcode) if site.line > _last_mma(report)]
+def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
+    """Instructions behind the main loop's last line."""
+    return [site for site in report.matching(opcode) if site.line > _last_line(plan, report)]
 
 
-def _last_mma(report: LaunchReport) -> int:
-    return max((site.line for site in report.matching("mma")), default=0)
+def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
+    """Of the last mma in the text; without tensor cores of the main loop's last fma or st.shared."""
+    if not plan.by_thread:
+        return max((site.line for site in report.matching("mma")), default=0)
+    m, n, k = plan.cta_tile
+    stores = sum(copies_per_k_tile(x, plan.tiled_mma) for x in (plan.a, plan.b))
+    fmas = report.matching(plan.atom.ptx)[: MAIN_LOOPS * m * n * k // plan.threads]
+    stored = report.matching("st.shared")[: (MAIN_LOOPS + plan.stages - 1) * stores]
+    return max(site.line for site in (*fmas, *stored))
 
 
 def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:

@@ -174,12 +174,14 @@ class Tile(Part):
 class Mma(Part):
     """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile.
 
-    `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read.
+    `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read. Without tensor cores
+    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C.
     """
 
     atom: MmaAtomName | None = None
     atom_layout: WarpExtents | None = None
     permutation: TileExtents | None = None
+    threads: ThreadLayout | None = None
     tf32: Tf32Rounding | None = None
 
     def contradiction(self) -> Mismatch | None:
@@ -355,7 +357,19 @@ class GemmSpec(Part):
             raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix, place=wrong.place)
 
     def contradiction(self) -> Mismatch | None:
-        """The copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
+        """Keys and copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
+        return self._of_another_family() or self._unused()
+
+    def _of_another_family(self) -> Mismatch | None:
+        for key, instead in FAMILIES[self.family].without.items():
+            table, name = key.split(".")
+            if (found := getattr(getattr(self, table), name)) is not None:
+                return Mismatch(
+                    key=key,
+                    found=f'{literal(found)} in family "{self.family}"',
+                    expected=f"no such key in this family: {instead}",
+                    fix=f"leave {key} out",
+                )
         for name in ("a", "b"):
             copy = getattr(self.g2s, name)
             if copy is not None and copy.op == BULK_TENSOR and self.family != "sm90":
@@ -365,6 +379,9 @@ class GemmSpec(Part):
                     expected=alternatives((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), UNIVERSAL)),
                     fix='family = "sm90" has bulk tensor copies',
                 )
+        return None
+
+    def _unused(self) -> Mismatch | None:
         asked = {name.partition("_")[0] for name in self.epilogue.operands}
         for name, use in (("residual", "residual"), ("bias", "bias_n or bias_m"), ("aux", "aux")):
             if getattr(self.problem, name) is not None and name not in asked:

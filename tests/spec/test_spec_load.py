@@ -49,6 +49,8 @@ def test_the_shipped_specs_are_these() -> None:
         "cute_tutorial_tn",
         "double_buffer_128x128x32",
         "ldmatrix_probe",
+        "simt_sgemm_nt",
+        "simt_sgemm_tn",
         "sm80_bf16_nn",
         "sm80_hgemm_bias_gelu",
         "sm80_hgemm_tn",

@@ -7,6 +7,7 @@ from collections import Counter
 from cutegen.algebra import TiledMma
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
 from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.instructions import copies_per_k_tile, load_global, store_shared
 from cutegen.plan.traffic import ldmatrix_per_k_block
 
 MAIN_LOOPS = 2
@@ -53,26 +54,3 @@ def _plain_copies(operand: OperandPlan, fills: int, copies: int) -> Counter[str]
     counts[load_global(element_bits, element_bits)] += (fills + EDGE_LOOPS) * copies * (bits // element_bits - 1)
     counts[store_shared(bits, element_bits)] += (max(fills - 1, 0) + MAIN_LOOPS) * copies
     return +counts
-
-
-def load_global(bits: int, element_bits: int) -> str:
-    """The opcode of a plain load of `bits` from global memory, as the compiler writes it."""
-    return f"ld.global.{_plain_type(bits, element_bits)}"
-
-
-def store_shared(bits: int, element_bits: int) -> str:
-    """The opcode of a plain store of `bits` to shared memory, as the compiler writes it."""
-    return f"st.shared.{_plain_type(bits, element_bits)}"
-
-
-def _plain_type(bits: int, element_bits: int) -> str:
-    if (bits, element_bits) == (16, 8):
-        return "v2.b8"
-    return {8: "b8", 16: "b16", 32: "b32", 64: "v2.b32", 128: "v4.b32"}[bits]
-
-
-def copies_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """Vectors that one thread copies of one k-tile of an operand."""
-    assert isinstance(operand.g2s, VectorCopy)
-    vector = operand.g2s.bits // operand.dtype.bits
-    return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
