@@ -208,7 +208,7 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
             expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
-    most, whence = _most_sums(atom, target)
+    most = most_sums(atom.a_dtype, target)
     options.sort(key=lambda option: _rank(option, cta_tile, atom, most))
     chosen, *others = options
     rejected = tuple(
@@ -216,7 +216,8 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
     )
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums{whence}"
+        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums"
+        f"{_why_few(atom.a_dtype, target)}"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
@@ -226,12 +227,18 @@ def becomes_f16(element: DType, target: Target) -> bool:
     return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
 
 
-def _most_sums(atom: MmaAtom, target: Target) -> tuple[int, str]:
-    """Registers of a thread that sums may take, and why they are few where they are."""
-    if becomes_f16(atom.a_dtype, target):
-        most = MAX_ACCUMULATOR_REGISTERS_BESIDE_F16
-        return most, f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
-    return MAX_ACCUMULATOR_REGISTERS, ""
+def most_sums(element: DType, target: Target) -> int:
+    """Registers of a thread that sums may take, so that fragments and addresses have some too."""
+    as_f16 = becomes_f16(element, target)
+    return MAX_ACCUMULATOR_REGISTERS_BESIDE_F16 if as_f16 else MAX_ACCUMULATOR_REGISTERS
+
+
+def _why_few(element: DType, target: Target) -> str:
+    """Why sums may take few registers, where they may."""
+    if not becomes_f16(element, target):
+        return ""
+    most = most_sums(element, target)
+    return f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
 
 
 def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom, most: int) -> tuple[bool, bool, bool, int, int, int]:
