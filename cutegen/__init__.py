@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cutegen.errors import CutegenError
-from cutegen.plan import GemmPlan, plan
+from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.spec import (
     Epilogue,
     G2s,
@@ -35,7 +35,7 @@ from cutegen.spec import (
 )
 
 if TYPE_CHECKING:
-    from cutegen.run import Kernel
+    from cutegen.run import Kernel, Probe
     from cutegen.straight_line import compile, emit
 
 __all__ = [
@@ -48,6 +48,8 @@ __all__ = [
     "Kernel",
     "Mma",
     "Operand",
+    "Probe",
+    "ProbePlan",
     "Problem",
     "Raster",
     "S2r",
@@ -64,7 +66,12 @@ __all__ = [
 ]
 
 # Rendering, building and running take as long to import as all the rest, so those rooms open when first asked for.
-_OPENED_LATER = {"Kernel": "cutegen.run", "compile": "cutegen.straight_line", "emit": "cutegen.straight_line"}
+_OPENED_LATER = {
+    "Kernel": "cutegen.run",
+    "Probe": "cutegen.run",
+    "compile": "cutegen.straight_line",
+    "emit": "cutegen.straight_line",
+}
 
 
 def __getattr__(name: str) -> Any:

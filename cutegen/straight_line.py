@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from cutegen.arch import Target
@@ -9,8 +10,8 @@ from cutegen.build import BuildRequest, Cache, build
 from cutegen.plan import ProblemLike, ProblemShape, plan
 from cutegen.plan.report import plan_json
 from cutegen.render import KernelSource, render
-from cutegen.run import Kernel
-from cutegen.spec import GemmSpec
+from cutegen.run import Kernel, Probe
+from cutegen.spec import PROBE, GemmSpec
 from cutegen.targeting import choose_target
 
 
@@ -42,8 +43,8 @@ def _build_request(
 
 def compile(
     spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None, cache: Cache | None = None
-) -> Kernel:
-    """The kernel for `spec`, from the cache (the user's unless given) or compiled now.
+) -> Kernel | Probe:
+    """The kernel for `spec`, from the cache (the user's unless given) or compiled now; a Probe where it asks for one.
 
     With a `problem`, (M, N, K) or (M, N, K, batch), what the spec leaves open is chosen for it; the kernel takes every
     other too. Problems for which the same is chosen share one kernel.
@@ -51,4 +52,23 @@ def compile(
     Raises SpecError when the spec cannot be met, CompileError when the compiler fails, EmissionError when it emitted
     other instructions than planned.
     """
-    return Kernel(build(build_request(spec, arch, problem=problem), cache or Cache.from_environment()))
+    kind = Probe if spec.kind == PROBE else Kernel
+    return kind(build(build_request(spec, arch, problem=problem), cache or Cache.from_environment()))
+
+
+def compile_gemm(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> Kernel:
+    """The same for whom only a GEMM will do. Raises SpecError for a probe."""
+    if spec.kind == PROBE:
+        raise spec.error(
+            "kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix="`cutegen run` runs a probe"
+        )
+    kernel = compile(spec, arch, problem=problem)
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
+def compile_probe(spec: GemmSpec, arch: str | None = None) -> Probe:
+    """The probe of the loads of `spec`, whichever kind it asks for."""
+    probe = compile(replace(spec, kind=PROBE), arch)
+    assert isinstance(probe, Probe)
+    return probe

@@ -50,13 +50,13 @@ def _make(request: BuildRequest, timeout_s: float) -> Content:
     with workspace() as directory:
         output = compile_source(request.source, request.target.gpu_arch, directory, timeout_s=timeout_s)
         try:
-            return _inspect(request, output)
+            return inspect_output(request, output)
         except EmissionError as error:
             raise EmissionError(f"{request.source.entry}: {error}; the PTX is {directory / PTX}") from error
 
 
-def _inspect(request: BuildRequest, output: CompilerOutput) -> Content:
-    """Check the compiler's output against the plan and put the artifact together."""
+def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
+    """The artifact of what the compiler made, held against the plan. Raises EmissionError."""
     source = request.source
     emitted = count_instructions(output.ptx.decode(), source.entry)
     warnings = check_emission(request.instructions, emitted)

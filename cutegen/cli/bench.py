@@ -18,7 +18,7 @@ from cutegen.errors import OutsideError, RequestError
 from cutegen.plan.columns import aligned
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
-from cutegen.straight_line import compile as compile_spec
+from cutegen.straight_line import compile_gemm
 from cutegen.tune.bench import Entrant, Result, require_gpu
 from cutegen.tune.bench import bench as run_bench
 from cutegen.tune.ceilings import Ceilings, measure_ceilings, rounds_of_all
@@ -182,7 +182,7 @@ def _entrant(spec: str, arch: str | None, problem: Extents) -> Entrant:
         kernel = Kernel.open(spec)
         return Entrant(kernel.artifact.manifest.entry.removesuffix("_0"), kernel)
     loaded = load_spec(spec)
-    return Entrant(loaded.name, compile_spec(loaded, arch, problem=(problem.m, problem.n, problem.k)))
+    return Entrant(loaded.name, compile_gemm(loaded, arch, problem=(problem.m, problem.n, problem.k)))
 
 
 def _check_names(entrants: Sequence[Entrant]) -> None:

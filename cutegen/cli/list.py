@@ -14,7 +14,10 @@ def list_specs(json: JsonOption = False) -> None:
     """Shipped specs, one line each."""
     specs = [load_spec(name) for name in shipped_specs()]
     if json:
-        rows = [{"name": x.name, "family": x.family, "description": x.description, "file": x.file} for x in specs]
+        rows = [
+            {"name": x.name, "family": x.family, "kind": x.kind, "description": x.description, "file": x.file}
+            for x in specs
+        ]
         print_json({"specs": rows})
     else:
         print_lines(aligned([(x.name, x.description) for x in specs], indent=0))

@@ -30,11 +30,12 @@ from cutegen.cli.options import (
 from cutegen.cli.output import print_json, print_lines
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import DeviceError, OutsideError
+from cutegen.plan import GemmPlan
 from cutegen.plan import plan as make_plan
 from cutegen.plan.columns import aligned, wrapped
 from cutegen.plan.text import plural
 from cutegen.spec import load_spec
-from cutegen.straight_line import compile as compile_spec
+from cutegen.straight_line import compile_gemm
 from cutegen.targeting import present_target
 from cutegen.tune import counters
 from cutegen.tune.bench import Entrant, Result, bench, require_gpu
@@ -64,7 +65,8 @@ def report(
     loaded = load_spec(spec)
     extents = Extents(*(DEFAULT_PROBLEM if problem is None else parse_problem(problem)))
     wanted = named_problem(problem)
-    plan, kernel = make_plan(loaded, arch, wanted), compile_spec(loaded, arch, problem=wanted)
+    kernel, plan = compile_gemm(loaded, arch, problem=wanted), make_plan(loaded, arch, wanted)
+    assert isinstance(plan, GemmPlan)
     made = make_report(plan, kernel.artifact, extents)
     execution = execute(plan, kernel) if execute_ else None
     timing = _measure(made, Entrant(loaded.name, kernel), rounds)

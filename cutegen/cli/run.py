@@ -17,9 +17,11 @@ from cutegen.cli.options import (
     OptionalSpec,
     ProblemOption,
     named_problem,
+    parse_problem,
 )
 from cutegen.cli.output import complain, print_json, print_lines
 from cutegen.cli.progress import progress
+from cutegen.cli.run_probe import probe_lines, probe_table, try_probe, wrong_probe
 from cutegen.cli.run_ptx import (
     ArgumentOption,
     BlockOption,
@@ -37,14 +39,14 @@ from cutegen.cli.run_ptx import (
 )
 from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
 from cutegen.errors import CheckError, DeviceError, RequestError
-from cutegen.plan import GemmPlan, ProblemShape, plan
+from cutegen.plan import GemmPlan, ProbePlan, ProblemShape, plan
 from cutegen.plan.text import plural
 from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
 from cutegen.run.counts import count_launch
 from cutegen.run.patience import estimate_s, worthwhile_jobs
 from cutegen.run.producer import producer
 from cutegen.spec import load_spec
-from cutegen.straight_line import compile as compile_spec
+from cutegen.straight_line import compile_gemm, compile_probe
 from cutegen.targeting import present_target
 
 LONG_S = 120.0
@@ -135,10 +137,13 @@ def _run_spec(
     named = None if problem is None else named_problem(problem, batch)
     planned = plan(loaded, arch, named)
     where = _choose_device(device, execution)
+    if isinstance(planned, ProbePlan):
+        _run_probe(planned, problem, where, seed, arch, execution, strict=strict, json=json)
+        return
     shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
-    kernel = compile_spec(loaded, arch, problem=named)
+    kernel = compile_gemm(loaded, arch, problem=named)
     trial = _try(kernel, planned, where, shape, batch, seed, execution)
     if json:
         print_json(trial_table(trial))
@@ -146,10 +151,41 @@ def _run_spec(
         print_lines(trial_lines(trial, kernel))
     if not (trial.comparison.ok and (trial.aux is None or trial.aux.ok)):
         raise CheckError(wrong_result(trial))
-    if trial.execution is not None and trial.execution.differing:
+    _complain_of_counts(trial.execution, strict=strict)
+
+
+def _run_probe(
+    planned: ProbePlan,
+    problem: str | None,
+    device: Device,
+    seed: int,
+    arch: str | None,
+    execution: ExecutionOptions,
+    *,
+    strict: bool,
+    json: bool,
+) -> None:
+    if problem is not None and parse_problem(problem) != planned.extents:
+        size = ",".join(map(str, planned.extents))
+        raise RequestError(
+            f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
+        )
+    probe = compile_probe(planned.spec, arch)
+    trial = try_probe(planned, probe, device.value, seed, execution.keywords())
+    if json:
+        print_json(probe_table(trial))
+    else:
+        print_lines(probe_lines(trial, probe))
+    if not trial.ok:
+        raise CheckError(wrong_probe(trial))
+    _complain_of_counts(trial.execution, strict=strict)
+
+
+def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
+    if execution is not None and execution.differing:
         if strict:
-            raise CheckError(other_counts(trial.execution))
-        complain("warning", other_counts(trial.execution))
+            raise CheckError(other_counts(execution))
+        complain("warning", other_counts(execution))
 
 
 def _choose_device(asked: Device, execution: ExecutionOptions) -> Device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -32,11 +32,12 @@ from cutegen.cli.views.mma import mma
 from cutegen.cli.views.overview import overview
 from cutegen.cli.views.partitions import partitions
 from cutegen.cli.views.pipeline import pipeline
+from cutegen.cli.views.probe import probe_overview
 from cutegen.cli.views.s2r import s2r
 from cutegen.cli.views.smem import smem
 from cutegen.cli.views.view import View
 from cutegen.errors import RequestError
-from cutegen.plan import GemmPlan
+from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
 from cutegen.plan.partitions import Problem
 from cutegen.spec import load_spec
@@ -113,7 +114,11 @@ def show(
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
     if spec is not None and layout is None and dtype is None:
-        subject = _of_plan(make_plan(load_spec(spec), arch, named_problem(problem)), part, thread, problem)
+        plan = make_plan(load_spec(spec), arch, named_problem(problem))
+        if isinstance(plan, ProbePlan):
+            subject = _of_probe(plan, part, thread, problem)
+        else:
+            subject = _of_plan(plan, part, thread, problem)
     elif spec is None and layout is not None:
         subject = _of_layout(layout, dtype or "f16")
     else:
@@ -152,6 +157,14 @@ def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None
 
     title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
     return _Subject(title, lambda: VIEWS[part](plan, thread, extents), picture)
+
+
+def _of_probe(plan: ProbePlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
+    """The parts that a probe has are its GEMM's."""
+    if part in (Part.G2S, Part.EPILOGUE, Part.PIPELINE):
+        raise RequestError(f"show: found {part}; expected mma, smem, s2r or partitions: a probe only loads fragments")
+    subject = _of_plan(plan.gemm, part, thread, problem)
+    return subject if part is not None else replace(subject, view=lambda: probe_overview(plan))
 
 
 def _of_layout(text: str, dtype_name: str) -> _Subject:

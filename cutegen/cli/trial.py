@@ -62,12 +62,13 @@ def trial_table(trial: Trial) -> dict[str, Any]:
         "policy": None if execution is None else execution.report.policy,
         "jobs": None if execution is None else execution.jobs,
         "steps": None if execution is None else execution.report.steps,
-        **_count_tables(execution),
+        **count_tables(execution),
         "as_predicted": None if execution is None else not execution.differing,
     }
 
 
-def _count_tables(execution: Execution | None) -> dict[str, Any]:
+def count_tables(execution: Execution | None) -> dict[str, Any]:
+    """The counts as JSON, null for each kind without an execution."""
     if execution is None:
         return dict.fromkeys(COUNTED)
     return {
@@ -110,7 +111,7 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
         facts.append(("first wrong", f"{place}, computed by {trial.producer}"))
     if trial.execution is None:
         return aligned(facts, indent=0)
-    return [*aligned([*facts, ("executed", _executed(trial.execution))], indent=0), *_counts(trial.execution)]
+    return [*aligned([*facts, ("executed", executed(trial.execution))], indent=0), *count_lines(trial.execution)]
 
 
 def _problem(shape: ProblemShape) -> str:
@@ -126,13 +127,14 @@ def _place(wrong: FirstWrong) -> str:
     return f"({batch}{wrong.row}, {wrong.column})"
 
 
-def _executed(execution: Execution) -> str:
+def executed(execution: Execution) -> str:
+    """How much was executed, and in which order."""
     report = execution.report
     size = f"{plural(math.prod(report.grid), 'CTA')} of {report.block[0]} threads"
     return f"{size}, {report.steps:,} warp instructions, {report.policy}, {plural(execution.jobs, 'job')}"
 
 
-def _counts(execution: Execution) -> list[str]:
+def count_lines(execution: Execution) -> list[str]:
     """One table for each kind of count; opcodes without the parts that all of them have."""
     counts = execution.counts
     tables = {

@@ -14,10 +14,11 @@ from cutegen.arch import Target
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
+from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
-from cutegen.spec import GemmSpec
+from cutegen.spec import PROBE, GemmSpec
 from cutegen.targeting import choose_target
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "LaunchGeometry",
     "Occupancy",
     "Predictions",
+    "ProbePlan",
     "ProblemLike",
     "ProblemShape",
     "Rejected",
@@ -43,7 +45,9 @@ FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": p
 """The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
 
 
-def plan(spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan:
+def plan(
+    spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None
+) -> GemmPlan | ProbePlan:
     """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
 
     With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
@@ -53,4 +57,5 @@ def plan(spec: GemmSpec, target: str | Target | None = None, problem: ProblemLik
     """
     if not isinstance(target, Target):
         target = choose_target(target, least=spec.needs)
-    return FAMILIES[spec.family](spec, target, ProblemShape.of(problem))
+    gemm = FAMILIES[spec.family](spec, target, ProblemShape.of(problem))
+    return plan_probe(gemm) if spec.kind == PROBE else gemm

@@ -12,8 +12,9 @@ from cutegen.plan.columns import WIDTH, aligned, wrapped
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.text import extents, plural
 
-if TYPE_CHECKING:  # GemmPlan's methods stand on this module
+if TYPE_CHECKING:  # the plans' methods stand on this module
     from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, SmemCandidate, SmemTile
+    from cutegen.plan.probe import ProbePlan
 
 SHOWN_REJECTED = 3
 SHOWN_RANKS = 6
@@ -26,19 +27,19 @@ def explain(plan: GemmPlan, *, everything: bool = False, width: int = WIDTH) -> 
     Of long lists only the first entries are shown, unless `everything`.
     """
     blocks = (
-        _title(plan, width),
-        _decisions(plan, everything, width),
+        title_lines(plan, width),
+        decision_lines(plan, everything, width),
         *_rankings(plan, everything, width),
         _accesses(plan, width),
-        _instructions(plan, width),
+        instruction_lines(plan, width),
         _resources(plan, width),
     )
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def plan_json(plan: GemmPlan) -> str:
-    """The text of `plan.json`: `plan_table`, the same text for the same plan."""
-    return json.dumps(plan_table(plan), indent=2) + "\n"
+def plan_json(plan: GemmPlan | ProbePlan) -> str:
+    """The text of `plan.json`: its `to_json`, the same text for the same plan."""
+    return json.dumps(plan.to_json(), indent=2) + "\n"
 
 
 def plan_table(plan: GemmPlan) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "spec": plan.spec.name,
         "description": plan.spec.description,
         "family": plan.spec.family,
+        "kind": plan.spec.kind,
         "target": plan.target.name,
         "problem": None if plan.problem is None else asdict(plan.problem),
         "tile": list(plan.cta_tile),
@@ -183,13 +185,15 @@ def _wavefronts_table(plan: GemmPlan, key: str) -> dict[str, int]:
     return {"ideal": 0, "predicted": 0} if found is None else asdict(found)
 
 
-def _title(plan: GemmPlan, width: int) -> list[str]:
+def title_lines(plan: GemmPlan | ProbePlan, width: int) -> list[str]:
+    """The first line."""
     description = f": {plan.spec.description}" if plan.spec.description else ""
     problem = "" if plan.problem is None else f", {plan.problem}"
     return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{problem}{description}", width=width)
 
 
-def _decisions(plan: GemmPlan, everything: bool, width: int) -> list[str]:
+def decision_lines(plan: GemmPlan | ProbePlan, everything: bool, width: int) -> list[str]:
+    """Every decision with its reason, and what was rejected."""
     key_width = max(len(decision.key) for decision in plan.decisions)
     lines = ["Decisions"]
     for decision in plan.decisions:
@@ -246,7 +250,8 @@ def _accesses(plan: GemmPlan, width: int) -> list[str]:
     return [title, *aligned(rows, header=header, right=range(1, 6), width=width)]
 
 
-def _instructions(plan: GemmPlan, width: int) -> list[str]:
+def instruction_lines(plan: GemmPlan | ProbePlan, width: int) -> list[str]:
+    """The predicted instructions."""
     counts = sorted(plan.predictions.instructions.items())
     rows = [(opcode, f"{count:,}") for opcode, count in counts]
     return ["Instructions predicted in the PTX text", *aligned(rows, right={1}, width=width)]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cutegen.plan import GemmPlan
-from cutegen.render import sm80, sm90
+from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.render import probe, sm80, sm90
 from cutegen.render.environment import environment
 from cutegen.render.source import KernelSource
 
@@ -19,7 +19,11 @@ TEMPLATES: Mapping[str, tuple[str, Callable[[GemmPlan], dict[str, Any]]]] = Mapp
 """The template of each instruction family, and what fills its holes."""
 
 
-def render(plan: GemmPlan) -> KernelSource:
+def render(plan: GemmPlan | ProbePlan) -> KernelSource:
     """The plan as one standalone CuTe DSL file."""
-    template, context = TEMPLATES[plan.spec.family]
-    return KernelSource(environment().get_template(template).render(context(plan)), plan.launch.entry)
+    if isinstance(plan, ProbePlan):
+        template, holes = "ldmatrix_probe.py.j2", probe.context(plan)
+    else:
+        template, context = TEMPLATES[plan.spec.family]
+        holes = context(plan)
+    return KernelSource(environment().get_template(template).render(holes), plan.launch.entry)

@@ -41,7 +41,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         ],
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
-        "mma": _mma_holes(plan),
+        "mma": mma_holes(plan),
         "through_f32": through_f32,
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
         "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
@@ -123,12 +123,13 @@ class MmaHoles:
     """How the kernel names its MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32."""
 
     operation: str
+    ptx: str
     own: bool
     integer: bool
     rounds: bool
 
 
-def _mma_holes(plan: GemmPlan) -> MmaHoles:
+def mma_holes(plan: GemmPlan) -> MmaHoles:
     """Module `warp` has operations for one type of operands at a time, and none for integers."""
     a, b = plan.atom.a_dtype, plan.atom.b_dtype
     own = a.is_integer or a is not b
@@ -139,7 +140,7 @@ def _mma_holes(plan: GemmPlan) -> MmaHoles:
     else:
         name = "MmaF16BF16Op" if a.bits == 16 else "MmaFP8Op"
         operation = f"warp.{name}(A_DTYPE, ACCUMULATOR_DTYPE, MMA_SHAPE)"
-    return MmaHoles(operation, own=own, integer=a.is_integer, rounds=plan.rounds_to_tf32)
+    return MmaHoles(operation, plan.atom.ptx, own=own, integer=a.is_integer, rounds=plan.rounds_to_tf32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,7 @@ def _random_elements(shape: str, element: DType) -> str:
 def _tolerance(plan: GemmPlan) -> float:
     """Relative error that the self-check allows, by norms.
 
-    C is rounded, and so is each of 520 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
+    C is rounded, and so is each of 528 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
     8-bit floats the tensor cores of sm_89 keep 13 bits, in each of 17 instructions. Integers are exact.
     """
     error = 2 * max(map(_rounding, epilogue.stored_types(plan))) + 8 * _rounding(plan.atom.c_dtype)

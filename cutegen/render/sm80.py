@@ -14,8 +14,8 @@ from cutegen.render.holes import fragment_constants, gemm_context, layout_consta
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     return {
-        **gemm_context(plan, _settled(plan), "a tensor-core GEMM"),
-        "loads": _loads(plan),
+        **gemm_context(plan, settled(plan), "a tensor-core GEMM"),
+        "loads": loads(plan),
         "a": _operand_holes(plan.a),
         "b": _operand_holes(plan.b),
     }
@@ -43,12 +43,13 @@ def _bypasses_l1(operand: OperandPlan) -> bool:
     return isinstance(operand.g2s.atom, CpAsyncAtom) and operand.g2s.atom.op == "cp.async.cg"
 
 
-def _loads(plan: GemmPlan) -> str:
+def loads(plan: GemmPlan) -> str:
+    """What brings the fragments, in words."""
     kinds = {"ldmatrix" if isinstance(x.s2r.atom, LdmatrixAtom) else "plain loads" for x in (plan.a, plan.b)}
     return " and ".join(sorted(kinds))
 
 
-def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
     return {
         **mma_constants(plan, threads=f"THREADS = {plan.threads}"),

@@ -9,9 +9,11 @@
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kernel.py     Kernel: the call
     bits.py       floats that NumPy has no type for
+    probe.py      Probe: the call of a kernel that writes registers out
+    received.py   what a probe's registers hold, beside what they should
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
-    counts.py     what the executor counted, beside what the plan predicts
+    counts.py     what the executor counted, beside what the plan predicts (probe_counts.py: of a probe)
     producer.py   which CTA, thread and register computed an element
 
 Operands are checked before every launch; what the reference says of a result is the caller's to ask.
@@ -22,6 +24,7 @@ from __future__ import annotations
 from cutegen.run.bits import bf16_bits, float8_bits
 from cutegen.run.bounded import Bounded, Outcome
 from cutegen.run.kernel import Kernel
+from cutegen.run.probe import Probe, Registers
 from cutegen.run.reference import (
     Comparison,
     FirstWrong,
@@ -39,7 +42,9 @@ __all__ = [
     "FirstWrong",
     "Kernel",
     "Outcome",
+    "Probe",
     "Reference",
+    "Registers",
     "bf16_bits",
     "compare",
     "expected_outcome",

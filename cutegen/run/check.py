@@ -61,15 +61,16 @@ def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:
             _check_result(tensor, form, shape, device)
         else:
             _check_extra(tensor, form, shape, device)
-    placed = tuple(_place(tensor, form) for tensor, form in zip(tensors, forms, strict=True))
-    strides = {tensor.contract.name: _strides(each) for tensor, each in zip(tensors, placed, strict=True)}
+    placed = tuple(place(tensor, form) for tensor, form in zip(tensors, forms, strict=True))
+    strides = {tensor.contract.name: leading(each) for tensor, each in zip(tensors, placed, strict=True)}
     *batch, m, n = shape
     k = forms[0].shape[-1]
     size = ProblemSize(m=m, n=n, k=k, batch=batch[0] if batch else 1, strides=strides)
     return CheckedCall(size, device, placed)
 
 
-def _strides(placed: Placed) -> Strides:
+def leading(placed: Placed) -> Strides:
+    """Strides in elements."""
     element_bytes = placed.tensor.dtype.bytes
     return Strides(placed.pitch_bytes // element_bytes, placed.batch_pitch_bytes // element_bytes)
 
@@ -199,8 +200,8 @@ def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device:
     _check_device(tensor, form, device)
 
 
-def _place(tensor: CallTensor, form: Form) -> Placed:
-    """Where the elements lie."""
+def place(tensor: CallTensor, form: Form) -> Placed:
+    """Where the elements of an operand that fits lie. Raises OperandError."""
     matrices = _take_apart(tensor, form)
     one, size = matrices.one, tensor.dtype.bytes
     if len(tensor.modes) == 1:

@@ -25,7 +25,7 @@ from cutegen.run.operands import Form, TensorView, view_of
 from cutegen.run.places import check_address, check_apart
 from cutegen.run.quick import Launch, QuickCalls
 from cutegen.run.storage import MatrixStorage, call_tensors, empty
-from cutegen.spec import SCALARS
+from cutegen.spec import GEMM, SCALARS
 
 _REMEMBERED_FORMS = 256
 
@@ -226,7 +226,10 @@ class _PerThread(threading.local):
 
 def _contract(artifact: Artifact) -> LaunchContract:
     try:
-        return LaunchContract.from_json(json.loads(artifact.plan_json)["launch"])
+        table = json.loads(artifact.plan_json)
+        if (kind := table.get("kind", GEMM)) != GEMM:
+            raise ArtifactError(f"{artifact.path}: found a kernel of kind {kind}; expected a GEMM; open it as a Probe")
+        return LaunchContract.from_json(table["launch"])
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{artifact.path}: plan.json holds no launch contract that this version reads: {error!r}"

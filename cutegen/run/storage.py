@@ -13,6 +13,7 @@ import numpy as np
 from cutegen.arch import DTYPES, DType, dtype
 from cutegen.errors import OperandError
 from cutegen.plan.launch import SOURCE, LaunchContract, TensorContract
+from cutegen.plan.probe import REGISTERS
 from cutegen.run.bits import CARRIERS
 from cutegen.run.operands import Form
 
@@ -46,7 +47,7 @@ class CallTensor:
     @property
     def written(self) -> bool:
         """Whether the kernel writes it."""
-        return self.name in ("out", "aux")
+        return self.name in ("out", "aux", *REGISTERS.values())
 
     def key(self, name: str) -> str:
         """The spec's key that says this of the operand: C as it was is what C will be."""

@@ -19,7 +19,10 @@ from cutegen.spec.expression import (
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.load import load_spec, shipped_specs, spec_path
 from cutegen.spec.model import (
+    GEMM,
+    KINDS,
     MODES,
+    PROBE,
     Bias,
     Epilogue,
     Extra,
@@ -43,9 +46,12 @@ from cutegen.spec.steps import MATRICES, OPS, SCALARS, STORE, VECTORS, Step, cha
 
 __all__ = [
     "FAMILIES",
+    "GEMM",
+    "KINDS",
     "MATRICES",
     "MODES",
     "OPS",
+    "PROBE",
     "SCALARS",
     "STORE",
     "VECTORS",

@@ -36,6 +36,9 @@ from cutegen.spec.text import alternatives, literal
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
 
+GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
+"""Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
+
 _CP_ASYNC_ATOMS = tuple(atom for atom in COPY_ATOMS.values() if isinstance(atom, CpAsyncAtom))
 _LDMATRIX_NAMES = tuple(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom))
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()}))
@@ -43,6 +46,7 @@ _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()})
 Text: TypeAlias = Annotated[str, Line()]
 Flag: TypeAlias = Annotated[bool, Boolean()]
 FamilyKey: TypeAlias = Annotated[str, FamilyName()]
+KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
 AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
@@ -316,6 +320,7 @@ class GemmSpec(Part):
     """
 
     family: FamilyKey
+    kind: KindName = GEMM
     description: Text = field(default="", compare=False)
     problem: Problem
     tile: Tile = Tile()

@@ -1,9 +1,10 @@
 """Builds the kernels of tests/gpu/cases.py where there is the CuTe DSL, for a GPU machine where there may be none.
 
-    python -m tests.gpu.prebuild OUT_DIR [--arch sm_90] [--all]
+    python -m tests.gpu.prebuild OUT_DIR [--arch sm_90] [--all] [--probes]
 
 OUT_DIR/NAME is the artifact of each case. With --all, OUT_DIR/cache becomes a cache (CUTEGEN_CACHE_DIR) that also holds
-what tests/run/test_gpu.py compiles; it is used where the same version of the DSL is installed.
+what tests/run/test_gpu.py compiles; it is used where the same version of the DSL is installed. With --probes,
+OUT_DIR/probes/NAME are the artifacts of the matrix of probes instead, which OUT_DIR/cache holds too.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ import sys
 import time
 from pathlib import Path
 
-from cutegen.build import Cache, build
+from cutegen.arch import MMA_ATOMS
+from cutegen.build import Artifact, Cache, build
 from cutegen.straight_line import build_request
+from tests.build.many import build_many
 from tests.gpu.cases import CASES, CHOSEN
+from tests.plan.probes import REPEATS, matrix
+
+PROBES = "probes"
 
 
 def main() -> int:
@@ -25,21 +31,41 @@ def main() -> int:
     parser.add_argument("out_dir", type=Path)
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--all", action="store_true", help="also what tests/run/test_gpu.py compiles")
+    parser.add_argument(
+        "--probes", action="store_true", help="the matrix of probes, for tests.gpu.probes, and no other"
+    )
     arguments = parser.parse_args()
     start = time.monotonic()
     cache = Cache(arguments.out_dir / "cache")
+    if arguments.probes:
+        return build_probes(arguments.out_dir / PROBES, cache, arguments.arch)
     warnings = 0
     for name, spec in CASES.items():
         artifact = build(build_request(spec, arguments.arch), cache)
-        target = arguments.out_dir / name
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(artifact.path, target)
+        keep(artifact, arguments.out_dir / name)
         warnings += len(artifact.manifest.warnings)
         print(f"{name}: {artifact.manifest.registers} registers", *artifact.manifest.warnings, sep="; ")
     for spec in CHOSEN if arguments.all else ():
         build(build_request(spec, arguments.arch), cache)
     print(f"{len(CASES)} artifacts in {arguments.out_dir}, {time.monotonic() - start:.0f} s, {warnings} warnings")
     return 1 if warnings else 0
+
+
+def build_probes(directory: Path, cache: Cache, arch: str) -> int:
+    """Every probe of the matrix; 0 when each kernel's instructions are the predicted ones."""
+    specs = [spec for atom in MMA_ATOMS for repeat in REPEATS for spec in matrix(atom, repeat)]
+    artifacts = build_many([build_request(spec, arch) for spec in specs], cache)
+    for spec, artifact in zip(specs, artifacts, strict=True):
+        keep(artifact, directory / spec.name)
+    warnings = sum(len(artifact.manifest.warnings) for artifact in artifacts)
+    print(f"{len(artifacts)} probes in {directory}, {warnings} warnings")
+    return 1 if warnings else 0
+
+
+def keep(artifact: Artifact, target: Path) -> None:
+    """Copy an artifact to where the measuring scripts find it."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(artifact.path, target)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import shlex
 import pytest
 
 from cutegen.cli.main import main
-from tests.house.documents import Transcript
+from tests.house.documents import Fence, Transcript
 
 
 def replay(transcript: Transcript) -> int:
@@ -25,6 +25,14 @@ def printed(command: str) -> str:
     """What a command of cutegen's says, on stdout and stderr."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
         main(shlex.split(command)[1:])
+    return out.getvalue()
+
+
+def execute(fence: Fence, namespace: dict[str, object]) -> str:
+    """What a block of Python prints."""
+    code = compile("\n" * (fence.line - 1) + fence.text, fence.document, "exec")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, namespace)
     return out.getvalue()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import subprocess
@@ -15,8 +13,8 @@ import pytest
 
 from cutegen import targeting
 from cutegen.spec import shipped_specs
-from tests.house.documents import ROOT, Fence, fences, transcripts
-from tests.house.replay import compare, replay
+from tests.house.documents import ROOT, fences, transcripts
+from tests.house.replay import compare, execute, replay
 
 README = ROOT / "README.md"
 FENCES = tuple(fences(README))
@@ -44,20 +42,13 @@ def test_what_the_readme_shows_is_what_happens(machine: Path) -> None:
             name = fence.text.splitlines()[0].removeprefix("# ").split()[0]
             (machine / name).write_text(fence.text)
         elif fence.language == "python":
-            printed = _execute(fence, namespace)
+            printed = execute(fence, namespace)
         elif fence.language == "text":
             compare(f"{fence.document}:{fence.line}", fence.text, printed)
         elif fence.language == "console":
             for transcript in transcripts(fence):
                 ran += replay(transcript)
     assert ran >= 8, "the README's console blocks were not found"
-
-
-def _execute(fence: Fence, namespace: dict[str, object]) -> str:
-    code = compile("\n" * (fence.line - 1) + fence.text, fence.document, "exec")
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(code, namespace)
-    return out.getvalue()
 
 
 def test_a_different_output_is_noticed() -> None:

@@ -14,7 +14,7 @@ import pytest
 from cutegen.spec import load_spec, shipped_specs
 from cutegen.spec.load import spec_path
 from tests.house.documents import ROOT, Transcript, fences, inline_code, transcripts
-from tests.house.replay import printed, replay
+from tests.house.replay import compare, execute, printed, replay
 
 FOLDER = ROOT / "docs" / "systems"
 PAGES = {path.stem: path for path in sorted(FOLDER.glob("*.md")) if path.name != "README.md"}
@@ -50,7 +50,7 @@ def test_every_page_is_of_a_shipped_spec_and_in_the_index() -> None:
     assert [name for name in PAGES if f"| [`{name}`]({name}.md) |" not in index] == []
 
 
-@pytest.mark.parametrize("name", ["cute_tutorial_tn", WMMA])
+@pytest.mark.parametrize("name", ["cute_tutorial_tn", "ldmatrix_probe", WMMA])
 def test_a_page_maps_every_key_of_its_spec(name: str) -> None:
     assert mapped(name) == written(name)
 
@@ -79,14 +79,24 @@ def rewrite(page: Path, commands: list[Transcript]) -> None:
             page.write_text(page.read_text().replace(transcript.output, printed(transcript.command).rstrip() + "\n"))
 
 
+@pytest.mark.dsl
 @pytest.mark.parametrize("name", PAGES)
 def test_what_a_page_shows_is_what_is_printed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
     if request.config.getoption("--update-golden"):
         rewrite(PAGES[name], shown(PAGES[name], tmp_path))
     assert sum(replay(transcript) for transcript in shown(PAGES[name], tmp_path)) >= 1
+
+
+@pytest.mark.dsl
+def test_python_on_a_page_prints_what_stands_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    blocks = [fence for page in PAGES.values() for fence in fences(page) if fence.language in ("python", "text")]
+    assert [fence.language for fence in blocks] == ["python", "text"]
+    compare(f"{blocks[1].document}:{blocks[1].line}", blocks[1].text, execute(blocks[0], {}))
 
 
 def test_the_kernel_by_hand_has_the_parameters_of_the_spec() -> None:

@@ -6,18 +6,20 @@ import re
 from typing import Any
 
 from cutegen.arch import TARGETS, target
-from cutegen.spec import GemmSpec, Operand, Problem, load_spec, shipped_specs
+from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_specs
+
+SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)
 
 C_OF = {"tf32": "f32", "s8": "s32"}
 """C's type where it is not that of A."""
 
 SHIPPED_ON = [
     (name, arch)
-    for name in shipped_specs()
+    for name in SHIPPED_GEMMS
     for arch, row in TARGETS.items()
     if row.compute_capability >= target(load_spec(name).needs).compute_capability
 ]
-"""Each shipped spec with every target that it can be built for."""
+"""Each shipped GEMM with every target that it can be built for."""
 
 
 def gemm(

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cutegen.arch import LdmatrixAtom
-from cutegen.plan import plan
+from cutegen.plan import ProbePlan, plan
 from cutegen.spec import (
     Epilogue,
     G2s,
@@ -78,7 +78,8 @@ def check(spec: GemmSpec, built: Build, arch: str = "sm_80") -> None:
     assert manifest.warnings == ()
     predicted = found.predictions.instructions
     assert dict(manifest.instructions.emitted) == dict(predicted)
-    for operand in (found.a, found.b):
+    gemm = found.gemm if isinstance(found, ProbePlan) else found
+    for operand in (gemm.a, gemm.b):
         if isinstance(operand.s2r.atom, LdmatrixAtom):
             trans = ".trans" if operand.major != "k" else ""
             opcode = f"ldmatrix.sync.aligned.m8n8.x{operand.s2r.matrices}{trans}.shared.b16"

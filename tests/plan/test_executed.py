@@ -26,13 +26,12 @@ from cutegen.spec import (
     SmemLayout,
     Tile,
     load_spec,
-    shipped_specs,
 )
 from cutegen.targeting import choose_target
 from cutegen.tune.counters import CONFLICTS, WAVEFRONTS, predict
 from cutegen.tune.suites import Extents
 from tests.plan.kernels import Build, execute
-from tests.plan.specs import gemm
+from tests.plan.specs import SHIPPED_GEMMS, gemm
 from tests.plan.test_emitted import FEW, MANY
 
 pytestmark = pytest.mark.dsl
@@ -159,7 +158,7 @@ def test_results_of_tile_orders(raster: Raster, device: str, built: Build) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", shipped_specs())
+@pytest.mark.parametrize("name", SHIPPED_GEMMS)
 @pytest.mark.parametrize("problem", [(136, 144, 264), (1, 1, 8), (129, 8, 1)], ids=str)
 def test_results_of_shipped_specs(name: str, problem: tuple[int, int, int], device: str, built: Build) -> None:
     check_result(load_spec(name), built, device, *problem)

@@ -146,7 +146,7 @@ def test_the_choice_of_persistent_ctas_is_explained() -> None:
     )
     assert "16x4096x4096 on H200 (132 multiprocessors)" in tile.for_problem
     assert len(tile.rejected) == len(sm90.CANDIDATES) - 1
-    assert all("us predicted, bound by" in x.why and "slice" not in x.chosen for x in tile.rejected)
+    assert all("us predicted, bound by" in x.why and "slice" not in x.what for x in tile.rejected)
     assert "comes with the tile" in warps.why
     assert stages.why == "comes with the tile"
 

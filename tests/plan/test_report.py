@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from cutegen.plan import GemmPlan, LaunchContract, plan
+from cutegen.plan import GemmPlan, LaunchContract, ProbePlan, plan
 from cutegen.plan.report import plan_json, ranking
 from cutegen.spec import GemmSpec, Operand, Problem, Smem, SmemLayout, load_spec, shipped_specs
 
 
 @pytest.fixture(params=shipped_specs())
-def made(request: pytest.FixtureRequest) -> GemmPlan:
+def made(request: pytest.FixtureRequest) -> GemmPlan | ProbePlan:
     spec = load_spec(request.param)
     return plan(spec, spec.needs)
 
@@ -22,7 +22,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_every_decision_is_explained(made: GemmPlan) -> None:
+def test_every_decision_is_explained(made: GemmPlan | ProbePlan) -> None:
     text = words(made.explain())
     for decision in made.decisions:
         state = "given" if decision.given else "chosen"
@@ -30,7 +30,7 @@ def test_every_decision_is_explained(made: GemmPlan) -> None:
         assert words(decision.why).removeprefix("given").removeprefix("; ") in text
 
 
-def test_everything_that_was_rejected_can_be_seen(made: GemmPlan) -> None:
+def test_everything_that_was_rejected_can_be_seen(made: GemmPlan | ProbePlan) -> None:
     text = words(made.explain(everything=True))
     for decision in made.decisions:
         for rejected in decision.rejected:
@@ -39,26 +39,27 @@ def test_everything_that_was_rejected_can_be_seen(made: GemmPlan) -> None:
     assert len(made.explain()) < len(made.explain(everything=True))
 
 
-def test_predictions_are_there(made: GemmPlan) -> None:
+def test_predictions_are_there(made: GemmPlan | ProbePlan) -> None:
     text = made.explain()
     for key in (*made.predictions.wavefronts, *made.predictions.instructions):
         assert key in text
-    assert f"{made.smem_bytes:,} of {made.target.smem_per_cta_bytes:,} bytes" in text
+    assert f"{made.launch.dynamic_smem_bytes:,} of {made.target.smem_per_cta_bytes:,} bytes" in text
 
 
-def test_the_same_plan_gives_the_same_text(made: GemmPlan) -> None:
+def test_the_same_plan_gives_the_same_text(made: GemmPlan | ProbePlan) -> None:
     again = plan(load_spec(made.spec.name), made.target)
     assert plan_json(again) == plan_json(made)
     assert again.explain() == made.explain()
 
 
-def test_json_is_plain_and_holds_the_launch_contract(made: GemmPlan) -> None:
+def test_json_is_plain_and_holds_the_launch_contract(made: GemmPlan | ProbePlan) -> None:
     table = json.loads(plan_json(made))
     assert table == json.loads(json.dumps(made.to_json()))
     assert LaunchContract.from_json(table["launch"]) == made.launch
     assert [row["key"] for row in table["decisions"]] == [decision.key for decision in made.decisions]
     assert table["instructions"] == dict(made.predictions.instructions)
-    assert table["mma"]["accumulator"] == made.atom.c_dtype.name
+    gemm = made.gemm if isinstance(made, ProbePlan) else made
+    assert table["mma"]["accumulator"] == gemm.atom.c_dtype.name
 
 
 def test_the_layout_in_use_is_marked_in_the_ranking() -> None:

@@ -17,7 +17,8 @@ from cutegen.plan import plan
 from cutegen.render import render
 from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.run.storage import call_tensors
-from cutegen.spec import GemmSpec, Operand, Problem, load_spec, shipped_specs
+from cutegen.spec import GemmSpec, Operand, Problem, load_spec
+from tests.plan.specs import SHIPPED_GEMMS
 
 pytestmark = pytest.mark.dsl
 OTHER_MAJORS = [f"{a}{b}{c}" for a in "mk" for b in "nk" for c in "mn" if f"{a}{b}{c}" != "kkn"]
@@ -90,7 +91,7 @@ def test_torch_tensors_without_out(compiled: Callable[[str, str, str], Kernel]) 
     assert compare(out, float64_reference(a, b), dtype="bf16").ok
 
 
-@pytest.mark.parametrize("name", shipped_specs())
+@pytest.mark.parametrize("name", SHIPPED_GEMMS)
 @pytest.mark.parametrize(
     "k", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 63, 64, 65, 128, 129, 192, 193, 256))]
 )

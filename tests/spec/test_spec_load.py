@@ -47,6 +47,7 @@ def test_the_shipped_specs_are_these() -> None:
     assert shipped_specs() == (
         "cute_tutorial_nt",
         "cute_tutorial_tn",
+        "ldmatrix_probe",
         "sm80_bf16_nn",
         "sm80_hgemm_bias_gelu",
         "sm80_hgemm_tn",

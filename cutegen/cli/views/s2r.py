@@ -7,20 +7,25 @@ from typing import Any
 
 from cutegen.algebra import format_layout, offsets
 from cutegen.arch import LdmatrixAtom
+from cutegen.cli.views.registers import holds, register_lines
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import first_fragment_load
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
+from cutegen.plan.registers import fragment_table
 from cutegen.plan.report import ways
 
 
 def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:
-    """The chosen instruction and the rejected ones, thread-value layouts, and which lanes address which rows."""
+    """The chosen instruction and the rejected ones, thread-value layouts, who addresses what, what `thread` gets."""
     blocks: list[list[str]] = []
+    table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
-        blocks += _blocks(plan, operand, thread // 32)
-    return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
+        fragment = fragment_table(plan.tiled_mma, operand)
+        blocks += [*_blocks(plan, operand, thread // 32), register_lines(fragment, operand.modes, thread)]
+        table[operand.name] = {**_table(plan, operand), "holds": holds(fragment, thread)}
+    return View(tuple(blocks), table)
 
 
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:

@@ -1,0 +1,176 @@
+"""The plan of a probe: the loads of a planned GEMM from shared memory to registers, and nothing behind them.
+
+The GEMM's rules decide everything. The probe fills each stage of the GEMM's shared memory, loads each stage's fragments
+as the GEMM would, and writes them out, so that what arrived can be held against what the MMA wants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cutegen.arch import LdmatrixAtom, Target, dtype
+from cutegen.plan import report
+from cutegen.plan.columns import WIDTH, aligned
+from cutegen.plan.decision import Decision
+from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
+from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
+from cutegen.plan.problem import ProblemShape
+from cutegen.plan.registers import FragmentTable, fragment_table
+from cutegen.plan.text import extents, plural
+from cutegen.plan.traffic import ldmatrix_per_k_block
+from cutegen.spec import GEMM, GemmSpec
+
+PROBED_FAMILY = "sm80"
+
+USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
+"""Keys of the GEMM's decisions that the probe's kernel follows."""
+
+REGISTERS = {"a": "registers_a", "b": "registers_b"}
+"""The kernel's results by operand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePlan:
+    """A finished plan of a probe. `gemm` is the plan of the GEMM whose loads it executes.
+
+    `predictions` has the wavefronts of one stage's loads and the instructions of the probe's own PTX; the occupancy is
+    the GEMM's.
+    """
+
+    gemm: GemmPlan
+    predictions: Predictions
+    launch: LaunchContract
+    decisions: tuple[Decision, ...]
+
+    @property
+    def spec(self) -> GemmSpec:
+        """What was asked."""
+        return self.gemm.spec
+
+    @property
+    def target(self) -> Target:
+        """What it is for."""
+        return self.gemm.target
+
+    @property
+    def problem(self) -> ProblemShape | None:
+        """The problem that its GEMM was planned for."""
+        return self.gemm.problem
+
+    @property
+    def kernel_name(self) -> str:
+        """What the PTX entry is called after."""
+        return self.gemm.kernel_name
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """(M, N, K) of the operands that fill every stage: A is (M,K) and B (N,K)."""
+        m, n, k = self.gemm.cta_tile
+        return m, n, self.gemm.stages * k
+
+    @property
+    def operands(self) -> tuple[OperandPlan, OperandPlan]:
+        """A and B."""
+        return self.gemm.a, self.gemm.b
+
+    def fragments(self, operand: OperandPlan) -> FragmentTable:
+        """What each thread must receive of one stage."""
+        return fragment_table(self.gemm.tiled_mma, operand)
+
+    def explain(self, *, everything: bool = False) -> str:
+        """The decisions that the probe follows, what it writes, and what its loads will cost."""
+        blocks = (
+            report.title_lines(self, WIDTH),
+            report.decision_lines(self, everything, WIDTH),
+            ["Registers written, of 32 bits", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
+            ["Shared memory read, each stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
+            report.instruction_lines(self, WIDTH),
+            ["Resources of its one CTA", *aligned(self._resources())],
+        )
+        return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain tables: the content of an artifact's `plan.json`."""
+        table = report.plan_table(self.gemm)
+        return {
+            **{key: table[key] for key in _OF_THE_GEMM},
+            "values": {x.name: self.fragments(x).values for x in self.operands},
+            "wavefronts": {key: table["wavefronts"][key] for key in self.predictions.wavefronts},
+            "instructions": dict(sorted(self.predictions.instructions.items())),
+            "decisions": [x for x in table["decisions"] if _used(x["key"])],
+            "launch": self.launch.to_json(),
+        }
+
+    def _written(self) -> list[tuple[str, ...]]:
+        tables = [self.fragments(x) for x in self.operands]
+        return [
+            (f"tCr{x.operand} {extents(x.extents)}", f"{x.registers}", f"{self.gemm.threads}", f"{self.gemm.stages}")
+            for x in tables
+        ]
+
+    def _resources(self) -> list[tuple[str, ...]]:
+        threads, capacity = self.gemm.threads, self.target.smem_per_cta_bytes
+        return [
+            ("threads", f"{threads} in {plural(threads // 32, 'warp')}"),
+            ("shared memory", f"{self.gemm.smem_bytes:,} of {capacity:,} bytes"),
+        ]
+
+    def _read(self) -> list[tuple[str, ...]]:
+        return [
+            (key, f"{found.predicted:,}", f"{found.ideal:,}", report.ways(found.ways))
+            for key, found in self.predictions.wavefronts.items()
+        ]
+
+
+_OF_THE_GEMM = (
+    *("spec", "description", "family", "kind", "target", "tile", "stages", "threads", "smem_bytes"),
+    *("mma", "smem", "s2r"),
+)
+_HEADER = ("fragment (MMA, MMA_X, MMA_K)", "a thread", "threads", "stages")
+_READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
+
+
+def plan_probe(gemm: GemmPlan) -> ProbePlan:
+    """The probe of a planned GEMM's loads. Raises SpecError for a family that has no probe."""
+    if gemm.spec.family != PROBED_FAMILY:
+        raise gemm.spec.error(
+            "kind",
+            found=f'"{gemm.spec.kind}" in family {gemm.spec.family}',
+            expected=f'family = "{PROBED_FAMILY}", whose shared memory a probe fills and loads from',
+            fix=f'write kind = "{GEMM}", or another family',
+        )
+    instructions: Counter[str] = Counter()
+    for operand in (gemm.a, gemm.b):
+        if isinstance(operand.s2r.atom, LdmatrixAtom):  # in the text each k-block once; stages take turns at run time
+            instructions[operand.s2r.atom.ptx] += gemm.k_blocks * ldmatrix_per_k_block(operand, gemm.tiled_mma)
+    wavefronts = {key: gemm.predictions.wavefronts[key] for key in ("s2r.a", "s2r.b")}
+    return ProbePlan(
+        gemm=gemm,
+        predictions=replace(
+            gemm.predictions, wavefronts=wavefronts, line_writes={}, sectors={}, instructions=dict(instructions)
+        ),
+        launch=_launch_contract(gemm),
+        decisions=tuple(decision for decision in gemm.decisions if _used(decision.key)),
+    )
+
+
+def _used(key: str) -> bool:
+    return key.startswith(USED)
+
+
+def _launch_contract(gemm: GemmPlan) -> LaunchContract:
+    """One CTA, no predicates: the operands are as large as the stages. It reads and writes single elements."""
+    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in gemm.launch.tensors[:2]]
+    tables = [TensorContract(REGISTERS[x.name], x.dtype, ("thread", "value"), "value", x.align_bytes) for x in operands]
+    return replace(
+        gemm.launch,
+        tensors=(*operands, *tables),
+        scalars=(),
+        epilogue=(),
+        parameters=(
+            *(Parameter(x.name, "ptr") for x in (*operands, *tables)),
+            *(Parameter(f"ld{x.name}", "i64") for x in operands),
+        ),
+    )

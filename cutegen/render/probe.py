@@ -1,0 +1,66 @@
+"""What the template of a probe writes down: the constants of the loads, each with its decision as the comment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.arch import LdmatrixAtom
+from cutegen.plan import ProbePlan
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.render import sm80
+from cutegen.render.holes import Constants, mma_holes
+from cutegen.render.python_text import comment, docstring
+
+
+@dataclass(frozen=True, slots=True)
+class OperandHoles:
+    """What the template's text, not its constants, needs of A or B."""
+
+    swizzled: bool
+    k_major: bool
+    ldmatrix: bool
+    values: int
+    bits: int
+
+    @property
+    def integer(self) -> str:
+        """PyTorch's integer of an element's width."""
+        return f"int{self.bits}"
+
+
+def context(plan: ProbePlan) -> dict[str, Any]:
+    """The template's holes."""
+    settled = sm80.settled(plan.gemm)
+    return {
+        "plan": plan,
+        "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),
+        "constants": [
+            *(_operand_constants(x) for x in plan.operands),
+            *(
+                Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key])
+                for x in plan.decisions
+                if x.key in settled
+            ),
+        ],
+        "loads": sm80.loads(plan.gemm),
+        "mma": mma_holes(plan.gemm),
+        "a": _operand_holes(plan, plan.gemm.a),
+        "b": _operand_holes(plan, plan.gemm.b),
+    }
+
+
+def _operand_constants(operand: OperandPlan) -> Constants:
+    x = operand.name
+    said = f"problem.{x}: {operand.dtype.name}, {operand.major} is contiguous in ({', '.join(operand.modes)})"
+    return Constants(comment(said), (f"{x.upper()}_DTYPE = cutlass.{operand.dtype.dsl_name}",))
+
+
+def _operand_holes(plan: ProbePlan, operand: OperandPlan) -> OperandHoles:
+    return OperandHoles(
+        swizzled=operand.smem.swizzle is not None,
+        k_major=operand.major == "k",
+        ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
+        values=plan.fragments(operand).values,
+        bits=operand.dtype.bits,
+    )

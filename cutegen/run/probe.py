@@ -1,0 +1,162 @@
+"""A compiled probe that can be called: tiles of A and B in, what each thread's registers received out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cutegen.build import Artifact, open_artifact
+from cutegen.errors import ArtifactError, OperandError
+from cutegen.plan.launch import LaunchContract, ProblemSize
+from cutegen.ptx import LaunchReport
+from cutegen.run import streams
+from cutegen.run.check import CheckedCall, check_inputs, leading, place
+from cutegen.run.cpu import CpuKernel
+from cutegen.run.driver import Driver, load_driver
+from cutegen.run.gpu import GpuKernel
+from cutegen.run.operands import TensorView, view_of
+from cutegen.run.places import check_address
+from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
+from cutegen.spec import GEMM, PROBE
+
+
+class Registers(NamedTuple):
+    """What the threads hold of A and of B: (threads, values), a row for each thread.
+
+    A row is tCrA or tCrB, (MMA, MMA_X, MMA_K) with the first mode fastest, of one stage after the other.
+    """
+
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeContract:
+    """How a probe is launched; `extents` (M, N, K) fill every stage, `values` of A and of B are those of a thread."""
+
+    launch: LaunchContract
+    extents: tuple[int, int, int]
+    values: tuple[int, int]
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> ProbeContract:
+        """That of an artifact's `plan.json`. Raises ArtifactError when it holds no probe."""
+        try:
+            table = json.loads(artifact.plan_json)
+            if (kind := table.get("kind", GEMM)) != PROBE:
+                raise ArtifactError(
+                    f"{artifact.path}: found a kernel of kind {kind}; expected a probe; open it as a Kernel"
+                )
+            (m, n, k), stages, values = table["tile"], table["stages"], table["values"]
+            launch = LaunchContract.from_json(table["launch"])
+            return cls(launch, (m, n, stages * k), (stages * values["a"], stages * values["b"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                f"{artifact.path}: plan.json describes no probe that this version reads: {error!r}"
+            ) from error
+
+
+class Probe:
+    """The loads of a GEMM from shared memory to registers, alone: `probe(a, b)` says what each thread received.
+
+    Operands on a GPU are loaded there, on the current stream; for operands in host memory the PTX is executed.
+    """
+
+    def __init__(self, artifact: Artifact, *, driver: Callable[[], Driver] = load_driver) -> None:
+        self.artifact = artifact
+        self.contract = ProbeContract.of(artifact)
+        self._load_driver = driver
+        launch = self.contract.launch
+        self._gpu = GpuKernel(launch, artifact.cubin, artifact.manifest.inputs.gpu_arch, driver)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Probe:
+        """Open the artifact in the folder `path`. Raises ArtifactError."""
+        return cls(open_artifact(path))
+
+    def __call__(self, a: Any, b: Any) -> Registers:
+        """What each thread receives of `a` (M,K) and `b` (K,N), in tables that `a`'s framework allocates.
+
+        M, N and K are those of the CTA tile and of all its stages (`contract.extents`); the strides say the major.
+        Operands are those that a `Kernel` takes. Raises OperandError when one does not fit, DeviceError, PtxFault.
+        """
+        call, views, registers = self._prepare(a, b)
+        addresses = tuple(view.pointer for view in views)
+        if call.device[0] == "cpu":
+            self._cpu.prepare(call)(addresses, (), 0)
+        else:
+            self._gpu.prepare(call)(addresses, (), self._order(call, views))
+        return registers
+
+    def execute(self, a: Any, b: Any, **options: Any) -> tuple[Registers, LaunchReport]:
+        """A call with operands in host memory, and what the executor saw; `options` are those of `Program.launch`."""
+        call, views, registers = self._prepare(a, b)
+        if call.device[0] != "cpu":
+            raise OperandError(
+                operand="a", found="memory of a GPU", expected="host memory", fix="call the probe instead"
+            )
+        return registers, self._cpu.prepare(call).execute(tuple(view.pointer for view in views), (), **options)
+
+    def __repr__(self) -> str:
+        m, n, k = self.contract.extents
+        return f"Probe({self.contract.launch.entry}, a ({m}, {k}), b ({k}, {n}))"
+
+    def _prepare(self, a: Any, b: Any) -> tuple[CheckedCall, tuple[TensorView, ...], Registers]:
+        """Checked operands, and fresh tables for the result."""
+        views: tuple[TensorView, ...] = (view_of(a, "a"), view_of(b, "b"))
+        check_inputs(self.contract.launch, views[0].form, views[1].form)
+        m, n, k = self.contract.extents
+        for name, view, shape in zip("ab", views, ((m, k), (k, n)), strict=True):
+            if tuple(view.form.shape) != shape:
+                raise OperandError(
+                    operand=name,
+                    found=f"shape {tuple(view.form.shape)}",
+                    expected=f"{shape}, which fills every stage of one CTA's shared memory",
+                )
+        tensors = call_tensors(self.contract.launch)
+        registers = Registers(
+            *(
+                _poisoned(tensor, (self.contract.launch.threads, values), a, views[0].form.framework)
+                for tensor, values in zip(tensors[2:], self.contract.values, strict=True)
+            )
+        )
+        results = (view_of(table, tensor.name) for tensor, table in zip(tensors[2:], registers, strict=True))
+        views = (*views, *results)
+        placed = tuple(place(tensor, view.form) for tensor, view in zip(tensors, views, strict=True))
+        for each, view in zip(placed, views, strict=True):
+            check_address(each, view.pointer)
+        strides = {each.tensor.contract.name: leading(each) for each in placed[:2]}
+        size = ProblemSize(m=m, n=n, k=k, strides=strides)
+        return CheckedCall(size, views[0].form.device, placed), views, registers
+
+    def _order(self, call: CheckedCall, views: tuple[TensorView, ...]) -> int:
+        """The stream to launch on, made to wait for the streams that the operands name."""
+        stream = streams.current_stream(views, call.device)
+        for producer in streams.producers(stream, views):
+            self._load_driver().order_after(call.device[1], stream, producer)
+        return stream
+
+    @cached_property
+    def _cpu(self) -> CpuKernel:
+        return CpuKernel(self.contract.launch, self.artifact.ptx)
+
+
+def _poisoned(tensor: CallTensor, shape: tuple[int, int], like: Any, framework: str) -> Any:
+    """A table of NumPy or torch, where `like` lies; every bit is set, so that a register not written shows."""
+    integer, dtype_name = f"int{tensor.dtype.bits}", tensor.dtype.torch_name
+    if framework == "torch":
+        torch = sys.modules["torch"]
+        table = torch.full(shape, -1, dtype=getattr(torch, integer), device=like.device)
+        return table.view(getattr(torch, dtype_name))
+    if framework == "numpy":
+        return np.full(shape, -1, integer).view(numpy_dtype(dtype_name, like.dtype))
+    raise OperandError(
+        operand="a", found=f"an array of {framework}", expected="one of torch or NumPy, which the tables are"
+    )
