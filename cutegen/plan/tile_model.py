@@ -1,9 +1,9 @@
 """How long a kernel takes on a problem, about: a model with a handful of measured constants, to rank tiles and slices.
 
 A multiprocessor works on up to as many CTAs at once as fit. A k-tile of each takes tensor cores and shared memory their
-cycles, which overlap in part, and no less than the copies' latency over the stages that hide it. A CTA fills its stages
-first and stores its tile at last; a persistent one goes through many tiles, and fills its stages once. Device memory
-moves the operands at its rate, whatever the multiprocessors do.
+cycles, which overlap in part, the more the more warps there are, and no less than the copies' latency over the stages
+that hide it. A CTA fills its stages first and stores its tile at last; a persistent one goes through many tiles, and
+fills its stages once. Device memory moves the operands at its rate, whatever the multiprocessors do.
 
 Each family has constants of its own, fitted to times on an H200 (`docs/tile_model.md`); on other GPUs only the rates
 are theirs.
@@ -19,6 +19,7 @@ from cutegen.plan.problem import ProblemShape
 BANK_LINE_BYTES = 128
 COPY_BYTES = 16
 WARP = 32
+SCHEDULERS = 4
 SUM_BYTES = 4
 
 
@@ -26,12 +27,13 @@ SUM_BYTES = 4
 class ModelConstants:
     """What was measured rather than looked up.
 
-    `overlap` is the share of the lesser of tensor and shared-memory cycles that does not hide behind the greater one;
-    `k_tile_cycles` a k-tile's barrier and bookkeeping; `latency_cycles` from a copy's issue to its data; `tile_cycles`
-    a tile's start and end, `store_cycles_per_kib` its result; `fill_cycles` each copy of a thread before the first
-    k-tile; `sum_cycles` and `sum_bytes_per_cycle` are of adding slices; `launch_us` is the rest of a launch;
-    `memory_share` and `clock_share` are of the device memory's peak and of the boost clock; `sharpness` is the norm
-    that joins the bounds.
+    `overlap` is the share of the lesser of tensor and shared-memory cycles that does not hide behind the greater one
+    where each scheduler has one warp, and half that where it has two; `k_tile_cycles` a k-tile's barrier and
+    bookkeeping; `latency_cycles` from a copy's issue to its data; `tile_cycles` a tile's start and end,
+    `store_cycles_per_kib` its result; `fill_cycles` each copy of a thread before the first k-tile; `sum_cycles` and
+    `sum_bytes_per_cycle` are of adding slices; `sm_us` is of each multiprocessor that has work, and `launch_us` the
+    rest of a launch; `memory_share` and `clock_share` are of the device memory's peak and of the boost clock;
+    `sharpness` is the norm that joins the bounds.
     """
 
     overlap: float
@@ -44,6 +46,7 @@ class ModelConstants:
     sum_bytes_per_cycle: float
     sharpness: float
     launch_us: float
+    sm_us: float
     memory_share: float
     clock_share: float
 
@@ -102,7 +105,8 @@ def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConsta
     # Work on several resources overlaps in part: the bounds count as a norm, which is more than the largest of them.
     together = sum(time**constants.sharpness for time in times.values()) ** (1 / constants.sharpness)
     tail = _reduction_cycles(work, constants) / clock_per_us
-    return Estimate(constants.launch_us + together + tail, bound)
+    launch_us = constants.launch_us + constants.sm_us * min(tiles * work.slices, gpu.sms)
+    return Estimate(launch_us + together + tail, bound)
 
 
 def _rounds(ctas: int, sms: int, ctas_per_sm: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -117,7 +121,9 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
     stage_bytes = (m + n) * k * work.element_bytes
     tensor = 2 * m * n * k / work.mma_flops
     shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_LINE_BYTES
-    work_cycles = at_once * (max(tensor, shared) + constants.overlap * min(tensor, shared))
+    warps_per_scheduler = at_once * warps_m * warps_n / SCHEDULERS
+    exposed = constants.overlap / warps_per_scheduler * min(tensor, shared)
+    work_cycles = at_once * (max(tensor, shared) + exposed)
     hidden = constants.latency_cycles / (work.stages - 1)
     return max(work_cycles + constants.k_tile_cycles / at_once, hidden)
 

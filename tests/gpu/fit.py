@@ -27,6 +27,7 @@ from tests.gpu.families import FAMILIES, Family, name_of
 TARGET = "sm_90"
 NEARLY_BEST = 1.6
 SHOWN = 15
+IN_DEFAULT_ORDER = "128x64x64_2x2_s4_k3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,12 @@ class Regret:
 
 
 def load(family: Family, path: Path | None = None) -> tuple[Measured, ...]:
-    """A table of `tests.gpu.sweep`, the stored one by default, without other tile orders than the default."""
-    known = works(family)
+    """A table of `tests.gpu.sweep`, the stored one by default, without torch and other tile orders than the default."""
     return tuple(
-        Measured(ProblemShape(*map(int, problem.split("x"))), {name: us for name, us in times.items() if name in known})
+        Measured(
+            ProblemShape(*map(int, problem.split("x"))),
+            {name: us for name, us in times.items() if name.count("_") == IN_DEFAULT_ORDER.count("_")},
+        )
         for problem, times in json.loads((path or family.table).read_text())["times_us"].items()
     )
 
@@ -72,8 +75,12 @@ def works(family: Family) -> dict[str, Work]:
 
 
 def predicted(row: Measured, kernels: Mapping[str, Work], constants: ModelConstants) -> dict[str, float]:
-    """The model's microseconds of each kernel that was measured."""
-    return {name: estimate(kernels[name], row.problem, GPUS[TARGET], constants).us for name in row.times_us}
+    """The model's microseconds of each kernel that was measured and is compared."""
+    return {
+        name: estimate(kernels[name], row.problem, GPUS[TARGET], constants).us
+        for name in row.times_us
+        if name in kernels
+    }
 
 
 def regrets(table: Sequence[Measured], family: Family, constants: ModelConstants | None = None) -> Iterator[Regret]:
@@ -116,8 +123,8 @@ def _loss(table: Sequence[Measured], kernels: Mapping[str, Work], constants: Mod
     for row in table:
         times = predicted(row, kernels, constants)
         best = min(row.times_us.values())
-        weights = {name: (best / us) ** 2 for name, us in row.times_us.items()}
-        errors = {name: math.log(times[name] / us) for name, us in row.times_us.items()}
+        weights = {name: (best / row.times_us[name]) ** 2 for name in times}
+        errors = {name: math.log(us / row.times_us[name]) for name, us in times.items()}
         whole = sum(weights.values())
         mean = sum(weights[name] * errors[name] for name in errors) / whole
         around = sum(weights[name] * (errors[name] - mean) ** 2 for name in errors) / whole

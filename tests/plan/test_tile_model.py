@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from tests.gpu.families import FAMILIES, name_of
 from tests.gpu.fit import Measured, Regret, load, mean_factor, regrets, works
 from tests.gpu.sweep import problems
 
-ON_AVERAGE, AT_MOST = 1.05, 1.25
+ON_AVERAGE, AT_MOST = 1.04, 1.2
 PAGE = Path(__file__).parents[2] / "docs" / "tile_model.md"
 TABLES = {name: load(family) for name, family in FAMILIES.items()}
 SOME = [pytest.param(name, row, id=f"{name} {row.problem}") for name, table in TABLES.items() for row in table[::9]]
@@ -42,11 +42,17 @@ def test_the_page_says_how_good_they_are(name: str) -> None:
     assert float(said[3]) == round(max(each.factor for each in found(name)), 2)
 
 
+def test_the_page_has_the_constants() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)`, .*? \| (.*? \| .*?) \|$", PAGE.read_text(), re.M))
+    columns = [asdict(family.constants) for family in FAMILIES.values()]
+    assert rows == {name: " | ".join(f"{column[name]:g}" for column in columns) for name in columns[0]}
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_model_that_knows_nothing_would_not_pass(name: str) -> None:
-    """Without latency, bookkeeping and a cost of slices, choices are far from the best."""
+    """With shared memory hidden behind tensor cores, and nothing around k-tiles, choices are far from the best."""
     family = FAMILIES[name]
-    blind = replace(family.constants, k_tile_cycles=0.0, latency_cycles=0.0, sum_cycles=0.0, sum_bytes_per_cycle=1e9)
+    blind = replace(family.constants, overlap=0.0, tile_cycles=0.0, store_cycles_per_kib=0.0)
     assert mean_factor(list(regrets(TABLES[name], family, blind))) > ON_AVERAGE
 
 

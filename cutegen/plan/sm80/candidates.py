@@ -36,17 +36,18 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of slices of K that are compared."""
 
 H200 = ModelConstants(
-    overlap=0.712,
-    k_tile_cycles=128.0,
-    latency_cycles=1690.0,
-    tile_cycles=867.0,
-    fill_cycles=13.5,
-    store_cycles_per_kib=94.5,
-    sum_cycles=3190.0,
-    sum_bytes_per_cycle=42.9,
-    sharpness=2.49,
-    launch_us=4.03,
-    memory_share=0.634,
-    clock_share=1.078,
+    overlap=0.954,
+    k_tile_cycles=13.2,
+    latency_cycles=1620.0,
+    tile_cycles=1040.0,
+    fill_cycles=2.8,
+    store_cycles_per_kib=85.9,
+    sum_cycles=3070.0,
+    sum_bytes_per_cycle=47.2,
+    sharpness=1.92,
+    launch_us=3.94,
+    sm_us=0.0,
+    memory_share=0.704,
+    clock_share=0.991,
 )
 """Fitted to an H200 by `tests/gpu/fit.py`."""
