@@ -27,7 +27,7 @@ from cutegen.algebra.partition import Partition
 from cutegen.algebra.tables import offsets, offsets_2d, offsets_by_row
 from cutegen.algebra.tiled_copy import CopyAtomLike, TiledCopy
 from cutegen.algebra.tiled_mma import MmaAtomLike, OperandName, TiledMma
-from cutegen.algebra.wavefronts import ideal_wavefronts, phases, wavefronts
+from cutegen.algebra.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
 
 __all__ = [
     "ComposedLayout",
@@ -50,6 +50,7 @@ __all__ = [
     "leaves",
     "line_write_wavefronts",
     "make_layout",
+    "merged_phases",
     "mode",
     "modes",
     "offsets",

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from cutegen.algebra.compact import fragment_like, ordered_layout
 from cutegen.algebra.layout import (
@@ -26,6 +28,7 @@ from cutegen.algebra.layout import (
     zipped_divide,
 )
 from cutegen.algebra.partition import Partition, slice_thread
+from cutegen.algebra.tables import offsets
 
 OperandName = Literal["A", "B", "C"]
 Extents = tuple[int, int, int]
@@ -96,8 +99,7 @@ class TiledMma:
     def thr_layout_vmnk(self) -> Layout:
         """(ThrV, ThrM, ThrN, ThrK) -> thread index."""
         lanes = size(self.atom.thr_id)
-        strides = tuple(stride * lanes for stride in self.atom_layout.stride)
-        return Layout((lanes, *self.atom_layout.shape), (1, *strides))
+        return Layout((lanes, *self.atom_layout.shape), (1, *_scaled(self.atom_layout.stride, lanes)))
 
     @property
     def threads(self) -> int:
@@ -144,11 +146,14 @@ class TiledMma:
         if not 0 <= thread < self.threads:
             raise ValueError(f"thread {thread} is not one of the {self.threads} threads of the tiled MMA")
         vmnk = self.thr_layout_vmnk
-        v, *mnk = (
-            thread // stride % extent if stride else 0 for extent, stride in zip(vmnk.shape, vmnk.stride, strict=True)
-        )
+        index = int(np.flatnonzero(offsets(vmnk) == thread)[0])
+        v, *mnk = map(int, np.unravel_index(index, tuple(map(size, modes(vmnk))), order="F"))
         x, y = OPERAND_MODES[op]
         return v, (mnk[x], mnk[y])
+
+
+def _scaled(strides: tuple[Any, ...], by: int) -> tuple[Any, ...]:
+    return tuple(_scaled(stride, by) if isinstance(stride, tuple) else stride * by for stride in strides)
 
 
 def _thrfrg(mma: TiledMma, op: OperandName, layout: Layout) -> Layout:

@@ -60,3 +60,31 @@ def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np
     counts = np.bincount((phase * groups + units % groups)[distinct], minlength=len(units) * groups)
     per_access: NDArray[np.int64] = counts.reshape(*outer, lanes // per_phase, groups).max(axis=-1).sum(axis=-1)
     return per_access
+
+
+def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np.int64]:
+    """Wavefronts that each load of 8 or 16 bytes in byte_offsets[..., lanes] saves, since its lanes share: int64[...].
+
+    Two phases of a load are one if they do not conflict and every lane wants what lane ^ 1 does, or every lane what
+    lane ^ 2 does; stores never merge. Measured on an H200: `docs/measurements.md`.
+
+    >>> pairs = np.arange(32) // 2 * 16  # neighbours want the same 16 bytes
+    >>> int(wavefronts(pairs, 16)), int(merged_phases(pairs, 16))
+    (4, 2)
+    """
+    *outer, lanes = byte_offsets.shape
+    if access_bytes < 2 * BANK_BYTES or lanes != WARP_LANES:
+        return np.zeros(outer, np.int64)
+    pairs = (byte_offsets // access_bytes).reshape(*outer, -1, 2 * WARP_LANES // phases(access_bytes))
+    lane = np.arange(pairs.shape[-1])
+    shared = np.any([(pairs == pairs[..., lane ^ step]).all(axis=-1) for step in (1, 2)], axis=0)
+    free = _distinct(pairs) == _distinct(pairs % (BANKS * BANK_BYTES // access_bytes))
+    saved: NDArray[np.int64] = (shared & free).sum(axis=-1)
+    return saved
+
+
+def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many different values the last axis holds."""
+    ordered = np.sort(values, axis=-1)
+    count: NDArray[np.int64] = 1 + (ordered[..., 1:] != ordered[..., :-1]).sum(axis=-1)
+    return count

@@ -7,6 +7,8 @@ from cutegen.arch.copy_atoms import (
     COPY_ATOMS,
     TMA_LOAD,
     TMA_STORE,
+    UNIVERSAL,
+    UNIVERSAL_BITS,
     BulkTensorAtom,
     CopyAtom,
     CpAsyncAtom,
@@ -16,6 +18,7 @@ from cutegen.arch.copy_atoms import (
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
+from cutegen.arch.fma_atom import UNIVERSAL_FMA
 from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.rates import SM_RATES, SmRates
@@ -31,6 +34,9 @@ __all__ = [
     "TARGETS",
     "TMA_LOAD",
     "TMA_STORE",
+    "UNIVERSAL",
+    "UNIVERSAL_BITS",
+    "UNIVERSAL_FMA",
     "BulkTensorAtom",
     "CopyAtom",
     "CpAsyncAtom",

@@ -17,6 +17,12 @@ from cutegen.errors import RequestError
 
 CpAsyncOp = Literal["cp.async.ca", "cp.async.cg"]
 
+UNIVERSAL = "universal"
+"""Plain loads and stores, after CuTe's UniversalCopy and the DSL's CopyUniversalOp."""
+
+UNIVERSAL_BITS = (8, 16, 32, 64, 128)
+"""Their widths here: a thread loads and stores up to 16 bytes at once (PTX ISA, "ld" and "st", vectors)."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyAtom:
@@ -95,7 +101,7 @@ def universal_atom(bits: int) -> CopyAtom:
     >>> universal_atom(32).name
     'universal'
     """
-    return CopyAtom("universal", Layout((1, bits)), Layout((1, bits)))
+    return CopyAtom(UNIVERSAL, Layout((1, bits)), Layout((1, bits)))
 
 
 def _ldmatrix(row: LibraryCopyAtom, matrices: int, *, transpose: bool) -> LdmatrixAtom:

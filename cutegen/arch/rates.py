@@ -5,6 +5,7 @@ twice): NVIDIA's white papers of A100 (1024 multiply-adds), GA102 and Ada (512;
 GeForce cards do half of that with f32 accumulation). On sm_90 `mma.sync` does not reach what `wgmma` does, but 62.9% of
 its 4096 operations: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499).
 On sm_90 and sm_100 ptxas makes f16 of 8-bit floats (F2FP and HMMA in the disassembly).
+f32 multiply-adds: CUDA C++ Programming Guide, "Arithmetic Instructions", throughput of native instructions.
 L2: the white paper of A100, 5120 bytes for 108 multiprocessors. Shared memory: 32 banks of 4 bytes (CUDA C++
 Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same guide).
 """
@@ -26,6 +27,7 @@ class SmRates:
     """
 
     mma_flops: float | None = None
+    fma_flops: float | None = None
     float8_as_f16: bool = False
     l2_bytes: float | None = None
     wavefronts: float = 1
@@ -43,10 +45,10 @@ class SmRates:
 
 
 SM_RATES: Mapping[str, SmRates] = {
-    "sm_80": SmRates(mma_flops=2048, l2_bytes=5120 / 108),
-    "sm_86": SmRates(mma_flops=1024),
-    "sm_89": SmRates(mma_flops=1024),
-    "sm_90": SmRates(mma_flops=0.629 * 4096, float8_as_f16=True),
-    "sm_100": SmRates(float8_as_f16=True),
-    "sm_120": SmRates(mma_flops=1024),
+    "sm_80": SmRates(mma_flops=2048, fma_flops=128, l2_bytes=5120 / 108),
+    "sm_86": SmRates(mma_flops=1024, fma_flops=256),
+    "sm_89": SmRates(mma_flops=1024, fma_flops=256),
+    "sm_90": SmRates(mma_flops=0.629 * 4096, fma_flops=256, float8_as_f16=True),
+    "sm_100": SmRates(fma_flops=256, float8_as_f16=True),
+    "sm_120": SmRates(mma_flops=1024, fma_flops=256),
 }

@@ -58,7 +58,7 @@ def _make(request: BuildRequest, timeout_s: float) -> Content:
 def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
     """The artifact of what the compiler made, held against the plan. Raises EmissionError."""
     source = request.source
-    emitted = count_instructions(output.ptx.decode(), source.entry)
+    emitted = count_instructions(output.ptx.decode(), source.entry, request.instructions)
     warnings = check_emission(request.instructions, emitted)
     usage = resource_usage(output.cubin, source.entry)
     files = {

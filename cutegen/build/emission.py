@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cutegen.errors import EmissionError
 
-# The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory.
+# The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory. Plain loads and
+# stores are among the last of these up to the last multiplication; behind it they are the epilogue's.
 COUNTED = re.compile(r"(?:ldmatrix|mma\.sync|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\.")
+PLAIN_COPIES = re.compile(r"(?:ld\.global|st\.shared)\.")
+MULTIPLY = "mma.sync."
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STATEMENT_END = re.compile(r"[;{}]")
 _OPCODE = re.compile(r"(?:[$%\w]+:\s*)*(?:@!?%?\w+\s+)?([a-z][\w.:]*)")
 
 
-def count_instructions(ptx: str, entry: str) -> Mapping[str, int]:
+def count_instructions(ptx: str, entry: str, predicted: Collection[str] = ()) -> Mapping[str, int]:
     """Static counts by full opcode, modifiers included and predicates left out, in the body of `entry`.
 
-    Raises EmissionError when `ptx` does not hold exactly the one entry.
+    Of a kernel without tensor cores all opcodes of `predicted` are counted, wherever they stand. Raises EmissionError
+    when `ptx` does not hold exactly the one entry.
 
     >>> count_instructions(".entry k(.param .u64 p) { @%p1 cp.async.ca.shared.global [%r1], [%rd1], 4; ret; }", "k")
     {'cp.async.ca.shared.global': 1}
@@ -33,8 +37,13 @@ def count_instructions(ptx: str, entry: str) -> Mapping[str, int]:
     if entries != [entry]:
         raise EmissionError(f"the PTX has the entries {', '.join(entries) or 'none'}; expected exactly {entry}")
     body = text[text.index("{", text.index(".entry")) :]
-    opcodes = (match[1] for part in _STATEMENT_END.split(body) if (match := _OPCODE.match(part.strip())))
-    return dict(sorted(Counter(opcode for opcode in opcodes if COUNTED.match(opcode)).items()))
+    opcodes = [match[1] for part in _STATEMENT_END.split(body) if (match := _OPCODE.match(part.strip()))]
+    last = max((i for i, opcode in enumerate(opcodes) if opcode.startswith(MULTIPLY)), default=0)
+    if last:
+        others = [opcode for opcode in opcodes[:last] if PLAIN_COPIES.match(opcode)]
+    else:
+        others = [opcode for opcode in opcodes if opcode in predicted and not COUNTED.match(opcode)]
+    return dict(sorted(Counter((*filter(COUNTED.match, opcodes), *others)).items()))
 
 
 def check_emission(predicted: Mapping[str, int], emitted: Mapping[str, int]) -> tuple[str, ...]:

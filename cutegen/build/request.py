@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # to open an artifact nothing is planned or rendered, so 100 
     from cutegen.arch import Target
     from cutegen.render.source import KernelSource
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 # The DSL's settings in the child process; every other CUTE_DSL_* variable is removed there.
 COMPILE_OPTIONS = ("CUTE_DSL_KEEP=ptx,cubin", "CUTE_DSL_DISABLE_FILE_CACHING=1")
@@ -53,7 +53,8 @@ class KeyInputs:
 class BuildRequest:
     """A rendered kernel, the target to compile it for, and what the plan says of the outcome.
 
-    `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg};
+    `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg},
+    and of the ld.global and st.shared that come before the last mma.sync;
     `plan_json` is kept in the artifact as it is.
     """
 

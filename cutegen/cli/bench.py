@@ -95,7 +95,10 @@ def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[
 def ceiling_lines(ceilings: Ceilings) -> list[str]:
     """What the GPU can do at most, for people."""
     rows = [
-        (f"mma.sync, {row.types}", f"{row.tflops:.0f} TFLOP/s, {row.flops_per_cycle:,.0f} operations a cycle and SM")
+        (
+            row.types.title,
+            f"{row.tflops:.0f} TFLOP/s, {row.flops_per_cycle:,.0f} operations a cycle and SM",
+        )
         for row in ceilings.mma
     ]
     rows.append(("copy", f"{ceilings.copy_bytes_per_s / 1e12:.2f} TB/s, read and written bytes"))
@@ -168,7 +171,10 @@ def result_table(ceilings: Ceilings, result: Result) -> dict[str, Any]:
 
 def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
     """The SVG of all results."""
-    roofs = [Roof(f"mma.sync, {row.types.operands}, {row.types.accumulator}", row.tflops) for row in ceilings.mma]
+    roofs = [
+        Roof(f"{row.types.instruction}, {row.types.operands}, {row.types.accumulator}", row.tflops)
+        for row in ceilings.mma
+    ]
     points = [
         Point(result.contender, f"{result.problem}, {result.setting}", result.intensity, result.tflops)
         for result in results

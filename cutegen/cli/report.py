@@ -41,7 +41,7 @@ from cutegen.tune import counters
 from cutegen.tune.bench import Entrant, Result, bench, require_gpu
 from cutegen.tune.ceilings import Ceilings, measure_ceilings, rounds_of_all
 from cutegen.tune.counters import CounterRow
-from cutegen.tune.limits import Limit, shares
+from cutegen.tune.limits import Limit, multiplier, shares
 from cutegen.tune.measure import WARM_UP_ROUNDS
 from cutegen.tune.report import Execution, Report, execute
 from cutegen.tune.report import report as make_report
@@ -231,12 +231,13 @@ def _limit_row(limit: Limit, share: float | None) -> tuple[str, ...]:
 
 def _verdict(made: Report, found: tuple[Limit, ...], share: Mapping[str, float], ceilings: Ceilings | None) -> str:
     tightest = found[0]
-    if "tensor cores" not in share:
-        return f"The tightest of those known is {tightest.resource}; what a tensor core does here is not known"
+    if (multiplies := multiplier(made.plan)) not in share:
+        return f"The tightest of those known is {tightest.resource}; what {multiplies} do here is not known"
     near = [name for name, part in share.items() if part >= NEARLY and name != tightest.resource]
     close = f", {' and '.join(near)} close behind" if near else ""
-    at_most = share["tensor cores"]
-    said = f"The tightest is {tightest.resource}{close}: with all else hidden, {at_most:.0%} of mma.sync at most"
+    at_most = share[multiplies]
+    limit = f"{at_most:.0%} of {made.types.instruction} at most"
+    said = f"The tightest is {tightest.resource}{close}: with all else hidden, {limit}"
     return said if ceilings is None else f"{said}, {at_most * ceilings.of(made.types).tflops:.0f} TFLOP/s"
 
 

@@ -9,14 +9,18 @@ from cutegen.draw.colours import GREY, hue
 from cutegen.draw.grid import Cell, legend
 from cutegen.draw.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
 from cutegen.plan import GemmPlan
-from cutegen.plan.main_loop import Action, Residence, Slot, Step, residences
+from cutegen.plan.main_loop import Action, Residence, Slot, Step, passages, residences
+from cutegen.plan.text import plural
 
 SLOT_PX, ROW_PX, GAP_PX = 62, 34, 3
 IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
 ROWS = {
+    Action.STORE: "st.shared",
     Action.WAIT: "cp.async.wait_group, bar.sync",
+    Action.BARRIER: "bar.sync",
     Action.LOAD: "shared to registers",
     Action.FETCH: "cp.async, commit_group",
+    Action.GLOBAL_LOAD: "ld.global",
     Action.MULTIPLY: "mma.sync",
 }
 LABEL_PX = max(text_width(name, CELL_PX) for name in ROWS.values()) + 8
@@ -26,66 +30,116 @@ HEAD_PX = 20
 def pipeline(plan: GemmPlan, thread: int) -> Picture:
     """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
     slots = plan.main_loop
+    rows = _rows(slots)
     issued = [
-        _issued(n, step, plan.stages) for n, slot in enumerate(slots) for step in slot.steps if step.action in ROWS
+        _issued(n, step, rows.index(step.action), plan.stages)
+        for n, slot in enumerate(slots)
+        for step in _shown(slot)
+        if step.action in rows
     ]
-    held = [box for stay in residences(slots, plan.stages) for box in _held(stay, len(slots))]
-    names = [*ROWS.values(), *(f"stage {stage}" for stage in range(plan.stages))]
-    size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1) + ROW_PX
-    picture = Picture(*size, (*_heads(slots), *_names(names), *issued, *held))
+    passing = [] if Action.GLOBAL_LOAD not in rows else ["registers"]
+    first = len(rows) + len(passing)
+    held = [box for stay in residences(slots, plan.stages) for box in _held(stay, first, len(rows), len(slots))]
+    carried = [_carried(*passage, len(rows), len(slots)) for passage in passages(slots)]
+    spelled = {**ROWS, Action.MULTIPLY: "fma"} if plan.by_thread else ROWS
+    names = [*(spelled[action] for action in rows), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
+    size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1, len(rows)) + ROW_PX
+    picture = Picture(*size, (*_heads(slots), *_names(names, len(rows)), *issued, *carried, *held))
+    stages, k_blocks = plural(plan.stages, "stage"), plural(plan.k_blocks, "k-block")
     facts = [
-        f"{plan.stages} stages, {plan.k_blocks} k-blocks in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
+        f"{stages}, {k_blocks} in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
         "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
-        "copies in flight, loads of the next k-block and mma overlap. A colour is a k-tile.",
+        f"{_overlap(plan.stages)} A colour is a k-tile.",
     ]
+    filled = "filled by cp.async until the wait" if Action.FETCH in rows else "filled by st.shared until the barrier"
     notes = legend(
         [Cell(("k-tile 0", "in flight"), hue(0, IN_FLIGHT, 3)), Cell(("k-tile 0", "is read"), hue(0, PRESENT, 3))],
-        "a stage: filled by cp.async until the wait, then read by every warp, then free",
+        f"a stage: {filled}, then read by every warp, then free",
     )
     return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, picture, notes)
 
 
-def _issued(number: int, step: Step, stages: int) -> Box:
+def _overlap(stages: int) -> str:
+    if stages == 1:
+        return "with one stage, copies and multiplication take turns."
+    return "copies in flight, loads of the next k-block and mma overlap."
+
+
+def _rows(slots: Sequence[Slot]) -> list[Action]:
+    """The kinds of instructions that there are, in the order in which a slot issues them."""
+    present = {step.action for slot in slots for step in _shown(slot)}
+    return [action for action in ROWS if action in present]
+
+
+def _shown(slot: Slot) -> list[Step]:
+    """A barrier that follows a wait is shown with it."""
+    return [step for step in slot.steps if step.action is not Action.BARRIER or slot.step(Action.WAIT) is None]
+
+
+def _issued(number: int, step: Step, row: int, stages: int) -> Box:
     """What slot `number` issues in one row."""
-    row = list(ROWS).index(step.action)
     match step.action:
         case Action.WAIT:
             return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
-        case Action.FETCH:
+        case Action.BARRIER:
+            return _box(number, number + 1, row, GREY, ("bar.sync",))
+        case Action.FETCH | Action.STORE:
             second = f"> stage {step.k_tile % stages}"
+        case Action.GLOBAL_LOAD:
+            second = "> regs"
         case _:
-            second = f"block {step.k_block}"
+            second = "all of it" if step.k_block is None else f"block {step.k_block}"
     return _box(number, number + 1, row, hue(step.k_tile), (f"k-tile {step.k_tile}", second))
 
 
-def _held(stay: Residence, end: int) -> list[Box]:
+def _held(stay: Residence, first: int, above: int, end: int) -> list[Box]:
     """In flight from the middle of the slot that sends for it; there, and read, from the wait that begins a slot."""
-    row = len(ROWS) + stay.stage
+    row = first + stay.stage
     landed = end if stay.landed is None else stay.landed
     name = f"k-tile {stay.k_tile}"
-    boxes = [_box(stay.fetched + 0.5, landed, row, hue(stay.k_tile, IN_FLIGHT, 3), (name, "in flight"))]
+    boxes = []
+    if stay.fetched < landed:
+        flight = hue(stay.k_tile, IN_FLIGHT, 3)
+        boxes.append(_box(stay.fetched + 0.5, landed, row, flight, (name, "in flight"), above))
     if stay.landed is not None:
         until = end if stay.last_read is None else stay.last_read + 1
-        boxes.append(_box(stay.landed, until, row, hue(stay.k_tile, PRESENT, 3), (name, "is read")))
+        boxes.append(_box(stay.landed, until, row, hue(stay.k_tile, PRESENT, 3), (name, "is read"), above))
     return boxes
 
 
-def _box(begin: float, end: float, row: int, fill: str, lines: tuple[str, ...]) -> Box:
-    """From slot `begin` to slot `end`; half a slot has room for one short line only."""
+def _carried(k_tile: int, loaded: int, stored: int | None, row: int, end: int) -> Box:
+    """In registers from the middle of the slot that loads it until it is stored."""
+    until = end if stored is None else stored
+    lines = (f"k-tile {k_tile}", "in flight")
+    return _box(loaded + 0.5, until, row, hue(k_tile, IN_FLIGHT, 3), lines, row)
+
+
+def _box(begin: float, end: float, row: int, fill: str, lines: tuple[str, ...], above: int | None = None) -> Box:
+    """From slot `begin` to slot `end`; half a slot has room for one short line only.
+
+    `above` is how many rows of instructions lie above, for a row that says what is held.
+    """
     width = (end - begin) * SLOT_PX
     fits = all(text_width(line, CELL_PX) <= width for line in lines)
     shown = lines if fits else (lines[0].split()[-1],)
-    return Box(x=LABEL_PX + begin * SLOT_PX, y=_row_y(row), width=width, height=ROW_PX, fill=fill, lines=shown)
+    return Box(
+        x=LABEL_PX + begin * SLOT_PX,
+        y=_row_y(row, row + 1 if above is None else above),
+        width=width,
+        height=ROW_PX,
+        fill=fill,
+        lines=shown,
+    )
 
 
-def _row_y(row: int) -> float:
-    """Rows of stages stand apart from rows of instructions."""
-    return 2 * HEAD_PX + row * (ROW_PX + GAP_PX) + (HEAD_PX if row >= len(ROWS) else 0)
+def _row_y(row: int, above: int) -> float:
+    """Rows of what is held stand apart from the rows of instructions above them."""
+    return 2 * HEAD_PX + row * (ROW_PX + GAP_PX) + (HEAD_PX if row >= above else 0)
 
 
-def _names(names: Sequence[str]) -> list[Item]:
+def _names(names: Sequence[str], above: int) -> list[Item]:
     return [
-        Text(x=LABEL_PX - 8, y=_row_y(row) + ROW_PX / 2, text=name, align="end", size_px=CELL_PX)
+        Text(x=LABEL_PX - 8, y=_row_y(row, above) + ROW_PX / 2, text=name, align="end", size_px=CELL_PX)
         for row, name in enumerate(names)
     ]
 

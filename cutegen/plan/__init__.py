@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from cutegen.arch import Target
+from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.problem import ProblemLike, ProblemShape
+from cutegen.plan.simt import plan_simt
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
 from cutegen.spec import PROBE, GemmSpec
@@ -41,8 +43,8 @@ __all__ = [
 ]
 
 Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
-FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90})
-"""The planner of each instruction family. A family is a row here and a package beside `plan/sm80`."""
+FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90, "simt": plan_simt})
+"""The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
 
 
 def plan(
@@ -57,5 +59,7 @@ def plan(
     """
     if not isinstance(target, Target):
         target = choose_target(target, least=spec.needs)
-    gemm = FAMILIES[spec.family](spec, target, ProblemShape.of(problem))
-    return plan_probe(gemm) if spec.kind == PROBE else gemm
+    gemm = FAMILIES[spec.family](transposed.as_read(spec), target, ProblemShape.of(problem))
+    if spec.kind == PROBE:
+        return plan_probe(gemm)
+    return gemm if spec.problem.b.transposed is None else transposed.as_given(gemm, spec)

@@ -43,8 +43,14 @@ def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> C
 
 
 def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:
-    """Elements of plain fragment loads, int64[instruction, thread, element], in the order of the MMA's values."""
+    """Elements of plain fragment loads, int64[instruction, thread, element], in the order of the MMA's values.
+
+    Where the MMA's values are less than a vector, it goes on along K.
+    """
     table = over_tile(offsets_2d(tiled_mma.tv_layout(operand)), tiled_mma.tile_of(operand), tile)
+    if table.shape[2] < vector_elems:
+        columns = table.reshape(tile[1] // vector_elems, vector_elems, -1, table.shape[1])
+        return columns.transpose(0, 2, 3, 1).reshape(-1, table.shape[1], vector_elems)
     split = table.reshape(table.shape[0], table.shape[1], -1, vector_elems)
     return split.transpose(0, 2, 1, 3).reshape(-1, table.shape[1], vector_elems)
 

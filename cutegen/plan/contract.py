@@ -38,7 +38,7 @@ def launch_contract(
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
-    tensors = (*(_tensor(spec, name) for name in "abc"), *extras)
+    tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
     workspace = () if split_k is None or split_k.atomics else (SUMS, COUNTERS)
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
@@ -55,6 +55,7 @@ def launch_contract(
     )
 
 
-def _tensor(spec: GemmSpec, name: str) -> TensorContract:
+def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:
+    """A, B or C as the spec says it is."""
     operand = getattr(spec.problem, name)
     return TensorContract(name, operand.dtype, MODES[name], operand.major, align_bytes(operand))

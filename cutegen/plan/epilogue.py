@@ -28,7 +28,7 @@ def choose_epilogue(
     """
     x = operand_tile(spec, "c", cta_tile)
     if spec.epilogue.smem is False:
-        return Choice(_plan(x, fusion, None, None), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
+        return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
     store = _store(x, tiled_mma.threads)
     write, read = _accesses(x, tiled_mma, store)
     ranking = choose_smem(x, write, read)
@@ -37,14 +37,19 @@ def choose_epilogue(
         if spec.epilogue.smem is not None:
             raise _too_big(spec, x, staged, smem_capacity_bytes)
         why = f"C takes {staged.bytes:,} bytes of shared memory, more than {smem_capacity_bytes:,}"
-        return Choice(_plan(x, fusion, None, None), Decision("epilogue.smem", f"false, {DIRECT}", why))
+        return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
     why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
-    held = 1 + (x.major_mode == 1)
-    direct = Rejected(DIRECT, f"a thread holds {held * x.dtype.bytes} neighbouring bytes at most, of a sector's 32")
+    held = held_together(tiled_mma, x.major_mode)
+    not_direct = Rejected(DIRECT, f"a thread holds {held * x.dtype.bytes} neighbouring bytes at most, of a sector's 32")
     chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
-    rejected = (direct, *ranking.decision.rejected)
+    rejected = (not_direct, *ranking.decision.rejected)
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
     return Choice(_plan(x, fusion, staged, store), decision)
+
+
+def direct(x: OperandTile, fusion: Fusion) -> EpiloguePlan:
+    """C straight from registers."""
+    return _plan(x, fusion, None, None)
 
 
 def _plan(x: OperandTile, fusion: Fusion, smem: SmemTile | None, store: VectorCopy | None) -> EpiloguePlan:
@@ -74,6 +79,13 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
     raise AssertionError(f"{threads} threads cannot tile C {x.extents}")
 
 
+def held_together(tiled_mma: TiledMma, major_mode: int) -> int:
+    """How many neighbours along C's contiguous mode a thread holds in a row: of mma.sync two, along N."""
+    held = offsets_2d(tiled_mma.tv_layout("C"))[0]
+    pairs = len(held) > 1 and held[1] - held[0] == tiled_mma.tile_mnk[0]
+    return PAIR_ELEMS if major_mode == 1 and pairs else 1
+
+
 def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) -> Coordinates:
     """C's elements as threads hold them, int64[instruction, thread, vector], in vectors of neighbours along N."""
     m, n, _ = tiled_mma.tile_mnk
@@ -84,7 +96,7 @@ def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) 
 
 def _accesses(x: OperandTile, tiled_mma: TiledMma, store: VectorCopy) -> tuple[Access, Access]:
     """How C's tile is written by accumulators, pairs at once where N is contiguous, and read for the stores."""
-    pair = min(PAIR_ELEMS, x.vector_elems) if x.major_mode == 1 else 1
+    pair = min(held_together(tiled_mma, x.major_mode), x.vector_elems)
     written = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
     read = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])
     return Access(written, pair * x.dtype.bytes), Access(read, store.bits // 8)

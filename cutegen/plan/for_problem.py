@@ -14,6 +14,7 @@ from cutegen.arch import GPUS, SM_RATES, Target
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.pipeline import DOUBLE_BUFFERED
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.text import extents, plural
 from cutegen.plan.tile_model import Estimate, ModelConstants, Work, estimate
@@ -87,7 +88,7 @@ def with_stages(
     for row in candidates:
         if spec.tile.stages is not None:
             yield replace(row, stages=spec.tile.stages)
-        elif (stages := min(row.stages, most(row.cta))) >= 2:
+        elif (stages := min(row.stages, most(row.cta))) >= DOUBLE_BUFFERED:
             yield replace(row, stages=stages)
 
 

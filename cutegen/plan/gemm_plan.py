@@ -16,9 +16,21 @@ from cutegen.algebra import (
     inner_layout,
     make_layout,
     mode,
+    modes,
+    size,
     with_inner,
 )
-from cutegen.arch import BULK_TENSOR, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, MmaAtom, Target
+from cutegen.arch import (
+    BULK_TENSOR,
+    UNIVERSAL,
+    BulkTensorAtom,
+    CopyAtom,
+    CpAsyncAtom,
+    DType,
+    LdmatrixAtom,
+    MmaAtom,
+    Target,
+)
 from cutegen.plan import report
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.launch import LaunchContract
@@ -102,6 +114,11 @@ class VectorCopy:
     values: Layout
     tiled_copy: TiledCopy
 
+    @property
+    def through_registers(self) -> bool:
+        """Whether it is made of plain loads and stores, with the data in a thread's registers between the two."""
+        return self.atom.name == UNIVERSAL
+
     def to_json(self) -> dict[str, Any]:
         """Instruction, width and threads, as a spec would write them."""
         op = self.atom.op if isinstance(self.atom, CpAsyncAtom) else self.atom.name
@@ -125,6 +142,11 @@ class BulkTensorCopy:
     def swizzle_bytes(self) -> int:
         """Length of the rows that are permuted, 0 for none, as a tensor map names its swizzle."""
         return 16 << self.swizzle_bits if self.swizzle_bits else 0
+
+    @property
+    def through_registers(self) -> bool:
+        """Never: no thread holds what it copies."""
+        return False
 
     def to_json(self) -> dict[str, Any]:
         """Instruction and boxes."""
@@ -301,6 +323,27 @@ class GemmPlan:
     def threads(self) -> int:
         """Threads of a CTA."""
         return self.tiled_mma.threads
+
+    @property
+    def through_registers(self) -> tuple[OperandPlan, ...]:
+        """The operands, if any, that plain loads and stores bring to shared memory."""
+        return tuple(x for x in (self.a, self.b) if x.g2s.through_registers)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether any operand is copied by instructions that go on while threads multiply."""
+        return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
+
+    @property
+    def atoms_mnk(self) -> tuple[int, int, int]:
+        """Atoms side by side along M, N and K: warps, or threads where `by_thread`."""
+        m, n, k = map(size, modes(self.tiled_mma.atom_layout))
+        return m, n, k
+
+    @property
+    def by_thread(self) -> bool:
+        """Whether each thread multiplies by itself, instead of a warp together."""
+        return bool(size(self.atom.thr_id) == 1)
 
     def explain(self, *, everything: bool = False) -> str:
         """Every decision with its reason, what was rejected, ranked layouts and predictions, in 100 columns of text."""

@@ -7,7 +7,7 @@ The GPU launcher and the CPU executor both take grid, block, dynamic shared memo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from cutegen.arch import dtype
@@ -137,6 +137,7 @@ class LaunchContract:
     `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
     "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
     the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
+    `given` are tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
 
     With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes
     one tile after another of one result. `maps` are the tensors that bulk tensor copies move.
@@ -153,6 +154,12 @@ class LaunchContract:
     ctas_per_multiprocessor: int | None = None
     maps: tuple[TensorMapContract, ...] = ()
     split: SplitContract | None = None
+    given: tuple[TensorContract, ...] = ()
+
+    def of_a_call(self) -> LaunchContract:
+        """The contract as a call sees it: `given` in the place of what the kernel reads."""
+        passed = {tensor.name: tensor for tensor in self.given}
+        return replace(self, tensors=tuple(passed.get(tensor.name, tensor) for tensor in self.tensors), given=())
 
     @property
     def pointers(self) -> tuple[str, ...]:
@@ -227,10 +234,15 @@ class LaunchContract:
     @classmethod
     def from_json(cls, table: dict[str, Any]) -> LaunchContract:
         """Read what `to_json` wrote. Raises KeyError or TypeError when a field is missing or unknown."""
+
+        def tensors(name: str) -> tuple[TensorContract, ...]:
+            return tuple(TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table[name])
+
         return cls(
             **{
                 **table,
-                "tensors": tuple(TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table["tensors"]),
+                "tensors": tensors("tensors"),
+                "given": tensors("given"),
                 "scalars": tuple(table["scalars"]),
                 "epilogue": tuple(table["epilogue"]),
                 "parameters": tuple(Parameter(**p) for p in table["parameters"]),

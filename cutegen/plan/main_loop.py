@@ -15,6 +15,8 @@ class Action(StrEnum):
     LOAD = "load"
     FETCH = "cp.async"
     COMMIT = "cp.async.commit_group"
+    GLOBAL_LOAD = "ld.global"
+    STORE = "st.shared"
     MULTIPLY = "mma.sync"
 
 
@@ -57,25 +59,36 @@ class Residence:
 
 
 def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
-    """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for."""
-    committed: list[tuple[int, int]] = []
+    """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for.
+
+    Where plain copies do it all, a k-tile has landed at the barrier behind its stores.
+    """
+    steps = [(number, step) for number, slot in enumerate(slots) for step in slot.steps]
+    asynchronous = any(step.action is Action.COMMIT for _, step in steps)
+    arrives = Action.COMMIT if asynchronous else Action.STORE
+    sent: list[tuple[int, int]] = []
     landed: dict[int, int] = {}
     last_read: dict[int, int] = {}
-    for number, slot in enumerate(slots):
-        for step in slot.steps:
-            match step.action:
-                case Action.COMMIT:
-                    committed.append((step.k_tile, number))
-                case Action.WAIT:
-                    assert step.pending is not None
-                    for k_tile, _ in committed[: len(committed) - step.pending]:
-                        landed.setdefault(k_tile, number)
-                case Action.LOAD:
-                    last_read[step.k_tile] = number
+    for number, step in steps:
+        if step.action is arrives:
+            sent.append((step.k_tile, number))
+        elif step.action is (Action.WAIT if asynchronous else Action.BARRIER):
+            for k_tile, _ in sent[: len(sent) - (step.pending or 0)]:
+                landed.setdefault(k_tile, number)
+        elif step.action is Action.LOAD:
+            last_read[step.k_tile] = number
     # The last k-tile of which anything is read may be read further behind the last slot.
     unfinished = max(last_read, default=None)
-    for k_tile, fetched in committed:
+    for k_tile, fetched in sent:
         read = None if k_tile == unfinished else last_read.get(k_tile)
         yield Residence(
             k_tile=k_tile, stage=k_tile % stages, fetched=fetched, landed=landed.get(k_tile), last_read=read
         )
+
+
+def passages(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int | None]]:
+    """Which k-tile is in registers from which slot to which, on its way to shared memory; None behind the last slot."""
+    stored = {step.k_tile: n for n, slot in enumerate(slots) for step in slot.steps if step.action is Action.STORE}
+    for number, slot in enumerate(slots):
+        if (load := slot.step(Action.GLOBAL_LOAD)) is not None:
+            yield load.k_tile, number, stored.get(load.k_tile)

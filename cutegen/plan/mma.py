@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutegen.arch import MMA_ATOMS, SM_RATES, TARGETS, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.staging import expected_registers
 from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
 
@@ -16,8 +17,8 @@ K_BLOCK_BYTES = 32
 DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 SCHEDULERS = 4
-MAX_ACCUMULATOR_REGISTERS = 128
-MAX_ACCUMULATOR_REGISTERS_BESIDE_F16 = 64
+MAX_HELD_REGISTERS = 128
+MAX_HELD_REGISTERS_BESIDE_F16 = 64
 NARROWEST_COPY_BITS = 32
 
 
@@ -189,8 +190,8 @@ def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
 def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target: Target) -> Choice[Extents]:
     """How many warps lie along M, N and K.
 
-    At least a warp for each scheduler, but no more than it takes for the accumulators to fit in registers, arranged so
-    that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
+    At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged
+    so that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
     """
     if spec.mma.atom_layout is not None:
         return _given_atom_layout(spec, cta_tile, atom)
@@ -208,16 +209,15 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
             expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
-    most = most_sums(atom.a_dtype, target)
-    options.sort(key=lambda option: _rank(option, cta_tile, atom, most))
+    most = most_held(atom.a_dtype, target)
+    options.sort(key=lambda option: _rank(spec, option, cta_tile, atom, most))
     chosen, *others = options
     rejected = tuple(
-        Rejected(extents(option), _why_not_warps(option, chosen, cta_tile, atom, most)) for option in others
+        Rejected(extents(option), _why_not_warps(spec, option, chosen, cta_tile, atom, most)) for option in others
     )
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_accumulator_registers(chosen, cta_tile, atom)} registers a thread for sums"
-        f"{_why_few(atom.a_dtype, target)}"
+        f"k-tile; {_held(spec, chosen, cta_tile, atom)}{_why_few(atom.a_dtype, target)}"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
@@ -227,26 +227,27 @@ def becomes_f16(element: DType, target: Target) -> bool:
     return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
 
 
-def most_sums(element: DType, target: Target) -> int:
-    """Registers of a thread that sums may take, so that fragments and addresses have some too."""
-    as_f16 = becomes_f16(element, target)
-    return MAX_ACCUMULATOR_REGISTERS_BESIDE_F16 if as_f16 else MAX_ACCUMULATOR_REGISTERS
+def most_held(element: DType, target: Target) -> int:
+    """Registers that a thread may hold throughout the main loop, so that fragments and addresses have some too."""
+    return MAX_HELD_REGISTERS_BESIDE_F16 if becomes_f16(element, target) else MAX_HELD_REGISTERS
 
 
 def _why_few(element: DType, target: Target) -> str:
-    """Why sums may take few registers, where they may."""
+    """Why a thread may hold few registers, where it may."""
     if not becomes_f16(element, target):
         return ""
-    most = most_sums(element, target)
+    most = most_held(element, target)
     return f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
 
 
-def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom, most: int) -> tuple[bool, bool, bool, int, int, int]:
+def _rank(
+    spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom, most: int
+) -> tuple[bool, bool, bool, int, int, int]:
     """Smaller is better."""
     warps = option[0] * option[1]
     return (
         _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS,
-        _accumulator_registers(option, cta_tile, atom) > most,
+        _held_registers(spec, option, cta_tile, atom) > most,
         warps < SCHEDULERS,
         warps,
         _fragment_rows(option, cta_tile),
@@ -254,18 +255,34 @@ def _rank(option: Extents, cta_tile: Extents, atom: MmaAtom, most: int) -> tuple
     )
 
 
-def _why_not_warps(option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom, most: int) -> str:
+def _why_not_warps(
+    spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom, most: int
+) -> str:
     if _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS:
         return "a thread would copy less than 4 bytes of an operand's k-tile"
-    registers = _accumulator_registers(option, cta_tile, atom)
-    if registers > most:
-        return f"{registers} registers a thread for sums, more than {most}"
+    if _held_registers(spec, option, cta_tile, atom) > most:
+        return f"{_held(spec, option, cta_tile, atom)}, more than {most}"
     warps, needed = option[0] * option[1], chosen[0] * chosen[1]
     if warps < needed:
         return f"{warps} of the {SCHEDULERS} schedulers would have a warp"
     if warps > needed:
         return f"{warps} warps where {needed} do"
     return f"{_fragment_rows(option, cta_tile)} fragment rows read per k-tile"
+
+
+def _held_registers(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
+    """What a thread holds throughout the main loop: its sums, and what passes through registers of the next k-tile."""
+    return _accumulator_registers(option, cta_tile, atom) + _passing_registers(spec, option, cta_tile)
+
+
+def _held(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
+    """The same in words."""
+    sums, passing = _accumulator_registers(option, cta_tile, atom), _passing_registers(spec, option, cta_tile)
+    return f"{sums} registers a thread for sums" + (f", {passing} for the next k-tile" if passing else "")
+
+
+def _passing_registers(spec: GemmSpec, option: Extents, cta_tile: Extents) -> int:
+    return expected_registers(spec, cta_tile, 32 * option[0] * option[1])
 
 
 def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:

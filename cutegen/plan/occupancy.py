@@ -10,11 +10,16 @@ from cutegen.plan.text import round_up
 ADDRESS_REGISTERS = 40
 FRAGMENT_BUFFERS = 2
 REGISTER_GRANULE = 8
+REGISTER_BITS = 32
 WARP = 32
 
 
-def estimate_registers(target: Target, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom) -> int:
+def estimate_registers(
+    target: Target, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom, passing: int
+) -> int:
     """Registers a thread: accumulators, two buffers of fragments, and what addresses and predicates took in practice.
+
+    `passing` are those through which the next k-tile goes to shared memory.
 
     Never more than a CTA's threads can have: beyond that the compiler spills.
     """
@@ -23,9 +28,24 @@ def estimate_registers(target: Target, cta_tile: tuple[int, int, int], tiled_mma
     tile_m, tile_n, _ = tiled_mma.tile_mnk
     values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
     fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // 32
-    wanted = round_up(accumulators + fragments + ADDRESS_REGISTERS, REGISTER_GRANULE)
-    available = target.registers_per_sm // tiled_mma.threads // REGISTER_GRANULE * REGISTER_GRANULE
-    return min(wanted, available, target.registers_per_thread)
+    return allocated_registers(target, tiled_mma.threads, accumulators + fragments + passing + ADDRESS_REGISTERS)
+
+
+def allocated_registers(target: Target, threads: int, wanted: int) -> int:
+    """Registers a thread has when it wants so many: whole granules, and no more than all threads of a CTA can have."""
+    available = target.registers_per_sm // threads // REGISTER_GRANULE * REGISTER_GRANULE
+    return min(round_up(wanted, REGISTER_GRANULE), available, target.registers_per_thread)
+
+
+def passing_registers(elems: int, element_bits: int, copy_bits: int, threads: int) -> int:
+    """Registers a thread for its share of `elems` elements that plain loads and stores take from memory to memory.
+
+    A vector narrower than a register still takes one.
+
+    >>> passing_registers(128 * 64, 16, 16, 128), passing_registers(128 * 64, 16, 128, 128)
+    (64, 32)
+    """
+    return elems * element_bits // threads // min(copy_bits, REGISTER_BITS)
 
 
 def ctas_by_smem(target: Target, smem_bytes: int) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout, TiledMma, ldmatrix_trace
+from cutegen.algebra import Layout, TiledMma, ldmatrix_trace, size
 from cutegen.arch import LdmatrixAtom
 from cutegen.plan.access import by_warp, fragment_loads, vectors
 from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import FragmentCopy, OperandPlan, VectorCopy
+from cutegen.plan.occupancy import passing_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, SmemRanking, choose_smem, lay_out
 from cutegen.spec import MODES
@@ -22,6 +23,14 @@ class OperandChoices:
     g2s: Choice[VectorCopy]
     s2r: Choice[FragmentCopy]
     smem: Choice[SmemRanking]
+
+    @property
+    def passing_registers(self) -> int:
+        """Registers a thread with its share of a k-tile on the way to shared memory; none where cp.async copies."""
+        copy, (x, k) = self.g2s.value, self.tile.extents
+        if not copy.through_registers:
+            return 0
+        return passing_registers(x * k, self.tile.dtype.bits, copy.bits, size(copy.threads))
 
     def plan(self, stages: int) -> OperandPlan:
         """The operand's part of the plan."""
@@ -47,8 +56,13 @@ def choose_layout(
 
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
     """
-    write = Access(by_warp(vectors(g2s.value.threads, g2s.value.values, x.extents)[..., 0]), g2s.value.bits // 8)
-    return OperandChoices(x, g2s, s2r, choose_smem(x, write, fragment_access(x, s2r.value, tiled_mma)))
+    read = fragment_access(x, s2r.value, tiled_mma)
+    return OperandChoices(x, g2s, s2r, choose_smem(x, vector_access(x, g2s.value), read))
+
+
+def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
+    """Which addresses the lanes of each store to shared memory have."""
+    return Access(by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0]), copy.bits // 8)
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:

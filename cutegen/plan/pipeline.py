@@ -14,8 +14,9 @@ from cutegen.plan.raster import TileGrid, Traffic, orders, traffic
 from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
 
-STAGES = range(2, 9)
+STAGES = range(1, 9)
 DEFAULT_MAX_STAGES = 4
+DOUBLE_BUFFERED = 2
 SMEM_ALIGN_BYTES = 128
 DEFAULT_RASTER_GROUP = 8
 WORTH_A_CHANGE = 1.02
@@ -31,24 +32,32 @@ def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
 
 
 def choose_stages(
-    spec: GemmSpec, target: Target, stage_bytes: tuple[int, int], ctas_by_registers: int, reserved_bytes: int = 0
+    spec: GemmSpec,
+    target: Target,
+    stage_bytes: tuple[int, int],
+    ctas_by_registers: int,
+    reserved_bytes: int = 0,
+    *,
+    asynchronous: bool = True,
 ) -> Choice[int]:
     """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
-    The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow.
+    The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow; of two stages when
+    nothing is copied `asynchronous`ly. A single stage only where two do not fit.
     """
     totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in STAGES}
     fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
     if not fitting or given not in (None, *fitting):
-        raise _too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
+        raise too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
     if given is not None:
         return Choice(given, Decision("tile.stages", str(given), "given", given=True))
 
     def resident(stages: int) -> int:
         return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))
 
-    options = [stages for stages in fitting if stages <= DEFAULT_MAX_STAGES]
+    most = DEFAULT_MAX_STAGES if asynchronous else DOUBLE_BUFFERED
+    options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting[:1]
     chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes
     rejected = [
@@ -61,33 +70,38 @@ def choose_stages(
     rejected += [
         Rejected(plural(stages, "stage"), f"{totals[stages]:,} bytes > {capacity:,}")
         for stages in STAGES
-        if options[-1] < stages <= DEFAULT_MAX_STAGES
+        if options[-1] < stages <= most
     ]
+    if not asynchronous:
+        rejected.append(
+            Rejected("more", "the k-tile that is on its way is in registers, so nothing would fill them sooner")
+        )
     why = (
-        f"the deepest of at most {DEFAULT_MAX_STAGES} that leaves {plural(resident(chosen), 'CTA')} a multiprocessor; "
+        f"the deepest of at most {most} that leaves {plural(resident(chosen), 'CTA')} a multiprocessor; "
         f"{sum(stage_bytes):,} bytes a stage"
     )
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))
 
 
-def _too_much(
+def too_much(
     spec: GemmSpec,
     target: Target,
     stage_bytes: tuple[int, int],
     stages: int,
     fitting: list[int],
-    reserved_bytes: int,
+    reserved_bytes: int = 0,
 ) -> SpecError:
+    """The error when so many stages do not fit shared memory, where `fitting` ones do."""
     total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
+    several = [count for count in fitting if count >= DOUBLE_BUFFERED]
+    fits = f"{' or '.join(map(str, several))} stages fit" if several else "one stage fits"
     beside = f" + {reserved_bytes:,}" if reserved_bytes else ""
     arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}){beside} = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
-        found=f"{stages} stages: {arithmetic} > {target.smem_per_cta_bytes:,}",
+        found=f"{plural(stages, 'stage')}: {arithmetic} > {target.smem_per_cta_bytes:,}",
         expected=f"at most {target.smem_per_cta_bytes:,} bytes of shared memory a CTA on {target.name}",
-        fix=f"{' or '.join(map(str, fitting))} stages fit"
-        if fitting
-        else f"not even {STAGES[0]} stages fit; use a smaller tile",
+        fix=fits if fitting else "not even one stage fits; use a smaller tile",
     )
 
 

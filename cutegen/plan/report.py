@@ -128,7 +128,7 @@ def _mma_table(plan: GemmPlan) -> dict[str, Any]:
         "ptx": plan.atom.ptx,
         "accumulator": plan.atom.c_dtype.name,
         "shape_mnk": list(plan.atom.shape_mnk),
-        "atom_layout": list(plan.tiled_mma.atom_layout.shape),
+        "atom_layout": list(plan.atoms_mnk),
         "permutation": list(plan.tiled_mma.tile_mnk),
     }
 
@@ -260,9 +260,9 @@ def instruction_lines(plan: GemmPlan | ProbePlan, width: int) -> list[str]:
 def _resources(plan: GemmPlan, width: int) -> list[str]:
     occupancy, capacity = plan.predictions.occupancy, plan.target.smem_per_cta_bytes
     limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
-    warps = extents(plan.tiled_mma.atom_layout.shape)
+    shared_out = "threads " * plan.by_thread + extents(plan.atoms_mnk)
     rows = [
-        ("threads", f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {warps} along M, N, K"),
+        ("threads", f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {shared_out} along M, N, K"),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
         ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
         ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from cutegen.algebra import Layout, TiledCopy, TiledMma, ldmatrix_trace
-from cutegen.arch import COPY_ATOMS, CopyAtom, LdmatrixAtom, ldmatrix_atom, universal_atom
+from cutegen.arch import COPY_ATOMS, UNIVERSAL, CopyAtom, LdmatrixAtom, ldmatrix_atom, universal_atom
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import FragmentCopy
 from cutegen.plan.operand import OperandTile
 from cutegen.spec import GemmSpec
 
-UNIVERSAL = "universal"
 MATRIX_COUNTS = (4, 2, 1)
 ROW_BITS = 128
 REGISTER_BITS = 32

@@ -32,11 +32,12 @@ PADS_VECTORS = range(1, 8)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One way to lay out a tile: `atom` is repeated over it."""
+    """One way to lay out a tile: `atom` is repeated over it; `turned` when neighbours in global memory lie apart."""
 
     atom: LayoutExpr
     swizzle: Swizzle | None = None
     pad_elems: int = 0
+    turned: bool = False
 
     @property
     def name(self) -> str:
@@ -44,20 +45,32 @@ class Shape:
         if self.swizzle is not None:
             rows = extents(size(part) for part in modes(inner_layout(self.atom)))
             return f"Swizzle<{self.swizzle.bits},{self.swizzle.base},{self.swizzle.shift}> on {rows}"
-        return f"pad {self.pad_elems}" if self.pad_elems else f"plain {format_layout(self.atom)}"
+        if self.pad_elems:
+            return f"{'turned, ' if self.turned else ''}pad {self.pad_elems}"
+        return f"plain {format_layout(self.atom)}"
 
 
-def all_shapes(tile: tuple[int, int], major_mode: int, element_bytes: int) -> Iterator[Shape]:
+def all_shapes(
+    tile: tuple[int, int],
+    major_mode: int,
+    element_bytes: int,
+    vector_bytes: int = VECTOR_BYTES,
+    *,
+    turned: bool = False,
+) -> Iterator[Shape]:
     """The plain tile, every useful pad, and every Swizzle<B,M,S> that keeps whole vectors of 2^M elements together.
 
-    All swizzles of the widest atom are listed, of the narrower ones only CuTe's own: S = 3 and M a vector.
+    All swizzles of the widest atom are listed, of the narrower ones only CuTe's own: S = 3 and M a vector. With
+    `turned` the tile also lies the other way round, which tears vectors apart.
     """
-    vector_elems = VECTOR_BYTES // element_bytes
+    vector_elems = vector_bytes // element_bytes
     vector_base = vector_elems.bit_length() - 1
-    yield Shape(_padded(tile, major_mode, 0))
-    for pad in PADS_VECTORS:
-        yield Shape(_padded(tile, major_mode, pad * vector_elems), pad_elems=pad * vector_elems)
-    for i, atom in enumerate(_atoms(tile, major_mode, vector_elems)):
+    for mode in (major_mode, 1 - major_mode) if turned else (major_mode,):
+        yield Shape(_padded(tile, mode, 0), turned=mode != major_mode)
+        for pad in PADS_VECTORS:
+            atom = _padded(tile, mode, pad * vector_elems)
+            yield Shape(atom, pad_elems=pad * vector_elems, turned=mode != major_mode)
+    for i, atom in enumerate(_atoms(tile, major_mode, VECTOR_BYTES // element_bytes)):
         atom_bits = size(atom).bit_length() - 1
         for base, shift, bits in _swizzles(vector_base, atom_bits):
             if i == 0 or (base, shift) == (vector_base, 3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutegen.algebra import (
@@ -10,6 +11,7 @@ from cutegen.algebra import (
     ideal_wavefronts,
     inner_layout,
     leaves,
+    merged_phases,
     modes,
     offsets,
     size,
@@ -25,17 +27,26 @@ from cutegen.plan.shapes import Shape, all_shapes
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element each lane touches."""
+    """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element each lane touches.
+
+    `shares` says that it is a load whose lanes may want the same, so that phases merge.
+    """
 
     coordinates: Coordinates
     bytes: int
+    shares: bool = False
 
     def count(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts:
         """Wavefronts of the whole tile, every instruction of every warp."""
         lanes = self.coordinates.shape[-1]
         accesses = self.coordinates.size // lanes
-        predicted = int(wavefronts(offsets(layout)[self.coordinates] * element_bytes, self.bytes).sum())
-        return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes), predicted=predicted)
+        placed = offsets(layout)[self.coordinates] * element_bytes
+        merged = int(merged_phases(placed, self.bytes).sum()) if self.shares else 0
+        predicted = int(wavefronts(placed, self.bytes).sum()) - merged
+        return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
+
+
+AccessOf = Callable[[LayoutExpr], Access]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,7 @@ class SmemRanking:
 
 
 def choose_smem(x: OperandTile, write: Access, read: Access) -> Choice[SmemRanking]:
-    """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, the widest rows."""
+    """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
     return rank_shapes(x, tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes)), x.requested, write, read)
 
 
@@ -56,9 +67,12 @@ def rank_shapes(
     shapes: tuple[Shape, ...],
     requested: tuple[Shape, ...],
     write: Access | Wavefronts,
-    read: Access | Wavefronts,
+    read: Access | AccessOf | Wavefronts,
 ) -> Choice[SmemRanking]:
-    """The best of `requested`, or of all `shapes` when the spec leaves them open; known wavefronts hold for any."""
+    """The best of `requested`, or of all `shapes` when the spec leaves them open.
+
+    Known wavefronts hold for any; how a tile is read may depend on its layout.
+    """
 
     def ranked(shapes: tuple[Shape, ...]) -> tuple[SmemCandidate, ...]:
         return tuple(sorted((_measure(x, shape, write, read) for shape in shapes), key=_order))
@@ -82,10 +96,13 @@ def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> 
     )
 
 
-def _measure(x: OperandTile, shape: Shape, write: Access | Wavefronts, read: Access | Wavefronts) -> SmemCandidate:
+def _measure(
+    x: OperandTile, shape: Shape, write: Access | Wavefronts, read: Access | AccessOf | Wavefronts
+) -> SmemCandidate:
     layout = tile_to_shape(shape.atom, x.extents)
 
-    def count(access: Access | Wavefronts) -> Wavefronts:
+    def count(access: Access | AccessOf | Wavefronts) -> Wavefronts:
+        access = access(layout) if callable(access) else access
         return access.count(layout, x.dtype.bytes) if isinstance(access, Access) else access
 
     return SmemCandidate(
@@ -105,12 +122,13 @@ def _span_elems(layout: LayoutExpr) -> int:
     return max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
 
 
-def _order(row: SmemCandidate) -> tuple[int, int, int, int, int]:
+def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:
     swizzle = row.swizzle or Swizzle(0, 0, 0)
     width = max(
         size(part) for part in modes(inner_layout(row.atom)) if 1 in (d for _, d in leaves(part.shape, part.stride))
     )
-    return row.wavefronts, row.tile_bytes, -width if row.swizzle else 0, swizzle.bits, swizzle.base + swizzle.shift
+    ties = row.swizzle is not None, -width, swizzle.bits, swizzle.base + swizzle.shift
+    return row.wavefronts, row.tile_bytes, *ties
 
 
 def _ways(row: SmemCandidate) -> str:
@@ -123,4 +141,4 @@ def _against(row: SmemCandidate, chosen: SmemCandidate) -> str:
         reasons.append(f"{row.tile_bytes:,} bytes against {chosen.tile_bytes:,}")
     if _order(row) < _order(chosen):  # only a layout that the spec insists on is not the best
         return f"{'; '.join(reasons) or 'as good'}; not what the spec asks for"
-    return "; ".join(reasons) or "as good; wider rows and fewer swizzled bits go first"
+    return "; ".join(reasons) or "as good; no swizzle, wider rows, fewer swizzled bits go first"

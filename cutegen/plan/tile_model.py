@@ -124,7 +124,10 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
     warps_per_scheduler = at_once * warps_m * warps_n / SCHEDULERS
     exposed = constants.overlap / warps_per_scheduler * min(tensor, shared)
     work_cycles = at_once * (max(tensor, shared) + exposed)
-    hidden = constants.latency_cycles / (work.stages - 1)
+    if work.stages == 1:  # only the other CTAs' work hides the latency
+        hidden = constants.latency_cycles + work_cycles / at_once
+    else:
+        hidden = constants.latency_cycles / (work.stages - 1)
     return max(work_cycles + constants.k_tile_cycles / at_once, hidden)
 
 

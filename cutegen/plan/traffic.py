@@ -7,7 +7,7 @@ import numpy as np
 from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
 from cutegen.arch import CpAsyncAtom
 from cutegen.plan.access import Coordinates, by_warp, vectors
-from cutegen.plan.epilogue import PAIR_ELEMS, accumulators
+from cutegen.plan.epilogue import accumulators, held_together
 from cutegen.plan.gemm_plan import (
     BulkTensorCopy,
     EpiloguePlan,
@@ -63,8 +63,8 @@ def predict_sectors(
     if epilogue.store is not None:
         found["epilogue"] = _copied_sectors(epilogue.store, tile, epilogue.major_mode, epilogue.dtype.bytes)
     else:
-        held = accumulators(tiled_mma, tile, PAIR_ELEMS if epilogue.major_mode == 1 else 1)
-        found["epilogue"] = _sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
+        held = accumulators(tiled_mma, tile, held_together(tiled_mma, epilogue.major_mode))
+        found["epilogue"] = touched_sectors(held, tile, epilogue.major_mode, epilogue.dtype.bytes)
     for tensor in epilogue.fusion.tensors:
         if len(tensor.modes) == 2:
             found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
@@ -84,21 +84,24 @@ def _copied_sectors(
 ) -> Sectors:
     """Of a tile that vectors of threads move, or boxes: a box is read and written by whole rows."""
     if isinstance(copy, VectorCopy):
-        return _sectors(vectors(copy.threads, copy.values, tile), tile, major_mode, element_bytes)
+        return touched_sectors(vectors(copy.threads, copy.values, tile), tile, major_mode, element_bytes)
     rows = tile[1 - major_mode] * copy.boxes
     sectors = rows * round_up(copy.box[0] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
     return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=sectors)
 
 
 def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
-    """Of a matrix that each thread reads, or writes, where its accumulators lie: in pairs where N is contiguous."""
+    """Of a matrix that each thread reads, or writes, where its accumulators lie."""
     major_mode = tensor.modes.index(tensor.major)
-    pair = PAIR_ELEMS if major_mode == 1 and tensor.align_bytes >= PAIR_ELEMS * tensor.dtype.bytes else 1
-    return _sectors(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
+    pair = min(held_together(tiled_mma, major_mode), tensor.align_bytes // tensor.dtype.bytes)
+    return touched_sectors(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
 
 
-def _sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:
-    """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory."""
+def touched_sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:
+    """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory.
+
+    `table` holds int64[instruction, thread, element], column-major coordinates in the tile.
+    """
     major, other = _along_and_across(table, tile, major_mode)
     per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
     sector = other * per_row + major * element_bytes // SECTOR_BYTES

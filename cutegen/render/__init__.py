@@ -7,14 +7,18 @@ from types import MappingProxyType
 from typing import Any
 
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.render import probe, sm80, sm90
+from cutegen.render import probe, simt, sm80, sm90
 from cutegen.render.environment import environment
 from cutegen.render.source import KernelSource
 
 __all__ = ["TEMPLATES", "KernelSource", "render"]
 
 TEMPLATES: Mapping[str, tuple[str, Callable[[GemmPlan], dict[str, Any]]]] = MappingProxyType(
-    {"sm80": ("sm80_gemm.py.j2", sm80.context), "sm90": ("sm90_gemm.py.j2", sm90.context)}
+    {
+        "sm80": ("sm80_gemm.py.j2", sm80.context),
+        "sm90": ("sm90_gemm.py.j2", sm90.context),
+        "simt": ("simt_gemm.py.j2", simt.context),
+    }
 )
 """The template of each instruction family, and what fills its holes."""
 

@@ -30,7 +30,12 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     fusion = plan.epilogue.fusion
     steps = fusion.steps
     through_f32 = epilogue.goes_through_f32(plan)
-    settled = {**_epilogue_constants(plan), **_split_constants(plan.split_k), **settled}
+    settled = {
+        **_epilogue_constants(plan),
+        **_split_constants(plan.split_k),
+        **settled,
+        "problem.b.transposed": (),
+    }
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
@@ -61,6 +66,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "chain": _chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
+        "asynchronous": plan.asynchronous,
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "self_check": _self_check(plan),

@@ -13,28 +13,51 @@ from cutegen.render.holes import fragment_constants, gemm_context, layout_consta
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
+    a, b = _operand_holes(plan.a), _operand_holes(plan.b)
+    common = gemm_context(plan, settled(plan), "a tensor-core GEMM")
+    dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
-        **gemm_context(plan, settled(plan), "a tensor-core GEMM"),
+        **common,
         "loads": loads(plan),
-        "a": _operand_holes(plan.a),
-        "b": _operand_holes(plan.b),
+        "copies": _copies(plan),
+        "dialects": ", ".join(name for name, used in dialects.items() if used),
+        "nvgpu": _nvgpu_imports(plan),
+        "a": a,
+        "b": b,
+        "operands": (a, b),
+        "through_registers": tuple(x for x in (a, b) if x.through_registers),
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperandHoles:
-    """What the template's text, not its constants, needs of A or B."""
+    """What the template's text, not its constants, needs of A or B.
 
+    `title` is its name as part of CuTe's, as in sA; `share` begins those of a thread's share for copying, as in tAsA.
+    """
+
+    name: str
+    title: str
+    share: str
+    extents: str
     swizzled: bool
-    cache: str
+    g2s_op: str
+    through_registers: bool
     ldmatrix: bool
 
 
 def _operand_holes(operand: OperandPlan) -> OperandHoles:
     """The choices that are spelled as code rather than as a constant."""
+    cache = "GLOBAL" if _bypasses_l1(operand) else "ALWAYS"
+    plain = operand.g2s.through_registers
     return OperandHoles(
+        name=operand.name,
+        title=operand.operand,
+        share=f"t{operand.operand}",
+        extents=f"({', '.join(operand.modes)})",
         swizzled=operand.smem.swizzle is not None,
-        cache="GLOBAL" if _bypasses_l1(operand) else "ALWAYS",
+        g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
+        through_registers=plain,
         ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
     )
 
@@ -47,6 +70,25 @@ def loads(plan: GemmPlan) -> str:
     """What brings the fragments, in words."""
     kinds = {"ldmatrix" if isinstance(x.s2r.atom, LdmatrixAtom) else "plain loads" for x in (plan.a, plan.b)}
     return " and ".join(sorted(kinds))
+
+
+def _copies(plan: GemmPlan) -> str:
+    """What keeps shared memory filled."""
+    match [x.g2s.through_registers for x in (plan.a, plan.b)]:
+        case [False, False]:
+            return "a cp.async\npipeline keeps"
+        case [True, True]:
+            return "plain copies\nthrough registers keep"
+        case _:
+            return "cp.async and\nplain copies keep"
+
+
+def _nvgpu_imports(plan: GemmPlan) -> str:
+    """What the kernel takes from the DSL's NVIDIA atoms."""
+    operands = (plan.a, plan.b)
+    plain = plan.through_registers or plan.epilogue.smem or any(x.s2r.matrices is None for x in operands)
+    names = ["CopyUniversalOp"] * bool(plain) + ["LoadCacheMode", "cpasync"] * plan.asynchronous + ["warp"]
+    return ", ".join(names)
 
 
 def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
@@ -70,10 +112,13 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
     x, copy = operand.name.upper(), operand.g2s
     assert isinstance(copy, VectorCopy)
-    return (
-        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
+    asynchronous = (
         f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
         f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
+    )
+    return (
+        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
+        *(() if copy.through_registers else asynchronous),
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
         *vector_constants(f"{x}_G2S", copy),
     )

@@ -7,6 +7,7 @@
     extras.py     what a call hands in for the epilogue, and nothing else
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
+    kept.py       transposed copies of B, made once and kept
     kernel.py     Kernel: the call
     bits.py       floats that NumPy has no type for
     probe.py      Probe: the call of a kernel that writes registers out
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from cutegen.run.bits import bf16_bits, float8_bits
 from cutegen.run.bounded import Bounded, Outcome
+from cutegen.run.kept import KeptCopies, kept_copies
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe, Registers
 from cutegen.run.reference import (
@@ -40,6 +42,7 @@ __all__ = [
     "Bounded",
     "Comparison",
     "FirstWrong",
+    "KeptCopies",
     "Kernel",
     "Outcome",
     "Probe",
@@ -50,6 +53,7 @@ __all__ = [
     "expected_outcome",
     "float8_bits",
     "float64_reference",
+    "kept_copies",
     "random_extras",
     "random_operands",
 ]

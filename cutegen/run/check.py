@@ -12,7 +12,7 @@ from cutegen.plan.launch import INT32_MAX, MAX_BATCH, LaunchContract, ProblemSiz
 from cutegen.run import fixes
 from cutegen.run.bits import CARRIERS
 from cutegen.run.operands import Device, Form
-from cutegen.run.places import Placed, copy_fix
+from cutegen.run.places import Placed, check_address, copy_fix
 from cutegen.run.storage import CallTensor, call_tensors
 
 
@@ -48,6 +48,14 @@ def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, ...]:
         )
     shape = matrices_a.one.shape[0], matrices_b.one.shape[1]
     return shape if batch is None else (batch, *shape)
+
+
+def check_operand(tensor: CallTensor, form: Form, pointer: int) -> None:
+    """Check one operand on its own. Raises OperandError."""
+    _check_kind(tensor, form)
+    placed = place(tensor, form)
+    if pointer % placed.align_bytes:
+        check_address(placed, pointer)
 
 
 def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:

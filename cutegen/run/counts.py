@@ -1,7 +1,8 @@
 """What the executor counted in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
 
 The plan predicts for one CTA and one k-tile; a launch does that for every CTA and every k-tile. Before the first k-tile
-the kernel fills every stage of its pipeline, past the end of K with zeros, and loads one k-block of fragments.
+the kernel fills every stage of its pipeline, past the end of K with zeros, and loads one k-block of fragments. Plain
+copies load no zeros, and store every k-tile and those that fill all stages but one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
+from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, store_shared
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import cp_async_per_k_tile
+from cutegen.plan.sm80.predict import MAIN_LOOPS
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.text import plural
 from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES, ldmatrix_per_k_block
@@ -48,8 +50,9 @@ class LaunchCounts:
     """Sums over a launch.
 
     `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
-    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together. `boxes` are those of bulk tensor copies,
-    of which neither wavefronts nor warps are counted. `executed` counts warps, by opcode.
+    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together, and "g2s" where plain copies bring both.
+    `boxes` are those of bulk tensor copies, of which neither wavefronts nor warps are counted. `executed` counts warps,
+    by opcode.
     """
 
     wavefronts: Mapping[str, Count]
@@ -80,7 +83,7 @@ def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> Lau
         line_writes=_line_writes(plan, size, often, report),
         sectors=_sectors(plan, size, often, report),
         boxes=_boxes(plan, often, report),
-        executed=_executed(plan, often, report),
+        executed=_executed(plan, size, often, report),
     )
 
 
@@ -100,11 +103,13 @@ class _Times:
 class _Often:
     """How often a launch writes a C tile, fills a stage, multiplies a k-tile, and loads a k-tile of fragments.
 
-    `slice` is how often it leaves the sums of a slice of K, which is never where K is whole.
+    A `store` is a stage that is filled from registers. `slice` is how often the sums of a slice of K are left, which is
+    never where K is whole.
     """
 
     tile: _Times
     fill: _Times
+    store: _Times
     k_tile: _Times
     load: _Times
     slice: _Times | None = None
@@ -120,18 +125,22 @@ class _Often:
         def for_each_tile(times: int | Fraction, words: str) -> _Times:
             return _Times(Fraction(tiles * times), f"{what} x {words}")
 
+        tile = _Times(Fraction(tiles), what)
         if isinstance(plan.a.g2s, BulkTensorCopy):
             # A turn for each k-tile, and one of zeros where K has none: nothing is fetched or read ahead of its turn.
             turns = max(k_tiles, 1)
             each = for_each_tile(turns, plural(turns, "k-tile"))
-            return cls(tile=_Times(Fraction(tiles), what), fill=each, k_tile=each, load=each)
+            return cls(tile=tile, fill=each, store=each, k_tile=each, load=each)
         in_k = for_each_tile(k_tiles, plural(k_tiles, "k-tile"))
-        blocks_ahead = k_tiles + Fraction(1, plan.k_blocks)
+        if plan.stages == 1:
+            return cls(tile=tile, fill=in_k, store=in_k, k_tile=in_k, load=in_k)
+        blocks_ahead, stages_ahead = k_tiles + Fraction(1, plan.k_blocks), plan.stages - 1
         return cls(
-            tile=_Times(Fraction(tiles), what),
+            tile=tile,
             fill=in_k if k_tiles > plan.stages else for_each_tile(plan.stages, plural(plan.stages, "stage")),
+            store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
             k_tile=in_k,
-            load=for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
+            load=in_k if plan.by_thread else for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
         )
 
     @classmethod
@@ -140,8 +149,10 @@ class _Often:
         tiles = size.batch * plan.launch.tiles(size.m, size.n)
         k_tiles = -(-size.k // plan.cta_tile[2])
         shares = [k_tiles // slices + (index < k_tiles % slices) for index in range(slices)]
-        filled = sum(max(share, plan.stages) for share in shares)
-        blocks_ahead = k_tiles + Fraction(slices, plan.k_blocks)
+        # A single stage has no prologue.
+        prologues = slices if plan.stages > 1 else 0
+        filled = sum(max(share, plan.stages) for share in shares) if prologues else k_tiles
+        stages_ahead, blocks_ahead = prologues * (plan.stages - 1), Fraction(prologues, plan.k_blocks)
 
         def for_each_tile(times: int | Fraction, words: str) -> _Times:
             return _Times(Fraction(tiles * times), f"{plural(tiles, 'tile')} x {words}")
@@ -150,8 +161,9 @@ class _Often:
             tile=_Times(Fraction(tiles), plural(tiles, "tile")),
             slice=for_each_tile(slices, plural(slices, "slice")),
             fill=for_each_tile(filled, f"{plural(filled, 'fill')} of a stage in {plural(slices, 'slice')}"),
+            store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
             k_tile=for_each_tile(k_tiles, plural(k_tiles, "k-tile")),
-            load=for_each_tile(blocks_ahead, f"({k_tiles:,} + {slices}/{plan.k_blocks}) k-tiles"),
+            load=for_each_tile(k_tiles + blocks_ahead, f"({k_tiles:,} + {prologues}/{plan.k_blocks}) k-tiles"),
         )
 
 
@@ -160,13 +172,16 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
         return times.predict(unit, sum(site.wavefronts for site in sites))
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
-    unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
-    counts = {}
-    if not isinstance(plan.a.g2s, BulkTensorCopy):
-        counts = {f"g2s.{name}": count(often.fill, unit[f"g2s.{name}"], sites) for name, sites in _copies(plan, report)}
+    unit |= {key: unit[f"{key}.a"] + unit[f"{key}.b"] for key in ("g2s", "s2r")}
+    bulk = isinstance(plan.a.g2s, BulkTensorCopy)
+    copies = () if bulk else _copies(plan, report)
+    counts = {key: count(often.fill, unit[key], sites) for key, sites in copies}
+    if key := _plain_key(plan):
+        counts[key] = count(often.store, unit[key], _main_loop_sites(plan, report, "st.shared"))
+        counts = dict(sorted(counts.items()))
     counts |= {key: count(often.load, unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
-        stores, reads = report.matching("st.shared"), _plain_loads(report, main_loop=False)
+        stores, reads = _epilogue_sites(plan, report, "st.shared"), _epilogue_sites(plan, report, "ld.shared")
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
     if isinstance(plan.epilogue.store, VectorCopy):
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
@@ -179,8 +194,8 @@ def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launc
     """Zeros past the end of K are written like data, so stages are counted, not k-tiles."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
-    for name, sites in _copies(plan, report):
-        key, measured = f"g2s.{name}", sum(site.line_wavefronts for site in sites)
+    for key, sites in _copies(plan, report):
+        measured = sum(site.line_wavefronts for site in sites)
         if (lines := plan.predictions.line_writes.get(key)) is not None:
             counts[key] = _unless(unknown, often.fill, lines.predicted, measured)
     return counts
@@ -196,11 +211,15 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
             return Count(None, measured, unknown or missing)
         return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
-    counts = {f"g2s.{name}": count(often.k_tile, sites, f"g2s.{name}") for name, sites in _copies(plan, report)}
+    counts = {key: count(often.k_tile, sites, key) for key, sites in _copies(plan, report)}
+    if plain := _plain_key(plan):
+        keys = [f"g2s.{x.name}" for x in plan.through_registers]
+        counts[plain] = count(often.k_tile, _main_loop_sites(plan, report, "ld.global"), *keys)
+        counts = dict(sorted(counts.items()))
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
-    loads = report.matching("ld.global")
+    loads = _epilogue_sites(plan, report, "ld.global")
     if plan.split_k is not None and not plan.split_k.atomics and often.slice is not None:
         # The text has them before whatever the epilogue stores and loads.
         vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
@@ -218,9 +237,12 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
 def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """One thread asks for a box, once: what a whole warp asks for is moved as often as it has threads."""
     counts = {}
-    for operand, (name, sites) in zip((plan.a, plan.b), _copies(plan, report), strict=True):
+    copies = dict(_copies(plan, report))
+    for operand in (plan.a, plan.b):
         if isinstance(operand.g2s, BulkTensorCopy):
-            counts[f"g2s.{name}"] = often.fill.predict(operand.g2s.boxes, sum(site.boxes for site in sites))
+            key = f"g2s.{operand.name}"
+            sites = copies[key]
+            counts[key] = often.fill.predict(operand.g2s.boxes, sum(site.boxes for site in sites))
     if isinstance(plan.epilogue.store, BulkTensorCopy):
         measured = sum(site.boxes for site in _bulk_stores(plan, report))
         counts["epilogue"] = often.tile.predict(plan.epilogue.store.boxes, measured)
@@ -231,29 +253,75 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
     return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
 
 
-def _executed(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _executed(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
+    return _executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report)
+
+
+def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
+    loads, stores = Counter[str](), Counter[str]()
+    for operand in plan.through_registers:
+        assert isinstance(operand.g2s, VectorCopy)
+        vectors = copies_per_k_tile(operand, plan.tiled_mma) * plan.threads // 32
+        bits, element_bits = operand.g2s.bits, operand.dtype.bits
+        loads[load_global(element_bits, element_bits)] += 0
+        loads[load_global(bits, element_bits)] += vectors
+        stores[store_shared(bits, element_bits)] += vectors
+    unknown = "" if _is_whole(plan, size) else EDGES
+    executed = {opcode: _executions(plan, report, opcode) for opcode in (*loads, *stores)}
+    counts = {opcode: _unless(unknown, often.k_tile, loads[opcode], executed[opcode]) for opcode in loads}
+    counts |= {opcode: often.store.predict(stores[opcode], executed[opcode]) for opcode in stores}
+    spellings = (
+        {opcode for operand in plan.through_registers for opcode in ambiguous(operand)} if plan.by_thread else ()
+    )
+    return {opcode: count for opcode, count in counts.items() if opcode not in spellings}
+
+
+def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Instructions that only the main loop has."""
     warps, units, times = plan.tiled_mma.threads // 32, Counter[str](), {}
     for operand in (plan.a, plan.b):
         copy, load = operand.g2s.atom, operand.s2r.atom
         if isinstance(copy, CpAsyncAtom):
-            units[copy.ptx] += cp_async_per_k_tile(operand, plan.tiled_mma) * warps
+            units[copy.ptx] += copies_per_k_tile(operand, plan.tiled_mma) * warps
             times[copy.ptx] = often.fill
         if isinstance(load, LdmatrixAtom):
             units[load.ptx] += ldmatrix_per_k_block(operand, plan.tiled_mma) * plan.k_blocks * warps
             times[load.ptx] = often.load
     (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
-    units[plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k)
+    lanes = 32 if plan.by_thread else 1
+    units[plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * lanes)
     times[plan.atom.ptx] = often.k_tile
-    return {opcode: times[opcode].predict(units[opcode], report.executed(opcode)) for opcode in sorted(units)}
+    return {opcode: times[opcode].predict(units[opcode], _executions(plan, report, opcode)) for opcode in sorted(units)}
 
 
-def _copies(plan: GemmPlan, report: LaunchReport) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
-    """The copies of A and of B. Each fill of a stage is written as all of A's, then all of B's."""
-    if isinstance(plan.a.g2s, BulkTensorCopy) and isinstance(plan.b.g2s, BulkTensorCopy):
-        return _split(report.matching(plan.a.g2s.atom.ptx), plan.a.g2s.boxes, plan.b.g2s.boxes)
+def _executions(plan: GemmPlan, report: LaunchReport, opcode: str) -> int:
+    return sum(site.executed for site in _main_loop_sites(plan, report, opcode))
+
+
+def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
+    """The copies of A and of B, except plain ones. Each fill of a stage is written as all of A's, then all of B's."""
+    a, b = plan.a.g2s, plan.b.g2s
+    if isinstance(a, BulkTensorCopy) and isinstance(b, BulkTensorCopy):
+        split = _split(report.matching(a.atom.ptx), a.boxes, b.boxes)
+        yield from ((f"g2s.{name}", sites) for name, sites in split)
+    elif plan.asynchronous:
+        yield from _cp_async(plan, report)
+
+
+def _cp_async(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     sites = [site for site in report.matching("cp.async") if "shared" in site.opcode.split(".")]
-    return _split(sites, cp_async_per_k_tile(plan.a, plan.tiled_mma), cp_async_per_k_tile(plan.b, plan.tiled_mma))
+    asynchronous = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
+    a, b = (copies_per_k_tile(x, plan.tiled_mma) if x in asynchronous else 0 for x in (plan.a, plan.b))
+    split = dict(_split(sites, a, b))
+    yield from ((f"g2s.{x.name}", split[x.name]) for x in asynchronous)
+
+
+def _plain_key(plan: GemmPlan) -> str:
+    """What plain copies bring: one operand, both, or nothing."""
+    plain = plan.through_registers
+    return f"g2s.{plain[0].name}" if len(plain) == 1 else "g2s" if plain else ""
 
 
 def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
@@ -264,7 +332,7 @@ def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
-    ldmatrix, plain = report.matching("ldmatrix"), _plain_loads(report, main_loop=True)
+    ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
     by_ldmatrix = {x.name: isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)}
     if all(by_ldmatrix.values()):
         a, b = (ldmatrix_per_k_block(x, plan.tiled_mma) for x in (plan.a, plan.b))
@@ -284,10 +352,25 @@ def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, 
     )
 
 
-def _plain_loads(report: LaunchReport, *, main_loop: bool) -> Sites:
-    """The ld.shared before the text's last mma, or those behind it, in the epilogue."""
-    last_mma = max((site.line for site in report.matching("mma")), default=0)
-    return [site for site in report.matching("ld.shared") if (site.line < last_mma) is main_loop]
+def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
+    """Instructions before the main loop's last line."""
+    return [site for site in report.matching(opcode) if site.line <= _last_line(plan, report)]
+
+
+def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
+    """Instructions behind the main loop's last line."""
+    return [site for site in report.matching(opcode) if site.line > _last_line(plan, report)]
+
+
+def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
+    """Of the last mma in the text; without tensor cores of the main loop's last fma or st.shared."""
+    if not plan.by_thread:
+        return max((site.line for site in report.matching("mma")), default=0)
+    m, n, k = plan.cta_tile
+    stores = sum(copies_per_k_tile(x, plan.tiled_mma) for x in (plan.a, plan.b))
+    fmas = report.matching(plan.atom.ptx)[: MAIN_LOOPS * m * n * k // plan.threads]
+    stored = report.matching("st.shared")[: (MAIN_LOOPS + plan.stages - 1) * stores]
+    return max(site.line for site in (*fmas, *stored))
 
 
 def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:

@@ -21,6 +21,7 @@ from cutegen.run.cpu import CpuKernel, CpuLaunch
 from cutegen.run.driver import Driver, load_driver
 from cutegen.run.extras import TENSOR_NAMES, Extras
 from cutegen.run.gpu import GpuKernel
+from cutegen.run.kept import Transposed, kept_copies, span_elems
 from cutegen.run.operands import Form, TensorView, view_of
 from cutegen.run.places import check_address, check_apart
 from cutegen.run.quick import Launch, QuickCalls
@@ -40,9 +41,11 @@ class Kernel:
 
     def __init__(self, artifact: Artifact, *, driver: Callable[[], Driver] = load_driver) -> None:
         self.artifact = artifact
-        self.contract = _contract(artifact)
+        self._read = _contract(artifact)
+        self.contract = self._read.of_a_call()
+        self._transposed = _transposed(self._read)
         self._load_driver = driver
-        self._gpu = GpuKernel(self.contract, artifact.cubin, artifact.manifest.inputs.gpu_arch, driver)
+        self._gpu = GpuKernel(self._read, artifact.cubin, artifact.manifest.inputs.gpu_arch, driver)
         self._extras = Extras.of(self.contract)
         self._result = call_tensors(self.contract)[2]
         self._thread = _PerThread(self._prepare, self._result_storage)
@@ -80,8 +83,13 @@ class Kernel:
         Raises OperandError when an operand does not fit, DeviceError when the GPU cannot run the kernel, PtxFault when
         the kernel does something undefined on the CPU.
         """
+        if self._transposed is not None:
+            b = self._transposed(b, None if stream is None else streams.stream_handle(stream))
         plain = c is residual is bias is aux is alpha is beta is None
         if plain and (result := self._thread.quick(a, b, out, stream)) is not None:
+            if kept_copies.entries:
+                begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
+                kept_copies.written(begin, begin + elems * result.element_size())
             return result
         handle = None if stream is None else streams.stream_handle(stream)
         tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
@@ -97,6 +105,8 @@ class Kernel:
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
+            if kept_copies.entries:
+                prepared.forget_copies(pointers)
             if plain and prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
                 self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
         return out
@@ -128,6 +138,8 @@ class Kernel:
         LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
         """
         tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
+        if self._transposed is not None:
+            b = self._transposed(b, None)
         views = tuple(view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors))
         if views[0].form.device[0] == "cuda":
             raise OperandError(
@@ -143,6 +155,8 @@ class Kernel:
             raise OperandError(
                 operand="out", found=f"shape {views[2].form.shape}", expected="at least one element to compute"
             )
+        if kept_copies.entries:
+            prepared.forget_copies(pointers)
         return prepared.launch.execute(
             pointers, scalars, policy=policy, jobs=jobs, max_steps=max_steps, progress=progress
         )
@@ -150,8 +164,10 @@ class Kernel:
     def problem_size(self, a: Any, b: Any, out: Any, **extras: Any) -> ProblemSize:
         """The integers that a call with these operands hands to the kernel. Raises OperandError."""
         tensors, _ = self._extras.take(*(extras.get(name) for name in (*TENSOR_NAMES, *SCALARS)))
+        if self._transposed is not None:
+            b = self._transposed(b, None)
         operands = (("a", a), ("b", b), ("out", out), *tensors)
-        return check_call(self.contract, *(view_of(x, name).form for name, x in operands)).size
+        return check_call(self._read, *(view_of(x, name).form for name, x in operands)).size
 
     def __repr__(self) -> str:
         a, b, c = (f"{t.name}: {t.dtype} {t.major}-major" for t in self.contract.tensors[:3])
@@ -161,10 +177,10 @@ class Kernel:
         )
 
     def _result_storage(self, a: Form, b: Form) -> MatrixStorage:
-        return self._result.storage(check_inputs(self.contract, a, b))
+        return self._result.storage(check_inputs(self._read, a, b))
 
     def _prepare(self, *forms: Form) -> _PreparedCall:
-        call = check_call(self.contract, *forms)
+        call = check_call(self._read, *forms)
         if 0 in (call.size.m, call.size.n, call.size.batch):
             return _PreparedCall.of(call, None)
         backend = self._gpu if call.device[0] == "cuda" else self._cpu
@@ -182,7 +198,7 @@ class Kernel:
 
     @cached_property
     def _cpu(self) -> CpuKernel:
-        return CpuKernel(self.contract, self.artifact.ptx)
+        return CpuKernel(self._read, self.artifact.ptx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +228,12 @@ class _PreparedCall:
             if address < others + other.span_bytes and others < address + mine.span_bytes:
                 check_apart(mine, address, other, others)
 
+    def forget_copies(self, pointers: tuple[int, ...]) -> None:
+        """Copies of what this call writes are out of date."""
+        for each, pointer in zip(self.call.placed, pointers, strict=True):
+            if each.tensor.written:
+                kept_copies.written(pointer, pointer + each.span_bytes)
+
 
 class _PerThread(threading.local):
     """The calls prepared on each thread: a launch's parameter block must not be shared between threads."""
@@ -222,6 +244,13 @@ class _PerThread(threading.local):
         self.quick = QuickCalls()
         self.prepare = lru_cache(maxsize=_REMEMBERED_FORMS)(prepare)
         self.result_storage = lru_cache(maxsize=_REMEMBERED_FORMS)(result_storage)
+
+
+def _transposed(read: LaunchContract) -> Transposed | None:
+    """What keeps the copies of B, where the kernel reads it with another major than calls pass it."""
+    if not read.given:
+        return None
+    return Transposed(call_tensors(read.of_a_call())[1], call_tensors(read)[1])
 
 
 def _contract(artifact: Artifact) -> LaunchContract:

@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What its kernels are made of, the first target that has those, and whether kernels can be planned for it."""
+    """What its kernels are made of, the first target that has those, and whether kernels can be planned for it.
+
+    `without` are the keys of a spec that it has no use for, each with what stands in their place.
+    """
 
     name: str
     instructions: str
     needs: str
     available: bool
+    without: Mapping[str, str] = field(default_factory=dict)
 
 
 FAMILIES: Mapping[str, Family] = {
     row.name: row
     for row in (
-        Family("sm80", "mma.sync, ldmatrix, cp.async", "sm_80", available=True),
-        Family("simt", "fused multiply-add without tensor cores", "sm_80", available=False),
-        Family("sm90", "mma.sync, ldmatrix, bulk tensor copies", "sm_90", available=True),
+        Family(
+            "sm80",
+            "mma.sync, ldmatrix, cp.async",
+            "sm_80",
+            available=True,
+            without={"mma.threads": "mma.atom_layout lays out warps"},
+        ),
+        Family(
+            "simt",
+            "fused multiply-add without tensor cores",
+            "sm_80",
+            available=True,
+            without={
+                "mma.atom": "a thread multiplies by itself, one fma at a time",
+                "mma.atom_layout": "mma.threads lays out threads",
+                "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
+                "mma.tf32": "f32 operands are multiplied as they are",
+            },
+        ),
+        Family(
+            "sm90",
+            "mma.sync, ldmatrix, bulk tensor copies",
+            "sm_90",
+            available=True,
+            without={"mma.threads": "mma.atom_layout lays out warps"},
+        ),
     )
 }

@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import BULK_TENSOR, COPY_ATOMS, DTYPES, MMA_ATOMS, TARGETS, CpAsyncAtom, LdmatrixAtom, dtype
+from cutegen.arch import (
+    BULK_TENSOR,
+    COPY_ATOMS,
+    DTYPES,
+    MMA_ATOMS,
+    TARGETS,
+    UNIVERSAL,
+    UNIVERSAL_BITS,
+    CpAsyncAtom,
+    LdmatrixAtom,
+    dtype,
+)
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -50,20 +61,21 @@ KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
 AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
+Transposition: TypeAlias = Annotated[str, OneOf(("once",))]
 AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
-StageCount: TypeAlias = Annotated[int, Integer(2, 8, "a multistage pipeline fills one stage while another is read")]
+StageCount: TypeAlias = Annotated[int, Integer(1, 8, "a k-tile lies in shared memory while it is multiplied")]
 Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[str, OneOf(tuple(MMA_ATOMS))]
 SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
 TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
-CpAsyncOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR))]
-CopyBits: TypeAlias = Annotated[int, OneOf(tuple(sorted({atom.bits for atom in _CP_ASYNC_ATOMS})))]
-SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, "universal"))]
+G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
+CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
+SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
@@ -76,12 +88,14 @@ SliceCount: TypeAlias = Annotated[int, Integer(1, 64, "1 leaves K whole")]
 class Operand(Part):
     """One matrix in global memory, contiguous along the mode `major`.
 
-    Base address and leading stride are multiples of `align` bytes.
+    Base address and leading stride are multiples of `align` bytes. Of B, `transposed` "once" has the kernel read a copy
+    with the other major, which calls make of a B that is new or has changed, and keep.
     """
 
     dtype: DTypeName
     major: Mode
     align: AlignBytes | None = None
+    transposed: Transposition | None = None
 
     def contradiction(self) -> Mismatch | None:
         """An aligned address begins a whole element."""
@@ -128,6 +142,10 @@ class Problem(Part):
                 shape = ",".join(modes).upper()
                 expected = f"{alternatives(modes)}, the modes of {name.upper()}({shape})"
                 return Mismatch(key=f"{name}.major", found=literal(found), expected=expected)
+        for name in ("a", "c"):
+            if (asked := getattr(self, name).transposed) is not None:
+                key, expected = f"{name}.transposed", "nothing: it is B of which a transposed copy can be kept"
+                return Mismatch(key=key, found=literal(asked), expected=expected, fix="exchange A and B, and M and N")
         for name in ("residual", "aux"):
             extra = getattr(self, name)
             if extra is not None and extra.align is not None and (wrong := self.matrix(name).contradiction()):
@@ -156,12 +174,14 @@ class Tile(Part):
 class Mma(Part):
     """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile.
 
-    `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read.
+    `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read. Without tensor cores
+    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C.
     """
 
     atom: MmaAtomName | None = None
     atom_layout: WarpExtents | None = None
     permutation: TileExtents | None = None
+    threads: ThreadLayout | None = None
     tf32: Tf32Rounding | None = None
 
     def contradiction(self) -> Mismatch | None:
@@ -211,16 +231,16 @@ class Smem(Part):
 class G2sCopy(Part):
     """One operand's copy from global to shared memory; `threads` maps a position in the tile to a thread."""
 
-    op: CpAsyncOp | None = None
+    op: G2sOp | None = None
     bits: CopyBits | None = None
     threads: ThreadLayout | None = None
 
     def contradiction(self) -> Mismatch | None:
         """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
         widths = tuple(atom.bits for atom in _CP_ASYNC_ATOMS if atom.op == self.op)
-        if self.op == BULK_TENSOR or None in (self.op, self.bits) or self.bits in widths:
+        if self.op in (BULK_TENSOR, UNIVERSAL) or None in (self.op, self.bits) or self.bits in widths:
             return None
-        others = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits})
+        others: list[str] = sorted({atom.op for atom in _CP_ASYNC_ATOMS if atom.bits == self.bits}) or [UNIVERSAL]
         return Mismatch(
             key="bits",
             found=f"{self.bits} with op = {literal(self.op)}",
@@ -312,11 +332,10 @@ class GemmSpec(Part):
     `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal.
 
     >>> row = Operand("f16", "k")
-    >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=1), name="mine")
-    ... # doctest: +ELLIPSIS
+    >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=9), name="mine")
     Traceback (most recent call last):
         ...
-    cutegen.errors.SpecError: mine: tile.stages: found 1; expected an integer, 2 to 8; the nearest is 2: ...
+    cutegen.errors.SpecError: mine: tile.stages: found 9; expected an integer, 1 to 8; the nearest is 8
     """
 
     family: FamilyKey
@@ -338,16 +357,31 @@ class GemmSpec(Part):
             raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix, place=wrong.place)
 
     def contradiction(self) -> Mismatch | None:
-        """The copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
+        """Keys and copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
+        return self._of_another_family() or self._unused()
+
+    def _of_another_family(self) -> Mismatch | None:
+        for key, instead in FAMILIES[self.family].without.items():
+            table, name = key.split(".")
+            if (found := getattr(getattr(self, table), name)) is not None:
+                return Mismatch(
+                    key=key,
+                    found=f'{literal(found)} in family "{self.family}"',
+                    expected=f"no such key in this family: {instead}",
+                    fix=f"leave {key} out",
+                )
         for name in ("a", "b"):
             copy = getattr(self.g2s, name)
             if copy is not None and copy.op == BULK_TENSOR and self.family != "sm90":
                 return Mismatch(
                     key=f"g2s.{name}.op",
                     found=f'"{copy.op}" in family {self.family}',
-                    expected=alternatives(tuple(sorted({atom.op for atom in _CP_ASYNC_ATOMS}))),
+                    expected=alternatives((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), UNIVERSAL)),
                     fix='family = "sm90" has bulk tensor copies',
                 )
+        return None
+
+    def _unused(self) -> Mismatch | None:
         asked = {name.partition("_")[0] for name in self.epilogue.operands}
         for name, use in (("residual", "residual"), ("bias", "bias_n or bias_m"), ("aux", "aux")):
             if getattr(self.problem, name) is not None and name not in asked:

@@ -30,7 +30,7 @@ from cutegen.targeting import present_target
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.contenders import Against, Operands, Prepare, others
 from cutegen.tune.measure import Call, Measurement, interleaved
-from cutegen.tune.mma_peak import MmaTypes
+from cutegen.tune.mma_peak import FMA, MmaTypes
 from cutegen.tune.suites import Extents
 
 _LOG = logging.getLogger("cutegen.tune")
@@ -50,13 +50,19 @@ class Entrant:
     def types(self) -> MmaTypes:
         """The types of its MMA atom."""
         plan = json.loads(self.kernel.artifact.plan_json)
+        if plan["mma"]["ptx"] == FMA.opcode:
+            return FMA
         return MmaTypes(self.kernel.contract.tensors[0].dtype, plan["mma"]["accumulator"])
 
     @property
     def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
-        """The ceilings that its results and the libraries' are held against: libraries sum in f32, integers in s32."""
-        libraries_sums = self.types.accumulator if dtype(self.types.operands).is_integer else "f32"
-        return MmaTypes(self.types.operands, libraries_sums), self.types
+        """The ceilings that the libraries' results and its own are held against.
+
+        Libraries sum in f32, integers in s32, and use tensor cores on all but f32.
+        """
+        operands = self.kernel.contract.tensors[0].dtype
+        libraries_sums = self.types.accumulator if dtype(operands).is_integer else "f32"
+        return MmaTypes(operands, libraries_sums), self.types
 
     @property
     def setting(self) -> Setting:

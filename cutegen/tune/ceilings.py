@@ -21,7 +21,7 @@ COPY = "copy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaCeiling:
-    """`mma.sync` alone on every multiprocessor; `flops_per_cycle` are one multiprocessor's."""
+    """`mma.sync`, or fma, alone on every multiprocessor; `flops_per_cycle` are one multiprocessor's."""
 
     types: MmaTypes
     flops_per_s: float
@@ -58,12 +58,12 @@ def rounds_of_all() -> int:
 
 
 def measure_ceilings(types: Iterable[MmaTypes], *, after_round: Callable[[], None] = lambda: None) -> Ceilings:
-    """Measure the copy and `mma.sync` of each of `types` on torch's current GPU. Raises DeviceError."""
+    """Measure the copy and `mma.sync`, or fma, of each of `types` on torch's current GPU. Raises DeviceError."""
     import torch
 
     driver, ordinal = load_driver(), torch.cuda.current_device()
     sms = driver.attribute("MULTIPROCESSOR_COUNT", ordinal)
-    peaks = {str(x): _Peak(driver, ordinal, sms, x) for x in types}
+    peaks = {x.title: _Peak(driver, ordinal, sms, x) for x in types}
     calls: dict[str, Call] = {COPY: _copy()}
     measured = interleaved({**calls, **peaks}, rounds=ROUNDS, flush=False, after_round=after_round)
     return Ceilings(

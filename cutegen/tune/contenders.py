@@ -40,7 +40,7 @@ class Operands:
 def others(contract: LaunchContract, operands: Operands, cutlass: Path | None) -> Iterator[tuple[str, Prepare]]:
     """Everything here that multiplies such operands and is not of cutegen: torch, Triton, CUTLASS's example."""
     yield TORCH, partial(_torch, contract, operands)
-    if find_spec("triton") is not None:
+    if find_spec("triton") is not None and contract.tensors[0].dtype != "f32":  # of which tl.dot makes tf32
         yield TRITON, partial(_triton, operands)
     if cutlass is not None and _is_f16_tn(contract):
         yield CUTLASS, partial(cutlass_example, cutlass, operands.a, operands.b, operands.out)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.arch import dtype
+from cutegen.arch import UNIVERSAL, dtype
 from cutegen.errors import OutsideError
 from cutegen.tune.suites import Extents
 
@@ -94,14 +94,20 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
     cta_m, cta_n, cta_k = plan["tile"]
     ctas, k_tiles = problem.m // cta_m * (problem.n // cta_n), problem.k // cta_k
     k_blocks = cta_k // plan["mma"]["permutation"][2]
-    # A prologue loads one k-block; then each k-block loads the next one, the last of all included.
-    loaded_k_blocks = k_blocks * k_tiles + 1
+    # A prologue loads one k-block; then each k-block loads the next one, the last of all included. A single stage has
+    # no prologue.
+    loaded_k_blocks = k_blocks * k_tiles + (plan["stages"] > 1)
 
-    g2s, s2r = _sum(plan, "g2s.a", "g2s.b"), _sum(plan, "s2r.a", "s2r.b")
+    s2r = _sum(plan, "s2r.a", "s2r.b")
     extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
-    bypass = plan["g2s"]["a"]["op"] == "cp.async.cg"
+    # Plain copies store every k-tile, and before that those that fill all stages but one.
+    stored = {f"g2s.{x}" for x in "ab" if plan["g2s"][x]["op"] == UNIVERSAL}
+    stored_k_tiles = k_tiles + plan["stages"] - 1
+    stores, store_conflicts = _sum(plan, *stored), sum(extra[key] for key in stored)
+    copied = sorted({"g2s.a", "g2s.b"} - stored)
+    access = [key for key in copied if plan["g2s"][key[-1]]["op"] == "cp.async.ca"]
     by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
-    vectors = sum(_bits(plan, x) // plan["g2s"][x]["bits"] for x in "ab")
+    vectors = sum(_bits(plan, key[-1]) // plan["g2s"][key[-1]]["bits"] for key in copied)
     matrices = sum(_matrices(plan, x) // plan["s2r"][x]["matrices"] for x in "ab")
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
     loads = _each(extra["s2r.a"] + extra["s2r.b"], k_blocks) * loaded_k_blocks + extra["epilogue.read"]
@@ -111,11 +117,11 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
         **hmma,
         f"{WAVEFRONTS}ldsm.sum": ctas * _each(s2r, k_blocks) * loaded_k_blocks,
         f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ctas * k_tiles * by_line,
-        f"{WAVEFRONTS}ldgsts_cache_access.sum": 0 if bypass else ctas * k_tiles * g2s,
-        f"{WAVEFRONTS}st.sum": ctas * plan["wavefronts"]["epilogue.write"]["predicted"],
+        f"{WAVEFRONTS}ldgsts_cache_access.sum": ctas * k_tiles * _sum(plan, *access),
+        f"{WAVEFRONTS}st.sum": ctas * (stored_k_tiles * stores + plan["wavefronts"]["epilogue.write"]["predicted"]),
         f"{CONFLICTS}ld.sum": ctas * loads,
-        f"{CONFLICTS}st.sum": ctas * extra["epilogue.write"],
-        f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * (extra["g2s.a"] + extra["g2s.b"]),
+        f"{CONFLICTS}st.sum": ctas * (stored_k_tiles * store_conflicts + extra["epilogue.write"]),
+        f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[key] for key in copied),
         LDMATRIX: ctas * _each(matrices, k_blocks) * loaded_k_blocks,
         CP_ASYNC: ctas * k_tiles * vectors // 32,
         REGISTERS: registers,

@@ -14,16 +14,19 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.traffic import SECTOR_BYTES
 from cutegen.tune.suites import Extents
 
+TENSOR_CORES, FMA_UNITS = "tensor cores", "FMA units"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KTileCost:
     """What one CTA asks of its multiprocessor for one k-tile.
 
-    `issued` are warp instructions of the main loop over all warps, None where no SASS was read. `hbm_bytes` are the
-    problem's compulsory bytes spread over its k-tiles.
+    `multiplier` is what does the `flops`. `issued` are warp instructions of the main loop over all warps, None where no
+    SASS was read. `hbm_bytes` are the problem's compulsory bytes spread over its k-tiles.
     """
 
-    mma_flops: int
+    flops: int
+    multiplier: str
     wavefronts: int
     issued: int | None
     l2_bytes: int
@@ -45,6 +48,11 @@ class Limit:
         return None if self.per_cycle is None else self.amount / self.per_cycle
 
 
+def multiplier(plan: GemmPlan) -> str:
+    """What multiplies in a plan's kernel."""
+    return FMA_UNITS if plan.by_thread else TENSOR_CORES
+
+
 def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: int | None) -> KTileCost:
     """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
     m, n, k = plan.cta_tile
@@ -54,7 +62,8 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: int | None) -
     k_tiles = -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
-        mma_flops=Extents(m, n, k).flops,
+        flops=Extents(m, n, k).flops,
+        multiplier=multiplier(plan),
         wavefronts=sum(wavefronts[name].predicted for name in ("g2s.a", "g2s.b", "s2r.a", "s2r.b")),
         issued=None if issued_per_warp is None else issued_per_warp * plan.threads // 32,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
@@ -64,8 +73,9 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: int | None) -
 
 def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = None) -> tuple[Limit, ...]:
     """Every resource, the tightest first; those without a known rate last."""
+    by_multiplier = {TENSOR_CORES: rates.mma_flops, FMA_UNITS: rates.fma_flops}
     found = [
-        Limit("tensor cores", "operations", cost.mma_flops, rates.mma_flops),
+        Limit(cost.multiplier, "operations", cost.flops, by_multiplier[cost.multiplier]),
         Limit("shared memory", "wavefronts", cost.wavefronts, rates.wavefronts),
         Limit("L2", "bytes", cost.l2_bytes, rates.l2_bytes),
         Limit("device memory", "bytes", cost.hbm_bytes, hbm_bytes_per_cycle),

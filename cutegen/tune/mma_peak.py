@@ -1,4 +1,4 @@
-"""A PTX kernel that does nothing but `mma.sync`: what it reaches, no kernel built on that instruction can pass.
+"""A PTX kernel that does nothing but `mma.sync`, or fma: what it reaches, no kernel of that instruction can pass.
 
 The driver compiles the text for the GPU at hand, so that measuring the ceiling needs no compiler. Every warp keeps
 eight independent accumulators busy, each with operands of its own, so that the multipliers' inputs change from one
@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import MMA_ATOMS, MmaAtom, dtype
+from cutegen.algebra import size
+from cutegen.arch import MMA_ATOMS, UNIVERSAL_FMA, MmaAtom, dtype
 
 ENTRY = "mma_peak"
 WARPS_PER_CTA = 4
 CTAS_PER_SM = 2
 CHAINS = 8
 MMA_PER_ITERATION = 2 * CHAINS
+FMA_REPEATS = 16  # so that the loop's own instructions do not count
 
 # Bits of a random word that stay (sign, lowest exponent bit, fraction), and those that are set: 0.5 <= |x| < 2.
 _RANDOM_BITS = {
@@ -34,6 +36,7 @@ _RANDOM_BITS = {
 _NEGATION = {
     "f16": 0x80008000,
     "bf16": 0x80008000,
+    "f32": 0x80000000,
     "tf32": 0x80000000,
     "e4m3": 0x80808080,
     "e5m2": 0x80808080,
@@ -48,7 +51,10 @@ _FIRST_WITH_8_BIT_FLOATS = ".version 8.4\n.target sm_89"
 
 @dataclass(frozen=True, slots=True)
 class MmaTypes:
-    """The element types of an `mma.sync` with 32 bytes of K: of A and B, and of the accumulator."""
+    """The element types of an `mma.sync` with 32 bytes of K: of A and B, and of the accumulator.
+
+    No tensor core multiplies f32 as it is: operands of f32 are those of fma.
+    """
 
     operands: str
     accumulator: str
@@ -58,13 +64,37 @@ class MmaTypes:
 
     @property
     def atom(self) -> MmaAtom:
-        """The instruction. Every such one has four registers of A and two of B."""
+        """The instruction. Every `mma.sync` has four registers of A and two of B."""
+        if self.operands == "f32":
+            return UNIVERSAL_FMA
         wanted = self.operands, self.operands, self.accumulator, _K_BYTES // dtype(self.operands).bytes
         return next(
             atom
             for atom in MMA_ATOMS.values()
             if (atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name, atom.shape_mnk[2]) == wanted
         )
+
+    @property
+    def instruction(self) -> str:
+        """Its name, mma.sync or fma."""
+        return "fma" if self.atom is UNIVERSAL_FMA else "mma.sync"
+
+    @property
+    def title(self) -> str:
+        """Instruction and types, for people."""
+        return f"{self.instruction}, {self}"
+
+    @property
+    def repeats(self) -> int:
+        """How often the loop holds each chain's two instructions."""
+        return FMA_REPEATS if self.atom is UNIVERSAL_FMA else 1
+
+    @property
+    def registers(self) -> tuple[int, int, int]:
+        """Of A, B and the accumulator, in one instruction."""
+        if self.atom is UNIVERSAL_FMA:
+            return 1, 1, 1
+        return _A_REGISTERS, _B_REGISTERS, _C_REGISTERS[self.accumulator]
 
     @property
     def opcode(self) -> str:
@@ -77,7 +107,11 @@ class MmaTypes:
 
     def flops(self, iterations: int, ctas: int) -> int:
         """Operations of one launch of the kernel."""
-        return self.atom.flops * MMA_PER_ITERATION * WARPS_PER_CTA * iterations * ctas
+        lanes = 32 // int(size(self.atom.thr_id))
+        return lanes * self.atom.flops * self.repeats * MMA_PER_ITERATION * WARPS_PER_CTA * iterations * ctas
+
+
+FMA = MmaTypes("f32", "f32")
 
 
 def ptx(types: MmaTypes) -> str:
@@ -107,28 +141,28 @@ _HEADER = f"""\
 
 
 def _body(types: MmaTypes) -> Iterator[str]:
-    c_registers = _C_REGISTERS[types.accumulator]
+    a_registers, b_registers, c_registers = types.registers
     yield "mov.u32 %thread, %tid.x;"
     yield "mov.u32 %cta, %ctaid.x;"
     yield "ld.param.u32 %left, [seed];"
     yield "mad.lo.u32 %random, %left, 40503, %cta;"
     yield "mad.lo.u32 %random, %thread, 2654435761, %random;"
     for name, count, element in (
-        ("a", CHAINS * _A_REGISTERS, types.operands),
-        ("b", CHAINS * _B_REGISTERS, types.operands),
+        ("a", CHAINS * a_registers, types.operands),
+        ("b", CHAINS * b_registers, types.operands),
         ("c", CHAINS * c_registers, types.accumulator),
     ):
         for i in range(count):
             yield from _draw(f"%{name}{i}", element)
-    for i in range(CHAINS * _B_REGISTERS):
+    for i in range(CHAINS * b_registers):
         yield f"xor.b32 %negative{i}, %b{i}, {_NEGATION[types.operands]:#x};"
     yield "ld.param.u32 %left, [iterations];"
     yield "bar.sync 0;"
     yield "mov.u64 %start, %clock64;"
     yield "again:"
-    for b in ("b", "negative"):
+    for b in ("b", "negative") * types.repeats:
         for chain in range(CHAINS):
-            yield _mma(types.opcode, chain, b, c_registers)
+            yield _multiply(types, chain, b)
     yield "sub.u32 %left, %left, 1;"
     yield "setp.ne.u32 %more, %left, 0;"
     yield "@%more bra again;"
@@ -144,9 +178,12 @@ def _draw(register: str, element: str) -> Iterator[str]:
     yield f"or.b32 {register}, {register}, {set_:#x};"
 
 
-def _mma(opcode: str, chain: int, b: str, c_registers: int) -> str:
+def _multiply(types: MmaTypes, chain: int, b: str) -> str:
+    a_registers, b_registers, c_registers = types.registers
+    if types.atom is UNIVERSAL_FMA:
+        return f"{types.opcode} %c{chain}, %a{chain}, %{b}{chain}, %c{chain};"
     c = _registers("c", chain, c_registers)
-    return f"{opcode} {c}, {_registers('a', chain, _A_REGISTERS)}, {_registers(b, chain, _B_REGISTERS)}, {c};"
+    return f"{types.opcode} {c}, {_registers('a', chain, a_registers)}, {_registers(b, chain, b_registers)}, {c};"
 
 
 def _registers(name: str, chain: int, count: int) -> str:

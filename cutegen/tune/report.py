@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cutegen.arch import SM_RATES
@@ -16,8 +17,9 @@ from cutegen.run import Kernel, random_extras, random_operands
 from cutegen.run.counts import LaunchCounts, count_launch
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.limits import KTileCost, Limit, k_tile_cost, limits
+from cutegen.tune.mma_peak import FMA as FMA_TYPES
 from cutegen.tune.mma_peak import MmaTypes
-from cutegen.tune.sass import Loop, main_loop
+from cutegen.tune.sass import FMA, MMA, Loop, main_loop
 from cutegen.tune.suites import Extents
 
 
@@ -40,6 +42,8 @@ class Report:
     @property
     def types(self) -> MmaTypes:
         """Those of the MMA atom."""
+        if self.plan.by_thread:
+            return FMA_TYPES
         return MmaTypes(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
 
     @property
@@ -64,7 +68,8 @@ class Report:
         if ceilings is None:
             return limits(self.cost, rates)
         hbm_bytes_per_cycle = ceilings.copy_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms
-        measured = replace(rates, mma_flops=ceilings.of(self.types).flops_per_cycle)
+        rate = ceilings.of(self.types).flops_per_cycle
+        measured = replace(rates, fma_flops=rate) if self.plan.by_thread else replace(rates, mma_flops=rate)
         return limits(self.cost, measured, hbm_bytes_per_cycle)
 
 
@@ -79,7 +84,7 @@ class Execution:
 def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
     """Predictions, and what the compiler made of them. Needs no GPU."""
     manifest = artifact.manifest
-    loop, no_loop = _loop(artifact)
+    loop, no_loop = _loop(artifact, FMA if plan.by_thread else MMA)
     return Report(
         plan=plan,
         artifact=artifact,
@@ -101,8 +106,8 @@ def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     return Execution(problem, count_launch(plan, kernel.problem_size(a, b, out, **extras), launch))
 
 
-def _loop(artifact: Artifact) -> tuple[Loop | None, str]:
+def _loop(artifact: Artifact, multiply: Sequence[str]) -> tuple[Loop | None, str]:
     try:
-        return main_loop(disassemble(artifact.cubin), artifact.manifest.entry), ""
+        return main_loop(disassemble(artifact.cubin), artifact.manifest.entry, multiply), ""
     except OutsideError as error:
         return None, str(error)

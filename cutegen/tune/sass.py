@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutegen.errors import OutsideError
 
 MMA = ("HMMA", "IMMA", "QMMA")
 """What `mma.sync` becomes: of floats, of integers, of 8-bit floats where tensor cores take them."""
+
+FMA = ("FFMA",)
+"""What fma becomes."""
 
 _INSTRUCTION = re.compile(
     r"\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:(?P<predicate>@!?U?P\w+)\s+)?"
@@ -50,10 +53,9 @@ class Loop:
         """Instructions of this name."""
         return sum(instruction.name == name for instruction in self.instructions)
 
-    @property
-    def multiplications(self) -> int:
-        """Instructions of the tensor core."""
-        return sum(map(self.count, MMA))
+    def multiplications(self, names: Sequence[str] = MMA) -> int:
+        """Instructions of these names."""
+        return sum(map(self.count, names))
 
     @property
     def mix(self) -> Mapping[str, int]:
@@ -61,18 +63,18 @@ class Loop:
         return dict(sorted(Counter(i.name for i in self.instructions).items(), key=lambda item: (-item[1], item[0])))
 
 
-def main_loop(sass: str, entry: str) -> Loop:
-    """The loop with the most tensor-core instructions, of several the one with the fewest others.
+def main_loop(sass: str, entry: str, multiply: Sequence[str] = MMA) -> Loop:
+    """The loop with the most instructions out of `multiply`, of several the one with the fewest others.
 
     A kernel with two main loops, for k-tiles that lie whole in the matrices and for those that do not, has two such
     loops; the first kind is the shorter one, and the one that a large problem runs. Raises OutsideError when there is
     none.
     """
-    found = [loop for loop in loops(sass, entry) if loop.multiplications]
+    found = [loop for loop in loops(sass, entry) if loop.multiplications(multiply)]
     if not found:
-        wanted = f"{', '.join(MMA[:-1])} or {MMA[-1]}"
+        wanted = " or ".join(filter(None, (", ".join(multiply[:-1]), multiply[-1])))
         raise OutsideError(f"the disassembly of {entry} holds no loop with {wanted}: nvdisasm may print another format")
-    return max(found, key=lambda loop: (loop.multiplications, -len(loop.instructions)))
+    return max(found, key=lambda loop: (loop.multiplications(multiply), -len(loop.instructions)))
 
 
 def loops(sass: str, entry: str) -> Iterator[Loop]:

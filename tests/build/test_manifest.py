@@ -10,14 +10,14 @@ from cutegen.build import Digest, InstructionCounts, KeyInputs, Manifest
 from cutegen.errors import ArtifactError
 
 INPUTS = KeyInputs(
-    format_version=3,
+    format_version=4,
     source_sha256="ab" * 32,
     gpu_arch="sm_80",
     dsl_distributions=("nvidia-cutlass-dsl==4.8.1",),
     compile_options=("A=1",),
 )
 MANIFEST = Manifest(
-    format_version=3,
+    format_version=4,
     key=INPUTS.key,
     entry="gemm_0",
     inputs=INPUTS,
@@ -59,8 +59,8 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
 
 def test_another_format_version_says_so() -> None:
     table = json.loads(MANIFEST.to_bytes())
-    table["format_version"] = 4
-    with pytest.raises(ArtifactError, match=r"found format version 4; expected 3; build the kernel again"):
+    table["format_version"] = 5
+    with pytest.raises(ArtifactError, match=r"found format version 5; expected 4; build the kernel again"):
         Manifest.from_bytes(json.dumps(table).encode())
 
 

@@ -67,7 +67,7 @@ BAD = {
         "aligned to 2 bytes",
         "problem.a.align = 16",
     ),
-    "one stage": ("tile.stages = 1", "tile.stages", "found 1", "2 to 8"),
+    "nine stages": ("tile.stages = 9", "tile.stages", "found 9", "1 to 8"),
 }
 
 

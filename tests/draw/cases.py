@@ -25,6 +25,8 @@ SPECS = {
     "8 stages": OPERANDS + "tile = { cta = [64, 64, 16], stages = 8 }\n",
     "8 warps": OPERANDS + "tile = { cta = [256, 128, 32] }\nmma.atom_layout = [4, 2, 1]\n",
     "4-byte copies": OPERANDS.replace("major =", "align = 4, major =") + "tile.cta = [64, 64, 32]\n",
+    "2-byte copies": OPERANDS.replace("major =", "align = 2, major =") + "tile = { cta = [64, 64, 32], stages = 2 }\n",
+    "one stage": OPERANDS + 'tile = { cta = [64, 64, 32], stages = 1 }\ng2s.a = { op = "universal" }\n',
     "plain loads": OPERANDS + 'tile.cta = [64, 64, 32]\ns2r.a = { atom = "universal" }\n',
 }
 PARTS: dict[str, Callable[[GemmPlan, int], draw.Picture]] = {

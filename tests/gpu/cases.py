@@ -50,6 +50,9 @@ _MEASURED = (
     _gemm("c_column_major_plain", "kkm", epilogue=Epilogue(PLAIN)),
     _gemm("c_from_registers", epilogue=Epilogue(smem=False)),
     _gemm("bf16", dtype="bf16"),
+    _gemm("plain_copies_128", g2s=G2s(G2sCopy("universal", 128), G2sCopy("universal", 128))),
+    _gemm("plain_copies_16", k=32, g2s=G2s(G2sCopy("universal", 16), G2sCopy("universal", 16))),
+    _gemm("one_plain_copy", g2s=G2s(b=G2sCopy("universal", 64))),
     _gemm("cp_async_ca_64", g2s=G2s(a=G2sCopy(op="cp.async.ca", bits=64), b=G2sCopy(op="cp.async.ca", bits=64))),
 )
 
@@ -69,6 +72,9 @@ _SANITIZED = (
         mma=Mma(atom="SM80_16x8x8_F16F16F16F16_TN"),
         epilogue=Epilogue(smem=False),
         name="f16_narrow",
+    ),
+    GemmSpec(
+        family="sm80", problem=_problem("kkn", align=2), tile=Tile(cta=(64, 64, 32), stages=2), name="f16_align_2"
     ),
 )
 

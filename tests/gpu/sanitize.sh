@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# compute-sanitizer memcheck and racecheck over three kernels at sizes that cut tiles in M, N and K.
+# compute-sanitizer memcheck and racecheck over four kernels at sizes that cut tiles in M, N and K.
 #
 #   tests/gpu/sanitize.sh OUT_DIR        OUT_DIR as tests.gpu.prebuild leaves it; PYTHON names the interpreter (python3)
 #
@@ -14,6 +14,6 @@ for tool in memcheck racecheck; do
   # cuda-python asks the driver for functions of other versions; that these are absent is no error of a kernel's.
   compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 --target-processes all \
     "${PYTHON:-python3}" -m tests.gpu.launch "$artifacts"/sanitize_* \
-    --problem 130,72,88 --problem 1,8,8 --problem 64,136,264 || { echo "== $tool failed"; failed=1; }
+    --problem 130,72,88 --problem 1,8,8 --problem 64,136,264 --problem 65,33,47 || { echo "== $tool failed"; failed=1; }
 done
 exit $failed

@@ -50,7 +50,7 @@ def test_every_page_is_of_a_shipped_spec_and_in_the_index() -> None:
     assert [name for name in PAGES if f"| [`{name}`]({name}.md) |" not in index] == []
 
 
-@pytest.mark.parametrize("name", ["cute_tutorial_tn", "ldmatrix_probe", WMMA])
+@pytest.mark.parametrize("name", ["cute_tutorial_tn", "ldmatrix_probe", WMMA, "double_buffer_128x128x32"])
 def test_a_page_maps_every_key_of_its_spec(name: str) -> None:
     assert mapped(name) == written(name)
 

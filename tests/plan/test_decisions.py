@@ -23,11 +23,13 @@ from cutegen.spec import (
 )
 from tests.plan.specs import SHIPPED_ON, gemm
 
-KEYS = (
-    *("tile.cta", "mma.atom", "mma.atom_layout", "mma.permutation", "g2s.a", "g2s.b", "s2r.a", "s2r.b"),
+MMA_KEYS = {"sm80": ("mma.atom", "mma.atom_layout", "mma.permutation"), "simt": ("mma.threads",)}
+OTHER_KEYS = (
+    *("g2s.a", "g2s.b", "s2r.a", "s2r.b"),
     *("smem.a", "smem.b", "tile.stages", "epilogue.smem", "schedule.raster"),
 )
 OPTIONAL_KEYS = {
+    "problem.b.transposed",
     "mma.tf32",
     "epilogue.ops",
     "epilogue.expression",
@@ -46,7 +48,8 @@ def chosen(found: GemmPlan) -> dict[str, str]:
 @pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
 def test_every_key_is_decided_with_a_reason(name: str, arch: str) -> None:
     found = plan(load_spec(name), arch)
-    assert tuple(decision.key for decision in found.decisions if decision.key not in OPTIONAL_KEYS) == KEYS
+    keys = ("tile.cta", *MMA_KEYS.get(found.spec.family, MMA_KEYS["sm80"]), *OTHER_KEYS)
+    assert tuple(decision.key for decision in found.decisions if decision.key not in OPTIONAL_KEYS) == keys
     for decision in found.decisions:
         assert decision.chosen
         assert decision.why

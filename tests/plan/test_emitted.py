@@ -69,8 +69,8 @@ MANY = [
 ]
 
 
-# 256x128 tiles with f32 sums need more registers on sm_100 than a thread has: 16 bytes of stack there, none elsewhere.
-KNOWN_SPILLS_BYTES = {("wmma_padded_256x128x32_f32", "sm_100"): 16}
+# 128 registers of f32 sums leave too few on sm_100, though not elsewhere: some bytes of stack.
+KNOWN_SPILLS_BYTES = {("wmma_padded_256x128x32_f32", "sm_100"): 16, ("double_buffer_128x128x32", "sm_100"): 8}
 
 
 def check(spec: GemmSpec, built: Build, arch: str = "sm_80") -> None:

@@ -16,7 +16,8 @@ from cutegen.straight_line import build_request
 
 INSTRUCTION = re.compile(
     r"(?P<wait>\bcp\.async\.wait_group\s+(?P<pending>\d+))|(?P<commit>\bcp\.async\.commit_group)|(?P<fetch>\bcp\.async\.c[ag])"
-    r"|(?P<barrier>\bbar\.sync|\bbarrier\.sync)|(?P<load>\bldmatrix)|(?P<multiply>\bmma\.sync)|(?P<label>^\$L\w+):",
+    r"|(?P<barrier>\bbar\.sync|\bbarrier\.sync)|(?P<load>\bldmatrix)|(?P<multiply>\bmma\.sync)|(?P<label>^\$L\w+):"
+    r"|(?P<global_load>\bld\.global)|(?P<store>\bst\.shared)",
     re.MULTILINE,
 )
 SHAPES = [(stages, k_blocks) for stages in range(2, 9) for k_blocks in (1, 2, 4)]

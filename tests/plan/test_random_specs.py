@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cutegen.arch import MMA_ATOMS, TARGETS
+from cutegen.arch import MMA_ATOMS, TARGETS, dtype
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.report import plan_json
@@ -52,23 +52,24 @@ def maybe(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 def operand(modes: str, dtypes: list[str]) -> st.SearchStrategy[Operand]:
-    aligns = maybe(st.sampled_from([4, 8, 16, 32, 128]))
+    least = max(dtype(name).bytes for name in dtypes)
+    aligns = maybe(st.sampled_from([align for align in (1, 2, 4, 8, 16, 32, 128) if align >= least]))
     return st.builds(Operand, st.sampled_from(dtypes), st.sampled_from(modes), aligns)
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    dtype = draw(st.sampled_from(["f16", "bf16", "tf32", "s8", "e4m3", "e5m2"]))
+    element = draw(st.sampled_from(["f16", "bf16", "tf32", "s8", "e4m3", "e5m2"]))
     return Problem(
-        a=draw(operand("mk", [dtype])),
-        b=draw(operand("nk", ["e4m3", "e5m2"] if dtype.startswith("e") else [dtype])),
-        c=draw(operand("mn", ["f16", "bf16", "f32", "s8", "s32", "e4m3"])),
-        accumulator=draw(maybe(st.sampled_from(SUMS.get(dtype, ["f32"])))),
+        a=draw(operand("mk", [element])),
+        b=draw(operand("nk", ["e4m3", "e5m2"] if element.startswith("e") else [element])),
+        c=draw(st.sampled_from(["f16", "bf16", "f32", "s8", "s32", "e4m3"]).flatmap(lambda c: operand("mn", [c]))),
+        accumulator=draw(maybe(st.sampled_from(SUMS.get(element, ["f32"])))),
     )
 
 
 extents = st.sampled_from([8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 256])
-tiles = st.builds(Tile, cta=maybe(st.tuples(extents, extents, extents)), stages=maybe(st.integers(2, 8)))
+tiles = st.builds(Tile, cta=maybe(st.tuples(extents, extents, extents)), stages=maybe(st.integers(1, 8)))
 warps = st.tuples(st.sampled_from([1, 2, 3, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 1, 1, 2]))
 any_mma = st.builds(
     Mma,
@@ -88,6 +89,7 @@ smem_layouts = st.one_of(
 copies = st.one_of(
     st.builds(G2sCopy, op=st.just("cp.async.ca"), bits=maybe(st.sampled_from([32, 64, 128]))),
     st.builds(G2sCopy, op=st.just("cp.async.cg")),
+    st.builds(G2sCopy, op=st.just("universal"), bits=maybe(st.sampled_from([16, 32, 64, 128]))),
     st.builds(G2sCopy, threads=st.sampled_from(["(16,8):(8,1)", "(8,16):(1,8)", "(32,4):(4,1)", "(21,6):(6,1)"])),
 )
 loads = st.builds(

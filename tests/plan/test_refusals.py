@@ -85,7 +85,11 @@ CASES: dict[str, Case] = {
         "tile.cta",
         ("B's tile of 16x16 for 512 threads", "larger tile"),
     ),
-    "align 2": ({"align": (2, None, None)}, "problem.a.align", ("found 2", "at least 4", "align = 4")),
+    "cp.async of an operand aligned to 2": (
+        {"align": (2, None, None), "g2s": G2s(a=G2sCopy(op="cp.async.ca"))},
+        "g2s.a.op",
+        ("aligned to 2 bytes", "4, 8 or 16 bytes", 'op = "universal"'),
+    ),
     "align 2 with a 16-byte copy": (
         {"align": (None, 2, None), "g2s": G2s(b=G2sCopy(bits=128))},
         "g2s.b.bits",
@@ -101,11 +105,15 @@ CASES: dict[str, Case] = {
         "g2s.a.bits",
         ("keeps only 8 bytes together", "bits = 64", "a layout that keeps 16 bytes together"),
     ),
-    "odd pad": ({"smem": Smem(b=SmemLayout(pad=1))}, "smem.b", ("2 bytes together", "at least 4", "multiple of 8")),
-    "layout across the major": (
-        {"smem": Smem(a=SmemLayout(layout="(64,8):(1,64)"))},
-        "smem.a",
-        ("2 bytes together along k",),
+    "cp.async into an odd pad": (
+        {"smem": Smem(b=SmemLayout(pad=1)), "g2s": G2s(b=G2sCopy(op="cp.async.ca"))},
+        "g2s.b.op",
+        ("keeps only 2 bytes together", '"universal"'),
+    ),
+    "wide copies into a layout across the major": (
+        {"smem": Smem(a=SmemLayout(layout="(64,8):(1,64)")), "g2s": G2s(a=G2sCopy(bits=32))},
+        "g2s.a.bits",
+        ("keeps only 2 bytes together", "bits = 16"),
     ),
     "x4 where V allows x2": (
         {
@@ -164,7 +172,7 @@ CASES: dict[str, Case] = {
     "tile that never fits": (
         {"tile": Tile(cta=(256, 256, 256))},
         "tile.cta",
-        ("2 x (131,072 + 131,072) = 524,288 bytes > 166,912", "smaller tile"),
+        ("1 x (131,072 + 131,072) = 262,144 bytes > 166,912", "not even one stage fits; use a smaller tile"),
     ),
     "C that does not fit": (
         {"tile": Tile(cta=(256, 256, 32), stages=2), "c_dtype": "f32", "epilogue": Epilogue(SmemLayout(pad=8))},

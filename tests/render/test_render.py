@@ -19,6 +19,8 @@ from cutegen.render.python_text import LINE_WIDTH, comment, constant, docstring
 from cutegen.resources import templates_dir
 from cutegen.spec import (
     Epilogue,
+    G2s,
+    G2sCopy,
     GemmSpec,
     Mma,
     Raster,
@@ -78,11 +80,19 @@ def combinations() -> list[GemmSpec]:
             [Mma(), Mma(atom="SM80_16x8x8_F32F16F16F32_TN")],
         )
     ]
+    plain = [
+        gemm(tile=replace(tile, stages=stages), g2s=G2s(a=a, b=b), epilogue=Epilogue(smem))
+        for stages, a, b, smem in product(
+            [1, 3], [None, G2sCopy("universal", 16)], [None, G2sCopy("universal", 128)], [None, False]
+        )
+    ]
+    kept = gemm("knm", tile=tile)
+    kept = replace(kept, problem=replace(kept.problem, b=replace(kept.problem.b, transposed="once")))
     names = [replace(gemm(), name=name) for name in HOSTILE_NAMES]
     descriptions = [
         replace(gemm(), description=text[:200].replace("\n", " ")) for text in HOSTILE_NAMES if text != "\udcff"
     ]
-    return [*branches, *copies, *names, *descriptions, *CASES.values(), *map(load_spec, shipped_specs())]
+    return [*branches, *copies, *plain, kept, *names, *descriptions, *CASES.values(), *map(load_spec, shipped_specs())]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, Operand, Problem, Raster, Schedule, SmemLayout, Tile
@@ -36,11 +37,19 @@ def spec(
     )
 
 
+def transposed(name: str) -> GemmSpec:
+    """B as no tensor map can have it, in 8-bit elements at any address: the kernel reads a copy."""
+    s8 = spec(name, "kkn", "s8", c=Operand("s32", "n"), tile=Tile(cta=(64, 64, 64), stages=2))
+    return replace(s8, problem=replace(s8.problem, b=Operand("s8", "n", 1, "once")))
+
+
 CASES: Mapping[str, GemmSpec] = {
     case.name: case
     for case in (
         spec("tn"),
         spec("nt", "mnn"),
+        spec("one_stage", tile=Tile(cta=(64, 64, 32), stages=1)),
+        transposed("b_transposed_once"),
         spec("nn", "knm"),
         spec("tt", "mkm", raster=Raster("m", 3, zigzag=True)),
         spec("bf16_to_f32", dtype="bf16", c=Operand("f32", "n")),

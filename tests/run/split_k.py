@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cutegen.spec import Bias, GemmSpec, SmemLayout, Tile
+from cutegen.spec import Bias, G2s, G2sCopy, GemmSpec, SmemLayout, Tile
 from tests.run.epilogues import spec
 
 SMALL = Tile(cta=(32, 32, 32), stages=2)
+PLAIN = G2sCopy("universal", 64)
 
 
 def split(asked: GemmSpec, slices: int, reduction: str | None = None) -> GemmSpec:
@@ -27,7 +28,10 @@ CASES: Mapping[str, GemmSpec] = {
         split(spec("bf16", "residual", tile=SMALL, dtype="bf16", majors="knm", smem=SmemLayout(pad=8)), 5),
         split(spec("s8", tile=Tile(cta=(32, 32, 64), stages=2), dtype="s8", c="s32", accumulator="s32"), 3),
         split(spec("added", tile=SMALL, c="f32", smem=False), 3, "atomics"),
+        split(replace(spec("registers", tile=SMALL), g2s=G2s(PLAIN, PLAIN)), 3),
+        split(replace(spec("registers_and_cp_async", tile=replace(SMALL, stages=3)), g2s=G2s(b=PLAIN)), 2),
+        split(spec("one_stage", tile=replace(SMALL, stages=1)), 4),
         split(spec("many", tile=Tile(cta=(16, 32, 32), stages=3)), 24),
     )
 }
-FAST = ("plain_split_3", "blas_f32_split_2", "bias_aux_split_4", "added_split_3")
+FAST = ("plain_split_3", "registers_split_3", "blas_f32_split_2", "bias_aux_split_4", "added_split_3")

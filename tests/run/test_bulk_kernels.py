@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from cutegen.plan import LaunchContract, plan
 from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.run.counts import EDGES, LaunchCounts, count_launch
 from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, Problem, Tile
+from tests.run.bulk import CASES
 
 pytestmark = pytest.mark.dsl
 CTA = (64, 64, 64)
@@ -114,3 +116,21 @@ def test_operands_of_the_epilogue_keep_their_addresses(compiled: Any) -> None:
     extras = random_extras(kernel.contract, 72, 64, seed=7, batch=2)
     kernel(a, b, out=out, **extras)
     assert compare(out, expected_outcome(kernel.contract, a, b, extras).result, dtype="f16").ok
+
+
+def test_one_stage_is_filled_when_it_is_empty(compiled: Any) -> None:
+    """The copying warp waits for the warps that multiply before each k-tile; two tiles a CTA."""
+    spec = replace(spec_of(), tile=Tile(cta=CTA, stages=1))
+    counts = run(compiled(spec), spec, 192, 128, 320, policy="random:3")
+    assert counts.differing() == {}
+    assert counts.boxes["g2s.a"].measured == 6 * 5
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(65, 63, 33), (5, 9, 0)])
+def test_b_transposed_once_comes_from_any_address(compiled: Any, m: int, n: int, k: int) -> None:
+    """N-major 8-bit elements, which no ldmatrix loads, at addresses that no tensor map has: the kernel reads a copy."""
+    spec = CASES["b_transposed_once"]
+    kernel = compiled(spec)
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=k)
+    kernel(a, b, out=out)
+    assert compare(out, float64_reference(a, b), dtype="s32").ok

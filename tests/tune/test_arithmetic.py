@@ -62,7 +62,7 @@ def test_a_k_tile_asks_for_what_a_pencil_says() -> None:
     """128x128x64 in f16, four warps of 64x64: each reads 2 x 64 x 64 halfs a k-tile, 16 KiB, 128 bytes a wavefront."""
     problem = Extents(4096, 4096, 4096)
     cost = k_tile_cost(TN, problem, issued_per_warp=250)
-    assert cost.mma_flops == 2 * 128 * 128 * 64
+    assert cost.flops == 2 * 128 * 128 * 64
     assert cost.wavefronts == 4 * 16384 // 128 + 2 * 128 * 64 * 2 // 128
     assert cost.l2_bytes == 2 * 128 * 64 * 2
     assert cost.issued == 4 * 250

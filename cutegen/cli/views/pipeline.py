@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from cutegen.cli.views.view import View, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.columns import wrapped
-from cutegen.plan.main_loop import Action, Residence, Slot, residences
+from cutegen.plan.main_loop import Action, Residence, Slot, passages, residences
 from cutegen.plan.partitions import Problem
 from cutegen.plan.text import plural
 
-HEADER = ("k-tile.block", "wait", "load", "cp.async", "mma")
+COLUMNS = {
+    "st.shared": (Action.STORE, "st.shared of a k-tile"),
+    "wait": (Action.WAIT, "cp.async.wait_group n and bar.sync"),
+    "bar.sync": (Action.BARRIER, "bar.sync, which makes a k-tile visible or its place free"),
+    "load": (Action.LOAD, "the load of a k-tile's block to registers"),
+    "cp.async": (Action.FETCH, "cp.async for a k-tile"),
+    "ld.global": (Action.GLOBAL_LOAD, "ld.global of a k-tile"),
+    "mma": (Action.MULTIPLY, "mma of a k-tile's block"),
+    "fma": (Action.MULTIPLY, "fma of all of a k-tile"),
+}
 NOTE = (
-    "In a line, instructions are issued from left to right: cp.async.wait_group n and bar.sync, the load of a k-tile's "
-    "block to registers, cp.async for a k-tile, mma of a k-tile's block. Then what each stage holds: the k-tile that "
+    "In a line, instructions are issued from left to right: {}. Then what each stage holds: the k-tile that "
     "is read, or after < the one that is on its way."
 )
 
@@ -23,28 +32,59 @@ def pipeline(plan: GemmPlan, thread: int, problem: Problem) -> View:
     """Prologue and first k-tiles, one line for each k-block."""
     slots = plan.main_loop
     stays = list(residences(slots, plan.stages))
-    title = f"Main loop: {plan.stages} stages, {plural(plan.k_blocks, 'k-block')} in a k-tile of {plan.cta_tile[2]}"
-    states = [f"stage {stage}" for stage in range(plan.stages)]
-    rows = [(*_issued(slot), *_stages(number, stays, plan.stages)) for number, slot in enumerate(slots)]
+    counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
+    title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
+    columns = _columns(slots, other={"mma" if plan.by_thread else "fma"})
+    states = [*(["registers"] if "ld.global" in columns else []), *(f"stage {stage}" for stage in range(plan.stages))]
+    rows = [
+        (_name(slot), *_issued(slot, columns), *_passing(number, slots), *_stages(number, stays, plan.stages))
+        for number, slot in enumerate(slots)
+    ]
     table = {
         "spec": plan.spec.name,
         "stages": plan.stages,
         "k_blocks": plan.k_blocks,
         "slots": [_slot_table(slot) for slot in slots],
     }
-    return View((titled(title, rows, header=(*HEADER, *states)), wrapped(NOTE)), table)
+    note = NOTE.format(", ".join(COLUMNS[name][1] for name in columns))
+    return View((titled(title, rows, header=("k-tile.block", *columns, *states)), wrapped(note)), table)
 
 
-def _issued(slot: Slot) -> tuple[str, ...]:
-    name = "prologue" if slot.k_tile is None else f"{slot.k_tile}.{slot.k_block}"
-    wait, load, fetch, multiply = map(slot.step, (Action.WAIT, Action.LOAD, Action.FETCH, Action.MULTIPLY))
-    return (
-        name,
-        f"{wait.pending}" if wait else "",
-        f"{load.k_tile}.{load.k_block}" if load else "",
-        f"{fetch.k_tile}" if fetch else "",
-        f"{multiply.k_tile}.{multiply.k_block}" if multiply else "",
-    )
+def _columns(slots: Sequence[Slot], other: Collection[str]) -> list[str]:
+    """The instructions of the loop but the `other` ones; a barrier that follows a wait is in the wait's column."""
+    present = {step.action for slot in slots for step in slot.steps} - {Action.BARRIER}
+    if any(slot.step(Action.BARRIER) and not slot.step(Action.WAIT) for slot in slots):
+        present.add(Action.BARRIER)
+    return [name for name, (action, _) in COLUMNS.items() if action in present and name not in other]
+
+
+def _name(slot: Slot) -> str:
+    if slot.k_tile is None:
+        return "prologue"
+    return f"{slot.k_tile}" if slot.k_block is None else f"{slot.k_tile}.{slot.k_block}"
+
+
+def _issued(slot: Slot, columns: Sequence[str]) -> Iterator[str]:
+    for name in columns:
+        action, _ = COLUMNS[name]
+        step = slot.step(action)
+        if step is None or (action is Action.BARRIER and slot.step(Action.WAIT)):
+            yield ""
+        elif action is Action.WAIT:
+            yield f"{step.pending}"
+        elif action is Action.BARRIER:
+            yield "*"
+        else:
+            yield f"{step.k_tile}" if step.k_block is None else f"{step.k_tile}.{step.k_block}"
+
+
+def _passing(number: int, slots: Sequence[Slot]) -> list[str]:
+    """The k-tile in registers at the end of a slot, where plain copies bring any."""
+    held = [(k_tile, first, last) for k_tile, first, last in passages(slots)]
+    if not held:
+        return []
+    now = [f"<{k_tile}" for k_tile, first, last in held if first <= number and (last is None or number < last)]
+    return ["".join(now)]
 
 
 def _stages(number: int, stays: list[Residence], stages: int) -> list[str]:

@@ -3,7 +3,7 @@
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
     for_problem.py  what a problem settles first: tile and slices (candidates.py), by predicted time
-    g2s.py          cp.async, its width and its threads
+    g2s.py          cp.async or plain copies, their width and threads
     predict.py      how often each instruction stands in the PTX
     main_loop.py    what the template's loop issues in which order, for people to look at
 
@@ -56,12 +56,15 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     split_k, split_decisions = choose_split_k(spec, cta_tile.value, tiled_mma.threads, atom.value)
-    registers = estimate_registers(target, cta_tile.value, tiled_mma, atom.value)
 
     for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
     for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
+    passing = for_a.passing_registers + for_b.passing_registers
+    registers = estimate_registers(target, cta_tile.value, tiled_mma, atom.value, passing)
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
-    stages = choose_stages(spec, target, stage_bytes, ctas_by_registers(target, tiled_mma.threads, registers))
+    resident = ctas_by_registers(target, tiled_mma.threads, registers)
+    asynchronous = not (for_a.g2s.value.through_registers and for_b.g2s.value.through_registers)
+    stages = choose_stages(spec, target, stage_bytes, resident, asynchronous=asynchronous)
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
@@ -87,7 +90,9 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
         epilogue=epilogue.value,
         raster=raster.value,
         split_k=split_k,
-        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // permutation.value[2]),
+        main_loop=shown_main_loop(
+            stages.value, cta_tile.value[2] // permutation.value[2], for_a.g2s.value, for_b.g2s.value
+        ),
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=smem_b_offset_bytes,
         predictions=Predictions(

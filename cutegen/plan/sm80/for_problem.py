@@ -19,9 +19,10 @@ from cutegen.plan.for_problem import (
     with_stages,
 )
 from cutegen.plan.occupancy import estimate_registers, predict_occupancy
-from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, STAGES, smem_offsets
+from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.sm80.candidates import CANDIDATES, H200, SPLITS
+from cutegen.plan.staging import expected_registers, through_registers
 from cutegen.plan.tile_model import Work
 from cutegen.spec import GemmSpec
 
@@ -48,8 +49,11 @@ def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
 
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
+    """As many as fit; what waits in registers fills no third stage sooner."""
+    asynchronous = not (through_registers(spec, "a") and through_registers(spec, "b"))
+    most = STAGES[-1] if asynchronous else DOUBLE_BUFFERED
     fitting = (stages for stages in STAGES if _smem_bytes(spec, cta, stages) <= target.smem_per_cta_bytes)
-    return max(fitting, default=0)
+    return min(most, max(fitting, default=0))
 
 
 def _smem_bytes(spec: GemmSpec, cta: tuple[int, int, int], stages: int) -> int:
@@ -62,7 +66,8 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -
     atom = mma.choose_atom(spec, candidate.cta).value
     tiled_mma = TiledMma(atom, Layout(candidate.atom_layout))
     smem_bytes = _smem_bytes(spec, candidate.cta, candidate.stages)
-    registers = estimate_registers(target, candidate.cta, tiled_mma, atom)
+    passing = expected_registers(spec, candidate.cta, tiled_mma.threads)
+    registers = estimate_registers(target, candidate.cta, tiled_mma, atom, passing)
     return Work(
         cta=candidate.cta,
         warps=candidate.atom_layout[:2],

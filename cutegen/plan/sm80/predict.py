@@ -7,36 +7,50 @@ from collections import Counter
 from cutegen.algebra import TiledMma
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
 from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.instructions import copies_per_k_tile, load_global, store_shared
 from cutegen.plan.traffic import ldmatrix_per_k_block
 
 MAIN_LOOPS = 2
+EDGE_LOOPS = 1
 
 
 def predict_instructions(
     a: OperandPlan, b: OperandPlan, atom: MmaAtom, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], stages: int
 ) -> dict[str, int]:
-    """Opcodes as often as the PTX text holds them.
+    """Opcodes as often as the PTX text holds them; of plain loads and stores those that bring A and B.
 
-    The prologue fills every stage and loads one k-block. Two main loops follow, for k-tiles that lie inside the
-    matrices and for the others; neither is unrolled over k-tiles, and each has one fetch of a tile and every k-block
-    once.
+    The prologue fills every stage and loads one k-block; with a single stage there is none. Two main loops follow, for
+    k-tiles that lie inside the matrices and for the others; neither is unrolled over k-tiles, and each has one fetch of
+    a tile and every k-block once.
     """
     counts: Counter[str] = Counter()
     k_blocks = cta_tile[2] // tiled_mma.tile_mnk[2]
+    fills, blocks_ahead = (stages, 1) if stages > 1 else (0, 0)
     for operand in (a, b):
-        cp_async = operand.g2s.atom
-        assert isinstance(cp_async, CpAsyncAtom)
-        counts[cp_async.ptx] += (stages + MAIN_LOOPS) * cp_async_per_k_tile(operand, tiled_mma)
+        copies, copy = copies_per_k_tile(operand, tiled_mma), operand.g2s.atom
+        if isinstance(copy, CpAsyncAtom):
+            counts[copy.ptx] += (fills + MAIN_LOOPS) * copies
+        else:
+            counts.update(_plain_copies(operand, fills, copies))
         if isinstance(operand.s2r.atom, LdmatrixAtom):
-            counts[operand.s2r.atom.ptx] += (MAIN_LOOPS * k_blocks + 1) * ldmatrix_per_k_block(operand, tiled_mma)
+            loads = MAIN_LOOPS * k_blocks + blocks_ahead
+            counts[operand.s2r.atom.ptx] += loads * ldmatrix_per_k_block(operand, tiled_mma)
     m, n, k = cta_tile
     warps = tiled_mma.threads // 32
     counts[atom.ptx] += MAIN_LOOPS * m * n * k // (warps * atom.shape_mnk[0] * atom.shape_mnk[1] * atom.shape_mnk[2])
     return dict(counts)
 
 
-def cp_async_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """`cp.async` that one thread executes for one k-tile of an operand."""
+def _plain_copies(operand: OperandPlan, fills: int, copies: int) -> Counter[str]:
+    """Loads and stores of `copies` vectors for each of `fills` stages and in each main loop.
+
+    The k-tile of the last fill stays in registers until the loop stores it. Where a k-tile may cross an edge of the
+    matrix, a vector that does is loaded element by element; its last element lies outside.
+    """
+    counts: Counter[str] = Counter()
     assert isinstance(operand.g2s, VectorCopy)
-    vector = operand.g2s.bits // operand.dtype.bits
-    return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
+    bits, element_bits = operand.g2s.bits, operand.dtype.bits
+    counts[load_global(bits, element_bits)] += (fills + MAIN_LOOPS) * copies
+    counts[load_global(element_bits, element_bits)] += (fills + EDGE_LOOPS) * copies * (bits // element_bits - 1)
+    counts[store_shared(bits, element_bits)] += (max(fills - 1, 0) + MAIN_LOOPS) * copies
+    return +counts

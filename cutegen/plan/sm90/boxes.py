@@ -113,7 +113,7 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr) -> Choice
             f"g2s.{x.name}.op",
             found=f'"{given.op}"',
             expected=f'"{BULK_TENSOR}", the copy of family sm90',
-            fix='family = "sm80" has cp.async',
+            fix='family = "sm80" has cp.async and plain copies',
         )
     copy = bulk_copy(x, TMA_LOAD, atom)
     chosen = f"{BULK_TENSOR}, {'a box' if copy.boxes == 1 else f'{copy.boxes} boxes'} of {extents(copy.box)}"

@@ -43,7 +43,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool:
     """Whether sums leave registers for fragments."""
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
-    return m * n // (WARP * warps_m * warps_n) <= mma.most_sums(dtype(spec.problem.a.dtype), target)
+    return m * n // (WARP * warps_m * warps_n) <= mma.most_held(dtype(spec.problem.a.dtype), target)
 
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:

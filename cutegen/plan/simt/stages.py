@@ -1,0 +1,34 @@
+"""Rule for the stages: one k-tile at a time, or the next one on its way to registers meanwhile."""
+
+from __future__ import annotations
+
+from cutegen.arch import Target
+from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.pipeline import smem_offsets, too_much
+from cutegen.spec import GemmSpec
+
+WORDS = {
+    1: "a k-tile is copied, then multiplied, with a barrier after each; nobody multiplies while global memory is read",
+    2: "the next k-tile is on its way to registers while this one is multiplied, and there is one barrier a k-tile",
+}
+
+
+def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int]) -> Choice[int]:
+    """Two stages where they fit. Raises SpecError for others than one and two, and for what does not fit."""
+    given = spec.tile.stages
+    if given not in (None, *WORDS):
+        raise spec.error(
+            "tile.stages",
+            found=str(given),
+            expected="1 or 2: a thread's registers hold one k-tile that is on its way",
+            fix='2 is the nearest; family = "sm80" has deeper pipelines, of cp.async',
+        )
+    fitting = [stages for stages in WORDS if smem_offsets(stage_bytes, stages)[1] <= target.smem_per_cta_bytes]
+    if not fitting or given not in (None, *fitting):
+        raise too_much(spec, target, stage_bytes, given or 1, fitting)
+    if given is not None:
+        return Choice(given, Decision("tile.stages", str(given), f"given; {WORDS[given]}", given=True))
+    chosen = fitting[-1]
+    why_not = {1: WORDS[1], 2: f"{smem_offsets(stage_bytes, 2)[1]:,} bytes > {target.smem_per_cta_bytes:,}"}
+    rejected = tuple(Rejected(f"{x} stage{'s' * (x > 1)}", why_not[x]) for x in WORDS if x != chosen)
+    return Choice(chosen, Decision("tile.stages", str(chosen), WORDS[chosen], rejected=rejected))

@@ -1,0 +1,34 @@
+"""B handed in with one major and read with the other: the kernel reads a transposed copy that calls keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cutegen.plan.contract import tensor_contract
+from cutegen.plan.decision import Decision
+from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.spec import GemmSpec, Operand
+
+KEY = "problem.b.transposed"
+_OTHER = {"n": "k", "k": "n"}
+
+
+def as_read(spec: GemmSpec) -> GemmSpec:
+    """What is asked of the kernel alone: B as its copy has it, which is always aligned."""
+    b = spec.problem.b
+    if b.transposed is None:
+        return spec
+    return replace(spec, problem=replace(spec.problem, b=Operand(b.dtype, _OTHER[b.major])))
+
+
+def as_given(plan: GemmPlan, spec: GemmSpec) -> GemmPlan:
+    """The kernel's plan with what `spec` says of B: how a call passes it, and that a copy of it is kept."""
+    major, read = spec.problem.b.major.upper(), plan.b.major.upper()
+    chosen = f"once: calls pass B {major}-major, the kernel reads a {read}-major copy"
+    why = "given; the first call with a B makes the copy, the next ones use it until B changes or is gone"
+    return replace(
+        plan,
+        spec=spec,
+        decisions=(Decision(KEY, chosen, why, given=True), *plan.decisions),
+        launch=replace(plan.launch, given=(tensor_contract(spec, "b"),)),
+    )

@@ -1,0 +1,247 @@
+"""The `simt` family: CuTe's preconditions by name, what is chosen, and who holds what, by CuTe's own definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutegen.algebra import Layout, offsets_2d, parse_layout
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.access import fragment_loads, vectors
+from cutegen.plan.epilogue import accumulators
+from cutegen.plan.main_loop import Action, residences
+from cutegen.plan.proof import prove
+from cutegen.spec import (
+    G2s,
+    G2sCopy,
+    GemmSpec,
+    Mma,
+    Operand,
+    Problem,
+    S2r,
+    S2rCopy,
+    Schedule,
+    Smem,
+    SmemLayout,
+    Tile,
+    load_spec,
+)
+
+SHIPPED = ("simt_sgemm_nt", "simt_sgemm_tn")
+THREAD_LAYOUTS = ["(16,16):(1,16)", "(16,16):(16,1)", "(8,32):(32,1)", "((4,4),(8,2)):((1,32),(4,128))"]
+
+
+def simt(majors: str = "mnm", dtypes: tuple[str, str, str] = ("f32", "f32", "f32"), **parts: Any) -> GemmSpec:
+    a, b, c = (Operand(dtype, major) for dtype, major in zip(dtypes, majors, strict=True))
+    accumulator = parts.pop("accumulator", None)
+    return GemmSpec(family="simt", problem=Problem(a=a, b=b, c=c, accumulator=accumulator), name="mine", **parts)
+
+
+def copies(a: str | None = None, b: str | None = None, **keys: Any) -> G2s:
+    return G2s(a=G2sCopy(threads=a, **keys), b=G2sCopy(threads=b, **keys))
+
+
+TC = Mma(threads="(16,16):(1,16)")
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "size(tA) == size(tC)": (
+        {"mma": TC, "g2s": copies(a="(32,4):(1,32)")},
+        "g2s.a.threads",
+        "size(tA) == size(tC) = 256",
+    ),
+    "size(tB) == size(tC)": (
+        {"mma": TC, "g2s": copies(b="(32,4):(1,32)")},
+        "g2s.b.threads",
+        "size(tB) == size(tC) = 256",
+    ),
+    "size(tA) == size(tB)": (
+        {"g2s": copies("(32,8):(1,32)", "(32,4):(1,32)")},
+        "g2s.b.threads",
+        "size(tA) == size(tB)",
+    ),
+    "BLK_M % THR_M of tA": ({"g2s": copies(a="(256,1):(1,0)")}, "g2s.a.threads", "BLK_M % THR_M == 0 of tA: 128 % 256"),
+    "BLK_K % THR_K of tA": ({"g2s": copies(a="(16,16):(1,16)")}, "g2s.a.threads", "BLK_K % THR_K == 0 of tA: 8 % 16"),
+    "BLK_N % THR_N of tB": ({"g2s": copies(b="(256,1):(1,0)")}, "g2s.b.threads", "BLK_N % THR_N == 0 of tB: 128 % 256"),
+    "BLK_K % THR_K of tB": ({"g2s": copies(b="(16,16):(1,16)")}, "g2s.b.threads", "BLK_K % THR_K == 0 of tB: 8 % 16"),
+    "BLK_M % THR_M of tC": (
+        {"mma": Mma(threads="(96,2):(1,96)")},
+        "mma.threads",
+        "BLK_M % THR_M == 0 of tC: 128 % 96 = 32",
+    ),
+    "BLK_N % THR_N of tC": (
+        {"mma": Mma(threads="(2,96):(96,1)")},
+        "mma.threads",
+        "BLK_N % THR_N == 0 of tC: 128 % 96 = 32",
+    ),
+    "vectors span the tile": (
+        {"g2s": G2s(a=G2sCopy(bits=128, threads="(128,2):(1,128)"))},
+        "g2s.a.threads",
+        "BLK_M % THR_M == 0 of tA: 128 % 512",
+    ),
+    "whole warps": ({"mma": Mma(threads="(4,4):(1,4)")}, "mma.threads", "whole warps of 32"),
+    "registers": ({"mma": Mma(threads="(8,4):(1,8)")}, "mma.threads", "fewer than the 255 registers"),
+    "shared layout of the tile's shape": (
+        {"smem": Smem(a=SmemLayout(layout="(96,8):(1,96)"))},
+        "smem.a.layout",
+        "an atom that divides the operand's tile 128x8",
+    ),
+    "plain copies": ({"g2s": G2s(a=G2sCopy(op="cp.async.ca"))}, "g2s.a.op", '"universal"'),
+    "whole elements": ({"g2s": G2s(a=G2sCopy(bits=16))}, "g2s.a.bits", "one f32 has 32 bits"),
+    "no fragments": ({"s2r": S2r(a=S2rCopy("SM75_U32x4_LDSM_N"))}, "s2r.a.atom", '"universal"'),
+    "one or two stages": ({"tile": Tile(stages=3)}, "tile.stages", "1 or 2"),
+    "K is not split": ({"schedule": Schedule(split_k=4)}, "schedule.split_k", "all of a tile's K"),
+    "sums in f32": ({"accumulator": "f16"}, "problem.accumulator", '"f32"'),
+    "shared memory": ({"tile": Tile(cta=(512, 512, 64))}, "tile.cta", "registers"),
+    "a tile for whole warps": ({"tile": Tile(cta=(3, 5, 7))}, "tile.cta", "whole warps"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_precondition_that_does_not_hold_is_named(name: str) -> None:
+    parts, key, expected = REFUSED[name]
+    with pytest.raises(SpecError) as refused:
+        plan(simt(**parts), "sm_80")
+    assert refused.value.key == key
+    assert expected in refused.value.expected
+    assert "mine: " in str(refused.value)
+
+
+@pytest.mark.parametrize("family", ["sm80", "simt"])
+def test_keys_of_another_family_are_refused(family: str) -> None:
+    mma = Mma(threads="(16,16):(1,16)") if family == "sm80" else Mma(atom_layout=(2, 2, 1))
+    with pytest.raises(SpecError, match=f'in family "{family}"; expected no such key in this family'):
+        replace(simt(), family=family, mma=mma)
+
+
+def test_a_copy_wider_than_the_alignment_is_refused_with_the_reason() -> None:
+    spec = simt(g2s=G2s(a=G2sCopy(bits=128)))
+    problem = replace(spec.problem, a=Operand("f32", "m", align=4))
+    with pytest.raises(SpecError, match=r"g2s\.a\.bits: found 128, but the operand is aligned to 4 bytes"):
+        plan(replace(spec, problem=problem), "sm_80")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_tutorials_kernel_is_planned_as_it_is_written(name: str) -> None:
+    found = plan(load_spec(name), "sm_80")
+    assert all(decision.given for decision in found.decisions)
+    assert (found.threads, found.stages, found.smem_bytes) == (256, 1, 2 * 128 * 8 * 4)
+    assert (found.a.g2s.bits, found.b.g2s.bits, found.epilogue.smem) == (32, 32, None)
+    assert found.predictions.sectors["g2s.a"].predicted == 128 * 8 * 4 // 32
+
+
+def test_what_is_known_of_the_tutorials_conflicts() -> None:
+    """NT: none. TN: rows of 8 words; 8 lanes of a 16-byte phase start 8 words apart, in 4 groups of 4 banks: 2-way."""
+    nt, tn = (plan(load_spec(name), "sm_80").predictions.wavefronts for name in SHIPPED)
+    assert {key: row.ways for key, row in nt.items()} == dict.fromkeys(("g2s.a", "g2s.b", "s2r.a", "s2r.b"), 1)
+    assert (tn["s2r.a"].ways, tn["s2r.b"].ways, tn["g2s.a"].ways) == (2, 1, 1)
+    # 8 warps, 8 rows a thread: a 4-byte load of 8 columns each, or two 16-byte loads of 4 phases, twice over.
+    assert (nt["s2r.a"].predicted, tn["s2r.a"].predicted) == (8 * 8 * 8, 8 * 8 * 2 * 4 * 2)
+
+
+@pytest.mark.parametrize("text", THREAD_LAYOUTS)
+def test_sums_lie_where_local_partition_puts_them(text: str) -> None:
+    """local_partition(gC, tC, t): the elements (m, n) whose position within a repetition of tC is thread t's."""
+    found = plan(simt(mma=Mma(threads=text)), "sm_80")
+    layout = parse_layout(text)
+    assert isinstance(layout, Layout)
+    grid = offsets_2d(layout)
+    m, n = np.meshgrid(np.arange(128), np.arange(128), indexing="ij")
+    owner = grid[m % grid.shape[0], n % grid.shape[1]]
+    held = accumulators(found.tiled_mma, (128, 128), 1)[..., 0]
+    assert held.shape[1] == 256
+    for thread in (0, 1, 17, 100, 255):
+        expected = {(i, j) for i, j in zip(*np.nonzero(owner == thread), strict=True)}
+        assert {(int(c) % 128, int(c) // 128) for c in held[:, thread]} == expected
+        share = found.tiled_mma.partition("C", Layout((128, 128)), thread)
+        assert {(int(c) % 128, int(c) // 128) for c in share.offsets()} == expected
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_copies_and_loads_are_those_of_local_partition(name: str) -> None:
+    """TA copies element (m, k) by the thread at (m % 32, k % 8); thread t of tC loads rows t % 16 of A, t / 16 of B."""
+    found = plan(load_spec(name), "sm_80")
+    m, k = np.arange(128)[:, None], np.arange(8)[None, :]
+    of_thread = m % 32 + 32 * k if name == "simt_sgemm_nt" else 8 * (m % 32) + k
+    copied = vectors(found.a.g2s.threads, found.a.g2s.values, (128, 8))[..., 0]
+    for thread in (0, 31, 32, 255):
+        assert set(copied[:, thread]) == set((m + 128 * k)[of_thread == thread])
+        for operand, row in ((found.a, thread % 16), (found.b, thread // 16)):
+            elems = operand.s2r.bits // 32
+            loaded = fragment_loads(found.tiled_mma, operand.operand, (128, 8), elems)[:, thread]
+            assert set(loaded.ravel()) == {x + 128 * y for x in range(row, 128, 16) for y in range(8)}
+            assert len(loaded) == 8 * 8 // elems
+
+
+@pytest.mark.parametrize("majors", ["mnm", "kkn", "mkn", "knm"])
+@pytest.mark.parametrize("dtypes", [("f32", "f32", "f32"), ("f16", "bf16", "f32"), ("bf16", "f32", "f16")])
+def test_what_is_left_open_is_chosen_without_conflicts(majors: str, dtypes: tuple[str, str, str]) -> None:
+    found = plan(simt(majors, dtypes), "sm_80")
+    prove(found)
+    assert found.cta_tile == (128, 128, 8)
+    assert found.threads == 256
+    assert not any(decision.given for decision in found.decisions)
+    reads = [found.predictions.wavefronts[key].ways for key in ("s2r.a", "s2r.b")]
+    assert max(reads) == 1
+    assert found.predictions.sectors["epilogue"].predicted == found.predictions.sectors["epilogue"].ideal
+    # Neighbouring threads store neighbours of C.
+    m, n = found.tiled_mma.thr_layout_vmnk.stride[1:3]
+    assert (n if majors[2] == "n" else m) == 1
+
+
+def test_a_plan_says_what_else_there_was() -> None:
+    rejected = {decision.key: decision.rejected for decision in plan(simt("kkn"), "sm_80").decisions}
+    assert [row.what for row in rejected["tile.cta"]] == ["K = 4", "K = 16"]
+    assert [row.what for row in rejected["g2s.a"]] == ["64 bits", "32 bits"]
+    assert "instructions a thread, against" in rejected["g2s.a"][0].why
+    assert rejected["tile.stages"][0].what == "1 stage"
+    assert rejected["mma.threads"][0].what == "8x32 threads"
+    assert "shared memory" in rejected["epilogue.smem"][0].why
+
+
+def test_thread_counts_follow_what_is_given() -> None:
+    assert plan(simt(g2s=copies(a="(32,4):(1,32)")), "sm_80").threads == 128
+    small = plan(simt(tile=Tile(cta=(32, 32, 8))), "sm_80")
+    assert (small.threads, small.atoms_mnk) == (32, (8, 4, 1))
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_the_main_loop_multiplies_what_has_landed(stages: int) -> None:
+    found = plan(simt(tile=Tile(stages=stages)), "sm_80")
+    stays = {stay.k_tile: stay for stay in residences(found.main_loop, stages)}
+    for number, slot in enumerate(found.main_loop):
+        if (step := slot.step(Action.MULTIPLY)) is not None:
+            stay = stays[step.k_tile]
+            assert stay.landed is not None
+            assert stay.landed <= number
+    for one, other in zip(stays.values(), list(stays.values())[stages:], strict=False):
+        assert one.last_read is not None
+        assert one.last_read < other.fetched
+
+
+def test_a_plan_that_is_tampered_with_is_not_proved() -> None:
+    found = plan(simt(), "sm_80")
+
+    def broken(**parts: Any) -> GemmPlan:
+        return replace(found, **parts)
+
+    other = plan(simt(mma=Mma(threads="(8,16):(1,8)")), "sm_80")
+    for wrong in (
+        broken(tiled_mma=other.tiled_mma),
+        broken(b=replace(found.b, g2s=other.b.g2s)),
+        broken(smem_bytes=found.smem_bytes // 2),
+        broken(a=replace(found.a, s2r=replace(found.a.s2r, bits=128))),
+    ):
+        with pytest.raises(Exception, match="defect of cutegen"):
+            prove(wrong)
+
+
+def test_the_order_of_tiles_is_chosen_for_a_problem() -> None:
+    found = plan(simt(), "sm_90", (8192, 8192, 512))
+    assert found.problem is not None
+    assert (found.cta_tile, found.threads) == ((128, 128, 8), 256)
+    order = next(decision for decision in found.decisions if decision.key == "schedule.raster")
+    assert not order.given
+    assert order.why

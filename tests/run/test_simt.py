@@ -1,0 +1,108 @@
+"""Kernels of the `simt` family: emitted as predicted, executed on the CPU, against float64 and against their plans."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutegen import straight_line
+from cutegen.build import Cache
+from cutegen.plan import plan
+from cutegen.render import render
+from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run.counts import count_launch
+from cutegen.spec import GemmSpec, load_spec
+from tests.run.simt_cases import CASES
+
+pytestmark = pytest.mark.dsl
+
+EDGES = [(1, 1, 1), (33, 65, 9), (31, 7, 20)]
+WHOLE = (2, 1, 3)  # CTA tiles
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    return Cache(tmp_path_factory.mktemp("cache"))
+
+
+def call(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:
+    operands = random_operands(kernel.contract, m, n, k, seed=m + n + k, batch=batch)
+    return (*operands, random_extras(kernel.contract, m, n, seed=m + n + k, batch=batch))
+
+
+def check(spec: GemmSpec, kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any]) -> None:
+    """Against float64, and every count against the plan."""
+    report = kernel.execute(a, b, out=out, **extras)
+    assert report.violations == ()
+    expected = expected_outcome(kernel.contract, a, b, extras)
+    result = compare(out, expected.result, dtype=spec.problem.c.dtype)
+    assert result.ok, result
+    counts = count_launch(plan(spec, "sm_80"), kernel.problem_size(a, b, out, **extras), report)
+    assert counts.differing() == {}
+
+
+QUICK = ("nt, one stage", "tn, vectors", "halves, an element at a time")
+
+
+@pytest.mark.parametrize("name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in CASES])
+def test_emitted_as_predicted_and_right_on_whole_tiles_and_on_edges(name: str, cache: Cache) -> None:
+    spec = CASES[name]
+    kernel = straight_line.compile(spec, "sm_80", cache=cache)
+    assert kernel.artifact.manifest.warnings == ()
+    tile = plan(spec, "sm_80").cta_tile
+    m, n, k = (extent * times for extent, times in zip(tile, WHOLE, strict=True))
+    for extents in ((m, n, k), *EDGES):
+        check(spec, kernel, *call(kernel, *extents))
+
+
+def test_a_batch_and_nothing_to_add(cache: Cache) -> None:
+    """K = 0: C is beta C."""
+    spec = CASES["alpha and beta"]
+    kernel = straight_line.compile(spec, "sm_80", cache=cache)
+    check(spec, kernel, *call(kernel, 40, 40, 20, batch=2))
+    a, b, out, extras = call(kernel, 33, 17, 0)
+    kernel.execute(a, b, out=out, **extras)
+    np.testing.assert_allclose(out, np.float32(extras["beta"]) * extras["c"], rtol=1e-6)
+
+
+def test_f32_sums_are_those_of_fused_multiply_adds_in_the_order_of_k(cache: Cache) -> None:
+    """The one result that fma in the order of K gives, bit by bit: float64 holds a product of f32 exactly."""
+    kernel = straight_line.compile(CASES["nt, one stage"], "sm_80", cache=cache)
+    a, b, out, _ = call(kernel, 9, 11, 30)
+    kernel.execute(a, b, out=out)
+    sums = np.zeros((9, 11), np.float32)
+    for k in range(30):
+        exact = a[:, k, None].astype(np.longdouble) * b[None, k].astype(np.longdouble) + sums
+        sums = exact.astype(np.float32)
+    np.testing.assert_array_equal(out, sums)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["simt_sgemm_nt", "simt_sgemm_tn"])
+def test_the_shipped_kernels(name: str, cache: Cache) -> None:
+    spec = load_spec(name)
+    kernel = straight_line.compile(spec, "sm_80", cache=cache)
+    assert kernel.artifact.manifest.warnings == ()
+    for extents in ((128, 128, 16), (130, 3, 17)):
+        check(spec, kernel, *call(kernel, *extents))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_every_target_emits_what_is_predicted(arch: str, cache: Cache) -> None:
+    kernel = straight_line.compile(load_spec("simt_sgemm_nt"), arch, cache=cache)
+    assert kernel.artifact.manifest.warnings == ()
+    assert kernel.artifact.manifest.spill_bytes == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_is_formatted(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(render(plan(CASES[name], "sm_80")).text)
+    command = [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", "--isolated", str(file)]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
