@@ -1,7 +1,7 @@
 """The figures of docs/performance.md and README.md: one run on a GPU, then tables written between markers.
 
 problems.py   what is multiplied
-choice.py     which kernel of cutegen's takes part: by the problem alone, before anything is measured
+choice.py     which kernel of cutegen's takes part: the plan's own choice for the problem
 by_hand.py    the hand-written WMMA kernel of benchmarks/wmma as a contender
 measure.py    the run, by the benchmark of cutegen/tune
 figures.py    what was measured, and the JSON that it is kept in

@@ -209,7 +209,7 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
             expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
-    most, whence = _most_held(atom, target)
+    most = most_held(atom.a_dtype, target)
     options.sort(key=lambda option: _rank(spec, option, cta_tile, atom, most))
     chosen, *others = options
     rejected = tuple(
@@ -217,7 +217,7 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
     )
     why = (
         f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_held(spec, chosen, cta_tile, atom)}{whence}"
+        f"k-tile; {_held(spec, chosen, cta_tile, atom)}{_why_few(atom.a_dtype, target)}"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
@@ -227,12 +227,17 @@ def becomes_f16(element: DType, target: Target) -> bool:
     return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
 
 
-def _most_held(atom: MmaAtom, target: Target) -> tuple[int, str]:
-    """Registers that a thread may hold throughout the main loop, and why they are few where they are."""
-    if becomes_f16(atom.a_dtype, target):
-        most = MAX_HELD_REGISTERS_BESIDE_F16
-        return most, f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
-    return MAX_HELD_REGISTERS, ""
+def most_held(element: DType, target: Target) -> int:
+    """Registers that a thread may hold throughout the main loop, so that fragments and addresses have some too."""
+    return MAX_HELD_REGISTERS_BESIDE_F16 if becomes_f16(element, target) else MAX_HELD_REGISTERS
+
+
+def _why_few(element: DType, target: Target) -> str:
+    """Why a thread may hold few registers, where it may."""
+    if not becomes_f16(element, target):
+        return ""
+    most = most_held(element, target)
+    return f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
 
 
 def _rank(

@@ -9,7 +9,8 @@ from cutegen.algebra import inner_layout
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import BulkTensorCopy, OperandPlan, SmemTile
 from cutegen.plan.launch import gemm_parameters
-from cutegen.plan.sm90 import SMEM_ALIGN_BYTES, Sm90Plan
+from cutegen.plan.sm90 import Sm90Plan
+from cutegen.plan.sm90.memory import SMEM_ALIGN_BYTES
 from cutegen.render.holes import (
     TensorHoles,
     fragment_constants,

@@ -1,10 +1,10 @@
 """Holds the model of time against measured times, and fits its constants to them.
 
     python -m tests.gpu.fit [TABLE.json]                  how much slower its choices are than the best measured
-    python -m tests.gpu.fit [TABLE.json] --seconds 300    better constants, by random search, to be written into
-                                                          cutegen/plan/sm80/model.py by hand
+    python -m tests.gpu.fit [TABLE.json] --seconds 300    better constants, by random search, to be written into the
+                                                          family's candidates.py by hand
 
-TABLE.json is what `tests.gpu.sweep` measured; without one, the stored table of an H200.
+Both take `--family sm90`. TABLE.json is what `tests.gpu.sweep` measured; without one, the stored table of an H200.
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ from pathlib import Path
 
 from cutegen.arch import GPUS, target
 from cutegen.plan import ProblemShape
-from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS
-from cutegen.plan.sm80.for_problem import work_of
-from cutegen.plan.sm80.model import H200, ModelConstants, Work, estimate
-from cutegen.spec import GemmSpec, Operand, Problem
-from tests.gpu.sweep import name_of
+from cutegen.plan.tile_model import ModelConstants, Work, estimate
+from tests.gpu.families import FAMILIES, Family, name_of
 
-STORED = Path(__file__).with_name("h200_tiles.json")
 TARGET = "sm_90"
 NEARLY_BEST = 1.6
 SHOWN = 15
+IN_DEFAULT_ORDER = "128x64x64_2x2_s4_k3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +54,40 @@ class Regret:
         return self.chosen_us / self.best_us
 
 
-def load(path: Path = STORED) -> tuple[Measured, ...]:
-    """A table of `tests.gpu.sweep`, without other tile orders than the default."""
-    known = works()
+def load(family: Family, path: Path | None = None) -> tuple[Measured, ...]:
+    """A table of `tests.gpu.sweep`, the stored one by default, without torch and other tile orders than the default."""
     return tuple(
-        Measured(ProblemShape(*map(int, problem.split("x"))), {name: us for name, us in times.items() if name in known})
-        for problem, times in json.loads(path.read_text())["times_us"].items()
+        Measured(
+            ProblemShape(*map(int, problem.split("x"))),
+            {name: us for name, us in times.items() if name.count("_") == IN_DEFAULT_ORDER.count("_")},
+        )
+        for problem, times in json.loads((path or family.table).read_text())["times_us"].items()
     )
 
 
-def works() -> dict[str, Work]:
+def works(family: Family) -> dict[str, Work]:
     """Every candidate with every number of slices as the model sees it, by the names of the sweep."""
-    row = Operand("f16", "k")
-    spec = GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32"))
     return {
-        name_of(candidate, slices): work_of(spec, target(TARGET), candidate, slices)
-        for candidate in CANDIDATES
-        for slices in SPLITS
+        name_of(candidate, slices): family.work_of(family.spec, target(TARGET), candidate, slices)
+        for candidate in family.candidates
+        for slices in family.splits
     }
 
 
-def predicted(problem: ProblemShape, names: Sequence[str], constants: ModelConstants) -> dict[str, float]:
-    """The model's microseconds of each kernel."""
-    return {name: estimate(_WORKS[name], problem, GPUS[TARGET], constants).us for name in names}
+def predicted(row: Measured, kernels: Mapping[str, Work], constants: ModelConstants) -> dict[str, float]:
+    """The model's microseconds of each kernel that was measured and is compared."""
+    return {
+        name: estimate(kernels[name], row.problem, GPUS[TARGET], constants).us
+        for name in row.times_us
+        if name in kernels
+    }
 
 
-def regrets(table: Sequence[Measured], constants: ModelConstants = H200) -> Iterator[Regret]:
-    """One for each problem."""
+def regrets(table: Sequence[Measured], family: Family, constants: ModelConstants | None = None) -> Iterator[Regret]:
+    """One for each problem, with the family's own constants by default."""
+    kernels = works(family)
     for row in table:
-        times = predicted(row.problem, list(row.times_us), constants)
+        times = predicted(row, kernels, constants or family.constants)
         chosen, best = min(times, key=times.__getitem__), min(row.times_us, key=row.times_us.__getitem__)
         yield Regret(row.problem, chosen, row.times_us[chosen], best, row.times_us[best])
 
@@ -95,7 +97,7 @@ def mean_factor(found: Sequence[Regret]) -> float:
     return math.exp(sum(math.log(each.factor) for each in found) / len(found))
 
 
-def fit(table: Sequence[Measured], seconds: float, start: ModelConstants = H200, seed: int = 0) -> ModelConstants:
+def fit(table: Sequence[Measured], family: Family, seconds: float, seed: int = 0) -> ModelConstants:
     """Constants that make choices better and times of nearly the best kernels more alike, by random steps."""
     near = [
         replace(
@@ -103,25 +105,26 @@ def fit(table: Sequence[Measured], seconds: float, start: ModelConstants = H200,
         )
         for row in table
     ]
-    drawn, names = random.Random(seed), list(asdict(start))
-    found, least, spread, until = start, _loss(near, start), 0.3, time.monotonic() + seconds
+    kernels, start = works(family), family.constants
+    drawn, names = random.Random(seed), [name for name, value in asdict(start).items() if value]
+    found, least, spread, until = start, _loss(near, kernels, start), 0.3, time.monotonic() + seconds
     while time.monotonic() < until:
         changed = drawn.sample(names, drawn.choice((1, 1, 2, 3)))
         tried = replace(found, **{name: getattr(found, name) * math.exp(drawn.gauss(0, spread)) for name in changed})
-        if (loss := _loss(near, tried)) < least:
+        if (loss := _loss(near, kernels, tried)) < least:
             found, least = tried, loss
         spread = max(0.05, spread * 0.9995)
     return found
 
 
-def _loss(table: Sequence[Measured], constants: ModelConstants) -> float:
+def _loss(table: Sequence[Measured], kernels: Mapping[str, Work], constants: ModelConstants) -> float:
     """The mean log of the regret, and the squared log errors around each problem's mean error and a little of that."""
     total = 0.0
     for row in table:
-        times = predicted(row.problem, list(row.times_us), constants)
+        times = predicted(row, kernels, constants)
         best = min(row.times_us.values())
-        weights = {name: (best / us) ** 2 for name, us in row.times_us.items()}
-        errors = {name: math.log(times[name] / us) for name, us in row.times_us.items()}
+        weights = {name: (best / row.times_us[name]) ** 2 for name in times}
+        errors = {name: math.log(us / row.times_us[name]) for name, us in times.items()}
         whole = sum(weights.values())
         mean = sum(weights[name] * errors[name] for name in errors) / whole
         around = sum(weights[name] * (errors[name] - mean) ** 2 for name in errors) / whole
@@ -146,21 +149,20 @@ def summary(found: Sequence[Regret]) -> list[str]:
     return lines
 
 
-_WORKS = works()
-
-
 def main() -> int:
     """0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("table", type=Path, nargs="?", default=STORED)
+    parser.add_argument("table", type=Path, nargs="?")
+    parser.add_argument("--family", choices=FAMILIES, default="sm80")
     parser.add_argument("--seconds", type=float, default=0.0)
     arguments = parser.parse_args()
-    table = load(arguments.table)
-    constants = fit(table, arguments.seconds) if arguments.seconds else H200
+    family = FAMILIES[arguments.family]
+    table = load(family, arguments.table)
+    constants = fit(table, family, arguments.seconds) if arguments.seconds else family.constants
     if arguments.seconds:
         for name, value in asdict(constants).items():
-            print(f"    {name}: float = {value:.4g}")
-    print(*summary(list(regrets(table, constants))), sep="\n")
+            print(f"    {name}={value:.4g},")
+    print(*summary(list(regrets(table, family, constants))), sep="\n")
     return 0
 
 

@@ -3,6 +3,7 @@
     python -m tests.gpu.sweep build DIR [--arch sm_90]      where there is the CuTe DSL: an artifact for each candidate
     python -m tests.gpu.sweep measure DIR OUT.json          where there is the GPU; a few minutes
 
+Both take `--family sm90` to measure another family's candidates than sm80's.
 Every result is checked against float64 before it is timed; times are medians with a cold L2, all candidates of a
 problem in turn (`cutegen/tune/measure.py`), torch.matmul among them.
 """
@@ -16,6 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,14 @@ from typing import Any
 import numpy as np
 
 from cutegen.build import Cache, build
-from cutegen.plan.sm80.candidates import CANDIDATES, SPLITS, Candidate
+from cutegen.plan.for_problem import Candidate
 from cutegen.run import Kernel, compare, float64_reference, random_operands
 from cutegen.run.driver import load_driver
-from cutegen.spec import GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
+from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Tile
 from cutegen.straight_line import build_request
 from cutegen.tune.measure import interleaved
 from cutegen.tune.suites import SUITES, Extents
+from tests.gpu.families import FAMILIES, Family, name_of
 
 ROUNDS = 9
 LARGEST_SIDE, SMALLEST_SIDE = 8192, 16
@@ -41,37 +44,22 @@ RASTERS = {
     for along, groups, zigzag in (("n", (1, 4, 16), False), ("m", (1, 4, 8, 16), False), ("n", (8,), True))
     for group in groups
 }
-RASTER_CANDIDATES = (1, 2)
 FIRST = "first"
 
 
-def specs() -> Iterator[GemmSpec]:
-    """Each candidate with every number of slices; two of them in other tile orders too."""
-    for candidate in CANDIDATES:
-        for slices in slices_of(candidate):
-            yield _spec(candidate, slices, None)
-    for index in RASTER_CANDIDATES:
+def specs(family: Family) -> Iterator[GemmSpec]:
+    """Each candidate with every number of slices; some of them in other tile orders too."""
+    for candidate in family.candidates:
+        for slices in family.slices_of(candidate):
+            yield _spec(family, candidate, slices, None)
+    for index in family.in_orders:
         for raster in RASTERS:
-            yield _spec(CANDIDATES[index], 1, raster)
+            yield _spec(family, family.candidates[index], 1, raster)
 
 
-def slices_of(candidate: Candidate) -> list[int]:
-    """Large tiles have more work each: they are split less."""
-    m, n, _ = candidate.cta
-    return [slices for slices in SPLITS if slices <= (8 if m * n >= 128 * 128 else 16 if m * n >= 64 * 64 else 32)]
-
-
-def name_of(candidate: Candidate, slices: int, raster: str | None = None) -> str:
-    """As `128x64x64_2x2_s4_k3`, with the order of the tiles where it is not the default."""
-    tile, (warps_m, warps_n, _) = "x".join(map(str, candidate.cta)), candidate.atom_layout
-    return f"{tile}_{warps_m}x{warps_n}_s{candidate.stages}_k{slices}" + (f"_{raster}" if raster else "")
-
-
-def _spec(candidate: Candidate, slices: int, raster: str | None) -> GemmSpec:
-    row = Operand("f16", "k")
-    return GemmSpec(
-        family="sm80",
-        problem=Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32"),
+def _spec(family: Family, candidate: Candidate, slices: int, raster: str | None) -> GemmSpec:
+    return replace(
+        family.spec,
         tile=Tile(candidate.cta, candidate.stages),
         mma=Mma(atom_layout=candidate.atom_layout),
         schedule=Schedule(RASTERS[raster] if raster else None, slices),
@@ -100,10 +88,10 @@ def worth_measuring(candidate: Candidate, slices: int, problem: Extents, sms: in
     return long_enough and few_enough and small_enough and not wasted
 
 
-def build_all(directory: Path, arch: str) -> int:
+def build_all(family: Family, directory: Path, arch: str) -> int:
     """Builds what is not there yet."""
     cache, start, warnings, count = Cache(directory / "cache"), time.monotonic(), 0, 0
-    for spec in specs():
+    for spec in specs(family):
         artifact = build(build_request(spec, arch), cache)
         target = directory / spec.name
         shutil.rmtree(target, ignore_errors=True)
@@ -117,7 +105,7 @@ def build_all(directory: Path, arch: str) -> int:
     return 1 if warnings else 0
 
 
-def measure_all(directory: Path, out: Path) -> int:
+def measure_all(family: Family, directory: Path, out: Path) -> int:
     """Writes OUT after each problem, so that a run that is cut off leaves what it has."""
     driver, start = load_driver(), time.monotonic()
     sms = driver.attribute("MULTIPROCESSOR_COUNT", 0)
@@ -125,6 +113,7 @@ def measure_all(directory: Path, out: Path) -> int:
         path.name: Kernel.open(path) for path in sorted(directory.iterdir()) if (path / "manifest.json").exists()
     }
     table: dict[str, Any] = {
+        "family": family.name,
         "device": driver.device_name(0),
         "sms": sms,
         "what": "median microseconds, cold L2, f16 TN, f32 accumulation",
@@ -134,7 +123,7 @@ def measure_all(directory: Path, out: Path) -> int:
     }
     wrong = 0
     for problem in problems():
-        chosen = [name for name in kernels if _is_chosen(name, problem, sms)]
+        chosen = [name for name in kernels if _is_chosen(family, name, problem, sms)]
         times, failures = _measure(problem, {name: kernels[name] for name in chosen})
         wrong += failures
         table["times_us"]["x".join(map(str, (problem.m, problem.n, problem.k)))] = times
@@ -148,9 +137,9 @@ def measure_all(directory: Path, out: Path) -> int:
     return 1 if wrong else 0
 
 
-def _is_chosen(name: str, problem: Extents, sms: int) -> bool:
+def _is_chosen(family: Family, name: str, problem: Extents, sms: int) -> bool:
     tile, _, _, slices, *raster = name.split("_")
-    candidate = next(x for x in CANDIDATES if name.startswith(name_of(x, int(slices[1:]))))
+    candidate = next(x for x in family.candidates if name.startswith(name_of(x, int(slices[1:]))))
     assert tile == "x".join(map(str, candidate.cta))
     waves = -(-problem.m // candidate.cta[0]) * -(-problem.n // candidate.cta[1]) / sms
     return worth_measuring(candidate, int(slices[1:]), problem, sms) and (not raster or waves > 1)
@@ -189,10 +178,13 @@ def main() -> int:
     measuring = verbs.add_parser("measure")
     measuring.add_argument("directory", type=Path)
     measuring.add_argument("out", type=Path)
+    for verb in (building, measuring):
+        verb.add_argument("--family", choices=FAMILIES, default="sm80")
     arguments = parser.parse_args()
+    family = FAMILIES[arguments.family]
     if arguments.verb == "build":
-        return build_all(arguments.directory, arguments.arch)
-    return measure_all(arguments.directory, arguments.out)
+        return build_all(family, arguments.directory, arguments.arch)
+    return measure_all(family, arguments.directory, arguments.out)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 `plan_sm80` is the whole line of decisions, in order; each rule sees what earlier ones settled and nothing else.
 
-    for_problem.py  what a problem settles first: tile and slices (candidates.py), by predicted time (model.py)
-    g2s.py        cp.async or plain copies, their width and threads
-    predict.py    how often each instruction stands in the PTX
-    main_loop.py  what the template's loop issues in which order, for people to look at
+    for_problem.py  what a problem settles first: tile and slices (candidates.py), by predicted time
+    g2s.py          cp.async or plain copies, their width and threads
+    predict.py      how often each instruction stands in the PTX
+    main_loop.py    what the template's loop issues in which order, for people to look at
 
 The tensor core, ldmatrix, shared layouts, stages, the order of tiles, the epilogue, predictions and proof are not this
 family's alone: `cutegen/plan/`.
@@ -13,17 +13,16 @@ family's alone: `cutegen/plan/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import Target
-from cutegen.errors import SpecError
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.epilogue import choose_epilogue
+from cutegen.plan.for_problem import first_that_holds
 from cutegen.plan.fusion import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan, Predictions
 from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
@@ -38,25 +37,14 @@ from cutegen.plan.sm80.g2s import choose_g2s
 from cutegen.plan.sm80.main_loop import shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
 from cutegen.plan.split_k import choose_split_k
-from cutegen.spec import GemmSpec, Tile
+from cutegen.spec import GemmSpec
 
 
 def plan_sm80(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
     """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
     mma.check_dtypes(spec, target)
-    refused: set[Tile] = set()
-    for settled in settled_for(spec, target, problem) if problem else ():
-        if settled.spec.tile not in refused:
-            try:
-                return _with_decisions(spec, _decide(settled.spec, target, problem), settled.decisions)
-            except SpecError:
-                refused.add(settled.spec.tile)
-    return _decide(spec, target, problem)
-
-
-def _with_decisions(spec: GemmSpec, plan: GemmPlan, settled: Mapping[str, Decision]) -> GemmPlan:
-    """The plan as one of `spec`, which left open what the problem settled."""
-    return replace(plan, spec=spec, decisions=tuple(settled.get(found.key, found) for found in plan.decisions))
+    settled = settled_for(spec, target, problem) if problem else ()
+    return first_that_holds(spec, settled, lambda filled: _decide(filled, target, problem))
 
 
 def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:

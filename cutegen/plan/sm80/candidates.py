@@ -1,4 +1,4 @@
-"""The tiles that are compared for a problem when a spec leaves the tile open: extents, warps, and stages of each.
+"""The tiles that this family compares for a problem, and the constants of the model of time for them.
 
 A list made by hand: every row was the fastest on some problem of `docs/tile_model.md`, or stands in for a row that does
 not fit a target's shared memory.
@@ -6,22 +6,8 @@ not fit a target's shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A CTA tile, its warps along M, N and K, and its stages."""
-
-    cta: tuple[int, int, int]
-    atom_layout: tuple[int, int, int]
-    stages: int
-
-    def __str__(self) -> str:
-        m, n, k = self.cta
-        warps_m, warps_n, _ = self.atom_layout
-        return f"{m}x{n}x{k}, {warps_m}x{warps_n} warps, {self.stages} stages"
-
+from cutegen.plan.for_problem import Candidate
+from cutegen.plan.tile_model import ModelConstants
 
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate((256, 128, 64), (4, 2, 1), 3),
@@ -48,3 +34,20 @@ CANDIDATES: tuple[Candidate, ...] = (
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of slices of K that are compared."""
+
+H200 = ModelConstants(
+    overlap=0.954,
+    k_tile_cycles=13.2,
+    latency_cycles=1620.0,
+    tile_cycles=1040.0,
+    fill_cycles=2.8,
+    store_cycles_per_kib=85.9,
+    sum_cycles=3070.0,
+    sum_bytes_per_cycle=47.2,
+    sharpness=1.92,
+    launch_us=3.94,
+    sm_us=0.0,
+    memory_share=0.704,
+    clock_share=0.991,
+)
+"""Fitted to an H200 by `tests/gpu/fit.py`."""

@@ -3,11 +3,13 @@
 One warp asks for the copies and the others multiply; they meet at two barriers for each stage (mbarrier), and no thread
 waits for a whole CTA. CTAs are persistent, so that the next tile's copies are under way while C leaves.
 
-    boxes.py      what one copy moves, and the shared layouts that it can write
-    epilogue.py   C's way out
-    registers.py  how the multiprocessor's registers are shared out
-    predict.py    how often each instruction stands in the PTX
-    main_loop.py  what the template's loop issues in which order, for people to look at
+    for_problem.py  what a problem settles first: tile, warps and stages (candidates.py), by predicted time
+    boxes.py        what one copy moves, and the shared layouts that it can write
+    memory.py       what shared memory holds beside the stages
+    epilogue.py     C's way out
+    registers.py    how the multiprocessor's registers are shared out
+    predict.py      how often each instruction stands in the PTX
+    main_loop.py    what the template's loop issues in which order, for people to look at
 
 The rest of the rules are every family's: `cutegen/plan/`.
 """
@@ -23,6 +25,7 @@ from cutegen.arch import LdmatrixAtom, Target, dtype
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
+from cutegen.plan.for_problem import first_that_holds
 from cutegen.plan.fusion import choose_fusion
 from cutegen.plan.gemm_plan import (
     BulkTensorCopy,
@@ -41,7 +44,9 @@ from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
 from cutegen.plan.sm90.epilogue import choose_epilogue
+from cutegen.plan.sm90.for_problem import settled_for
 from cutegen.plan.sm90.main_loop import shown_main_loop
+from cutegen.plan.sm90.memory import MOST_BARRIERS_BYTES, SMEM_ALIGN_BYTES, STAGE_BARRIERS_BYTES, capacity_bytes
 from cutegen.plan.sm90.predict import predict_instructions
 from cutegen.plan.sm90.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
 from cutegen.plan.smem import SmemRanking, lay_out
@@ -49,10 +54,6 @@ from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.plan.text import extents, round_up
 from cutegen.spec import MODES, GemmSpec
 
-SMEM_ALIGN_BYTES = 1024
-"""Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
-BARRIER_BYTES = 8
-MAX_STAGES = 8
 DEFAULT_CTA_ROWS = (128, 256)
 DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)
 
@@ -72,13 +73,16 @@ class Sm90Plan(GemmPlan):
 
 
 def plan_sm90(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> Sm90Plan:
-    """Decide everything that `spec` leaves open, for `target`; the order of tiles for `problem`.
-
-    Raises SpecError where the spec cannot be met.
-    """
+    """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
     _check_target(spec, target)
     _check_schedule(spec)
     mma.check_dtypes(spec, target)
+    settled = settled_for(spec, target, problem) if problem else ()
+    return first_that_holds(spec, settled, lambda filled: _decide(filled, target, problem))
+
+
+def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm90Plan:
+    """The rules in their order."""
     cta_tile = _choose_cta_tile(spec, target)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
@@ -93,17 +97,16 @@ def plan_sm90(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
     for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
     fusion, fusion_decisions = choose_fusion(spec)
-    capacity = target.smem_per_cta_bytes - 2 * BARRIER_BYTES * MAX_STAGES
-    epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, sum(stage_bytes), capacity)
+    epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, sum(stage_bytes), capacity_bytes(target))
     c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-    reserved_bytes = round_up(c_bytes, SMEM_ALIGN_BYTES) + 2 * BARRIER_BYTES * MAX_STAGES
+    reserved_bytes = round_up(c_bytes, SMEM_ALIGN_BYTES) + MOST_BARRIERS_BYTES
     stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes)
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
 
     b_offset_bytes = round_up(a.smem.bytes, SMEM_ALIGN_BYTES)
     c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SMEM_ALIGN_BYTES)
     barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SMEM_ALIGN_BYTES)
-    smem_bytes = barriers_offset_bytes + 2 * BARRIER_BYTES * stages.value
+    smem_bytes = barriers_offset_bytes + STAGE_BARRIERS_BYTES * stages.value
     occupancy = predict_occupancy(target, threads, smem_bytes, _registers_at_launch(target, threads))
     raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy))
     mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)

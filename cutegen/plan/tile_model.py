@@ -1,10 +1,12 @@
 """How long a kernel takes on a problem, about: a model with a handful of measured constants, to rank tiles and slices.
 
 A multiprocessor works on up to as many CTAs at once as fit. A k-tile of each takes tensor cores and shared memory their
-cycles, which overlap in part, and no less than the copies' latency over the stages that hide it. A CTA fills its stages
-first and stores its tile at last. Device memory moves the operands at its rate, whatever the multiprocessors do.
+cycles, which overlap in part, the more the more warps there are, and no less than the copies' latency over the stages
+that hide it. A CTA fills its stages first and stores its tile at last; a persistent one goes through many tiles, and
+fills its stages once. Device memory moves the operands at its rate, whatever the multiprocessors do.
 
-The constants were fitted to times on an H200 (`docs/tile_model.md`); on other GPUs only the rates are theirs.
+Each family has constants of its own, fitted to times on an H200 (`docs/tile_model.md`); on other GPUs only the rates
+are theirs.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from cutegen.plan.problem import ProblemShape
 BANK_LINE_BYTES = 128
 COPY_BYTES = 16
 WARP = 32
+SCHEDULERS = 4
 SUM_BYTES = 4
 
 
@@ -24,35 +27,36 @@ SUM_BYTES = 4
 class ModelConstants:
     """What was measured rather than looked up.
 
-    `overlap` is the share of the lesser of tensor and shared-memory cycles that does not hide behind the greater one;
-    `k_tile_cycles` a k-tile's barrier and bookkeeping; `latency_cycles` from a copy's issue to its data; `cta_cycles` a
-    CTA's start and end, `fill_cycles` each copy of a thread before the first k-tile, `store_cycles_per_kib` its result;
-    `sum_cycles` and `sum_bytes_per_cycle` are of adding slices; `launch_us` is the rest of a launch; `memory_share` and
-    `clock_share` are of the device memory's peak and of the boost clock; `sharpness` is the norm that joins the bounds.
+    `overlap` is the share of the lesser of tensor and shared-memory cycles that does not hide behind the greater one
+    where each scheduler has one warp, and half that where it has two; `k_tile_cycles` a k-tile's barrier and
+    bookkeeping; `latency_cycles` from a copy's issue to its data; `tile_cycles` a tile's start and end,
+    `store_cycles_per_kib` its result; `fill_cycles` each copy of a thread before the first k-tile; `sum_cycles` and
+    `sum_bytes_per_cycle` are of adding slices; `sm_us` is of each multiprocessor that has work, and `launch_us` the
+    rest of a launch; `memory_share` and `clock_share` are of the device memory's peak and of the boost clock;
+    `sharpness` is the norm that joins the bounds.
     """
 
-    overlap: float = 0.712
-    k_tile_cycles: float = 128.0
-    latency_cycles: float = 1690.0
-    cta_cycles: float = 867.0
-    fill_cycles: float = 13.5
-    store_cycles_per_kib: float = 94.5
-    sum_cycles: float = 3190.0
-    sum_bytes_per_cycle: float = 42.9
-    sharpness: float = 2.49
-    launch_us: float = 4.03
-    memory_share: float = 0.634
-    clock_share: float = 1.078
-
-
-H200 = ModelConstants()
+    overlap: float
+    k_tile_cycles: float
+    latency_cycles: float
+    tile_cycles: float
+    fill_cycles: float
+    store_cycles_per_kib: float
+    sum_cycles: float
+    sum_bytes_per_cycle: float
+    sharpness: float
+    launch_us: float
+    sm_us: float
+    memory_share: float
+    clock_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """A kernel as the model sees it: its tile, its warps along M and N, stages, slices of K, CTAs a multiprocessor.
 
-    `element_bytes` are those of A and B, `result_bytes` those of C; `mma_flops` are of a multiprocessor in a cycle.
+    `persistent` CTAs stay, and take one tile after the other. `element_bytes` are those of A and B, `result_bytes`
+    those of C; `mma_flops` are of a multiprocessor in a cycle.
     """
 
     cta: tuple[int, int, int]
@@ -63,6 +67,7 @@ class Work:
     element_bytes: int
     result_bytes: int
     mma_flops: float
+    persistent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class Estimate:
     bound: str
 
 
-def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConstants = H200) -> Estimate:
+def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConstants) -> Estimate:
     """The time of one launch."""
     m, n, k = work.cta
     tiles = -(-problem.m // m) * -(-problem.n // n) * problem.batch
@@ -81,10 +86,13 @@ def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConsta
     longest = -(-k_tiles // work.slices)
     clock_per_us = constants.clock_share * gpu.clock_hz / 1e6
 
+    rounds = _rounds(tiles * work.slices, gpu.sms, work.ctas_per_sm)
     busy = sum(
-        rounds * (longest * _k_tile_cycles(work, at_once, constants) + _cta_cycles(work, constants))
-        for rounds, at_once in _rounds(tiles * work.slices, gpu.sms, work.ctas_per_sm)
+        count * (longest * _k_tile_cycles(work, at_once, constants) + _tile_cycles(work, constants))
+        for count, at_once in rounds
     )
+    fills = 1 if work.persistent else sum(count for count, _ in rounds)
+    busy += fills * _fill_cycles(work, constants)
     least_bytes = problem.batch * (
         (problem.m + problem.n) * problem.k * work.element_bytes + problem.m * problem.n * work.result_bytes
     )
@@ -97,7 +105,8 @@ def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConsta
     # Work on several resources overlaps in part: the bounds count as a norm, which is more than the largest of them.
     together = sum(time**constants.sharpness for time in times.values()) ** (1 / constants.sharpness)
     tail = _reduction_cycles(work, constants) / clock_per_us
-    return Estimate(constants.launch_us + together + tail, bound)
+    launch_us = constants.launch_us + constants.sm_us * min(tiles * work.slices, gpu.sms)
+    return Estimate(launch_us + together + tail, bound)
 
 
 def _rounds(ctas: int, sms: int, ctas_per_sm: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -112,7 +121,9 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
     stage_bytes = (m + n) * k * work.element_bytes
     tensor = 2 * m * n * k / work.mma_flops
     shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_LINE_BYTES
-    work_cycles = at_once * (max(tensor, shared) + constants.overlap * min(tensor, shared))
+    warps_per_scheduler = at_once * warps_m * warps_n / SCHEDULERS
+    exposed = constants.overlap / warps_per_scheduler * min(tensor, shared)
+    work_cycles = at_once * (max(tensor, shared) + exposed)
     if work.stages == 1:  # only the other CTAs' work hides the latency
         hidden = constants.latency_cycles + work_cycles / at_once
     else:
@@ -120,13 +131,18 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
     return max(work_cycles + constants.k_tile_cycles / at_once, hidden)
 
 
-def _cta_cycles(work: Work, constants: ModelConstants) -> float:
-    """What a CTA does around its k-tiles: it fills every stage, waits for the first, and stores its tile or sums."""
+def _tile_cycles(work: Work, constants: ModelConstants) -> float:
+    """What a CTA does around a tile's k-tiles: above all, it stores its result or sums."""
+    m, n, _ = work.cta
+    stored_kib = m * n * (work.result_bytes if work.slices == 1 else SUM_BYTES) / 1024
+    return constants.tile_cycles + constants.store_cycles_per_kib * stored_kib
+
+
+def _fill_cycles(work: Work, constants: ModelConstants) -> float:
+    """A CTA's first copies: it asks for every stage, and waits for the first."""
     (m, n, k), (warps_m, warps_n) = work.cta, work.warps
     copies = (m + n) * k * work.element_bytes / (COPY_BYTES * WARP * warps_m * warps_n)
-    stored_kib = m * n * (work.result_bytes if work.slices == 1 else SUM_BYTES) / 1024
-    filled = constants.fill_cycles * work.stages * copies + constants.latency_cycles
-    return constants.cta_cycles + filled + constants.store_cycles_per_kib * stored_kib
+    return constants.fill_cycles * work.stages * copies + constants.latency_cycles
 
 
 def _reduction_cycles(work: Work, constants: ModelConstants) -> float:
