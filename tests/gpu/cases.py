@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Operand, Problem, Smem, SmemLayout, Tile
+from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Operand, Problem, Schedule, Smem, SmemLayout, Tile
 
 COUNTERS = "counters_"
 SANITIZE = "sanitize_"
@@ -65,6 +65,9 @@ _SANITIZED = (
         tile=Tile(cta=(64, 64, 32), stages=4),
         smem=Smem(a=SmemLayout(pad=4), b=SmemLayout(pad=8)),
     ),
+    _gemm("bulk_tn", family="sm90"),
+    _gemm("bulk_column_major", "mnm", family="sm90", tile=Tile(cta=(64, 64, 32), stages=2)),
+    _gemm("split_k", tile=Tile(cta=(64, 64, 32), stages=2), schedule=Schedule(split_k=3)),
     GemmSpec(
         family="sm80",
         problem=_problem("mkn", accumulator="f16", align=4),

@@ -144,7 +144,6 @@ def test_the_documents_ask_for_every_block_once() -> None:
     assert sorted(asked) == sorted(tables.BLOCKS)
 
 
-@pytest.mark.skipif(not documents.FIGURES.exists(), reason="nothing has been measured")
 @pytest.mark.parametrize("path", documents.DOCUMENTS, ids=lambda path: path.name)
 def test_the_documents_have_the_figures_that_are_kept(path: Path) -> None:
     text = path.read_text()
