@@ -18,6 +18,8 @@ ROWS = {
     Action.STORE: "st.shared",
     Action.WAIT: "cp.async.wait_group, bar.sync",
     Action.BARRIER: "bar.sync",
+    Action.BULK_FETCH: "cp.async.bulk.tensor",
+    Action.BULK_WAIT: "mbarrier.try_wait",
     Action.LOAD: "shared to registers",
     Action.FETCH: "cp.async, commit_group",
     Action.GLOBAL_LOAD: "ld.global",
@@ -51,10 +53,11 @@ def pipeline(plan: GemmPlan, thread: int) -> Picture:
         "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
         f"{_overlap(plan.stages)} A colour is a k-tile.",
     ]
-    filled = "filled by cp.async until the wait" if Action.FETCH in rows else "filled by st.shared until the barrier"
+    fillers = {Action.BULK_FETCH: "cp.async.bulk.tensor until its mbarrier", Action.FETCH: "cp.async until the wait"}
+    filler = next((words for action, words in fillers.items() if action in rows), "st.shared until the barrier")
     notes = legend(
         [Cell(("k-tile 0", "in flight"), hue(0, IN_FLIGHT, 3)), Cell(("k-tile 0", "is read"), hue(0, PRESENT, 3))],
-        f"a stage: {filled}, then read by every warp, then free",
+        f"a stage: filled by {filler}, then read by every warp, then free",
     )
     return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, picture, notes)
 
@@ -83,7 +86,9 @@ def _issued(number: int, step: Step, row: int, stages: int) -> Box:
             return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
         case Action.BARRIER:
             return _box(number, number + 1, row, GREY, ("bar.sync",))
-        case Action.FETCH | Action.STORE:
+        case Action.BULK_WAIT:
+            return _box(number, number + 1, row, GREY, ("wait for", f"k-tile {step.k_tile}"))
+        case Action.FETCH | Action.BULK_FETCH | Action.STORE:
             second = f"> stage {step.k_tile % stages}"
         case Action.GLOBAL_LOAD:
             second = "> regs"

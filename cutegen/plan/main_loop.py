@@ -15,6 +15,8 @@ class Action(StrEnum):
     LOAD = "load"
     FETCH = "cp.async"
     COMMIT = "cp.async.commit_group"
+    BULK_FETCH = "cp.async.bulk.tensor"
+    BULK_WAIT = "mbarrier.try_wait"
     GLOBAL_LOAD = "ld.global"
     STORE = "st.shared"
     MULTIPLY = "mma.sync"
@@ -61,17 +63,20 @@ class Residence:
 def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
     """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for.
 
-    Where plain copies do it all, a k-tile has landed at the barrier behind its stores.
+    Where plain copies do it all, a k-tile has landed at the barrier behind its stores; what bulk tensor copies bring,
+    when its own mbarrier has been waited for.
     """
     steps = [(number, step) for number, slot in enumerate(slots) for step in slot.steps]
     asynchronous = any(step.action is Action.COMMIT for _, step in steps)
-    arrives = Action.COMMIT if asynchronous else Action.STORE
+    arrives = (Action.COMMIT,) if asynchronous else (Action.STORE, Action.BULK_FETCH)
     sent: list[tuple[int, int]] = []
     landed: dict[int, int] = {}
     last_read: dict[int, int] = {}
     for number, step in steps:
-        if step.action is arrives:
+        if step.action in arrives:
             sent.append((step.k_tile, number))
+        elif step.action is Action.BULK_WAIT:
+            landed.setdefault(step.k_tile, number)
         elif step.action is (Action.WAIT if asynchronous else Action.BARRIER):
             for k_tile, _ in sent[: len(sent) - (step.pending or 0)]:
                 landed.setdefault(k_tile, number)

@@ -16,6 +16,11 @@ COLUMNS = {
     "st.shared": (Action.STORE, "st.shared of a k-tile"),
     "wait": (Action.WAIT, "cp.async.wait_group n and bar.sync"),
     "bar.sync": (Action.BARRIER, "bar.sync, which makes a k-tile visible or its place free"),
+    "bulk copy": (
+        Action.BULK_FETCH,
+        "cp.async.bulk.tensor for a k-tile, which another warp asks for when its stage is free",
+    ),
+    "full": (Action.BULK_WAIT, "the wait until a k-tile has come (mbarrier.try_wait)"),
     "load": (Action.LOAD, "the load of a k-tile's block to registers"),
     "cp.async": (Action.FETCH, "cp.async for a k-tile"),
     "ld.global": (Action.GLOBAL_LOAD, "ld.global of a k-tile"),
