@@ -97,4 +97,4 @@ def test_what_becomes_of_mma_on_other_types(name: str, arch: str, mma: str, coun
     """128 bytes of K are 4 k-blocks over 64x64 a warp; as f16, two for each of 8-bit floats, over 64x32 of 8 warps."""
     artifact = compile_spec(load_spec(name), arch, cache=Cache(tmp_path)).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
-    assert (loop.count(mma), loop.multiplications) == (count, count)
+    assert (loop.count(mma), loop.multiplications()) == (count, count)
