@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from cutegen.algebra import Layout, TiledMma, ldmatrix_trace, size
 from cutegen.arch import LdmatrixAtom
 from cutegen.plan.access import by_warp, fragment_loads, vectors
 from cutegen.plan.decision import Choice
-from cutegen.plan.gemm_plan import FragmentCopy, OperandPlan, VectorCopy
+from cutegen.plan.gemm_plan import BulkTensorCopy, FragmentCopy, OperandPlan, VectorCopy
 from cutegen.plan.occupancy import passing_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, SmemRanking, choose_smem, lay_out
 from cutegen.spec import MODES
 
+CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
+
 
 @dataclass(frozen=True, slots=True)
-class OperandChoices:
+class OperandChoices(Generic[CopyT]):
     """All that is settled for A or B before the number of stages is, which depends on a stage's bytes."""
 
     tile: OperandTile
-    g2s: Choice[VectorCopy]
+    g2s: Choice[CopyT]
     s2r: Choice[FragmentCopy]
     smem: Choice[SmemRanking]
 
     @property
     def passing_registers(self) -> int:
-        """Registers a thread with its share of a k-tile on the way to shared memory; none where cp.async copies."""
-        copy, (x, k) = self.g2s.value, self.tile.extents
-        if not copy.through_registers:
+        """Registers a thread with its share of a k-tile on the way to shared memory; none but of plain copies."""
+        copy: VectorCopy | BulkTensorCopy = self.g2s.value
+        x, k = self.tile.extents
+        if isinstance(copy, BulkTensorCopy) or not copy.through_registers:
             return 0
         return passing_registers(x * k, self.tile.dtype.bits, copy.bits, size(copy.threads))
 
@@ -51,7 +55,7 @@ class OperandChoices:
 
 def choose_layout(
     x: OperandTile, g2s: Choice[VectorCopy], s2r: Choice[FragmentCopy], tiled_mma: TiledMma
-) -> OperandChoices:
+) -> OperandChoices[VectorCopy]:
     """The shared layout for the two copies.
 
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from typing import Any
 
 import pytest
 
 import cutegen
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
 from cutegen.spec import load_spec
 from tests.run.epilogues import CASES
+from tests.run.on_gpu import check, made
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -26,23 +25,6 @@ EDGES = [(1, 1, 1), (7, 127, 33), (127, 7, 8), (128, 256, 64), (257, 1000, 0), (
 @cache
 def compiled(name: str) -> Kernel:
     return cutegen.compile(CASES[name] if name in CASES else load_spec(name))
-
-
-def made(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:
-    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, "framework": "torch", "device": "cuda"}
-    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, **options))
-
-
-def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any]) -> None:
-    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
-    kernel(a, b, out=out, **extras)
-    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
-    result = compare(out, expected.result, dtype=dtypes["c"])
-    assert result.ok, result
-    if expected.aux is not None:
-        aux = compare(extras["aux"], expected.aux, dtype=dtypes["aux"])
-        assert aux.ok, aux
 
 
 @pytest.mark.parametrize("name", [*CASES, *SHIPPED])

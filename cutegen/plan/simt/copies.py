@@ -23,7 +23,7 @@ from cutegen.spec import MODES, G2sCopy, GemmSpec
 K_MODE = 1
 
 
-def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> OperandChoices:
+def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> OperandChoices[VectorCopy]:
     """The copy, and with it the shared layout, that cost the fewest wavefronts; of several, the fewest instructions.
 
     A wide vector has to stay whole in shared memory, where the sums may then read it with conflicts.

@@ -24,7 +24,7 @@ from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.epilogue import choose_epilogue
 from cutegen.plan.for_problem import first_that_holds
 from cutegen.plan.fusion import choose_fusion
-from cutegen.plan.gemm_plan import GemmPlan, Predictions
+from cutegen.plan.gemm_plan import GemmPlan, Predictions, VectorCopy
 from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
@@ -121,6 +121,8 @@ def _of(*choices: Choice[Any]) -> Iterator[Decision]:
     return (choice.decision for choice in choices)
 
 
-def _choose_operand(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma) -> OperandChoices:
+def _choose_operand(
+    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
+) -> OperandChoices[VectorCopy]:
     x = operand_tile(spec, name, cta_tile)
     return choose_layout(x, choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma), tiled_mma)

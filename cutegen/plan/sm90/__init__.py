@@ -30,14 +30,13 @@ from cutegen.plan.fusion import choose_fusion
 from cutegen.plan.gemm_plan import (
     BulkTensorCopy,
     EpiloguePlan,
-    FragmentCopy,
     GemmPlan,
     OperandPlan,
     Predictions,
 )
 from cutegen.plan.occupancy import predict_occupancy
-from cutegen.plan.operand import OperandTile, operand_tile
-from cutegen.plan.operand_choices import fragment_access
+from cutegen.plan.operand import operand_tile
+from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
@@ -49,10 +48,9 @@ from cutegen.plan.sm90.main_loop import shown_main_loop
 from cutegen.plan.sm90.memory import MOST_BARRIERS_BYTES, SMEM_ALIGN_BYTES, STAGE_BARRIERS_BYTES, capacity_bytes
 from cutegen.plan.sm90.predict import predict_instructions
 from cutegen.plan.sm90.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
-from cutegen.plan.smem import SmemRanking, lay_out
 from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.plan.text import extents, round_up
-from cutegen.spec import MODES, GemmSpec
+from cutegen.spec import GemmSpec
 
 DEFAULT_CTA_ROWS = (128, 256)
 DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)
@@ -224,33 +222,9 @@ def _maps(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[Te
             yield TensorMapContract(name, copy.box, copy.swizzle_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _OperandChoices:
-    """All that is settled for A or B before the number of stages is."""
-
-    tile: OperandTile
-    g2s: Choice[BulkTensorCopy]
-    s2r: Choice[FragmentCopy]
-    smem: Choice[SmemRanking]
-
-    def plan(self, stages: int) -> OperandPlan:
-        """The operand's part of the plan."""
-        x = self.tile
-        return OperandPlan(
-            name=x.name,
-            operand=x.operand,
-            dtype=x.dtype,
-            modes=MODES[x.name],
-            major=x.major,
-            align_bytes=x.align_bytes,
-            tile=x.extents,
-            g2s=self.g2s.value,
-            smem=lay_out(self.smem.value, x.extents, stages),
-            s2r=self.s2r.value,
-        )
-
-
-def _choose_operand(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma) -> _OperandChoices:
+def _choose_operand(
+    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
+) -> OperandChoices[BulkTensorCopy]:
     """A's or B's copies: fragments decide the shared layout, and the layout decides the boxes."""
     x = operand_tile(spec, name, cta_tile)
     check_bulk(spec, x, asked="tile.cta")
@@ -260,4 +234,4 @@ def _choose_operand(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], t
             f"s2r.{name}.atom", found='"universal"', expected="an ldmatrix", fix='family = "sm80" has plain loads'
         )
     smem = choose_boxes(spec, x, fragment_access(x, s2r.value, tiled_mma))
-    return _OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
+    return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
