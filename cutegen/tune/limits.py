@@ -65,7 +65,7 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: int | None) -
         flops=Extents(m, n, k).flops,
         multiplier=multiplier(plan),
         wavefronts=sum(wavefronts[name].predicted for name in ("g2s.a", "g2s.b", "s2r.a", "s2r.b")),
-        issued=None if issued_per_warp is None else issued_per_warp * plan.threads // 32,
+        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // 32,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
         hbm_bytes=compulsory / k_tiles,
     )

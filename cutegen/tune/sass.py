@@ -53,6 +53,12 @@ class Loop:
         """Instructions of this name."""
         return sum(instruction.name == name for instruction in self.instructions)
 
+    def encloses(self, other: Loop) -> bool:
+        """Whether the other loop is part of this one, and not all of it."""
+        begin, end = self.instructions[0].address, self.instructions[-1].address
+        first, last = other.instructions[0].address, other.instructions[-1].address
+        return begin <= first and last <= end and (begin, end) != (first, last)
+
     def multiplications(self, names: Sequence[str] = MMA) -> int:
         """Instructions of these names."""
         return sum(map(self.count, names))
@@ -64,17 +70,18 @@ class Loop:
 
 
 def main_loop(sass: str, entry: str, multiply: Sequence[str] = MMA) -> Loop:
-    """The loop with the most instructions out of `multiply`, of several the one with the fewest others.
+    """The innermost loop with the most instructions out of `multiply`, of several the one with the fewest others.
 
     A kernel with two main loops, for k-tiles that lie whole in the matrices and for those that do not, has two such
-    loops; the first kind is the shorter one, and the one that a large problem runs. Raises OutsideError when there is
-    none.
+    loops; the first kind is the shorter one, and the one that a large problem runs. In a persistent kernel the loop
+    over tiles goes round it. Raises OutsideError when there is none.
     """
     found = [loop for loop in loops(sass, entry) if loop.multiplications(multiply)]
     if not found:
         wanted = " or ".join(filter(None, (", ".join(multiply[:-1]), multiply[-1])))
         raise OutsideError(f"the disassembly of {entry} holds no loop with {wanted}: nvdisasm may print another format")
-    return max(found, key=lambda loop: (loop.multiplications(multiply), -len(loop.instructions)))
+    innermost = [loop for loop in found if not any(loop.encloses(other) for other in found)]
+    return max(innermost, key=lambda loop: (loop.multiplications(multiply), -len(loop.instructions)))
 
 
 def loops(sass: str, entry: str) -> Iterator[Loop]:
