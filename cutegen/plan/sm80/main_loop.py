@@ -51,7 +51,9 @@ class _Loop:
     def prologue(self) -> Iterator[Slot]:
         """Every stage but the last filled; then the first k-block."""
         for k_tile in range(self.stages - 1):
-            yield Slot(None, None, (*self._send(k_tile), *self._commit(k_tile), *self._store(k_tile)))
+            yield Slot(None, None, (*self._send(k_tile), *self._commit(k_tile)))
+            if store := self._store(k_tile):
+                yield Slot(None, None, store)
         wait = self._wait(0, pending=self.stages - 2)
         yield Slot(None, None, (*wait, Step(Action.BARRIER, 0), Step(Action.LOAD, 0, 0)))
 
