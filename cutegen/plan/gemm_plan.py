@@ -294,7 +294,8 @@ class Predictions:
 class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
-    `main_loop` is the prologue and the first k-tiles in program order. `rounds_to_tf32` says that f32 operands are
+    `main_loop` is the prologue and the first k-tiles in program order; unrolled, the loop takes `k_tiles_per_turn` at
+    a time. `rounds_to_tf32` says that f32 operands are
     rounded in registers before they are multiplied. A plan made for a `problem` is right for every other too.
     """
 
@@ -312,6 +313,7 @@ class GemmPlan:
     raster: RasterPlan
     split_k: SplitPlan | None = None
     main_loop: tuple[Slot, ...]
+    k_tiles_per_turn: int = 1
     smem_bytes: int
     smem_b_offset_bytes: int
     predictions: Predictions

@@ -103,10 +103,19 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "smem.b": layout_constants("B_SMEM", plan.b.smem),
         "tile.stages": (
             f"STAGES = {plan.stages}",
+            *_turn(plan),
             f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
             f"SMEM_BYTES = {plan.smem_bytes}",
         ),
     }
+
+
+def _turn(plan: GemmPlan) -> tuple[str, ...]:
+    """How many k-tiles a turn of the main loop takes; with one stage it is not a question."""
+    if plan.stages == 1:
+        return ()
+    why = "each one's stage is a constant" if plan.k_tiles_per_turn > 1 else "each waits in registers"
+    return (f"K_TILES_PER_TURN = {plan.k_tiles_per_turn}  # {why}",)
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm80.for_problem import settled_for
 from cutegen.plan.sm80.g2s import choose_g2s
-from cutegen.plan.sm80.main_loop import shown_main_loop
+from cutegen.plan.sm80.main_loop import k_tiles_per_turn, shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
 from cutegen.plan.split_k import choose_split_k
 from cutegen.spec import GemmSpec
@@ -69,6 +69,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
 
+    per_turn = k_tiles_per_turn(stages.value, for_a.g2s.value, for_b.g2s.value)
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
     occupancy = predict_occupancy(target, tiled_mma.threads, smem_bytes, registers)
@@ -93,6 +94,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
         main_loop=shown_main_loop(
             stages.value, cta_tile.value[2] // permutation.value[2], for_a.g2s.value, for_b.g2s.value
         ),
+        k_tiles_per_turn=per_turn,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=smem_b_offset_bytes,
         predictions=Predictions(
@@ -102,7 +104,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
                 **traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
                 **traffic.predict_split_sectors(split_k, cta_tile.value),
             },
-            instructions=predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
+            instructions=predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value, per_turn),
             occupancy=occupancy,
         ),
         launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes, split_k),
