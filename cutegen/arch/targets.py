@@ -47,6 +47,11 @@ class Target:
         """Whether there is a tensor memory accelerator: from compute capability 9.0 on (PTX ISA)."""
         return self.compute_capability >= (9, 0)
 
+    @property
+    def transposes_bytes(self) -> bool:
+        """Whether `ldmatrix` transposes 8-bit elements: sm_100a, sm_120a and their like (PTX ISA, "ldmatrix")."""
+        return self.compute_capability >= (10, 0)
+
 
 def _target(
     name: str, gpu_arch: str, *, smem_per_sm_kib: int, smem_per_cta_kib: int, threads_per_sm: int, ctas_per_sm: int

@@ -38,6 +38,7 @@ from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
+from cutegen.plan.permutation import choose_permutation
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
@@ -85,14 +86,14 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm9
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
-    permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
+    permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     threads = tiled_mma.threads + WARPGROUP_THREADS
     _check_threads(spec, target, threads)
     registers, registers_decision = split_registers(target, tiled_mma.threads)
 
-    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
-    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
+    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma, target)
+    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma, target)
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, sum(stage_bytes), capacity_bytes(target))
@@ -123,7 +124,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm9
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
-        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // permutation.value[2]),
+        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // tiled_mma.tile_mnk[2]),
         registers=registers,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=b_offset_bytes,
@@ -223,12 +224,12 @@ def _maps(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[Te
 
 
 def _choose_operand(
-    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
+    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, target: Target
 ) -> OperandChoices[BulkTensorCopy]:
     """A's or B's copies: fragments decide the shared layout, and the layout decides the boxes."""
     x = operand_tile(spec, name, cta_tile)
     check_bulk(spec, x, asked="tile.cta")
-    s2r = choose_s2r(spec, x, tiled_mma)
+    s2r = choose_s2r(spec, x, tiled_mma, target)
     if not isinstance(s2r.value.atom, LdmatrixAtom):
         raise spec.error(
             f"s2r.{name}.atom", found='"universal"', expected="an ldmatrix", fix='family = "sm80" has plain loads'
