@@ -62,6 +62,11 @@ class LdmatrixAtom(CopyAtom):
         return self.rows // 8
 
     @property
+    def needs(self) -> str:
+        """The first target that has it; of 8-bit elements, sm_100a, sm_120a and their like (PTX ISA, "ldmatrix")."""
+        return "sm_100" if self.element_bits == 8 else "sm_80"
+
+    @property
     def ref_layout_bits(self) -> Layout:
         """The destination: an MMA atom says what each thread must receive."""
         return self.dst_layout_bits

@@ -47,10 +47,13 @@ class Target:
         """Whether there is a tensor memory accelerator: from compute capability 9.0 on (PTX ISA)."""
         return self.compute_capability >= (9, 0)
 
-    @property
-    def transposes_bytes(self) -> bool:
-        """Whether `ldmatrix` transposes 8-bit elements: sm_100a, sm_120a and their like (PTX ISA, "ldmatrix")."""
-        return self.compute_capability >= (10, 0)
+    def has_all_of(self, name: str) -> bool:
+        """Whether it is the target called `name` or a later one, and so has that one's instructions.
+
+        >>> target("sm_120").has_all_of("sm_89"), target("sm_90").has_all_of("sm_100")
+        (True, False)
+        """
+        return self.compute_capability >= TARGETS[name].compute_capability
 
 
 def _target(

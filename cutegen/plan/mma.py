@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, SM_RATES, TARGETS, DType, MmaAtom, Target, dtype
+from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
@@ -108,7 +108,7 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
         if part is None or part.dtype is None:
             continue
         element = dtype(part.dtype)
-        if target.compute_capability < TARGETS[element.needs].compute_capability:
+        if not target.has_all_of(element.needs):
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element.name}" for {target.name}',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.algebra import Layout, format_layout
 from cutegen.arch import UNIVERSAL, MmaAtom, Target, dtype
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.s2r import transposes_bytes
+from cutegen.plan.s2r import transposing
 from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
 
@@ -39,7 +39,8 @@ def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
     """Whether an ldmatrix that transposes bytes is to load B."""
     b, load = spec.problem.b, spec.s2r.b
     plain = load is not None and load.atom == UNIVERSAL
-    return b.major == "n" and not plain and transposes_bytes(dtype(b.dtype).bits, target)
+    bits = dtype(b.dtype).bits
+    return b.major == "n" and bits == 8 and not plain and bool(transposing(bits, target))
 
 
 def _in_pairs(columns: int, warps: int, pairs: int) -> Layout:

@@ -50,10 +50,7 @@ class Fragments:
     @property
     def suited(self) -> tuple[LdmatrixAtom, ...]:
         """Every `ldmatrix` of the right orientation, largest first; none where none transposes such elements."""
-        if not self.transposes or self.bits == TRANSPOSED_BITS:
-            return ldmatrix_atoms(transpose=self.transposes)
-        has_it = transposes_bytes(self.bits, self.target)
-        return ldmatrix_atoms(transpose=True, element_bits=self.bits) if has_it else ()
+        return transposing(self.bits, self.target) if self.transposes else ldmatrix_atoms(transpose=False)
 
     def fits(self, atom: LdmatrixAtom) -> bool:
         """Whether a thread's values fill the destinations (CuTe: "too few vals")."""
@@ -81,9 +78,10 @@ class Fragments:
         return self.bits * min(REGISTER_BITS // self.bits, self.x.vector_elems)
 
 
-def transposes_bytes(bits: int, target: Target) -> bool:
-    """Whether elements of so many bits are those that `ldmatrix` of this target transposes beside those of 16 bits."""
-    return bits == 8 and target.transposes_bytes
+def transposing(bits: int, target: Target) -> tuple[LdmatrixAtom, ...]:
+    """Every `ldmatrix` of `target` that transposes elements of so many bits, largest first."""
+    atoms = ldmatrix_atoms(transpose=True, element_bits=bits)
+    return tuple(atom for atom in atoms if target.has_all_of(atom.needs))
 
 
 def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Target) -> Choice[FragmentCopy]:
@@ -165,7 +163,7 @@ def _torn(fragments: Fragments) -> str:
 
 def _targets_with(bits: int) -> str:
     """The targets that transpose such elements; empty where none does."""
-    return " or ".join(target.name for target in TARGETS.values() if transposes_bytes(bits, target))
+    return " or ".join(target.name for target in TARGETS.values() if transposing(bits, target))
 
 
 def _orientation(fragments: Fragments) -> str:
@@ -194,17 +192,13 @@ def _rejected(fragments: Fragments, chosen: LdmatrixAtom | CopyAtom) -> tuple[Re
     found.append(Rejected(wrong.name, f"it reads rows along {wanted}, this operand is contiguous along {x.major}"))
     if not fragments.suited and (targets := _targets_with(fragments.bits)):
         name = ldmatrix_atoms(transpose=True, element_bits=fragments.bits)[0].name
-        found.append(Rejected(name, f"transposes {fragments.bits}-bit elements, on {targets}; this is {_name(fragments)}"))
+        found.append(
+            Rejected(name, f"transposes {fragments.bits}-bit elements, on {targets}; this is {fragments.target.name}")
+        )
     if isinstance(chosen, LdmatrixAtom):
         loads = REGISTER_BITS * chosen.registers // fragments.plain_bits
-        found.append(
-            Rejected(f"{UNIVERSAL}, {fragments.plain_bits} bits", f"{loads} loads for each {chosen.name}")
-        )
+        found.append(Rejected(f"{UNIVERSAL}, {fragments.plain_bits} bits", f"{loads} loads for each {chosen.name}"))
     return tuple(found)
-
-
-def _name(fragments: Fragments) -> str:
-    return fragments.target.name
 
 
 def _largest_of(fragments: Fragments, atoms: tuple[LdmatrixAtom, ...]) -> LdmatrixAtom:
@@ -269,7 +263,7 @@ def _unsuited(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecE
     """An `ldmatrix` of the wrong orientation, or one that does not transpose such elements, here or anywhere."""
     if fragments.bits == atom.element_bits == TRANSPOSED_BITS:
         return _wrong_orientation(spec, fragments, atom)
-    x = fragments.x
+    x, target = fragments.x, fragments.target
     if fragments.suited:
         expected, fix = _orientation(fragments), f"use {_like(fragments, atom).name}"
     else:
@@ -280,7 +274,7 @@ def _unsuited(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecE
             fix += f", or --arch {targets.rpartition(' ')[2]}"
     return spec.error(
         f"s2r.{x.name}.atom",
-        found=f"{atom.name} on {x.dtype.name} that is {x.major.upper()}-major in shared memory, for {_name(fragments)}",
+        found=f"{atom.name} for {target.name}, on {x.dtype.name} that is {x.major.upper()}-major in shared memory",
         expected=expected,
         fix=fix,
     )

@@ -163,7 +163,7 @@ def mma_holes(plan: GemmPlan) -> MmaHoles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentHoles:
-    """How the kernel names the copies to fragments; `b_reordered` says that B's numbers values in an order of its own."""
+    """How the kernel names the copies to fragments; `b_reordered` says that B's numbers values in its own order."""
 
     a_load: str
     b_load: str

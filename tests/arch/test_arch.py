@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutegen.algebra import Layout, offsets, size
+from cutegen.algebra import Layout, offsets, offsets_2d, size
+from cutegen.algebra.layout import upcast
 from cutegen.arch import (
     COPY_ATOMS,
     DTYPES,
@@ -150,8 +151,22 @@ def test_ldmatrix_atoms(matrices: int, transpose: bool) -> None:
     assert np.array_equal(np.unique(offsets(atom.src_layout_bits)), np.arange(matrices * 1024))
 
 
+@pytest.mark.parametrize("matrices", [1, 2])
+def test_ldmatrix_atoms_of_bytes(matrices: int) -> None:
+    """PTX ISA: an address for each row of 16; four elements of a column of 16 to each register, two registers each."""
+    atom = ldmatrix_atom(matrices, transpose=True, element_bits=8)
+    assert atom.ptx == f"ldmatrix.sync.aligned.m16n16.x{matrices}.trans.shared.b8"
+    assert (atom.rows, atom.registers, atom.needs) == (16 * matrices, 2 * matrices, "sm_100")
+    lane, value = np.arange(32)[:, None], np.arange(8 * matrices)
+    register, byte = value // 4, value % 4
+    row, column = 16 * (register // 2) + 4 * (lane % 4) + byte, lane // 4 + 8 * (register % 2)
+    assert np.array_equal(offsets_2d(upcast(atom.dst_layout_bits, 8)), 16 * row + column)
+    addressed = offsets_2d(upcast(atom.src_layout_bits, 8))[: atom.rows]
+    assert np.array_equal(addressed, 16 * np.arange(atom.rows)[:, None] + np.arange(16))
+
+
 def test_copy_atom_table() -> None:
-    assert sum(isinstance(row, LdmatrixAtom) for row in COPY_ATOMS.values()) == 6
+    assert sum(isinstance(row, LdmatrixAtom) for row in COPY_ATOMS.values()) == 8
     assert {(row.op, row.bits) for row in COPY_ATOMS.values() if isinstance(row, CpAsyncAtom)} == {
         ("cp.async.ca", 32),
         ("cp.async.ca", 64),
@@ -190,7 +205,9 @@ def test_unknown_names_suggest_the_nearest(lookup: object, name: str, message: s
 
 
 def test_copies_that_do_not_exist() -> None:
-    with pytest.raises(RequestError, match="loads 1 or 2 or 4 matrices, not 3"):
+    with pytest.raises(RequestError, match="of 16-bit elements loads 1 or 2 or 4 matrices, not 3"):
         ldmatrix_atom(3, transpose=False)
+    with pytest.raises(RequestError, match="an ldmatrix of 8-bit elements loads 1 or 2 matrices, not 4"):
+        ldmatrix_atom(4, transpose=True, element_bits=8)
     with pytest.raises(RequestError, match=r"there is no cp.async.cg of 64 bits; there is cp.async.ca with 32, "):
         cp_async_atom("cp.async.cg", 64)

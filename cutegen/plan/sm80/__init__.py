@@ -28,8 +28,8 @@ from cutegen.plan.gemm_plan import GemmPlan, Predictions, VectorCopy
 from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
-from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets, tiles_in_flight
 from cutegen.plan.permutation import choose_permutation
+from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r

@@ -37,8 +37,8 @@ from cutegen.plan.gemm_plan import (
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
-from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.permutation import choose_permutation
+from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r

@@ -58,8 +58,8 @@ def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> 
 def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
     """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 r, [p]`, or `.m16n16.xN.trans.shared.b8`.
 
-    Lane l gets elements 2 (l % 4) and the next of row l / 4; of 8-bit elements 4 (l % 4) and the next three of row l / 4
-    and, in the next register, of row l / 4 + 8.
+    Lane l gets elements 2 (l % 4) and the next of row l / 4; where they have 8 bits, 4 (l % 4) and the next three, of
+    row l / 4 and, in the next register, of row l / 4 + 8.
     """
     shape, count, transposed = _take_matrix_words(context.modifiers(instruction, 2), "m8n8", "m16n16")
     element, side = (np.uint16, 8) if shape == "m8n8" else (np.uint8, 16)
