@@ -175,6 +175,11 @@ class FragmentCopy:
         return self.atom.matrices if isinstance(self.atom, LdmatrixAtom) else None
 
     @property
+    def registers(self) -> int | None:
+        """Registers of 32 bits that one instruction fills in a thread; None for plain loads."""
+        return self.atom.registers if isinstance(self.atom, LdmatrixAtom) else None
+
+    @property
     def transpose(self) -> bool | None:
         """Whether the ldmatrix transposes; None for plain loads."""
         return self.atom.transpose if isinstance(self.atom, LdmatrixAtom) else None

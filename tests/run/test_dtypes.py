@@ -13,7 +13,7 @@ from cutegen import straight_line
 from cutegen.build import Cache
 from cutegen.run import Kernel, compare, expected_outcome, float8_bits, random_extras, random_operands
 from cutegen.run.bits import float8_values
-from tests.run.dtype_cases import CASES, EDGES, FAST, SHIPPED
+from tests.run.dtype_cases import ARCHES, CASES, EDGES, FAST, SHIPPED
 
 pytestmark = pytest.mark.dsl
 Compiled = Callable[[str], Kernel]
@@ -29,7 +29,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
     @cache
     def make(name: str) -> Kernel:
-        return straight_line.compile(CASES[name], CASES[name].needs, cache=kept)
+        return straight_line.compile(CASES[name], ARCHES[name], cache=kept)
 
     return make
 
