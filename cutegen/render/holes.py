@@ -129,13 +129,16 @@ def parameter_holes(parameter: Parameter) -> ParameterHoles:
 class MmaHoles:
     """How the kernel names its MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32.
 
-    `columns` says that its tile along N is a layout, not an extent alone.
+    `columns` says that its tile along N is a layout, not an extent alone; `a_integer` and `b_integer` are what makes
+    the compiler's type of A's and B's elements where those are integers.
     """
 
     operation: str
     ptx: str
     own: bool
     integer: bool
+    a_integer: str
+    b_integer: str
     rounds: bool
     columns: bool
 
@@ -156,9 +159,15 @@ def mma_holes(plan: GemmPlan) -> MmaHoles:
         plan.atom.ptx,
         own=own,
         integer=a.is_integer,
+        a_integer=_integer(a),
+        b_integer=_integer(b),
         rounds=plan.rounds_to_tf32,
         columns=isinstance(plan.tiled_mma.permutation[1], Layout),
     )
+
+
+def _integer(element: DType) -> str:
+    return "get_unsigned" if element.is_unsigned else "get_signed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +293,8 @@ def _random_matrix(modes: tuple[str, ...], major: str, element: DType) -> str:
 def _random_elements(shape: str, element: DType) -> str:
     """Normal numbers, or integers so small that sums of some hundred products fit the types of C."""
     if element.is_integer:
-        return f'torch.randint(-8, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
+        least = 0 if element.is_unsigned else -8
+        return f'torch.randint({least}, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
     return f'torch.randn({shape}, device="cuda").to(torch.{element.torch_name})'
 
 

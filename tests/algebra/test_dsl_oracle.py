@@ -95,8 +95,9 @@ def operation(dsl: SimpleNamespace, atom: MmaAtom) -> Any:
     from cutlass.cute.core import _pack_shape
 
     kind = cute_nvgpu.MmaAtomSM80Type if atom.a_dtype.is_integer else cute_nvgpu.MmaAtomSM89Type
-    signed = ir.IntegerType.get_signed(8)
-    operands = (signed, signed) if atom.a_dtype.is_integer else (a.mlir_type, b.mlir_type)
+    signs = ir.IntegerType.get_signed(8), ir.IntegerType.get_unsigned(8)
+    integers = tuple(signs[x.is_unsigned] for x in (atom.a_dtype, atom.b_dtype))
+    operands = integers if atom.a_dtype.is_integer else (a.mlir_type, b.mlir_type)
 
     class Operation(dsl.warp.WarpMmaOp):
         def _make_trait(self, **_: Any) -> Any:

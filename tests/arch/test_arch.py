@@ -32,7 +32,8 @@ def test_mma_atoms_are_all_of_the_family() -> None:
         f"SM80_16x8x{k}_{types}_TN" for k in (8, 16) for types in ("F16F16F16F16", "F32F16F16F32", "F32BF16BF16F32")
     }
     tf32 = {f"SM80_16x8x{k}_F32TF32TF32F32_TN" for k in (4, 8)}
-    integer = {f"SM80_16x8x{k}_S32S8S8S32_TN_SATURATE" for k in (16, 32)}
+    signs = ("S8", "U8")
+    integer = {f"SM80_16x8x{k}_S32{a}{b}S32_TN_SATURATE" for k in (16, 32) for a in signs for b in signs}
     float8 = ("E4M3", "E5M2")
     eight_bit = {f"SM89_16x8x32_{c}{a}{b}{c}_TN" for c in ("F16", "F32") for a in float8 for b in float8}
     assert set(MMA_ATOMS) == sixteen_bit | tf32 | integer | eight_bit
@@ -182,9 +183,9 @@ def test_universal_atom_moves_its_bits() -> None:
 
 
 def test_dtypes() -> None:
-    sizes = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "s8": 1, "s32": 4, "e4m3": 1, "e5m2": 1}
+    sizes = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "s8": 1, "u8": 1, "s32": 4, "e4m3": 1, "e5m2": 1}
     assert {row.name: row.bytes for row in DTYPES.values()} == sizes
-    assert [row.name for row in DTYPES.values() if row.is_integer] == ["s8", "s32"]
+    assert [row.name for row in DTYPES.values() if row.is_integer] == ["s8", "u8", "s32"]
     assert [row.name for row in DTYPES.values() if row.needs != "sm_80"] == ["e4m3", "e5m2"]
     assert (dtype("bf16").dsl_name, dtype("bf16").torch_name) == ("BFloat16", "bfloat16")
 
@@ -193,7 +194,7 @@ def test_dtypes() -> None:
     ("lookup", "name", "message"),
     [
         (dtype, "fp16", "unknown dtype 'fp16'; did you mean f16?"),
-        (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32, tf32, s8, s32, e4m3, e5m2"),
+        (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32, tf32, s8, u8, s32, e4m3, e5m2"),
         (target, "sm_81", "unknown target 'sm_81'; did you mean sm_89?"),
         (target, "", "unknown target ''; known are sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"),
     ],

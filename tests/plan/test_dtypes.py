@@ -22,7 +22,7 @@ ALLOWED = {
     ("f16", "f16"): {"f16", "f32"},
     ("bf16", "bf16"): {"f32"},
     ("tf32", "tf32"): {"f32"},
-    ("s8", "s8"): {"s32"},
+    **{pair: {"s32"} for pair in product(("s8", "u8"), ("s8", "u8"))},
     **{pair: {"f16", "f32"} for pair in product(FLOAT8, FLOAT8)},
 }
 """(A, B) -> the sums that an mma.sync has for them (PTX ISA, "mma", tables of types)."""
@@ -263,6 +263,9 @@ def test_tf32_is_cut_off_unless_rounding_is_asked_for() -> None:
     assert (error.key, error.fix) == ("mma.tf32", "leave mma.tf32 out")
 
 
+_MADE_BY = {"s8": "get_signed", "u8": "get_unsigned"}
+
+
 @pytest.mark.parametrize(
     ("dtype", "b_dtype", "said"),
     [
@@ -271,13 +274,16 @@ def test_tf32_is_cut_off_unless_rounding_is_asked_for() -> None:
         ("e4m3", None, "warp.MmaFP8Op(A_DTYPE, ACCUMULATOR_DTYPE, MMA_SHAPE)"),
         ("e4m3", "e5m2", "MmaOperation()"),
         ("s8", None, "MmaOperation()"),
+        ("u8", None, "MmaOperation()"),
+        ("s8", "u8", "MmaOperation()"),
     ],
 )
 def test_how_a_kernel_names_its_mma(dtype: str, b_dtype: str | None, said: str) -> None:
     text = render(plan(gemm(dtype=dtype, b_dtype=b_dtype), "sm_90")).text
     assert f"        {said},\n" in text
     assert ("class MmaOperation(" in text) is (said == "MmaOperation()")
-    assert ("get_signed(8)" in text) is (dtype == "s8")
+    signs = f"a, b = ir.IntegerType.{_MADE_BY.get(dtype)}(8), ir.IntegerType.{_MADE_BY.get(b_dtype or dtype)}(8)"
+    assert (signs in text) is (dtype in _MADE_BY)
 
 
 @pytest.mark.parametrize("dtype", ["s8", "e4m3"])

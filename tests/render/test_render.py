@@ -98,6 +98,7 @@ def combinations() -> list[GemmSpec]:
             [("sm80", GEMM), ("sm80", PROBE), ("sm90", GEMM)],
         )
     ]
+    of_bytes.append(gemm("kkn", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual"))))
     names = [replace(gemm(), name=name) for name in HOSTILE_NAMES]
     descriptions = [
         replace(gemm(), description=text[:200].replace("\n", " ")) for text in HOSTILE_NAMES if text != "\udcff"

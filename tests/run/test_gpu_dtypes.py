@@ -45,12 +45,13 @@ def test_right_against_float64(name: str) -> None:
             assert compare(extras["aux"], expected.aux, dtype=tensors[-1].dtype).ok
 
 
-@pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16"])
+@pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16", "u8", "u8 of 16", "u8 and s8"])
 def test_integers_are_exact_over_their_whole_range(name: str) -> None:
     kernel = compiled(name)
     a, b, out = random_operands(kernel.contract, 300, 500, 4096, seed=0, framework="torch", device="cuda")
-    a.random_(-128, 128)
-    b.random_(-128, 128)
+    for x in (a, b):
+        ends = torch.iinfo(x.dtype)
+        x.random_(ends.min, ends.max + 1)
     kernel(a, b, out=out)
     assert torch.equal(out.double(), a.double() @ b.double())
 
