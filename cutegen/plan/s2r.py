@@ -161,8 +161,12 @@ def _torn(fragments: Fragments) -> str:
     )
 
 
-def _targets_with(bits: int) -> str:
-    """The targets that transpose such elements; empty where none does."""
+def targets_transposing(bits: int) -> str:
+    """The targets whose `ldmatrix` transposes elements of so many bits; empty where none does.
+
+    >>> targets_transposing(8), targets_transposing(32)
+    ('sm_100 or sm_120', '')
+    """
     return " or ".join(target.name for target in TARGETS.values() if transposing(bits, target))
 
 
@@ -190,7 +194,7 @@ def _rejected(fragments: Fragments, chosen: LdmatrixAtom | CopyAtom) -> tuple[Re
     wrong = _largest_of(fragments, ldmatrix_atoms(transpose=not transposes))
     wanted = x.name.replace("a", "m").replace("b", "n") if wrong.transpose else "k"
     found.append(Rejected(wrong.name, f"it reads rows along {wanted}, this operand is contiguous along {x.major}"))
-    if not fragments.suited and (targets := _targets_with(fragments.bits)):
+    if not fragments.suited and (targets := targets_transposing(fragments.bits)):
         name = ldmatrix_atoms(transpose=True, element_bits=fragments.bits)[0].name
         found.append(
             Rejected(name, f"transposes {fragments.bits}-bit elements, on {targets}; this is {fragments.target.name}")
@@ -269,7 +273,7 @@ def _unsuited(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecE
     else:
         expected, fix = _q(UNIVERSAL), f'use {_q(UNIVERSAL)}, or problem.{x.name}.major = "k"'
         expected += f": {_torn(fragments)}"
-        if targets := _targets_with(fragments.bits):
+        if targets := targets_transposing(fragments.bits):
             expected += f"; {targets} transpose {fragments.bits}-bit elements as well"
             fix += f", or --arch {targets.rpartition(' ')[2]}"
     return spec.error(

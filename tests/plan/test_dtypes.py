@@ -152,6 +152,16 @@ def test_8_bit_elements_are_transposed_where_the_target_does(majors: str, family
     assert ("in pairs along N" in why) is (majors[1] == "n")
 
 
+@pytest.mark.parametrize(("dtype", "elsewhere"), [("s8", "and sm_100 or sm_120 an ldmatrix for s8"), ("tf32", "")])
+def test_without_plain_loads_an_operand_must_be_one_that_ldmatrix_loads(dtype: str, elsewhere: str) -> None:
+    error = refusal(replace(gemm("mkn", dtype), family="sm90"))
+    assert error.key == "problem.a.major"
+    assert "ldmatrix.trans exchanges 16-bit elements" in error.found
+    assert error.fix == 'family = "sm80" has plain loads' + (f", {elsewhere}" if elsewhere else "")
+    asked = replace(gemm("kkn", dtype, s2r=S2r(a=S2rCopy("universal"))), family="sm90")
+    assert (refusal(asked).key, refusal(asked).found) == ("s2r.a.atom", '"universal"')
+
+
 def test_a_warp_with_8_neighbours_along_n_is_left_to_plain_loads() -> None:
     """Rows of 16 bytes are two atoms' columns."""
     mma = Mma(atom_layout=(2, 2, 1), permutation=(32, 16, 32))

@@ -22,6 +22,7 @@ from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import LdmatrixAtom, Target, dtype
+from cutegen.errors import SpecError
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
@@ -35,13 +36,13 @@ from cutegen.plan.gemm_plan import (
     Predictions,
 )
 from cutegen.plan.occupancy import predict_occupancy
-from cutegen.plan.operand import operand_tile
+from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.permutation import choose_permutation
 from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
-from cutegen.plan.s2r import choose_s2r
+from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
 from cutegen.plan.sm90.epilogue import choose_epilogue
 from cutegen.plan.sm90.for_problem import settled_for
@@ -231,8 +232,20 @@ def _choose_operand(
     check_bulk(spec, x, asked="tile.cta")
     s2r = choose_s2r(spec, x, tiled_mma, target)
     if not isinstance(s2r.value.atom, LdmatrixAtom):
-        raise spec.error(
-            f"s2r.{name}.atom", found='"universal"', expected="an ldmatrix", fix='family = "sm80" has plain loads'
-        )
+        raise _no_plain_loads(spec, x, s2r.decision, target)
     smem = choose_boxes(spec, x, fragment_access(x, s2r.value, tiled_mma))
     return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
+
+
+def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
+    """Fragments come by ldmatrix or not at all."""
+    fix = 'family = "sm80" has plain loads'
+    if decision.given or x.major == "k":
+        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)
+    elsewhere = targets_transposing(x.dtype.bits)
+    return spec.error(
+        f"problem.{x.name}.major",
+        found=f'"{x.major}" for {target.name}: {decision.why}',
+        expected='"k", or an operand that ldmatrix transposes',
+        fix=f"{fix}, and {elsewhere} an ldmatrix for {x.dtype.name}" if elsewhere else fix,
+    )
