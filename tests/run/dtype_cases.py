@@ -44,12 +44,9 @@ _ASKED = {
     "s8 aligned to 4": case("kkn", "s8", align=(4, 8, 1), c_dtype="s8"),
     "u8": case("kkn", "u8"),
     "u8 across K": case("mnm", "u8", c_dtype="f32"),
-    "u8 of 16": case("kkn", "u8", mma=Mma(atom="SM80_16x8x16_S32U8U8S32_TN_SATURATE")),
     "u8 and s8": case("kkn", "u8", b_dtype="s8"),
-    "s8 and u8 across K": case("mnn", "s8", b_dtype="u8"),
     "u8 to u8": case("kkm", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual", "relu"))),
     "s8 to u8": case("kkn", "s8", c_dtype="u8"),
-    "f16 to u8": case("kkn", "f16", c_dtype="u8", epilogue=Epilogue(expression="x -> 3 * x")),
     "f16 to s8": case("kkn", "f16", c_dtype="s8", epilogue=Epilogue(expression="x -> 3 * x")),
     "f16 to e4m3": case("kkn", "f16", c_dtype="e4m3"),
     "e4m3": case("kkn", "e4m3", c_dtype="f32"),
@@ -69,12 +66,9 @@ _ASKED = {
 _TRANSPOSED = {
     "s8 nn": ("sm_120", case("mnn", "s8")),
     "s8 nt": ("sm_100", case("mkm", "s8", c_dtype="f16")),
-    "s8 of 16 nn": ("sm_120", case("mnn", "s8", mma=Mma(atom="SM80_16x8x16_S32S8S8S32_TN_SATURATE"))),
     "e4m3 tt": ("sm_120", case("knn", "e4m3", c_dtype="f32")),
     "e5m2 and e4m3 nn": ("sm_100", case("mnm", "e5m2", b_dtype="e4m3", c_dtype="bf16")),
-    "e4m3 nt, one matrix": ("sm_120", case("mkn", "e4m3", c_dtype="f16", s2r=S2r(a=S2rCopy("SM100_U8x8_LDSM_T")))),
     "s8 tt, one matrix": ("sm_120", case("knn", "s8", s2r=S2r(b=S2rCopy("SM100_U8x8_LDSM_T")))),
-    "u8 nn": ("sm_120", case("mnn", "u8", b_dtype="s8")),
     "bulk e4m3 nn": ("sm_120", bulk("e4m3", "mnn", c_dtype="bf16")),
 }
 """Not K-major, for targets whose ldmatrix transposes 8-bit elements; elsewhere plain loads do it."""
