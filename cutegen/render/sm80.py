@@ -43,7 +43,6 @@ class OperandHoles:
     swizzled: bool
     g2s_op: str
     through_registers: bool
-    ldmatrix: bool
 
 
 def _operand_holes(operand: OperandPlan) -> OperandHoles:
@@ -58,7 +57,6 @@ def _operand_holes(operand: OperandPlan) -> OperandHoles:
         swizzled=operand.smem.swizzle is not None,
         g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
         through_registers=plain,
-        ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
     )
 
 

@@ -44,7 +44,7 @@ class Report:
         """Those of the MMA atom."""
         if self.plan.by_thread:
             return FMA_TYPES
-        return MmaTypes(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
+        return MmaTypes.of(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
 
     @property
     def ctas(self) -> int:
