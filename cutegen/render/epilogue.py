@@ -163,8 +163,9 @@ def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
             lines += _store_aux(fusion)
             continue
         tensors = {DSL.operands[name]: name for name in names_of(step.expression) if name in DSL.operands}
-        for fragment in tensors.keys() - loaded:
-            lines.append(_load(fragment, guarded=tensors[fragment] == "c" and fusion.source_behind_beta))
+        for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
+            if fragment not in loaded:
+                lines.append(_load(fragment, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
         lines += _assignments(step, DSL)
     return tuple(lines)
