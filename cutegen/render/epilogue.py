@@ -142,6 +142,16 @@ def goes_through_f32(plan: GemmPlan) -> bool:
     return plan.atom.c_dtype.is_integer is not plan.epilogue.dtype.is_integer or plan.epilogue.dtype.name == "s8"
 
 
+def sums_in_f32(plan: GemmPlan) -> str:
+    """What makes float32 of a fragment of accumulators.
+
+    The DSL makes one conversion of two, also of s32 to float32 to an 8-bit float, which its backend has no instruction
+    for. Adding a zero keeps them apart; in machine code nothing is left of it, since no integer becomes -0.
+    """
+    narrow = any(x.bits == 8 and not x.is_integer for x in stored_types(plan))
+    return "load().to(Float32)" + (" + 0.0" if plan.atom.c_dtype.is_integer and narrow else "")
+
+
 def rounded(element: DType, constant: str) -> str:
     """X, a float32 tensor, as elements of a type that the kernel calls `constant`: nearest, integers clamped."""
     return f"to_{element.name}(x)" if element.is_integer else f"x.to({constant})"

@@ -48,6 +48,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
         "mma": mma_holes(plan),
         "through_f32": through_f32,
+        "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
         "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
         "random_b": _random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
