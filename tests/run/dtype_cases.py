@@ -58,6 +58,7 @@ _ASKED = {
     "e5m2 and e4m3 across K": case("mnn", "e5m2", b_dtype="e4m3", c_dtype="f32"),
     "e4m3 in f16": case("kkn", "e4m3", accumulator="f16", c_dtype="f16"),
     "e5m2 and e4m3 in f16": case("kkn", "e5m2", b_dtype="e4m3", accumulator="f16", c_dtype="f32"),
+    "e4m3 to e4m3 across N": case("kkm", "e4m3", epilogue=Epilogue(ops=("aux", "alpha"))),
     "e4m3 to e4m3": case("kkn", "e4m3", epilogue=Epilogue(ops=("alpha", "residual"))),
     "e4m3 to e5m2": case("kkm", "e4m3", c_dtype="e5m2", epilogue=Epilogue(smem=False)),
     "bulk tf32": bulk("tf32"),
