@@ -8,7 +8,7 @@ import typer
 
 from cutegen.errors import RequestError
 from cutegen.plan import ProblemShape
-from cutegen.plan.launch import INT32_MAX
+from cutegen.plan.launch import MAX_EXTENT
 
 DEFAULT_PROBLEM = (4096, 4096, 4096)
 
@@ -63,8 +63,8 @@ def parse_problem(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
     if len(parts) == 3 and all(part.strip().isascii() and part.strip().isdigit() for part in parts):
         m, n, k = map(int, parts)
-        if all(1 <= extent <= INT32_MAX for extent in (m, n, k)):
+        if all(1 <= extent <= MAX_EXTENT for extent in (m, n, k)):
             return m, n, k
     raise RequestError(
-        f"--problem: found {text!r}; expected three integers M,N,K from 1 to {INT32_MAX}, such as 4096,4096,4096"
+        f"--problem: found {text!r}; expected three integers M,N,K from 1 to {MAX_EXTENT}, such as 4096,4096,4096"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.errors import OperandError
-from cutegen.plan.launch import INT32_MAX, MAX_BATCH, LaunchContract, ProblemSize, Strides
+from cutegen.plan.launch import MAX_BATCH, MAX_EXTENT, LaunchContract, ProblemSize, Strides
 from cutegen.run import fixes
 from cutegen.run.bits import CARRIERS
 from cutegen.run.operands import Device, Form
@@ -120,11 +120,11 @@ def _has_type(tensor: CallTensor, form: Form) -> bool:
 
 def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
     for mode, extent in zip(tensor.modes, matrices.one.shape, strict=True):
-        if extent > INT32_MAX:
+        if extent > MAX_EXTENT:
             raise OperandError(
                 operand=tensor.name,
                 found=f"{mode.upper()} = {extent}",
-                expected=f"at most {INT32_MAX}: problem sizes are 32-bit",
+                expected=f"at most {MAX_EXTENT}: kernels count in 32 bits, to the end of the last tile",
                 fix="split the problem",
             )
     if matrices.batch is not None and matrices.batch > MAX_BATCH:

@@ -14,6 +14,7 @@ from cutegen.errors import RequestError, SpecError
 from cutegen.plan import GemmPlan, ProblemShape, plan
 from cutegen.plan.for_problem import Candidate
 from cutegen.plan.gemm_plan import RasterPlan
+from cutegen.plan.launch import MAX_EXTENT
 from cutegen.plan.pipeline import STAGES
 from cutegen.plan.raster import TileGrid, tile_order, traffic
 from cutegen.plan.report import plan_json
@@ -47,6 +48,14 @@ def test_the_order_is_the_kernels(along: str, group: int, zigzag: bool) -> None:
     assert sorted(zip(tile_m.tolist(), tile_n.tolist(), strict=True)) == list(itertools.product(range(5), range(7)))
     for index, tile in enumerate(zip(tile_m.tolist(), tile_n.tolist(), strict=True)):
         assert block_of(found, tile, m=5 * 64, n=7 * 64) == index
+
+
+def test_orders_are_compared_without_listing_every_tile() -> None:
+    """A list of all of them would take petabytes."""
+    largest = MAX_EXTENT, MAX_EXTENT, 64
+    assert decided(plan(load_spec("sm80_hgemm_tn"), "sm_90", largest), "schedule.raster").startswith("bands of")
+    tile_m, tile_n = tile_order(RasterPlan("n", 2, True), 2, 3, first=3)
+    assert list(zip(tile_m.tolist(), tile_n.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_traffic_by_hand() -> None:
@@ -265,7 +274,7 @@ def test_a_batch_counts_as_more_tiles() -> None:
         ((1, 2, 3.0), r"problem: found \(1, 2, 3.0\)"),
         ((0, 2, 3), "expected extents from 1"),
         ((1, 2, 3, 0), "a batch from 1"),
-        ((1, 2**31, 3), "expected extents from 1 to 2147483647"),
+        ((1, MAX_EXTENT + 1, 3), f"expected extents from 1 to {MAX_EXTENT}"),
     ],
 )
 def test_what_is_no_problem_is_refused(problem: tuple[int, ...], said: str) -> None:
