@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, TypeAlias
 
 import typer
@@ -43,6 +44,14 @@ BatchOption: TypeAlias = Annotated[
     int | None,
     typer.Option("--batch", metavar="L", min=1, help="L such problems in one launch.", show_default=False),
 ]
+
+
+def refuse_options(context: typer.Context, names: Collection[str], why: str) -> None:
+    """Raise RequestError for the first of the parameters `names` that was given: it would be passed over in silence."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise RequestError(f"{parameter.opts[0]}: found {why}; leave it out")
 
 
 def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape | None:

@@ -22,6 +22,7 @@ from cutegen.cli.options import (
     ProblemOption,
     named_problem,
     parse_problem,
+    refuse_options,
 )
 from cutegen.cli.output import print_json, print_lines
 from cutegen.cli.pictures import Format, choose_format, deliver
@@ -81,7 +82,11 @@ PICTURES: Mapping[Part, Callable[[GemmPlan, int], draw.Picture]] = MappingProxyT
 )
 
 
+OF_A_SPEC = frozenset({"thread", "problem", "arch"})
+
+
 def show(
+    context: typer.Context,
     spec: OptionalSpec = None,
     part: Annotated[
         Part | None,
@@ -120,6 +125,7 @@ def show(
         else:
             subject = _of_plan(plan, part, thread, problem)
     elif spec is None and layout is not None:
+        refuse_options(context, OF_A_SPEC, "beside --layout; it says something of a SPEC")
         subject = _of_layout(layout, dtype or "f16")
     else:
         given = [
