@@ -123,7 +123,7 @@ REFUSED = {
         "found 4 dimensions, shape (2, 3, 64, 48); expected 2, (M, K), or 3 with a batch before them",
         False,
     ),
-    "one dimension": ("a", half(48), "found 1 dimensions, shape (48,); expected 2, (M, K)", False),
+    "one dimension": ("a", half(48), "found 1 dimension, shape (48,); expected 2, (M, K)", False),
     "inner sizes": (
         "b",
         half(40, 32),
