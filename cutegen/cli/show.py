@@ -152,8 +152,9 @@ class _Subject:
 
 def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
     extents = DEFAULT_PROBLEM if problem is None else parse_problem(problem)
-    if not 0 <= thread < plan.threads:
-        raise RequestError(f"--thread: found {thread}; expected 0 to {plan.threads - 1}, a thread of the CTA")
+    if not 0 <= thread < plan.tiled_mma.threads:
+        last = plan.tiled_mma.threads - 1
+        raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a thread that multiplies")
 
     def picture() -> draw.Picture:
         if part is None or part not in PICTURES:

@@ -52,7 +52,9 @@ def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Modes, threa
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
     """What the colours of `copy_grid` mean."""
-    return warp_legend(range(plan.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each")
+    return warp_legend(
+        range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
+    )
 
 
 def copy_phases(
