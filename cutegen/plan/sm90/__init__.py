@@ -22,6 +22,7 @@ from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import LdmatrixAtom, Target, dtype
+from cutegen.errors import SpecError
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
@@ -35,7 +36,7 @@ from cutegen.plan.gemm_plan import (
     Predictions,
 )
 from cutegen.plan.occupancy import predict_occupancy
-from cutegen.plan.operand import operand_tile
+from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
@@ -230,8 +231,17 @@ def _choose_operand(
     check_bulk(spec, x, asked="tile.cta")
     s2r = choose_s2r(spec, x, tiled_mma)
     if not isinstance(s2r.value.atom, LdmatrixAtom):
-        raise spec.error(
-            f"s2r.{name}.atom", found='"universal"', expected="an ldmatrix", fix='family = "sm80" has plain loads'
-        )
+        raise _without_ldmatrix(spec, x, s2r.decision)
     smem = choose_boxes(spec, x, fragment_access(x, s2r.value, tiled_mma))
     return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
+
+
+def _without_ldmatrix(spec: GemmSpec, x: OperandTile, plain_loads: Decision) -> SpecError:
+    """The error at the key that leaves an operand to plain loads: its atom, its shared layout, or its major."""
+    expected, fix = "what ldmatrix can load: this family has no other loads", 'family = "sm80" has plain loads'
+    if plain_loads.given:
+        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected=expected, fix=fix)
+    if x.major == "k":
+        return spec.error(x.smem_key, found=plain_loads.why, expected=expected, fix=fix)
+    found = f'"{x.major}" with {x.dtype.name}, but {plain_loads.why}'
+    return spec.error(f"problem.{x.name}.major", found=found, expected=f'"k", or {expected}', fix=fix)
