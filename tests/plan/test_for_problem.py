@@ -104,6 +104,14 @@ def test_an_order_that_is_given_is_kept() -> None:
         assert (found.along, found.group) == ("m", 3)
 
 
+def test_a_grid_that_is_narrower_than_a_band_is_one_band() -> None:
+    spec = gemm(tile=Tile(cta=(128, 128, 64)))
+    for problem, said in ((16384, 512, 4096), ", one band of 4 along n,"), ((16384, 1024, 4096), "128 x 8 tiles, and"):
+        (why,) = (x for x in plan(spec, "sm_90", problem).decisions if x.key == "schedule.raster")
+        assert why.chosen.startswith("bands of 8 tiles along n")
+        assert said in why.for_problem
+
+
 def test_one_wave_needs_no_order() -> None:
     found = plan(gemm(), "sm_90", (256, 256, 256))
     assert found.raster == RasterPlan("n", 8, False)
