@@ -125,4 +125,4 @@ def _choose_operand(
     spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
 ) -> OperandChoices[VectorCopy]:
     x = operand_tile(spec, name, cta_tile)
-    return choose_layout(x, choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma), tiled_mma)
+    return choose_layout(spec, x, choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma), tiled_mma)
