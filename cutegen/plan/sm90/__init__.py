@@ -38,10 +38,11 @@ from cutegen.plan.gemm_plan import (
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
+from cutegen.plan.permutation import choose_permutation
 from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
-from cutegen.plan.s2r import choose_s2r
+from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
 from cutegen.plan.sm90.epilogue import choose_epilogue
 from cutegen.plan.sm90.for_problem import settled_for
@@ -86,14 +87,14 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm9
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
-    permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
+    permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     threads = tiled_mma.threads + WARPGROUP_THREADS
     _check_threads(spec, target, threads)
     registers, registers_decision = split_registers(target, tiled_mma.threads)
 
-    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
-    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
+    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma, target)
+    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma, target)
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, sum(stage_bytes), capacity_bytes(target))
@@ -124,7 +125,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm9
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
-        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // permutation.value[2]),
+        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // tiled_mma.tile_mnk[2]),
         registers=registers,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=b_offset_bytes,
@@ -224,24 +225,29 @@ def _maps(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[Te
 
 
 def _choose_operand(
-    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
+    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, target: Target
 ) -> OperandChoices[BulkTensorCopy]:
     """A's or B's copies: fragments decide the shared layout, and the layout decides the boxes."""
     x = operand_tile(spec, name, cta_tile)
     check_bulk(spec, x, asked="tile.cta")
-    s2r = choose_s2r(spec, x, tiled_mma)
+    s2r = choose_s2r(spec, x, tiled_mma, target)
     if not isinstance(s2r.value.atom, LdmatrixAtom):
-        raise _without_ldmatrix(spec, x, s2r.decision)
+        raise _no_plain_loads(spec, x, s2r.decision, target)
     smem = choose_boxes(spec, x, fragment_access(x, s2r.value, tiled_mma))
     return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
 
-def _without_ldmatrix(spec: GemmSpec, x: OperandTile, plain_loads: Decision) -> SpecError:
-    """The error at the key that leaves an operand to plain loads: its atom, its shared layout, or its major."""
-    expected, fix = "what ldmatrix can load: this family has no other loads", 'family = "sm80" has plain loads'
-    if plain_loads.given:
-        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected=expected, fix=fix)
+def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
+    """Fragments come by ldmatrix or not at all: the key at fault is the atom, the shared layout or the major."""
+    fix = 'family = "sm80" has plain loads'
+    if decision.given:
+        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)
     if x.major == "k":
-        return spec.error(x.smem_key, found=plain_loads.why, expected=expected, fix=fix)
-    found = f'"{x.major}" with {x.dtype.name}, but {plain_loads.why}'
-    return spec.error(f"problem.{x.name}.major", found=found, expected=f'"k", or {expected}', fix=fix)
+        return spec.error(x.smem_key, found=decision.why, expected="what ldmatrix can load", fix=fix)
+    elsewhere = targets_transposing(x.dtype.bits)
+    return spec.error(
+        f"problem.{x.name}.major",
+        found=f'"{x.major}" for {target.name}: {decision.why}',
+        expected='"k", or an operand that ldmatrix transposes',
+        fix=f"{fix}, and {elsewhere} an ldmatrix for {x.dtype.name}" if elsewhere else fix,
+    )
