@@ -27,12 +27,11 @@ Run = Callable[[GemmSpec, tuple[int, int, int]], tuple[GemmPlan, LaunchReport, L
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(kernels: Cache) -> Run:
     """Build a kernel, execute it on random operands, count."""
-    cache = Cache(tmp_path_factory.mktemp("cache"))
 
     def make(spec: GemmSpec, problem: tuple[int, int, int]) -> tuple[GemmPlan, LaunchReport, LaunchCounts]:
-        kernel, planned = straight_line.compile(spec, "sm_80", cache=cache), plan(spec, "sm_80")
+        kernel, planned = straight_line.compile(spec, "sm_80", cache=kernels), plan(spec, "sm_80")
         operands = random_operands(kernel.contract, *problem, seed=3)
         report = kernel.execute(*operands[:2], out=operands[2])
         return planned, report, count_launch(planned, kernel.problem_size(*operands), report)
