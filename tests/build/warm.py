@@ -35,7 +35,9 @@ class WarmCompiler:
             assert process.stdin is not None
             assert process.stdout is not None
             print(json.dumps(arguments), file=process.stdin, flush=True)
-            return int(process.stdout.readline())
+            status = process.stdout.readline()
+            assert status, "the process that forks the compiler is gone"
+            return int(status)
 
     def _start(self) -> subprocess.Popen[str]:
         environment = {
