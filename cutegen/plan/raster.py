@@ -41,16 +41,15 @@ class Traffic:
     bytes: int
 
 
-def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, most: int | None = None) -> tuple[Tiles, Tiles]:
-    """(tile_m, tile_n) of each CTA by its index, as generated kernels compute them; of the first `most` where given.
+def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, first: int | None = None) -> tuple[Tiles, Tiles]:
+    """(tile_m, tile_n) of each CTA by its index, as generated kernels compute them; of the `first` ones, or of all.
 
     >>> tile_m, tile_n = tile_order(RasterPlan("n", 2, True), 2, 3)
     >>> list(zip(tile_m.tolist(), tile_n.tolist()))
     [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (0, 2)]
     """
     swept, across = (tiles_m, tiles_n) if raster.along == "n" else (tiles_n, tiles_m)
-    tiles = tiles_m * tiles_n
-    index = np.arange(tiles if most is None else min(tiles, most))
+    index = np.arange(tiles_m * tiles_n if first is None else min(first, tiles_m * tiles_n))
     band, within = index // (raster.group * swept), index % (raster.group * swept)
     width = np.minimum(across - band * raster.group, raster.group)
     sweep, step = within // width, band * raster.group + within % width
@@ -64,9 +63,9 @@ def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, 
 
     Long launches are looked at for their first waves only, and scaled.
     """
-    tile_m, tile_n = tile_order(raster, grid.tiles_m, grid.tiles_n, most=MOST_WAVES * ctas_at_once)
-    cache = _Cache(l2_bytes)
     waves = -(-grid.tiles_m * grid.tiles_n // ctas_at_once)
+    tile_m, tile_n = tile_order(raster, grid.tiles_m, grid.tiles_n, MOST_WAVES * ctas_at_once)
+    cache = _Cache(l2_bytes)
     read, most_a, most_b = 0, 0, 0
     for wave in range(min(waves, MOST_WAVES)):
         part = slice(wave * ctas_at_once, (wave + 1) * ctas_at_once)

@@ -22,19 +22,7 @@ from cutegen.plan.sm90 import candidates as sm90
 from cutegen.plan.tile_model import Work, estimate
 from cutegen.render import render
 from cutegen.run.producer import block_of
-from cutegen.spec import (
-    GemmSpec,
-    Mma,
-    Operand,
-    Problem,
-    Raster,
-    Schedule,
-    Smem,
-    SmemLayout,
-    Tile,
-    load_spec,
-    shipped_specs,
-)
+from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec, shipped_specs
 from tests.plan.specs import gemm
 from tests.plan.test_random_specs import QUICK, planned, specs
 
@@ -70,20 +58,6 @@ def test_traffic_by_hand() -> None:
     assert (across.rows_a, across.rows_b, across.bytes) == (1, 4, 4 * 10 + 4)
     square = traffic(RasterPlan("n", 2, False), grid, 3, 4, 0)  # 2 x 2 at a time, three times over, without a cache
     assert (square.rows_a, square.rows_b, square.bytes) == (2, 2, 3 * 4 * 22)
-
-
-def test_the_first_waves_stand_for_all() -> None:
-    """2^50 tiles, of which nobody could make a list; each wave of 4 reads 4 rows of A, and one of B that stays."""
-    grid = TileGrid(tiles_m=2**25, tiles_n=2**25, bytes_a=2, bytes_b=1)
-    read = traffic(RasterPlan("n", 1, False), grid, 1, 4, 0)
-    assert (read.rows_a, read.rows_b, read.bytes) == (4, 1, 2**48 * 9)
-
-
-@pytest.mark.parametrize("family", ["sm80", "sm90", "simt"])
-def test_the_largest_problem_is_planned_like_any_other(family: str) -> None:
-    dtype = "f32" if family == "simt" else "f16"
-    operands = {name: Operand(dtype, major) for name, major in zip("abc", "kkn", strict=True)}
-    assert plan(GemmSpec(family=family, problem=Problem(**operands)), "sm_90", (2**31 - 1,) * 3).stages >= 2
 
 
 def test_no_order_reads_less_than_every_row_once() -> None:
