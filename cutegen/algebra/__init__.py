@@ -6,11 +6,13 @@ Layouts, swizzles and composition are tensor-layouts'; what stands on top of the
 from __future__ import annotations
 
 from cutegen.algebra.compact import tile_to_shape
+from cutegen.algebra.fragment_order import order_of_byte_loads, view_in_order
 from cutegen.algebra.layout import (
     ComposedLayout,
     Layout,
     LayoutExpr,
     Swizzle,
+    compose,
     cosize,
     inner_layout,
     leaves,
@@ -42,6 +44,7 @@ __all__ = [
     "Swizzle",
     "TiledCopy",
     "TiledMma",
+    "compose",
     "cosize",
     "format_layout",
     "ideal_wavefronts",
@@ -56,10 +59,12 @@ __all__ = [
     "offsets",
     "offsets_2d",
     "offsets_by_row",
+    "order_of_byte_loads",
     "parse_layout",
     "phases",
     "size",
     "tile_to_shape",
+    "view_in_order",
     "wavefronts",
     "with_inner",
 ]

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra.layout import LayoutExpr, inner_layout, mode, size, upcast
+from cutegen.algebra.layout import Layout, LayoutExpr, inner_layout, mode, size, upcast
 from cutegen.algebra.tables import offsets, offsets_2d
-from cutegen.algebra.tiled_copy import CopyAtomLike
+from cutegen.algebra.tiled_copy import CopyAtomLike, reordered
 from cutegen.algebra.tiled_mma import OperandName, TiledMma
 
 WARP = 32
 ROW_BYTES = 16
-MATRIX_BITS = 8 * 8 * 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,21 +24,21 @@ class LdmatrixTrace:
     """All `ldmatrix` instructions that bring one tile of an operand to registers.
 
     `source_coords` and `source_offsets` [instr, warp, lane, row element]: tile coordinate (column-major) and element
-    offset in shared memory of what each lane's address points at. `destination_coords` [instr, thread, value]: the tile
-    coordinate that the MMA wants in each register.
+    offset in shared memory of what each lane's address points at, of which the first `rows` lanes' count.
+    `destination_coords` [instr, thread, value]: the tile coordinate that the MMA wants in each register.
     """
 
     source_coords: NDArray[np.int64]
     source_offsets: NDArray[np.int64]
     destination_coords: NDArray[np.int64]
     tile_shape: tuple[int, int]
-    matrices: int
+    rows: int
     bits: int
 
     @property
     def row_offsets_bytes(self) -> NDArray[np.int64]:
-        """Byte offset of each addressed row: [instr, warp, 8 * matrices]; the lanes beyond address nothing."""
-        return self.source_offsets[:, :, : 8 * self.matrices, 0] * self.bits // 8
+        """Byte offset of each addressed row: [instr, warp, rows]; the lanes beyond address nothing."""
+        return self.source_offsets[:, :, : self.rows, 0] * self.bits // 8
 
     @property
     def legal(self) -> bool:
@@ -64,8 +63,8 @@ class LdmatrixTrace:
 
     @property
     def _illegal(self) -> NDArray[np.bool_]:
-        """[instr, warp, 8 * matrices]."""
-        rows = self.source_offsets[:, :, : 8 * self.matrices]
+        """[instr, warp, rows]."""
+        rows = self.source_offsets[:, :, : self.rows]
         elems = ROW_BYTES * 8 // self.bits
         contiguous = (rows == rows[..., :1] + np.arange(elems)).all(axis=-1)
         illegal: NDArray[np.bool_] = ~(contiguous & (rows[..., 0] % elems == 0))
@@ -76,15 +75,22 @@ class LdmatrixTrace:
 
 
 def ldmatrix_trace(
-    mma: TiledMma, op: OperandName, smem_layout: LayoutExpr, atom: CopyAtomLike, bits: int = 16
+    mma: TiledMma,
+    op: OperandName,
+    smem_layout: LayoutExpr,
+    atom: CopyAtomLike,
+    bits: int = 16,
+    order: Layout | None = None,
 ) -> LdmatrixTrace:
     """Enumerate the instructions `atom` that load an operand's tile from `smem_layout`: (x, y) -> element offset.
 
+    They fill a thread's values one after the other, or as `order` says: number in the copy -> number in the MMA's tile.
     Raises ValueError when the tile is not a multiple of the tiled MMA's, or a thread has too few values for the atom.
     """
     inner = inner_layout(smem_layout)
     tile_shape = int(size(mode(inner, 0))), int(size(mode(inner, 1)))
-    source, destination = _one_mma_tile(mma, op, atom, bits)
+    tv = mma.tv_layout(op)
+    source, destination = _one_mma_tile(tv if order is None else reordered(tv, order), atom, bits)
     source_coords = _repeat(source, mma.tile_of(op), tile_shape)
     destination_coords = _repeat(destination, mma.tile_of(op), tile_shape)
     return LdmatrixTrace(
@@ -92,16 +98,14 @@ def ldmatrix_trace(
         source_offsets=offsets(smem_layout)[source_coords],
         destination_coords=destination_coords.reshape(len(destination_coords), mma.threads, -1),
         tile_shape=tile_shape,
-        matrices=size(atom.dst_layout_bits) // MATRIX_BITS,
+        rows=size(atom.dst_layout_bits) // (8 * ROW_BYTES),
         bits=bits,
     )
 
 
-def _one_mma_tile(
-    mma: TiledMma, op: OperandName, atom: CopyAtomLike, bits: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _one_mma_tile(tv_layout: Layout, atom: CopyAtomLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Coordinates in one MMA tile: read [instr, warp, lane, row element], received [instr, warp, lane, value]."""
-    tv = offsets_2d(mma.tv_layout(op))
+    tv = offsets_2d(tv_layout)
     read = offsets_2d(upcast(atom.src_layout_bits, bits))
     received = offsets_2d(upcast(atom.dst_layout_bits, bits))
     threads, values = tv.shape

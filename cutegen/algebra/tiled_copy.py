@@ -50,6 +50,15 @@ class CopyAtomLike(Protocol):
         """The one of the two in which a thread-value layout is given."""
 
 
+def reordered(layout_tv: Layout, order: Layout) -> Layout:
+    """(thread, value) of a layout whose values are numbered anew: `order` maps a new number to the old one.
+
+    >>> reordered(Layout((4, 4), (4, 1)), Layout((2, 2), (2, 1)))
+    Layout((4, (2, 2)), (4, (2, 1)))
+    """
+    return make_layout(mode(layout_tv, 0), compose(mode(layout_tv, 1), order))
+
+
 @dataclass(frozen=True, slots=True)
 class TiledCopy:
     """`atom` over `layout_tv`: (thread, value) -> column-major coordinate in a tile of extents `tiler`.
@@ -94,9 +103,16 @@ class TiledCopy:
         return cls(atom, compose(inverse, Layout((threads, size(val)))), tuple(map(size, val_thr)), bits)
 
     @classmethod
-    def for_mma(cls, atom: CopyAtomLike, mma: TiledMma, op: OperandName, bits: int) -> TiledCopy:
-        """The copy whose threads receive what `mma` needs of an operand (make_tiled_copy_A and so on)."""
-        return cls(atom, mma.tv_layout(op), mma.tile_of(op), bits)
+    def for_mma(
+        cls, atom: CopyAtomLike, mma: TiledMma, op: OperandName, bits: int, order: Layout | None = None
+    ) -> TiledCopy:
+        """The copy whose threads receive what `mma` needs of an operand (make_tiled_copy_A and so on).
+
+        It fills a thread's values one after the other, or as `order` says: number in the copy -> number in the MMA's
+        tile.
+        """
+        tv = mma.tv_layout(op)
+        return cls(atom, tv if order is None else reordered(tv, order), mma.tile_of(op), bits)
 
     @property
     def threads(self) -> int:

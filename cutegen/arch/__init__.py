@@ -15,6 +15,7 @@ from cutegen.arch.copy_atoms import (
     LdmatrixAtom,
     cp_async_atom,
     ldmatrix_atom,
+    ldmatrix_atoms,
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
@@ -49,6 +50,7 @@ __all__ = [
     "cp_async_atom",
     "dtype",
     "ldmatrix_atom",
+    "ldmatrix_atoms",
     "target",
     "universal_atom",
 ]

@@ -1,6 +1,7 @@
 """Copy atoms: `ldmatrix`, `cp.async`, and the plain load and store that every target has.
 
 Layouts map (thread, value) to a bit offset, as CUTLASS `cute/atom/copy_traits_sm75.hpp` and `copy_traits_sm80.hpp` do.
+Of `ldmatrix` on 8-bit elements there are also forms that unpack elements of 4 and 6 bits, types that cutegen has not.
 """
 
 from __future__ import annotations
@@ -40,13 +41,30 @@ class CopyAtom:
 
 @dataclass(frozen=True, slots=True)
 class LdmatrixAtom(CopyAtom):
-    """`ldmatrix`: a warp loads `matrices` 8x8 matrices of 16-bit elements, each row 16 contiguous bytes.
+    """`ldmatrix`: a warp loads `matrices` matrices of elements of `element_bits`, each row 16 contiguous bytes.
 
-    Lanes 8i to 8i+7 address the rows of matrix i. PTX ISA, "Warp-level matrix load instruction: ldmatrix".
+    Of 16 bits they are 8x8, of 8 bits 16x16. Each lane addresses a row, in the order of the matrices. PTX ISA,
+    "Warp-level matrix load instruction: ldmatrix".
     """
 
     matrices: int
     transpose: bool
+    element_bits: int = 16
+
+    @property
+    def rows(self) -> int:
+        """Rows of 16 bytes that it reads, as many as lanes address something."""
+        return self.matrices * 128 // self.element_bits
+
+    @property
+    def registers(self) -> int:
+        """Registers of 32 bits that it fills in each thread: one for 8 rows."""
+        return self.rows // 8
+
+    @property
+    def needs(self) -> str:
+        """The first target that has it; of 8-bit elements, sm_100a, sm_120a and their like (PTX ISA, "ldmatrix")."""
+        return "sm_100" if self.element_bits == 8 else "sm_80"
 
     @property
     def ref_layout_bits(self) -> Layout:
@@ -56,7 +74,8 @@ class LdmatrixAtom(CopyAtom):
     @property
     def ptx(self) -> str:
         """The opcode as PTX text has it."""
-        return f"ldmatrix.sync.aligned.m8n8.x{self.matrices}{'.trans' if self.transpose else ''}.shared.b16"
+        side, trans = 128 // self.element_bits, ".trans" if self.transpose else ""
+        return f"ldmatrix.sync.aligned.m{side}n{side}.x{self.matrices}{trans}.shared.b{self.element_bits}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +127,17 @@ def _ldmatrix(row: LibraryCopyAtom, matrices: int, *, transpose: bool) -> Ldmatr
     return LdmatrixAtom(row.name, row.src_layout_bits, row.dst_layout_bits, matrices, transpose)
 
 
+def _transposing_bytes(name: str, matrices: int) -> LdmatrixAtom:
+    """Thread 4j + i receives, of each matrix, elements j and j + 8 of rows 4i to 4i + 3, one register of each.
+
+    CUTLASS's C++ has the names for the same instruction with the bytes of the registers exchanged behind it, as
+    accumulators would be stored; this is the instruction alone, the DSL's LdMatrix16x16x8bOp.
+    """
+    source = Layout(((16, 2), 128), ((128, 2048 if matrices == 2 else 0), 1))
+    received = Layout(((4, 8), (8, 4, 2, matrices)), ((512, 8), (1, 128, 64, 2048)))
+    return LdmatrixAtom(name, source, received, matrices, transpose=True, element_bits=8)
+
+
 def _cp_async(cutlass_name: str, op: CpAsyncOp, size_bytes: int) -> CpAsyncAtom:
     layout = Layout((1, 8 * size_bytes))
     return CpAsyncAtom(f"{cutlass_name}_{size_bytes}B", layout, layout, op, 8 * size_bytes)
@@ -122,6 +152,8 @@ COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {
         _ldmatrix(atoms_nv.SM75_U16x2_LDSM_T, 1, transpose=True),
         _ldmatrix(atoms_nv.SM75_U16x4_LDSM_T, 2, transpose=True),
         _ldmatrix(atoms_nv.SM75_U16x8_LDSM_T, 4, transpose=True),
+        _transposing_bytes("SM100_U8x8_LDSM_T", 1),
+        _transposing_bytes("SM100_U8x16_LDSM_T", 2),
         _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 4),
         _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 8),
         _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 16),
@@ -130,16 +162,29 @@ COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {
 }
 
 
-def ldmatrix_atom(matrices: int, *, transpose: bool) -> LdmatrixAtom:
-    """The `ldmatrix` that loads `matrices` (1, 2 or 4) matrices. Raises RequestError for another count.
+def ldmatrix_atoms(*, transpose: bool, element_bits: int = 16) -> tuple[LdmatrixAtom, ...]:
+    """Every `ldmatrix` of one kind, the one with the most matrices first.
+
+    >>> [row.name for row in ldmatrix_atoms(transpose=True, element_bits=8)]
+    ['SM100_U8x16_LDSM_T', 'SM100_U8x8_LDSM_T']
+    """
+    rows = (row for row in COPY_ATOMS.values() if isinstance(row, LdmatrixAtom))
+    kind = (row for row in rows if (row.transpose, row.element_bits) == (transpose, element_bits))
+    return tuple(sorted(kind, key=lambda row: -row.matrices))
+
+
+def ldmatrix_atom(matrices: int, *, transpose: bool, element_bits: int = 16) -> LdmatrixAtom:
+    """The `ldmatrix` that loads `matrices` matrices. Raises RequestError for a count that there is none of.
 
     >>> ldmatrix_atom(4, transpose=True).name
     'SM75_U16x8_LDSM_T'
     """
-    for row in COPY_ATOMS.values():
-        if isinstance(row, LdmatrixAtom) and (row.matrices, row.transpose) == (matrices, transpose):
+    rows = ldmatrix_atoms(transpose=transpose, element_bits=element_bits)
+    for row in rows:
+        if row.matrices == matrices:
             return row
-    raise RequestError(f"ldmatrix loads 1, 2 or 4 matrices, not {matrices}")
+    known = " or ".join(str(row.matrices) for row in reversed(rows))
+    raise RequestError(f"an ldmatrix of {element_bits}-bit elements loads {known} matrices, not {matrices}")
 
 
 def cp_async_atom(op: str, bits: int) -> CpAsyncAtom:

@@ -34,6 +34,15 @@ class DType:
         return self.significand_bits is None
 
     @property
+    def is_unsigned(self) -> bool:
+        """Whether it is an integer type without a sign.
+
+        >>> dtype("u8").is_unsigned, dtype("s8").is_unsigned
+        (True, False)
+        """
+        return self.name.startswith("u")
+
+    @property
     def in_memory(self) -> str:
         """The type that arrays of it have: tf32 is how a tensor core reads an f32.
 
@@ -51,6 +60,7 @@ DTYPES: Mapping[str, DType] = {
         DType("f32", 32, "Float32", "float32", 24),
         DType("tf32", 32, "TFloat32", "float32", 11),
         DType("s8", 8, "Int8", "int8", None),
+        DType("u8", 8, "Uint8", "uint8", None),
         DType("s32", 32, "Int32", "int32", None),
         DType("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", 4, needs="sm_89"),
         DType("e5m2", 8, "Float8E5M2", "float8_e5m2", 3, needs="sm_89"),

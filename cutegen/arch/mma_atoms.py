@@ -70,9 +70,16 @@ def _from_library(row: MMAAtom) -> MmaAtom:
     )
 
 
-def _saturating(row: MMAAtom) -> MmaAtom:
+def _saturating(row: MMAAtom, a: str, b: str) -> MmaAtom:
+    """The `_SATURATE` form of an atom for s8, with operands of types `a` and `b` in the same places."""
     atom = _from_library(row)
-    return replace(atom, name=f"{atom.name}_SATURATE", ptx=atom.ptx.replace(".s32.", ".satfinite.s32.", 1))
+    return replace(
+        atom,
+        name=f"{atom.name.replace('S8S8', (a + b).upper())}_SATURATE",
+        ptx=atom.ptx.replace(".s32.s8.s8.", f".satfinite.s32.{a}.{b}."),
+        a_dtype=dtype(a),
+        b_dtype=dtype(b),
+    )
 
 
 _16_BIT = (
@@ -85,6 +92,7 @@ _16_BIT = (
 )
 _TF32 = (atoms_nv.SM80_16x8x4_F32TF32TF32F32_TN, atoms_nv.SM80_16x8x8_F32TF32TF32F32_TN)
 _INTEGER = (atoms_nv.SM80_16x8x16_S32S8S8S32_TN, atoms_nv.SM80_16x8x32_S32S8S8S32_TN)
+_INTEGER_OPERANDS = (("s8", "s8"), ("u8", "u8"), ("s8", "u8"), ("u8", "s8"))
 _8_BIT_FLOAT = (
     atoms_nv.SM89_16x8x32_F32E4M3E4M3F32_TN,
     atoms_nv.SM89_16x8x32_F32E4M3E5M2F32_TN,
@@ -100,7 +108,7 @@ MMA_ATOMS: Mapping[str, MmaAtom] = {
     atom.name: atom
     for atom in (
         *map(_from_library, (*_16_BIT, *_TF32)),
-        *map(_saturating, _INTEGER),
+        *(_saturating(row, a, b) for a, b in _INTEGER_OPERANDS for row in _INTEGER),
         *map(_from_library, _8_BIT_FLOAT),
     )
 }

@@ -47,6 +47,14 @@ class Target:
         """Whether there is a tensor memory accelerator: from compute capability 9.0 on (PTX ISA)."""
         return self.compute_capability >= (9, 0)
 
+    def has_all_of(self, name: str) -> bool:
+        """Whether it is the target called `name` or a later one, and so has that one's instructions.
+
+        >>> target("sm_120").has_all_of("sm_89"), target("sm_90").has_all_of("sm_100")
+        (True, False)
+        """
+        return self.compute_capability >= TARGETS[name].compute_capability
+
 
 def _target(
     name: str, gpu_arch: str, *, smem_per_sm_kib: int, smem_per_cta_kib: int, threads_per_sm: int, ctas_per_sm: int

@@ -72,9 +72,9 @@ def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) ->
     """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
     op, atom, bits = operand.operand, operand.s2r.atom, operand.dtype.bits
     if isinstance(atom, LdmatrixAtom):
-        trace = ldmatrix_trace(tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits)
+        trace = ldmatrix_trace(tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits, operand.s2r.order)
         received = by_warp(trace.destination_coords)[0, warp]
-        return WarpLoad(trace.source_coords[0, warp, : 8 * atom.matrices, 0], received, access_bytes=16)
+        return WarpLoad(trace.source_coords[0, warp, : atom.rows, 0], received, access_bytes=16)
     received = by_warp(fragment_loads(tiled_mma, op, operand.tile, operand.s2r.bits // bits))[0, warp]
     return WarpLoad(received[:, 0], received, operand.s2r.bits // 8)
 

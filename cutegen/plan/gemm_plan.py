@@ -13,6 +13,7 @@ from cutegen.algebra import (
     Swizzle,
     TiledCopy,
     TiledMma,
+    compose,
     inner_layout,
     make_layout,
     mode,
@@ -155,22 +156,37 @@ class BulkTensorCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentCopy:
-    """The copy from shared memory to the MMA's fragments: an `ldmatrix`, or plain loads of `bits`."""
+    """The copy from shared memory to the MMA's fragments: an `ldmatrix`, or plain loads of `bits`.
+
+    Where it numbers a thread's values otherwise than the MMA, `order` maps its numbers to the MMA's in the tiled MMA's
+    tile, and `view` (CPY, CPY_X, CPY_K) to those in the whole fragment.
+    """
 
     atom: LdmatrixAtom | CopyAtom
     bits: int
     tiled_copy: TiledCopy
+    order: Layout | None = None
+    view: Layout | None = None
     rejected: tuple[Rejected, ...]
 
     @property
     def matrices(self) -> int | None:
-        """8x8 matrices per instruction; None for plain loads."""
+        """Matrices per instruction; None for plain loads."""
         return self.atom.matrices if isinstance(self.atom, LdmatrixAtom) else None
+
+    @property
+    def registers(self) -> int | None:
+        """Registers of 32 bits that one instruction fills in a thread; None for plain loads."""
+        return self.atom.registers if isinstance(self.atom, LdmatrixAtom) else None
 
     @property
     def transpose(self) -> bool | None:
         """Whether the ldmatrix transposes; None for plain loads."""
         return self.atom.transpose if isinstance(self.atom, LdmatrixAtom) else None
+
+    def retile(self, fragment: Layout) -> Layout:
+        """A fragment (MMA, MMA_X, MMA_K) as this copy fills it: (CPY, CPY_X, CPY_K)."""
+        return self.tiled_copy.retile(fragment) if self.view is None else compose(fragment, self.view)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +310,8 @@ class Predictions:
 class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
-    `main_loop` is the prologue and the first k-tiles in program order. `rounds_to_tf32` says that f32 operands are
+    `main_loop` is the prologue and the first k-tiles in program order; unrolled, the loop takes `k_tiles_per_turn` at
+    a time. `rounds_to_tf32` says that f32 operands are
     rounded in registers before they are multiplied. A plan made for a `problem` is right for every other too.
     """
 
@@ -312,6 +329,7 @@ class GemmPlan:
     raster: RasterPlan
     split_k: SplitPlan | None = None
     main_loop: tuple[Slot, ...]
+    k_tiles_per_turn: int = 1
     smem_bytes: int
     smem_b_offset_bytes: int
     predictions: Predictions

@@ -1,8 +1,8 @@
-"""Rules for the tensor core: CTA tile, MMA atom, warps, and the permutation that repeats the atom in registers."""
+"""Rules for the tensor core: CTA tile, MMA atom, and warps."""
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, SM_RATES, TARGETS, DType, MmaAtom, Target, dtype
+from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
@@ -13,7 +13,6 @@ Extents = tuple[int, int, int]
 
 DEFAULT_CTA_ROWS = (128, 128)
 LINE_BYTES = 128
-K_BLOCK_BYTES = 32
 DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 SCHEDULERS = 4
@@ -109,7 +108,7 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
         if part is None or part.dtype is None:
             continue
         element = dtype(part.dtype)
-        if target.compute_capability < TARGETS[element.needs].compute_capability:
+        if not target.has_all_of(element.needs):
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element.name}" for {target.name}',
@@ -325,44 +324,3 @@ def _given_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
                 fix=f"{letter} = {max(1, round(cta_tile[mode] / unit)) * unit} is the nearest tile",
             )
     return Choice(layout, Decision("mma.atom_layout", extents(layout), "given", given=True))
-
-
-def choose_permutation(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents) -> Choice[Extents]:
-    """The tiled MMA's tile: what exceeds warps x atom repeats in a thread's registers, and one ldmatrix feeds more."""
-    base = (atom_layout[0] * atom.shape_mnk[0], atom_layout[1] * atom.shape_mnk[1], atom.shape_mnk[2])
-    if spec.mma.permutation is not None:
-        return _given_permutation(spec, cta_tile, base)
-    n = 2 * base[1] if cta_tile[1] % (2 * base[1]) == 0 else base[1]
-    k_block = K_BLOCK_BYTES // atom.a_dtype.bytes  # two rows of ldmatrix
-    k = k_block if cta_tile[2] % k_block == 0 and cta_tile[2] >= 2 * k_block else base[2]
-    chosen = (base[0], n, k)
-    if chosen == base:
-        why = f"warps x atom; the CTA tile {extents(cta_tile)} leaves no room to repeat it"
-        return Choice(chosen, Decision("mma.permutation", extents(chosen), why))
-    repeats = [
-        f"{new // old} times along {letter}"
-        for letter, new, old in zip("NK", (n, k), base[1:], strict=True)
-        if new > old
-    ]
-    why = f"warps x atom is {extents(base)}; {' and '.join(repeats)}, so that one ldmatrix feeds more of them"
-    rejected = (Rejected(extents(base), "each ldmatrix would load fewer matrices"),)
-    return Choice(chosen, Decision("mma.permutation", extents(chosen), why, rejected=rejected))
-
-
-def _given_permutation(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[Extents]:
-    permutation = spec.mma.permutation
-    assert permutation is not None
-    for letter, found, unit, extent in zip("MNK", permutation, base, cta_tile, strict=True):
-        # A k-tile holds two k-blocks at least: one is multiplied while the next is loaded.
-        longest = extent // 2 if letter == "K" else extent
-        valid = [size for size in range(unit, longest + 1, unit) if extent % size == 0]
-        if found not in valid:
-            twice = " at least twice" if letter == "K" else ""
-            raise spec.error(
-                "mma.permutation",
-                found=f"{extents(permutation)}: {found} along {letter}",
-                expected=f"a multiple of warps x atom = {unit} that divides the CTA tile's {letter} = {extent}{twice} "
-                "(CuTe rounds up in silence)",
-                fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
-            )
-    return Choice(permutation, Decision("mma.permutation", extents(permutation), "given", given=True))

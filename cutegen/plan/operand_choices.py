@@ -70,9 +70,9 @@ def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
-    """Which addresses the lanes of each fragment load have: of an ldmatrix, 8 lanes for each matrix."""
+    """Which addresses the lanes of each fragment load have: of an ldmatrix, a lane for each row."""
     if isinstance(s2r.atom, LdmatrixAtom):
-        trace = ldmatrix_trace(tiled_mma, x.operand, Layout(x.extents), s2r.atom, x.dtype.bits)
-        return Access(trace.source_coords[:, :, : 8 * s2r.atom.matrices, 0], 16)
+        trace = ldmatrix_trace(tiled_mma, x.operand, Layout(x.extents), s2r.atom, x.dtype.bits, s2r.order)
+        return Access(trace.source_coords[:, :, : s2r.atom.rows, 0], 16)
     loads = fragment_loads(tiled_mma, x.operand, x.extents, s2r.bits // x.dtype.bits)
     return Access(by_warp(loads[..., 0]), s2r.bits // 8)

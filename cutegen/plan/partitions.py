@@ -66,7 +66,7 @@ def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], 
         f"tCs{x}": plan.tiled_mma.partition(x, s, thread).layout,
         f"tCr{x}": fragment,
         f"tXs{x}": load.partition_s(s, thread).layout,
-        f"tXr{x}": load.retile(fragment),
+        f"tXr{x}": operand.s2r.retile(fragment),
         f"c{operand.name}.get_layoutS_TV()": load.layout_src_tv,
         f"c{operand.name}.get_layoutD_TV()": load.layout_dst_tv,
     }

@@ -9,6 +9,7 @@ from cutegen.arch import LdmatrixAtom
 from cutegen.errors import ProofError
 from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.gemm_plan import BulkTensorCopy, EpiloguePlan, GemmPlan, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.registers import fragment_table
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 
 MATRIX_ROWS = 8
@@ -137,27 +138,36 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
 def _prove_ldmatrix(
     key: str, operand: OperandPlan, atom: LdmatrixAtom, tiled_mma: TiledMma, wanted: Coordinates
 ) -> None:
-    """`ldmatrix` carried out as PTX ISA defines it.
+    """`ldmatrix` carried out as PTX ISA defines it: every lane addresses a row of 16 bytes.
 
-    Lane 8 i + r addresses row r of matrix i, and thread t receives of each matrix 4 bytes, the (t mod 4)-th of row
-    t / 4: with 16-bit elements 2 (t mod 4) and 2 (t mod 4) + 1. With .trans it is the same of column t / 4, a column
-    being made of 16-bit elements.
+    Of matrices of 8 rows, thread t receives of each 4 bytes, the (t mod 4)-th of row t / 4: with 16-bit elements
+    2 (t mod 4) and 2 (t mod 4) + 1. With .trans it is the same of column t / 4, a column being made of 16-bit elements.
+    Of matrices of 16 rows, whose elements have 8 bits, it receives column t / 4, and then column t / 4 + 8.
     """
     values, bits = tiled_mma.values(operand.operand), operand.dtype.bits
-    _demand(values * bits % (32 * atom.matrices) == 0, f"{key}: {values} values do not fill {atom.name}")
-    _demand(bits == 16 or not atom.transpose, f"{key}: {atom.name} does not transpose {operand.dtype.name}")
-    trace = ldmatrix_trace(tiled_mma, operand.operand, operand.smem.layout_of_one_stage, atom, operand.dtype.bits)
+    _demand(values * bits % (32 * atom.registers) == 0, f"{key}: {values} values do not fill {atom.name}")
+    _demand(
+        bits == atom.element_bits or not atom.transpose, f"{key}: {atom.name} does not transpose {operand.dtype.name}"
+    )
+    stage, order = operand.smem.layout_of_one_stage, operand.s2r.order
+    trace = ldmatrix_trace(tiled_mma, operand.operand, stage, atom, bits, order)
     _demand(trace.legal, f"{key}: {trace.illegal_rows()}")
     placed = _one_stage(operand.smem, operand.tile)
     memory = np.full(int(placed.max()) + 1, -1)
     memory[placed] = np.arange(placed.size)
-    rows = trace.source_offsets[:, :, : MATRIX_ROWS * atom.matrices, 0]
-    received = _execute_ldmatrix(memory, rows, bits, atom.transpose)
+    received = _execute_ldmatrix(memory, trace.source_offsets[:, :, : atom.rows, 0], bits, atom)
     _demand(np.array_equal(received, trace.destination_coords), f"{key} brings elements to the wrong registers")
     _demand(
         np.array_equal(_by_thread(received), _by_thread(wanted)),
         f"{key} brings threads other elements than the MMA multiplies",
     )
+    if operand.s2r.view is not None:
+        fragment = fragment_table(tiled_mma, operand).coordinates
+        by_thread = received.transpose(1, 0, 2).reshape(fragment.shape)
+        _demand(
+            np.array_equal(fragment[:, offsets(operand.s2r.view)], by_thread),
+            f"{key} has a view of the fragment that numbers its registers wrongly",
+        )
 
 
 def _by_thread(table: Coordinates) -> Coordinates:
@@ -166,17 +176,19 @@ def _by_thread(table: Coordinates) -> Coordinates:
     return by_thread
 
 
-def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, transpose: bool) -> Coordinates:
-    """int64[instruction, thread, value] out of row addresses int64[instruction, warp, 8 * matrices]."""
-    instructions, warps, lanes = rows.shape
+def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, atom: LdmatrixAtom) -> Coordinates:
+    """int64[instruction, thread, value] out of row addresses int64[instruction, warp, row]."""
+    instructions, warps, _ = rows.shape
     row_elems, register_elems = 8 * ROW_BYTES // bits, 32 // bits
-    matrices = memory[rows[..., None] + np.arange(row_elems)].reshape(instructions, warps, lanes // 8, 8, row_elems)
-    if transpose:
+    loaded = memory[rows[..., None] + np.arange(row_elems)]
+    matrices = loaded.reshape(instructions, warps, atom.matrices, -1, row_elems)
+    if atom.transpose:
         matrices = matrices.swapaxes(-1, -2)
-    thread = np.arange(WARP)[:, None]
+    thread = np.arange(WARP)[:, None, None]
+    row = thread // 4 + MATRIX_ROWS * np.arange(atom.registers // atom.matrices)[:, None]
     in_row = register_elems * (thread % 4) + np.arange(register_elems)
-    registers: Coordinates = matrices[:, :, :, thread // 4, in_row]
-    return registers.transpose(0, 1, 3, 2, 4).reshape(instructions, warps * WARP, -1)
+    registers: Coordinates = matrices[:, :, :, row, in_row]  # [instruction, warp, matrix, lane, register, value]
+    return registers.transpose(0, 1, 3, 2, 4, 5).reshape(instructions, warps * WARP, -1)
 
 
 def _prove_accumulators(tiled_mma: TiledMma, tile: tuple[int, int]) -> None:

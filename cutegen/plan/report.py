@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cutegen.algebra import Layout, format_layout
+from cutegen.algebra import Layout, TiledMma, format_layout
 from cutegen.plan.columns import WIDTH, aligned, wrapped
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.text import extents, plural
@@ -130,7 +130,14 @@ def _mma_table(plan: GemmPlan) -> dict[str, Any]:
         "shape_mnk": list(plan.atom.shape_mnk),
         "atom_layout": list(plan.atoms_mnk),
         "permutation": list(plan.tiled_mma.tile_mnk),
+        "columns": _columns(plan.tiled_mma),
     }
+
+
+def _columns(tiled_mma: TiledMma) -> str | None:
+    """The layout along N of the tiled MMA's tile, where it is more than an extent."""
+    columns = tiled_mma.permutation[1]
+    return spec_notation(columns) if isinstance(columns, Layout) else None
 
 
 def _smem_table(smem: SmemTile) -> dict[str, Any]:
@@ -153,6 +160,7 @@ def _s2r_table(operand: OperandPlan) -> dict[str, Any]:
         "atom": s2r.atom.name,
         "bits": s2r.bits,
         "matrices": s2r.matrices,
+        "registers": s2r.registers,
         "transpose": s2r.transpose,
         "rejected": [asdict(rejected) for rejected in s2r.rejected],
     }

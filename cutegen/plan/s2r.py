@@ -2,195 +2,303 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, TiledCopy, TiledMma, ldmatrix_trace
-from cutegen.arch import COPY_ATOMS, UNIVERSAL, CopyAtom, LdmatrixAtom, ldmatrix_atom, universal_atom
+from dataclasses import dataclass
+
+from cutegen.algebra import Layout, TiledCopy, TiledMma, ldmatrix_trace, order_of_byte_loads, view_in_order
+from cutegen.arch import COPY_ATOMS, TARGETS, UNIVERSAL, CopyAtom, LdmatrixAtom, Target, ldmatrix_atoms, universal_atom
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import FragmentCopy
 from cutegen.plan.operand import OperandTile
+from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
 
-MATRIX_COUNTS = (4, 2, 1)
 ROW_BITS = 128
 REGISTER_BITS = 32
 TRANSPOSED_BITS = 16
 TOO_FEW_VALS = "TiledCopy uses too few vals for selected CopyAtom"
 
 
-def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Choice[FragmentCopy]:
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """What an operand's fragments ask of the copy that fills them, on one target."""
+
+    x: OperandTile
+    tiled_mma: TiledMma
+    target: Target
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return self.x.dtype.bits
+
+    @property
+    def values(self) -> int:
+        """V, the values of a thread in the tiled MMA's tile."""
+        return self.tiled_mma.values(self.x.operand)
+
+    @property
+    def transposes(self) -> bool:
+        """Whether rows of shared memory do not run along k, as fragments do."""
+        return self.x.major != "k"
+
+    @property
+    def row_elems(self) -> int:
+        """Elements in a row of a matrix."""
+        return ROW_BITS // self.bits
+
+    @property
+    def suited(self) -> tuple[LdmatrixAtom, ...]:
+        """Every `ldmatrix` of the right orientation, largest first; none where none transposes such elements."""
+        return transposing(self.bits, self.target) if self.transposes else ldmatrix_atoms(transpose=False)
+
+    def fits(self, atom: LdmatrixAtom) -> bool:
+        """Whether a thread's values fill the destinations (CuTe: "too few vals")."""
+        return self.values % (self.per_matrix(atom) * atom.matrices) == 0
+
+    @property
+    def largest(self) -> LdmatrixAtom | None:
+        """The one with the most matrices that fits."""
+        return next((atom for atom in self.suited if self.fits(atom)), None)
+
+    def per_matrix(self, atom: LdmatrixAtom) -> int:
+        """Values that a thread receives of one matrix."""
+        return atom.registers // atom.matrices * REGISTER_BITS // self.bits
+
+    def order(self, atom: LdmatrixAtom | CopyAtom) -> Layout | None:
+        """How the copy numbers a thread's values; None where it does as the MMA does."""
+        of_bytes = isinstance(atom, LdmatrixAtom) and atom.element_bits == 8
+        return order_of_byte_loads(self.tiled_mma, self.x.operand) if of_bytes else None
+
+    @property
+    def plain_bits(self) -> int:
+        """Bits of a plain load: a register holds neighbours along k (PTX ISA, "Matrix fragments for mma.m16n8k16")."""
+        if self.transposes:
+            return self.bits
+        return self.bits * min(REGISTER_BITS // self.bits, self.x.vector_elems)
+
+
+def transposing(bits: int, target: Target) -> tuple[LdmatrixAtom, ...]:
+    """Every `ldmatrix` of `target` that transposes elements of so many bits, largest first."""
+    atoms = ldmatrix_atoms(transpose=True, element_bits=bits)
+    return tuple(atom for atom in atoms if target.has_all_of(atom.needs))
+
+
+def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Target) -> Choice[FragmentCopy]:
     """The `ldmatrix` with the most matrices that a thread's values fill, transposing unless the operand is K-major.
 
-    An 8x8 matrix is 8 rows of 16 contiguous bytes, of which a thread receives 32 bits: 2 values of 16 bits, 4 of 8 bits
-    or one of 32. With V values in the tiled MMA's tile, xN needs V to be a multiple of N times as many (CuTe:
-    "TiledCopy uses too few vals for selected CopyAtom"). What is transposed are 16-bit elements, so that an operand of
-    another width which is not K-major is left to plain loads.
+    A row of a matrix is 16 contiguous bytes, and of 8 rows a thread receives 32 bits: 2 values of 16 bits, 4 of 8 bits
+    or one of 32. With V values in the tiled MMA's tile, xN needs V to be a multiple of what its matrices bring a thread
+    (CuTe: "TiledCopy uses too few vals for selected CopyAtom"). What is transposed are 16-bit elements, on some targets
+    8-bit elements too, so that another operand which is not K-major is left to plain loads.
     """
+    fragments = Fragments(x, tiled_mma, target)
     given = getattr(spec.s2r, x.name)
     asked = None if given is None else given.atom
-    values, hinders = tiled_mma.values(x.operand), _hinders(x)
+    hinders = _hinders(fragments)
     atom: LdmatrixAtom | CopyAtom
     if asked == UNIVERSAL or (asked is None and hinders):
-        atom, bits = universal_atom(_plain_bits(x)), _plain_bits(x)
-        chosen, why = f"{UNIVERSAL}, {bits} bits", hinders if asked is None else "given"
+        bits = fragments.plain_bits
+        atom, chosen, why = universal_atom(bits), f"{UNIVERSAL}, {bits} bits", hinders if asked is None else "given"
     else:
-        atom, bits = _ldmatrix(spec, x, asked, tiled_mma), ROW_BITS
-        chosen = atom.name
-        fits = f"x{atom.matrices}, the most with V = {values} a multiple of {_per_matrix(x)} x {atom.matrices}"
-        why = f"{fits}; {_orientation(x)}" if asked is None else "given"
-    rejected = _rejected(x, values, atom)
+        atom, bits = _ldmatrix(spec, fragments, asked), ROW_BITS
+        multiple = f"{fragments.per_matrix(atom)} x {atom.matrices}"
+        fits = f"x{atom.matrices}, the most with V = {fragments.values} a multiple of {multiple}"
+        chosen, why = atom.name, f"{fits}; {_orientation(fragments)}" if asked is None else "given"
+    rejected = _rejected(fragments, atom)
+    order = fragments.order(atom)
     copy = FragmentCopy(
         atom=atom,
         bits=bits,
-        tiled_copy=TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits),
+        tiled_copy=TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits, order),
+        order=order,
+        view=order and view_in_order(tiled_mma, x.operand, x.extents, order, _values_of(fragments, atom)),
         rejected=rejected,
     )
     return Choice(copy, Decision(f"s2r.{x.name}", chosen, why, given=asked is not None, rejected=rejected))
 
 
-def _row_elems(x: OperandTile) -> int:
-    """Elements in a row of an 8x8 matrix."""
-    return ROW_BITS // x.dtype.bits
+def _values_of(fragments: Fragments, atom: LdmatrixAtom | CopyAtom) -> int:
+    assert isinstance(atom, LdmatrixAtom)
+    return fragments.per_matrix(atom) * atom.matrices
 
 
-def _per_matrix(x: OperandTile) -> int:
-    """Values that a thread receives of one matrix."""
-    return REGISTER_BITS // x.dtype.bits
-
-
-def _hinders(x: OperandTile) -> str:
+def _hinders(fragments: Fragments) -> str:
     """Why no `ldmatrix` can load this operand; empty when one can."""
-    if _transposes(x) and not _can_transpose(x):
-        return _torn(x)
-    if x.vector_elems < _row_elems(x):
-        return f"the shared layout keeps only {x.vector_elems} elements together, an ldmatrix row is {_row_elems(x)}"
+    if not fragments.suited:
+        return _torn(fragments)
+    if split := _split_rows(fragments):
+        return split
+    together = fragments.x.vector_elems
+    if together < fragments.row_elems:
+        return f"the shared layout keeps only {together} elements together, an ldmatrix row is {fragments.row_elems}"
     return ""
 
 
-def _can_transpose(x: OperandTile) -> bool:
-    return x.dtype.bits == TRANSPOSED_BITS
-
-
-def _torn(x: OperandTile) -> str:
-    """What transposing 16-bit elements does to others."""
-    harm = "keeps pairs of them together" if x.dtype.bits < TRANSPOSED_BITS else "tears them in halves"
+def _split_rows(fragments: Fragments) -> str:
+    """Why rows of 16 bytes along M or N are not one warp's; empty when they are, as 8 elements always are."""
+    smallest = fragments.suited[-1]
+    if smallest.element_bits != 8:
+        return ""
+    x, tiled_mma = fragments.x, fragments.tiled_mma
+    tile = tiled_mma.tile_of(x.operand)
+    order = fragments.order(smallest)
+    if fragments.fits(smallest) and ldmatrix_trace(tiled_mma, x.operand, Layout(tile), smallest, 8, order).legal:
+        return ""
     return (
-        f"rows of shared memory run along {x.major} and fragments along k, and ldmatrix.trans exchanges 16-bit "
-        f"elements: of {x.dtype.bits} bits it {harm}"
+        f"rows of {fragments.row_elems} elements along {x.major} are for two atoms of one warp, and the tiled MMA's "
+        f"tile {extents(tiled_mma.tile_mnk)} has one"
     )
 
 
-def _transposes(x: OperandTile) -> bool:
-    return x.major != "k"
+def _torn(fragments: Fragments) -> str:
+    """What transposing 16-bit elements does to others."""
+    bits = fragments.bits
+    harm = "keeps pairs of them together" if bits < TRANSPOSED_BITS else "tears them in halves"
+    return (
+        f"rows of shared memory run along {fragments.x.major} and fragments along k, and ldmatrix.trans exchanges "
+        f"16-bit elements: of {bits} bits it {harm}"
+    )
 
 
-def _orientation(x: OperandTile) -> str:
-    if _transposes(x):
-        return f"T, since rows of shared memory run along {x.major} and fragments along k"
+def targets_transposing(bits: int) -> str:
+    """The targets whose `ldmatrix` transposes elements of so many bits; empty where none does.
+
+    >>> targets_transposing(8), targets_transposing(32)
+    ('sm_100 or sm_120', '')
+    """
+    return " or ".join(target.name for target in TARGETS.values() if transposing(bits, target))
+
+
+def _orientation(fragments: Fragments) -> str:
+    if fragments.transposes:
+        across = f"T, since rows of shared memory run along {fragments.x.major} and fragments along k"
+        if fragments.bits == TRANSPOSED_BITS:
+            return across
+        return f"{across}, and ldmatrix of {fragments.target.name} transposes {fragments.bits}-bit elements"
     straight = "N, since rows of shared memory run along k as fragments do"
-    if _can_transpose(x):
+    if fragments.bits == TRANSPOSED_BITS:
         return straight
-    return f"{straight}, 16 bytes being {_row_elems(x)} elements of {x.dtype.bits} bits"
+    return f"{straight}, 16 bytes being {fragments.row_elems} elements of {fragments.bits} bits"
 
 
-def _largest(x: OperandTile, values: int) -> LdmatrixAtom:
-    """The largest `ldmatrix` whose destinations the values fill, in the orientation that the operand needs."""
-    count = next(count for count in MATRIX_COUNTS if values % (_per_matrix(x) * count) == 0)
-    return ldmatrix_atom(count, transpose=_transposes(x))
-
-
-def _plain_bits(x: OperandTile) -> int:
-    """Bits of a plain load: a register holds neighbours along k (PTX ISA, "Matrix fragments for mma.m16n8k16")."""
-    if _transposes(x):
-        return x.dtype.bits
-    return x.dtype.bits * min(_per_matrix(x), x.vector_elems)
-
-
-def _rejected(x: OperandTile, values: int, chosen: LdmatrixAtom | CopyAtom) -> tuple[Rejected, ...]:
+def _rejected(fragments: Fragments, chosen: LdmatrixAtom | CopyAtom) -> tuple[Rejected, ...]:
     """Every other way to load this operand, and why it was not taken."""
-    best = _largest(x, values)
-    wrong = ldmatrix_atom(best.matrices, transpose=not best.transpose)
-    wanted = x.name.replace("a", "m").replace("b", "n") if wrong.transpose else "k"
-    counts = MATRIX_COUNTS if _can_transpose(x) or not best.transpose else (best.matrices,)
+    x, transposes = fragments.x, fragments.transposes
+    tearing = () if fragments.suited else (_largest_of(fragments, ldmatrix_atoms(transpose=True)),)
     found = [
-        Rejected(atom.name, _why_not(x, values, atom, chosen))
-        for atom in (ldmatrix_atom(count, transpose=best.transpose) for count in counts)
+        Rejected(atom.name, _why_not(fragments, atom, chosen))
+        for atom in (*fragments.suited, *tearing)
         if atom is not chosen
     ]
+    wrong = _largest_of(fragments, ldmatrix_atoms(transpose=not transposes))
+    wanted = x.name.replace("a", "m").replace("b", "n") if wrong.transpose else "k"
     found.append(Rejected(wrong.name, f"it reads rows along {wanted}, this operand is contiguous along {x.major}"))
-    if best.transpose and x.dtype.bits < TRANSPOSED_BITS:
+    if not fragments.suited and (targets := targets_transposing(fragments.bits)):
+        name = ldmatrix_atoms(transpose=True, element_bits=fragments.bits)[0].name
         found.append(
-            Rejected("ldmatrix.m16n16.trans.b8", "only sm_100 and sm_120 have it; a kernel here suits all targets")
+            Rejected(name, f"transposes {fragments.bits}-bit elements, on {targets}; this is {fragments.target.name}")
         )
     if isinstance(chosen, LdmatrixAtom):
-        loads = REGISTER_BITS * chosen.matrices // _plain_bits(x)
-        found.append(Rejected(f"{UNIVERSAL}, {_plain_bits(x)} bits", f"{loads} loads for each {chosen.name}"))
+        loads = REGISTER_BITS * chosen.registers // fragments.plain_bits
+        found.append(Rejected(f"{UNIVERSAL}, {fragments.plain_bits} bits", f"{loads} loads for each {chosen.name}"))
     return tuple(found)
 
 
-def _why_not(x: OperandTile, values: int, atom: LdmatrixAtom, chosen: LdmatrixAtom | CopyAtom) -> str:
-    if values % (_per_matrix(x) * atom.matrices):
-        return f"{TOO_FEW_VALS}: V = {values} is no multiple of {_per_matrix(x)} x {atom.matrices}"
-    if hinders := _hinders(x):
+def _largest_of(fragments: Fragments, atoms: tuple[LdmatrixAtom, ...]) -> LdmatrixAtom:
+    """The largest that would fit if it had the right orientation; at worst the smallest."""
+    return next((atom for atom in atoms if fragments.fits(atom)), atoms[-1])
+
+
+def _why_not(fragments: Fragments, atom: LdmatrixAtom, chosen: LdmatrixAtom | CopyAtom) -> str:
+    if not fragments.fits(atom):
+        multiple = f"{fragments.per_matrix(atom)} x {atom.matrices}"
+        return f"{TOO_FEW_VALS}: V = {fragments.values} is no multiple of {multiple}"
+    if hinders := _hinders(fragments):
         return hinders
     if isinstance(chosen, LdmatrixAtom) and atom.matrices < chosen.matrices:
         return f"{chosen.matrices // atom.matrices} times as many instructions as x{chosen.matrices}"
     return "not what the spec asks for, though it takes fewer instructions"
 
 
-def _ldmatrix(spec: GemmSpec, x: OperandTile, asked: str | None, tiled_mma: TiledMma) -> LdmatrixAtom:
+def _ldmatrix(spec: GemmSpec, fragments: Fragments, asked: str | None) -> LdmatrixAtom:
     """The one asked for, else the largest. Raises SpecError for one that cannot serve."""
-    best = _largest(x, tiled_mma.values(x.operand))
+    best = fragments.largest
     if asked is None:
+        assert best is not None
         return best
     atom = COPY_ATOMS[asked]
     assert isinstance(atom, LdmatrixAtom)
-    if not _can_transpose(x) and (atom.transpose or best.transpose):
-        raise _cannot_transpose(spec, x, atom, best)
-    if atom.transpose != best.transpose:
-        raise _wrong_orientation(spec, x, atom, best, tiled_mma)
-    if atom.matrices > best.matrices:
+    if atom not in fragments.suited:
+        raise _unsuited(spec, fragments, atom)
+    key = f"s2r.{fragments.x.name}.atom"
+    if best is None or atom.matrices > best.matrices:
+        per_matrix = fragments.per_matrix(atom)
         raise spec.error(
-            f"s2r.{x.name}.atom",
-            found=f"{asked}: {atom.matrices} matrices are {_per_matrix(x) * atom.matrices} values a thread, "
-            f"but the tiled MMA's tile has V = {tiled_mma.values(x.operand)}",
-            expected=f"V % ({_per_matrix(x)} x matrices) == 0 (CuTe: {TOO_FEW_VALS})",
-            fix=f"use {best.name}, or a larger mma.permutation",
+            key,
+            found=f"{asked}: {atom.matrices} matrices are {per_matrix * atom.matrices} values a thread, "
+            f"but the tiled MMA's tile has V = {fragments.values}",
+            expected=f"V % ({per_matrix} x matrices) == 0 (CuTe: {TOO_FEW_VALS})",
+            fix=f"use {best.name if best else _q(UNIVERSAL)}, or a larger mma.permutation",
         )
-    if x.vector_elems < _row_elems(x):
+    if split := _split_rows(fragments):
         raise spec.error(
-            f"s2r.{x.name}.atom",
-            found=f"{asked} on a shared layout that keeps only {x.vector_elems} elements together",
-            expected=f"rows of {_row_elems(x)} elements, 16 contiguous and aligned bytes",
-            fix=f'use "{UNIVERSAL}", or a pad that is a multiple of {_row_elems(x)}',
+            key,
+            found=f"{asked}, though {split}",
+            expected=f"two atoms or more of each warp along {fragments.x.major}",
+            fix=f"a larger mma.permutation along {fragments.x.major}, or use {_q(UNIVERSAL)}",
+        )
+    row_elems = fragments.row_elems
+    if fragments.x.vector_elems < row_elems:
+        raise spec.error(
+            key,
+            found=f"{asked} on a shared layout that keeps only {fragments.x.vector_elems} elements together",
+            expected=f"rows of {row_elems} elements, 16 contiguous and aligned bytes",
+            fix=f"use {_q(UNIVERSAL)}, or a pad that is a multiple of {row_elems}",
         )
     return atom
 
 
-def _cannot_transpose(spec: GemmSpec, x: OperandTile, atom: LdmatrixAtom, best: LdmatrixAtom) -> SpecError:
-    if best.transpose:
-        expected, fix = f'"{UNIVERSAL}": {_torn(x)}', f'use "{UNIVERSAL}", or problem.{x.name}.major = "k"'
+def _q(name: str) -> str:
+    return f'"{name}"'
+
+
+def _unsuited(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecError:
+    """An `ldmatrix` of the wrong orientation, or one that does not transpose such elements, here or anywhere."""
+    if fragments.bits == atom.element_bits == TRANSPOSED_BITS:
+        return _wrong_orientation(spec, fragments, atom)
+    x, target = fragments.x, fragments.target
+    if fragments.suited:
+        expected, fix = _orientation(fragments), f"use {_like(fragments, atom).name}"
     else:
-        right = ldmatrix_atom(min(atom.matrices, best.matrices), transpose=False)
-        expected, fix = _orientation(x), f"use {right.name}"
+        expected, fix = _q(UNIVERSAL), f'use {_q(UNIVERSAL)}, or problem.{x.name}.major = "k"'
+        expected += f": {_torn(fragments)}"
+        if targets := targets_transposing(fragments.bits):
+            expected += f"; {targets} transpose {fragments.bits}-bit elements as well"
+            fix += f", or --arch {targets.rpartition(' ')[2]}"
     return spec.error(
         f"s2r.{x.name}.atom",
-        found=f"{atom.name} on {x.dtype.name} that is {x.major.upper()}-major in shared memory",
+        found=f"{atom.name} for {target.name}, on {x.dtype.name} that is {x.major.upper()}-major in shared memory",
         expected=expected,
         fix=fix,
     )
 
 
-def _wrong_orientation(
-    spec: GemmSpec, x: OperandTile, atom: LdmatrixAtom, best: LdmatrixAtom, tiled_mma: TiledMma
-) -> SpecError:
+def _like(fragments: Fragments, atom: LdmatrixAtom) -> LdmatrixAtom:
+    """The suited `ldmatrix` that is nearest to one that is not: as many matrices, or the most that there are."""
+    fitting = [row for row in fragments.suited if fragments.fits(row)] or [fragments.suited[-1]]
+    return next((row for row in fitting if row.matrices <= atom.matrices), fitting[-1])
+
+
+def _wrong_orientation(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecError:
     """Names the rows that would not be contiguous, in a tile without swizzle or padding."""
+    x = fragments.x
     plain = Layout(x.extents, (x.extents[1], 1)) if x.major_mode == 1 else Layout(x.extents)
-    wrong = ldmatrix_atom(best.matrices, transpose=atom.transpose)
-    rows = ldmatrix_trace(tiled_mma, x.operand, plain, wrong, x.dtype.bits).illegal_rows()
-    right = ldmatrix_atom(min(atom.matrices, best.matrices), transpose=best.transpose)
+    wrong = _largest_of(fragments, ldmatrix_atoms(transpose=atom.transpose))
+    rows = ldmatrix_trace(fragments.tiled_mma, x.operand, plain, wrong, fragments.bits).illegal_rows()
     return spec.error(
         f"s2r.{x.name}.atom",
         found=f"{atom.name} on an operand that is {x.major.upper()}-major in shared memory",
-        expected=f"rows of {_row_elems(x)} contiguous elements, but {rows}",
-        fix=f"use {right.name}",
+        expected=f"rows of {fragments.row_elems} contiguous elements, but {rows}",
+        fix=f"use {_like(fragments, atom).name}",
     )

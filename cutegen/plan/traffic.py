@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
-from cutegen.arch import CpAsyncAtom
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import accumulators, held_together
 from cutegen.plan.gemm_plan import (
@@ -118,7 +118,7 @@ def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int
 
 def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
     """`ldmatrix` that one warp executes for one k-block of an operand."""
-    assert operand.s2r.matrices is not None
+    assert isinstance(operand.s2r.atom, LdmatrixAtom)
     extent = tiled_mma.tile_of(operand.operand)[0]
     bits = tiled_mma.values(operand.operand) * operand.dtype.bits
-    return operand.tile[0] // extent * bits // (32 * operand.s2r.matrices)  # 32 bits of each matrix come to a thread
+    return operand.tile[0] // extent * bits // (32 * operand.s2r.atom.registers)

@@ -58,6 +58,7 @@ _TYPES: dict[str, ScalarType] = dict(
         _row("f64", 64, Kind.FLOAT, np.float64),
         _row("f16x2", 32, Kind.FLOAT, np.uint32),
         _row("bf16x2", 32, Kind.FLOAT, np.uint32),
+        _row("f32x2", 64, Kind.FLOAT, np.uint64),
         _row("e4m3", 8, Kind.FLOAT, np.uint8),
         _row("e5m2", 8, Kind.FLOAT, np.uint8),
         _row("e4m3x2", 16, Kind.FLOAT, np.uint16),

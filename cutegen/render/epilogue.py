@@ -139,7 +139,8 @@ def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:
 
 def goes_through_f32(plan: GemmPlan) -> bool:
     """Whether sums become f32 first though no step asks for it: integers on their way to another type do."""
-    return plan.atom.c_dtype.is_integer is not plan.epilogue.dtype.is_integer or plan.epilogue.dtype.name == "s8"
+    c, sums = plan.epilogue.dtype, plan.atom.c_dtype
+    return sums.is_integer is not c.is_integer or (c.is_integer and c is not sums)
 
 
 def rounded(element: DType, constant: str) -> str:

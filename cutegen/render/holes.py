@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.algebra import inner_layout
-from cutegen.arch import DType
+from cutegen.algebra import Layout, inner_layout
+from cutegen.arch import DType, LdmatrixAtom
 from cutegen.plan import GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, SmemTile, SplitPlan, VectorCopy
+from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, SplitPlan, VectorCopy
 from cutegen.plan.launch import SOURCE, Parameter
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.render import epilogue
@@ -47,6 +47,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
         "mma": mma_holes(plan),
+        "fragments": fragment_holes(plan),
         "through_f32": through_f32,
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
         "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
@@ -126,13 +127,20 @@ def parameter_holes(parameter: Parameter) -> ParameterHoles:
 
 @dataclass(frozen=True, slots=True)
 class MmaHoles:
-    """How the kernel names its MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32."""
+    """How the kernel names its MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32.
+
+    `columns` says that its tile along N is a layout, not an extent alone; `a_integer` and `b_integer` are what makes
+    the compiler's type of A's and B's elements where those are integers.
+    """
 
     operation: str
     ptx: str
     own: bool
     integer: bool
+    a_integer: str
+    b_integer: str
     rounds: bool
+    columns: bool
 
 
 def mma_holes(plan: GemmPlan) -> MmaHoles:
@@ -146,7 +154,49 @@ def mma_holes(plan: GemmPlan) -> MmaHoles:
     else:
         name = "MmaF16BF16Op" if a.bits == 16 else "MmaFP8Op"
         operation = f"warp.{name}(A_DTYPE, ACCUMULATOR_DTYPE, MMA_SHAPE)"
-    return MmaHoles(operation, plan.atom.ptx, own=own, integer=a.is_integer, rounds=plan.rounds_to_tf32)
+    return MmaHoles(
+        operation,
+        plan.atom.ptx,
+        own=own,
+        integer=a.is_integer,
+        a_integer=_integer(a),
+        b_integer=_integer(b),
+        rounds=plan.rounds_to_tf32,
+        columns=isinstance(plan.tiled_mma.permutation[1], Layout),
+    )
+
+
+def _integer(element: DType) -> str:
+    return "get_unsigned" if element.is_unsigned else "get_signed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentHoles:
+    """How the kernel names the copies to fragments; `b_reordered` says that B's numbers values in its own order."""
+
+    a_load: str
+    b_load: str
+    b_reordered: bool
+    all_ldmatrix: bool
+
+
+def fragment_holes(plan: GemmPlan) -> FragmentHoles:
+    """What the templates write of the two copies."""
+    assert plan.a.s2r.view is None  # the rows of A's atom lie as ldmatrix brings them
+    return FragmentHoles(
+        a_load=_load(plan.a),
+        b_load=_load(plan.b),
+        b_reordered=plan.b.s2r.view is not None,
+        all_ldmatrix=all(isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)),
+    )
+
+
+def _load(operand: OperandPlan) -> str:
+    x, atom = operand.name.upper(), operand.s2r.atom
+    if not isinstance(atom, LdmatrixAtom):
+        return f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
+    operation = "LdMatrix8x8x16bOp" if atom.element_bits == 16 else "LdMatrix16x16x8bOp"
+    return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +293,8 @@ def _random_matrix(modes: tuple[str, ...], major: str, element: DType) -> str:
 def _random_elements(shape: str, element: DType) -> str:
     """Normal numbers, or integers so small that sums of some hundred products fit the types of C."""
     if element.is_integer:
-        return f'torch.randint(-8, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
+        least = 0 if element.is_unsigned else -8
+        return f'torch.randint({least}, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
     return f'torch.randn({shape}, device="cuda").to(torch.{element.torch_name})'
 
 
@@ -306,6 +357,7 @@ def mma_constants(plan: GemmPlan, threads: str) -> dict[str, tuple[str, ...]]:
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", threads),
         "mma.permutation": (
             f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
+            *_layout_constant("MMA_COLUMNS", plan.tiled_mma.permutation[1]),
             f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
         ),
         "mma.tf32": (),  # a comment: the decision shows in the main loop
@@ -316,7 +368,16 @@ def fragment_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
     """The instruction that loads fragments of one operand."""
     if copy.matrices is None:
         return (f"{prefix}_S2R_BITS = {copy.bits}",)
-    return (f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}",)
+    kind = f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}"
+    if copy.view is None:
+        return (kind,)
+    tv = _layout_constant(f"{prefix}_S2R_TV", copy.tiled_copy.layout_tv)
+    return (kind, *tv, *_layout_constant(f"{prefix}_S2R_VIEW", copy.view))
+
+
+def _layout_constant(name: str, value: int | Layout) -> tuple[str, ...]:
+    """A layout's shape and stride; no line for an extent."""
+    return constant(name, (value.shape, value.stride)) if isinstance(value, Layout) else ()
 
 
 def layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:

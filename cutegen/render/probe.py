@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.arch import LdmatrixAtom
 from cutegen.plan import ProbePlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.render import sm80
-from cutegen.render.holes import Constants, mma_holes
+from cutegen.render.holes import Constants, fragment_holes, mma_holes
 from cutegen.render.python_text import comment, docstring
 
 
@@ -19,7 +18,6 @@ class OperandHoles:
 
     swizzled: bool
     k_major: bool
-    ldmatrix: bool
     values: int
     bits: int
 
@@ -45,6 +43,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
         ],
         "loads": sm80.loads(plan.gemm),
         "mma": mma_holes(plan.gemm),
+        "fragments": fragment_holes(plan.gemm),
         "a": _operand_holes(plan, plan.gemm.a),
         "b": _operand_holes(plan, plan.gemm.b),
     }
@@ -65,7 +64,6 @@ def _operand_holes(plan: ProbePlan, operand: OperandPlan) -> OperandHoles:
     return OperandHoles(
         swizzled=operand.smem.swizzle is not None,
         k_major=_major(plan, operand) == "k",
-        ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
         values=plan.fragments(operand).values,
         bits=operand.dtype.bits,
     )

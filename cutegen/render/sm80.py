@@ -43,7 +43,6 @@ class OperandHoles:
     swizzled: bool
     g2s_op: str
     through_registers: bool
-    ldmatrix: bool
 
 
 def _operand_holes(operand: OperandPlan) -> OperandHoles:
@@ -58,7 +57,6 @@ def _operand_holes(operand: OperandPlan) -> OperandHoles:
         swizzled=operand.smem.swizzle is not None,
         g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
         through_registers=plain,
-        ldmatrix=isinstance(operand.s2r.atom, LdmatrixAtom),
     )
 
 
@@ -103,10 +101,19 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "smem.b": layout_constants("B_SMEM", plan.b.smem),
         "tile.stages": (
             f"STAGES = {plan.stages}",
+            *_turn(plan),
             f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
             f"SMEM_BYTES = {plan.smem_bytes}",
         ),
     }
+
+
+def _turn(plan: GemmPlan) -> tuple[str, ...]:
+    """How many k-tiles a turn of the main loop takes; with one stage it is not a question."""
+    if plan.stages == 1:
+        return ()
+    why = "each one's stage is a constant" if plan.k_tiles_per_turn > 1 else "each waits in registers"
+    return (f"K_TILES_PER_TURN = {plan.k_tiles_per_turn}  # {why}",)
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from cutegen.errors import OperandError
 from cutegen.plan.launch import INT32_MAX, MAX_BATCH, LaunchContract, ProblemSize, Strides
 from cutegen.run import fixes
 from cutegen.run.bits import CARRIERS
-from cutegen.run.operands import Device, Form
+from cutegen.run.operands import Device, Form, name_of
 from cutegen.run.places import Placed, check_address, copy_fix
 from cutegen.run.storage import CallTensor, call_tensors
 
@@ -114,8 +114,9 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
 
 def _has_type(tensor: CallTensor, form: Form) -> bool:
     """Whether elements are what the kernel takes, or their bits in integers where the framework has no such type."""
-    wanted = tensor.dtype
-    return form.dtype == wanted.in_memory or (form.framework != "torch" and form.dtype == CARRIERS.get(wanted.name))
+    wanted, carrier = tensor.dtype, CARRIERS.get(tensor.dtype.name)
+    carried = carrier is not None and form.framework != "torch" and form.dtype == name_of(carrier)
+    return carried or form.dtype == wanted.in_memory
 
 
 def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:

@@ -1,8 +1,8 @@
 """What the executor counted in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
 
-The plan predicts for one CTA and one k-tile; a launch does that for every CTA and every k-tile. Before the first k-tile
-the kernel fills every stage of its pipeline, past the end of K with zeros, and loads one k-block of fragments. Plain
-copies load no zeros, and store every k-tile and those that fill all stages but one.
+The plan predicts for one CTA and one k-tile; a launch does that for every CTA and every k-tile. The kernel loads
+one k-block of fragments ahead, and asynchronous copies fill every stage, with zeros past the end of K. Plain copies
+load no zeros; they store every k-tile, and before the first one all stages but one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
 from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, store_shared
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.sm80.predict import MAIN_LOOPS
+from cutegen.plan.simt.predict import MAIN_LOOPS
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.text import plural
 from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES, ldmatrix_per_k_block
@@ -135,9 +135,10 @@ class _Often:
         if plan.stages == 1:
             return cls(tile=tile, fill=in_k, store=in_k, k_tile=in_k, load=in_k)
         blocks_ahead, stages_ahead = k_tiles + Fraction(1, plan.k_blocks), plan.stages - 1
+        filled = _filled(plan, k_tiles)
         return cls(
             tile=tile,
-            fill=in_k if k_tiles > plan.stages else for_each_tile(plan.stages, plural(plan.stages, "stage")),
+            fill=in_k if filled == k_tiles else for_each_tile(filled, plural(filled, "stage")),
             store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
             k_tile=in_k,
             load=in_k if plan.by_thread else for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
@@ -151,7 +152,7 @@ class _Often:
         shares = [k_tiles // slices + (index < k_tiles % slices) for index in range(slices)]
         # A single stage has no prologue.
         prologues = slices if plan.stages > 1 else 0
-        filled = sum(max(share, plan.stages) for share in shares) if prologues else k_tiles
+        filled = sum(_filled(plan, share) for share in shares)
         stages_ahead, blocks_ahead = prologues * (plan.stages - 1), Fraction(prologues, plan.k_blocks)
 
         def for_each_tile(times: int | Fraction, words: str) -> _Times:
@@ -165,6 +166,11 @@ class _Often:
             k_tile=for_each_tile(k_tiles, plural(k_tiles, "k-tile")),
             load=for_each_tile(k_tiles + blocks_ahead, f"({k_tiles:,} + {prologues}/{plan.k_blocks}) k-tiles"),
         )
+
+
+def _filled(plan: GemmPlan, k_tiles: int) -> int:
+    """How often asynchronous copies fill a stage for so many k-tiles; where there are none, all but one are filled."""
+    return max(k_tiles, plan.stages if k_tiles else plan.stages - 1)
 
 
 def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:

@@ -9,10 +9,11 @@ import ctypes
 from typing import Any, NamedTuple
 
 _DEVICE_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # kDLCPU, kDLCUDA, kDLCUDAHost, kDLCUDAManaged
-# (kDLInt | kDLFloat | kDLBfloat | kDLFloat8_e4m3fn | kDLFloat8_e5m2, bits)
+# (kDLInt | kDLUInt | kDLFloat | kDLBfloat | kDLFloat8_e4m3fn | kDLFloat8_e5m2, bits)
 _DTYPES = {
     (0, 8): "s8",
     (0, 32): "s32",
+    (1, 8): "u8",
     (2, 16): "f16",
     (2, 32): "f32",
     (4, 16): "bf16",

@@ -59,6 +59,11 @@ class TensorView(NamedTuple):
     owner: object = None
 
 
+def name_of(dtype_name: str) -> str:
+    """The name that specs have for what frameworks call `dtype_name`; theirs where there is none."""
+    return _DTYPE_NAMES.get(dtype_name, dtype_name)
+
+
 def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
     """View `operand` without copying; `stream` is the caller's, told to DLPack producers.
 
@@ -106,8 +111,7 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
 
 @lru_cache(maxsize=64)
 def _torch_dtype(dtype: Any) -> str:
-    name = str(dtype).removeprefix("torch.")
-    return _DTYPE_NAMES.get(name, name)
+    return name_of(str(dtype).removeprefix("torch."))
 
 
 @lru_cache(maxsize=64)

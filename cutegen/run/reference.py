@@ -25,6 +25,7 @@ _SMALLEST_STEP = {
     "e4m3": 2.0**-9,
     "e5m2": 2.0**-16,
     "s8": 0.5,
+    "u8": 0.5,
     "s32": 0.5,
 }
 # What a conversion to the type makes of larger values: cvt.satfinite, and the clamps of generated kernels.
@@ -32,6 +33,7 @@ _LIMITS = {
     "e4m3": (-448.0, 448.0),
     "e5m2": (-57344.0, 57344.0),
     "s8": (-128.0, 127.0),
+    "u8": (0.0, 255.0),
     "s32": (-(2.0**31), 2.0**31 - 1),
 }
 _MMA_K = 8  # the least K of one tensor-core instruction, so the most additions into an accumulator
@@ -109,10 +111,10 @@ def random_operands(
 ) -> tuple[Any, Any, Any]:
     """Fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), as the contract wants them in memory.
 
-    With `batch`, L of each. Integers are normal with standard deviation 8, rounded. Where leading strides are padded,
-    the padding is NaN, so that a kernel that reads it gives NaN; `out` is all NaN, so that an element not written
-    shows. (Of integers it is the smallest.) `framework` is "torch", or "numpy", which holds the bits of bf16 in uint16
-    and those of 8-bit floats in uint8.
+    With `batch`, L of each. Integers are normal with standard deviation 8, rounded, unsigned ones the sizes of such.
+    Where leading strides are padded, the padding is NaN, so that a kernel that reads it gives NaN; `out` is all NaN, so
+    that an element not written shows. (Of integers it is the smallest, of unsigned ones the largest.) `framework` is
+    "torch", or "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
 
     Raises DeviceError when torch sees no GPU and `device` is one.
     """
@@ -159,7 +161,8 @@ class _NumpySource:
     def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         values = self._generator.standard_normal(shape, np.float32)
         if tensor.dtype.is_integer:
-            values = np.rint(_INTEGER_SPREAD * values).clip(*_LIMITS[tensor.dtype.name])
+            sizes = abs(values) if tensor.dtype.is_unsigned else values
+            values = np.rint(_INTEGER_SPREAD * sizes).clip(*_LIMITS[tensor.dtype.name])
         return _to_numpy(values, tensor.dtype)
 
     def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
@@ -183,8 +186,8 @@ def _to_numpy(values: np.ndarray[Any, Any], element: DType) -> np.ndarray[Any, A
 
 
 def _poison(element: DType) -> float:
-    """What no kernel computes by chance: NaN; of integers the smallest."""
-    return _LIMITS[element.name][0] if element.is_integer else math.nan
+    """What no kernel computes by chance: NaN; of integers the smallest, or the largest where that is 0."""
+    return _LIMITS[element.name][element.is_unsigned] if element.is_integer else math.nan
 
 
 class _TorchSource:
@@ -202,7 +205,8 @@ class _TorchSource:
     def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         values = self._torch.randn(shape, generator=self._generator, device=self._device)
         if tensor.dtype.is_integer:
-            values = (_INTEGER_SPREAD * values).round().clamp(*_LIMITS[tensor.dtype.name])
+            sizes = values.abs() if tensor.dtype.is_unsigned else values
+            values = (_INTEGER_SPREAD * sizes).round().clamp(*_LIMITS[tensor.dtype.name])
         return values.to(getattr(self._torch, tensor.dtype.torch_name))
 
     def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:

@@ -395,10 +395,12 @@ class GemmSpec(Part):
 
     @property
     def needs(self) -> str:
-        """The first target that has the family's instructions and knows all of the element types."""
+        """The first target that has the instructions that it names and knows all of the element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
         needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
         needed.add(FAMILIES[self.family].needs)
+        loads = (COPY_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
+        needed |= {atom.needs for atom in loads if isinstance(atom, LdmatrixAtom)}
         return max(needed, key=lambda name: TARGETS[name].compute_capability)
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:

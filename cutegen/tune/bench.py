@@ -52,7 +52,7 @@ class Entrant:
         plan = json.loads(self.kernel.artifact.plan_json)
         if plan["mma"]["ptx"] == FMA.opcode:
             return FMA
-        return MmaTypes(self.kernel.contract.tensors[0].dtype, plan["mma"]["accumulator"])
+        return MmaTypes.of(self.kernel.contract.tensors[0].dtype, plan["mma"]["accumulator"])
 
     @property
     def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
@@ -62,7 +62,7 @@ class Entrant:
         """
         operands = self.kernel.contract.tensors[0].dtype
         libraries_sums = self.types.accumulator if dtype(operands).is_integer else "f32"
-        return MmaTypes(operands, libraries_sums), self.types
+        return MmaTypes.of(operands, libraries_sums), self.types
 
     @property
     def setting(self) -> Setting:

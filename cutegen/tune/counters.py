@@ -108,7 +108,7 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
     access = [key for key in copied if plan["g2s"][key[-1]]["op"] == "cp.async.ca"]
     by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
     vectors = sum(_bits(plan, key[-1]) // plan["g2s"][key[-1]]["bits"] for key in copied)
-    matrices = sum(_matrices(plan, x) // plan["s2r"][x]["matrices"] for x in "ab")
+    matrices = sum(_matrices(plan, x) // plan["s2r"][x]["registers"] for x in "ab")
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
     loads = _each(extra["s2r.a"] + extra["s2r.b"], k_blocks) * loaded_k_blocks + extra["epilogue.read"]
     # Operands of 8 bits are multiplied by IMMA or QMMA, or by two HMMA and conversions: what is counted is not known.
@@ -204,6 +204,6 @@ def _bits(plan: Mapping[str, Any], name: str) -> int:
 
 
 def _matrices(plan: Mapping[str, Any], name: str) -> int:
-    """8x8 matrices that all warps load for one k-tile: warps side by side along the other mode load the same ones."""
+    """8 rows of 16 bytes, a register each, that all warps load for one k-tile; warps side by side load the same."""
     warps_m, warps_n, _ = plan["mma"]["atom_layout"]
     return int(_bits(plan, name) // MATRIX_BITS * (warps_n if name == "a" else warps_m))

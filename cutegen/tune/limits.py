@@ -28,7 +28,7 @@ class KTileCost:
     flops: int
     multiplier: str
     wavefronts: int
-    issued: int | None
+    issued: float | None
     l2_bytes: int
     hbm_bytes: float
 
@@ -53,7 +53,7 @@ def multiplier(plan: GemmPlan) -> str:
     return FMA_UNITS if plan.by_thread else TENSOR_CORES
 
 
-def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: int | None) -> KTileCost:
+def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None) -> KTileCost:
     """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
     m, n, k = plan.cta_tile
     predictions = plan.predictions

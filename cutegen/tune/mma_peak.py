@@ -59,6 +59,15 @@ class MmaTypes:
     operands: str
     accumulator: str
 
+    @classmethod
+    def of(cls, operands: str, accumulator: str) -> MmaTypes:
+        """What is measured for such operands: u8 has the rate of s8, and only products with signs keep sums random.
+
+        >>> MmaTypes.of("u8", "s32")
+        MmaTypes(operands='s8', accumulator='s32')
+        """
+        return cls("s8" if operands == "u8" else operands, accumulator)
+
     def __str__(self) -> str:
         return f"{self.operands} with {self.accumulator} accumulation"
 

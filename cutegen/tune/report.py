@@ -44,7 +44,7 @@ class Report:
         """Those of the MMA atom."""
         if self.plan.by_thread:
             return FMA_TYPES
-        return MmaTypes(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
+        return MmaTypes.of(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
 
     @property
     def ctas(self) -> int:
@@ -92,7 +92,7 @@ def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
         occupancy=predict_occupancy(plan.target, plan.threads, plan.smem_bytes, manifest.registers),
         loop=loop,
         no_loop=no_loop,
-        cost=k_tile_cost(plan, problem, None if loop is None else len(loop.instructions)),
+        cost=k_tile_cost(plan, problem, None if loop is None else len(loop.instructions) / plan.k_tiles_per_turn),
     )
 
 

@@ -72,8 +72,8 @@ class Loop:
 def main_loop(sass: str, entry: str, multiply: Sequence[str] = MMA) -> Loop:
     """The innermost loop with the most instructions out of `multiply`, of several the one with the fewest others.
 
-    A kernel with two main loops, for k-tiles that lie whole in the matrices and for those that do not, has two such
-    loops; the first kind is the shorter one, and the one that a large problem runs. In a persistent kernel the loop
+    Of two main loops, for k-tiles that lie whole in the matrices and for those that do not, a large problem runs the
+    first kind: the one that takes several k-tiles a turn, or the shorter one. In a persistent kernel the loop
     over tiles goes round it. Raises OutsideError when there is none.
     """
     found = [loop for loop in loops(sass, entry) if loop.multiplications(multiply)]

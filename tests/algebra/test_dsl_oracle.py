@@ -22,6 +22,8 @@ from cutegen.algebra import (
     format_layout,
     inner_layout,
     ldmatrix_trace,
+    offsets_2d,
+    order_of_byte_loads,
     parse_layout,
     tile_to_shape,
 )
@@ -93,8 +95,9 @@ def operation(dsl: SimpleNamespace, atom: MmaAtom) -> Any:
     from cutlass.cute.core import _pack_shape
 
     kind = cute_nvgpu.MmaAtomSM80Type if atom.a_dtype.is_integer else cute_nvgpu.MmaAtomSM89Type
-    signed = ir.IntegerType.get_signed(8)
-    operands = (signed, signed) if atom.a_dtype.is_integer else (a.mlir_type, b.mlir_type)
+    signs = ir.IntegerType.get_signed(8), ir.IntegerType.get_unsigned(8)
+    integers = tuple(signs[x.is_unsigned] for x in (atom.a_dtype, atom.b_dtype))
+    operands = integers if atom.a_dtype.is_integer else (a.mlir_type, b.mlir_type)
 
     class Operation(dsl.warp.WarpMmaOp):
         def _make_trait(self, **_: Any) -> Any:
@@ -113,7 +116,8 @@ def operation(dsl: SimpleNamespace, atom: MmaAtom) -> Any:
 def dsl_mma(dsl: SimpleNamespace, mma: TiledMma) -> Any:
     assert isinstance(mma.atom, MmaAtom)
     op = operation(dsl, mma.atom)
-    return dsl.cute.make_tiled_mma(op, dsl_layout(dsl, mma.atom_layout), permutation_mnk=mma.permutation)
+    permutation = tuple(dsl_layout(dsl, x) if isinstance(x, Layout) else x for x in mma.permutation)
+    return dsl.cute.make_tiled_mma(op, dsl_layout(dsl, mma.atom_layout), permutation_mnk=permutation)
 
 
 def dsl_copy(dsl: SimpleNamespace, tiled: Any, op: OperandName, matrices: int, transpose: bool) -> Any:
@@ -262,3 +266,44 @@ def test_tile_to_shape(dsl: SimpleNamespace, atom: str, shape: tuple[int, ...], 
     block = parse_layout(atom)
     theirs = dsl.cute.tile_to_shape(dsl_layout(dsl, block), shape, order)
     assert str(theirs) == plain(tile_to_shape(block, shape, order))
+
+
+def in_pairs(warps: int, pairs: int) -> Layout:
+    """Columns of N: 8 of an atom, the warps 16 apart, the pair's second atom beside the first, more pairs."""
+    return Layout((8, warps, 2, pairs), (1, 16, 8, 16 * warps))
+
+
+MMAS_OF_BYTES = [
+    pytest.param(TiledMma(MMA_ATOMS[atom], (m, n, 1), (16 * m * repeat, in_pairs(n, repeat), 32 * repeat)))
+    for atom, (m, n), repeat in product(
+        ["SM80_16x8x16_S32S8S8S32_TN_SATURATE", "SM89_16x8x32_F32E4M3E5M2F32_TN"], [(1, 1), (2, 2), (1, 4)], [1, 2]
+    )
+]
+
+
+@pytest.mark.parametrize("matrices", [1, 2])
+def test_the_atom_is_the_dsls(dsl: SimpleNamespace, matrices: int) -> None:
+    theirs = dsl.cute.make_copy_atom(dsl.warp.LdMatrix16x16x8bOp(True, matrices), dsl.cutlass.Int8)
+    ours = ldmatrix_atom(matrices, transpose=True, element_bits=8)
+    received = table(str(theirs.layout_dst_tv))
+    assert np.array_equal(received, offsets_2d(ours.dst_layout_bits)[:, ::8] // 8)
+    assert np.array_equal(
+        table(str(theirs.layout_src_tv))[: ours.rows], 16 * np.arange(ours.rows)[:, None] + np.arange(16)
+    )
+
+
+@pytest.mark.parametrize("mma", MMAS_OF_BYTES)
+@pytest.mark.parametrize("op", ["A", "B"])
+def test_tiled_copies_are_the_dsls(dsl: SimpleNamespace, mma: TiledMma, op: OperandName) -> None:
+    tiled = dsl_mma(dsl, mma)
+    assert str(tiled.tv_layout_B_tiled) == plain(mma.tv_layout("B"))
+    order = order_of_byte_loads(mma, op)
+    atom = dsl.cute.make_copy_atom(dsl.warp.LdMatrix16x16x8bOp(True, 2), dsl.cutlass.Int8)
+    ours = TiledCopy.for_mma(ldmatrix_atom(2, transpose=True, element_bits=8), mma, op, 8, order)
+    if order is None:
+        theirs = {"A": dsl.cute.make_tiled_copy_A, "B": dsl.cute.make_tiled_copy_B}[op](atom, tiled)
+    else:
+        theirs = dsl.cute.make_tiled_copy(atom, dsl_layout(dsl, ours.layout_tv), mma.tile_of(op))
+    for side in ("src", "dst"):
+        found = table(str(getattr(theirs, f"layout_{side}_tv_tiled")))
+        assert np.array_equal(found, offsets_2d(getattr(ours, f"layout_{side}_tv")))

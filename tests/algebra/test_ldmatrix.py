@@ -43,17 +43,17 @@ MMAS = [
 
 
 def rows_by_the_isa(trace: LdmatrixTrace, *, transpose: bool) -> np.ndarray:
-    """What each register must receive of the rows that were addressed: [instr, thread, 2 * matrices].
+    """What each register must receive of the rows that were addressed: [instr, thread, value].
 
     PTX ISA, ldmatrix: lane 8i+r addresses row r of matrix i; lane l receives elements 2(l%4) and 2(l%4)+1 of row l/4 of
     each matrix, of its transpose with .trans.
     """
-    lane, register = np.arange(32)[:, None], np.arange(2 * trace.matrices)
+    lane, register = np.arange(32)[:, None], np.arange(trace.rows // 4)
     matrix, row, column = register // 2, lane // 4, 2 * (lane % 4) + register % 2
     if transpose:
         row, column = column, row
     received = trace.source_coords[:, :, 8 * matrix + row, column]
-    return received.reshape(len(received), -1, 2 * trace.matrices)
+    return received.reshape(len(received), -1, trace.rows // 4)
 
 
 @pytest.mark.parametrize("mma", MMAS)

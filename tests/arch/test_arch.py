@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutegen.algebra import Layout, offsets, size
+from cutegen.algebra import Layout, offsets, offsets_2d, size
+from cutegen.algebra.layout import upcast
 from cutegen.arch import (
     COPY_ATOMS,
     DTYPES,
@@ -31,7 +32,8 @@ def test_mma_atoms_are_all_of_the_family() -> None:
         f"SM80_16x8x{k}_{types}_TN" for k in (8, 16) for types in ("F16F16F16F16", "F32F16F16F32", "F32BF16BF16F32")
     }
     tf32 = {f"SM80_16x8x{k}_F32TF32TF32F32_TN" for k in (4, 8)}
-    integer = {f"SM80_16x8x{k}_S32S8S8S32_TN_SATURATE" for k in (16, 32)}
+    signs = ("S8", "U8")
+    integer = {f"SM80_16x8x{k}_S32{a}{b}S32_TN_SATURATE" for k in (16, 32) for a in signs for b in signs}
     float8 = ("E4M3", "E5M2")
     eight_bit = {f"SM89_16x8x32_{c}{a}{b}{c}_TN" for c in ("F16", "F32") for a in float8 for b in float8}
     assert set(MMA_ATOMS) == sixteen_bit | tf32 | integer | eight_bit
@@ -150,8 +152,22 @@ def test_ldmatrix_atoms(matrices: int, transpose: bool) -> None:
     assert np.array_equal(np.unique(offsets(atom.src_layout_bits)), np.arange(matrices * 1024))
 
 
+@pytest.mark.parametrize("matrices", [1, 2])
+def test_ldmatrix_atoms_of_bytes(matrices: int) -> None:
+    """PTX ISA: an address for each row of 16; four elements of a column of 16 to each register, two registers each."""
+    atom = ldmatrix_atom(matrices, transpose=True, element_bits=8)
+    assert atom.ptx == f"ldmatrix.sync.aligned.m16n16.x{matrices}.trans.shared.b8"
+    assert (atom.rows, atom.registers, atom.needs) == (16 * matrices, 2 * matrices, "sm_100")
+    lane, value = np.arange(32)[:, None], np.arange(8 * matrices)
+    register, byte = value // 4, value % 4
+    row, column = 16 * (register // 2) + 4 * (lane % 4) + byte, lane // 4 + 8 * (register % 2)
+    assert np.array_equal(offsets_2d(upcast(atom.dst_layout_bits, 8)), 16 * row + column)
+    addressed = offsets_2d(upcast(atom.src_layout_bits, 8))[: atom.rows]
+    assert np.array_equal(addressed, 16 * np.arange(atom.rows)[:, None] + np.arange(16))
+
+
 def test_copy_atom_table() -> None:
-    assert sum(isinstance(row, LdmatrixAtom) for row in COPY_ATOMS.values()) == 6
+    assert sum(isinstance(row, LdmatrixAtom) for row in COPY_ATOMS.values()) == 8
     assert {(row.op, row.bits) for row in COPY_ATOMS.values() if isinstance(row, CpAsyncAtom)} == {
         ("cp.async.ca", 32),
         ("cp.async.ca", 64),
@@ -167,9 +183,9 @@ def test_universal_atom_moves_its_bits() -> None:
 
 
 def test_dtypes() -> None:
-    sizes = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "s8": 1, "s32": 4, "e4m3": 1, "e5m2": 1}
+    sizes = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "s8": 1, "u8": 1, "s32": 4, "e4m3": 1, "e5m2": 1}
     assert {row.name: row.bytes for row in DTYPES.values()} == sizes
-    assert [row.name for row in DTYPES.values() if row.is_integer] == ["s8", "s32"]
+    assert [row.name for row in DTYPES.values() if row.is_integer] == ["s8", "u8", "s32"]
     assert [row.name for row in DTYPES.values() if row.needs != "sm_80"] == ["e4m3", "e5m2"]
     assert (dtype("bf16").dsl_name, dtype("bf16").torch_name) == ("BFloat16", "bfloat16")
 
@@ -178,7 +194,7 @@ def test_dtypes() -> None:
     ("lookup", "name", "message"),
     [
         (dtype, "fp16", "unknown dtype 'fp16'; did you mean f16?"),
-        (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32, tf32, s8, s32, e4m3, e5m2"),
+        (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32, tf32, s8, u8, s32, e4m3, e5m2"),
         (target, "sm_81", "unknown target 'sm_81'; did you mean sm_89?"),
         (target, "", "unknown target ''; known are sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"),
     ],
@@ -190,7 +206,9 @@ def test_unknown_names_suggest_the_nearest(lookup: object, name: str, message: s
 
 
 def test_copies_that_do_not_exist() -> None:
-    with pytest.raises(RequestError, match="ldmatrix loads 1, 2 or 4 matrices, not 3"):
+    with pytest.raises(RequestError, match="of 16-bit elements loads 1 or 2 or 4 matrices, not 3"):
         ldmatrix_atom(3, transpose=False)
+    with pytest.raises(RequestError, match="an ldmatrix of 8-bit elements loads 1 or 2 matrices, not 4"):
+        ldmatrix_atom(4, transpose=True, element_bits=8)
     with pytest.raises(RequestError, match=r"there is no cp.async.cg of 64 bits; there is cp.async.ca with 32, "):
         cp_async_atom("cp.async.cg", 64)

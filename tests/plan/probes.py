@@ -26,6 +26,8 @@ LDMATRIX = {
     (2, True): "SM75_U16x4_LDSM_T",
     (4, True): "SM75_U16x8_LDSM_T",
 }
+OF_BYTES = {1: "SM100_U8x8_LDSM_T", 2: "SM100_U8x16_LDSM_T"}
+TARGETS_OF_BYTES = ("sm_100", "sm_120")
 ONE_OF_EACH_K = ("SM80_16x8x8_F32F16F16F32_TN", "SM80_16x8x16_F32F16F16F32_TN")
 MAJORS = {"a": "km", "b": "kn"}
 
@@ -42,7 +44,7 @@ def cta_k(atom: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One operand's loads: `repeat` is how often the permutation repeats the atom along N in registers."""
+    """One operand's loads on a target: `repeat` is how often the permutation repeats the atom along N in registers."""
 
     operand: str
     atom: str
@@ -50,6 +52,7 @@ class Cell:
     major: str
     matrices: int
     swizzled: bool
+    arch: str = "sm_89"
 
     @property
     def bits(self) -> int:
@@ -63,14 +66,25 @@ class Cell:
         return 16 * k // 32 if self.operand == "a" else n * k // 32 * self.repeat
 
     @property
+    def transposes_bytes(self) -> bool:
+        """Whether its matrices are 16x16 of 8 bits."""
+        return self.bits == 8 and self.major != "k" and self.arch in TARGETS_OF_BYTES
+
+    @property
     def fits(self) -> bool:
-        """Each matrix of an ldmatrix gives a thread one register, 32 bits, and an instruction fills whole ones."""
+        """Each matrix of an ldmatrix gives a thread one register, 32 bits, and an instruction fills whole ones.
+
+        One of 16x16 gives it two, and its rows are 16 neighbours: two atoms of B.
+        """
+        if self.transposes_bytes:
+            neighbours = self.operand == "a" or self.repeat % 2 == 0
+            return self.matrices in OF_BYTES and self.values % (8 * self.matrices) == 0 and neighbours
         return self.values % (32 // self.bits * self.matrices) == 0
 
     @property
     def possible(self) -> bool:
-        """What is transposed are 16-bit elements."""
-        return self.fits and (self.major == "k" or self.bits == 16)
+        """What is transposed are 16-bit elements, and on some targets those of 8 bits."""
+        return self.fits and (self.major == "k" or self.bits == 16 or self.transposes_bytes)
 
     @property
     def smem(self) -> SmemLayout:
@@ -85,16 +99,17 @@ class Cell:
     @property
     def s2r(self) -> S2rCopy:
         """Transposing unless the operand is contiguous along K."""
-        return S2rCopy(LDMATRIX[self.matrices, self.major != "k"])
+        name = LDMATRIX[self.matrices, self.major != "k"]
+        return S2rCopy(OF_BYTES.get(self.matrices, name) if self.transposes_bytes else name)
 
     def __str__(self) -> str:
         return f"{self.operand}_{self.major}_x{self.matrices}_{'swizzled' if self.swizzled else 'padded'}"
 
 
-def cells(operand: str, atom: str, repeat: int) -> list[Cell]:
+def cells(operand: str, atom: str, repeat: int, arch: str = "sm_89") -> list[Cell]:
     """Majors x matrices x swizzled and padded."""
     return [
-        Cell(operand=operand, atom=atom, repeat=repeat, major=major, matrices=matrices, swizzled=swizzled)
+        Cell(operand=operand, atom=atom, repeat=repeat, major=major, matrices=matrices, swizzled=swizzled, arch=arch)
         for major, matrices, swizzled in product(MAJORS[operand], COUNTS, (True, False))
     ]
 
@@ -121,9 +136,9 @@ def probe(atom: str, repeat: int, a: Cell | None = None, b: Cell | None = None, 
     return gemm(majors, dtype, accumulator, **{**asked, **parts})
 
 
-def matrix(atom: str, repeat: int) -> list[GemmSpec]:
+def matrix(atom: str, repeat: int, arch: str = "sm_89") -> list[GemmSpec]:
     """As few probes as hold every possible cell of A and every one of B."""
-    a, b = ([x for x in cells(operand, atom, repeat) if x.possible] for operand in "ab")
+    a, b = ([x for x in cells(operand, atom, repeat, arch) if x.possible] for operand in "ab")
     return [probe(atom, repeat, a[i % len(a)], b[i % len(b)]) for i in range(max(len(a), len(b)))]
 
 
@@ -146,19 +161,20 @@ def atom_by_hand(operand: str, k: int, bits: int) -> list[tuple[NDArray[np.int64
     ]
 
 
-def fragments_by_hand(operand: str, atom: str) -> NDArray[np.int64]:
+def fragments_by_hand(operand: str, atom: str, *, in_pairs: bool = False) -> NDArray[np.int64]:
     """(x, k) of every value, int64[thread, value, 2]: the atom's values, then its repetitions along X, then along K.
 
-    Warps lie side by side along M, then along N; each takes every second atom of its mode.
+    Warps lie side by side along M, then along N; each takes every second atom of its mode, or pair of atoms.
     """
     k = MMA_ATOMS[atom].shape_mnk[2]
     height, warps, extent = (16, WARPS_M, CTA_M) if operand == "a" else (8, WARPS_N, CTA_N)
+    together = 2 if in_pairs else 1
     values = [
-        (x + height * repeat_x * warps, y + k * repeat_k)
+        (x + height * (repeat_x // together * together * warps + repeat_x % together), y + k * repeat_k)
         for repeat_k in range(cta_k(atom) // k)
         for repeat_x in range(extent // (height * warps))
         for x, y in atom_by_hand(operand, k, bits_of(atom))
     ]
     of_one_warp = np.array(values).transpose(2, 0, 1)
     place = [warp % WARPS_M if operand == "a" else warp // WARPS_M for warp in range(WARPS_M * WARPS_N)]
-    return np.concatenate([of_one_warp + np.array([height * i, 0]) for i in place])
+    return np.concatenate([of_one_warp + np.array([together * height * i, 0]) for i in place])

@@ -10,7 +10,7 @@ from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_sp
 
 SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)
 
-C_OF = {"tf32": "f32", "s8": "s32"}
+C_OF = {"tf32": "f32", "s8": "s32", "u8": "s32"}
 """C's type where it is not that of A."""
 
 SHIPPED_ON = [

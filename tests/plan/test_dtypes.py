@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from cutegen import targeting
+from cutegen.algebra import Layout
 from cutegen.arch import DTYPES, ldmatrix_atom, target
 from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
@@ -21,7 +22,7 @@ ALLOWED = {
     ("f16", "f16"): {"f16", "f32"},
     ("bf16", "bf16"): {"f32"},
     ("tf32", "tf32"): {"f32"},
-    ("s8", "s8"): {"s32"},
+    **{pair: {"s32"} for pair in product(("s8", "u8"), ("s8", "u8"))},
     **{pair: {"f16", "f32"} for pair in product(FLOAT8, FLOAT8)},
 }
 """(A, B) -> the sums that an mma.sync has for them (PTX ISA, "mma", tables of types)."""
@@ -123,13 +124,84 @@ def test_what_brings_fragments(dtype: str, majors: str) -> None:
             said = {rejected.what: rejected.why for rejected in operand.s2r.rejected}
             assert "this operand is contiguous along" in said["SM75_U32x4_LDSM_N"]
             assert harm in said["SM75_U16x8_LDSM_T"]
-            assert ("ldmatrix.m16n16.trans.b8" in said) is (bits == 8)
+            assert ("SM100_U8x16_LDSM_T" in said) is (bits == 8)
+            if bits == 8:
+                assert said["SM100_U8x16_LDSM_T"] == "transposes 8-bit elements, on sm_100 or sm_120; this is sm_90"
+
+
+@pytest.mark.parametrize("arch", ["sm_100", "sm_120"])
+@pytest.mark.parametrize("family", ["sm80", "sm90"])
+@pytest.mark.parametrize("majors", ["mkn", "knn", "mnn"])
+def test_8_bit_elements_are_transposed_where_the_target_does(majors: str, family: str, arch: str) -> None:
+    """Without a bank conflict, and B's columns in pairs of atoms: 16 bytes along N are one warp's."""
+    found = plan(replace(gemm(majors, "e4m3", c_dtype="bf16"), family=family), arch)
+    for operand in (found.a, found.b):
+        chosen_name, why = chosen(found, f"s2r.{operand.name}")
+        assert operand.smem.chosen.read.ways == 1
+        if operand.major == "k":
+            assert chosen_name == "SM75_U32x4_LDSM_N"
+            continue
+        assert chosen_name == "SM100_U8x16_LDSM_T"
+        assert f"ldmatrix of {arch} transposes 8-bit elements" in why
+        assert found.predictions.instructions["ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8"]
+    m, n, k = found.tiled_mma.tile_mnk
+    permutation, why = chosen(found, "mma.permutation")
+    warps = found.atoms_mnk[1]
+    in_pairs = f", N as (8,{warps},2):(1,16,8)" if majors[1] == "n" else ""
+    assert permutation == f"{m}x{n}x{k}{in_pairs}"
+    assert ("in pairs along N" in why) is (majors[1] == "n")
+
+
+@pytest.mark.parametrize(("dtype", "elsewhere"), [("s8", "and sm_100 or sm_120 an ldmatrix for s8"), ("tf32", "")])
+def test_without_plain_loads_an_operand_must_be_one_that_ldmatrix_loads(dtype: str, elsewhere: str) -> None:
+    error = refusal(replace(gemm("mkn", dtype), family="sm90"))
+    assert error.key == "problem.a.major"
+    assert "ldmatrix.trans exchanges 16-bit elements" in error.found
+    assert error.fix == 'family = "sm80" has plain loads' + (f", {elsewhere}" if elsewhere else "")
+    asked = replace(gemm("kkn", dtype, s2r=S2r(a=S2rCopy("universal"))), family="sm90")
+    assert (refusal(asked).key, refusal(asked).found) == ("s2r.a.atom", '"universal"')
+
+
+def test_a_warp_with_8_neighbours_along_n_is_left_to_plain_loads() -> None:
+    """Rows of 16 bytes are two atoms' columns."""
+    mma = Mma(atom_layout=(2, 2, 1), permutation=(32, 16, 32))
+    spec = gemm("mnn", "s8", tile=Tile(cta=(64, 64, 64), stages=2), mma=mma)
+    found = plan(spec, "sm_120")
+    assert (found.a.s2r.matrices, found.b.s2r.matrices) == (2, None)
+    assert "rows of 16 elements along n are for two atoms of one warp" in chosen(found, "s2r.b")[1]
+    assert chosen(found, "mma.permutation")[0] == "32x16x32"
+    error = refusal(replace(spec, s2r=S2r(b=S2rCopy("SM100_U8x8_LDSM_T"))), "sm_120")
+    assert (error.key, error.expected) == ("s2r.b.atom", "two atoms or more of each warp along n")
+    assert "a larger mma.permutation along n" in error.fix
+    wide = replace(spec, mma=replace(mma, permutation=(32, 32, 32)))
+    assert plan(wide, "sm_120").b.s2r.matrices == 2
+    plain = plan(replace(wide, s2r=S2r(b=S2rCopy("universal"))), "sm_120")
+    assert chosen(plain, "mma.permutation")[0] == "32x32x32"
+
+
+def test_an_ldmatrix_that_is_named_names_the_target() -> None:
+    spec = gemm("kkn", "s8", s2r=S2r(a=S2rCopy("SM100_U8x16_LDSM_T")))
+    assert (spec.needs, gemm("kkn", "s8").needs) == ("sm_100", "sm_80")
+
+
+def test_fragments_numbered_wrongly_are_no_proof() -> None:
+    found = plan(gemm("knn", "s8"), "sm_120")
+    view = found.b.s2r.view
+    assert view is not None
+    as_if = Layout((((4, 2, 2), 1), *view.shape[1:]), (((1, 4, 8), 0), *view.stride[1:]))
+    wrong = replace(found.b.s2r, view=as_if)
+    with pytest.raises(ProofError, match="numbers its registers wrongly"):
+        prove(replace(found, b=replace(found.b, s2r=wrong)))
 
 
 @pytest.mark.parametrize(
     ("dtype", "majors", "atom", "said"),
     [
         ("s8", "mkn", "SM75_U16x8_LDSM_T", 'use "universal"'),
+        ("s8", "mkn", "SM100_U8x16_LDSM_T", "or --arch sm_120"),
+        ("f16", "mkn", "SM100_U8x16_LDSM_T", "use SM75_U16x4_LDSM_T"),
+        ("e4m3", "kkn", "SM100_U8x8_LDSM_T", "use SM75_U32x1_LDSM_N"),
+        ("tf32", "mkn", "SM100_U8x8_LDSM_T", 'problem.a.major = "k"'),
         ("s8", "mkn", "SM75_U32x4_LDSM_N", 'use "universal"'),
         ("tf32", "mkn", "SM75_U16x4_LDSM_T", 'use "universal"'),
         ("tf32", "kkn", "SM75_U16x8_LDSM_T", "use SM75_U32x4_LDSM_N"),
@@ -140,6 +212,15 @@ def test_an_ldmatrix_that_cannot_serve_is_refused(dtype: str, majors: str, atom:
     error = refusal(gemm(majors, dtype, s2r=S2r(a=S2rCopy(atom))))
     assert error.key == "s2r.a.atom"
     assert said in error.fix
+
+
+@pytest.mark.parametrize(
+    ("atom", "said"), [("SM75_U16x8_LDSM_T", "SM100_U8x16_LDSM_T"), ("SM75_U32x1_LDSM_N", "SM100_U8x8_LDSM_T")]
+)
+def test_where_bytes_are_transposed_that_is_the_way_out(atom: str, said: str) -> None:
+    error = refusal(gemm("mkn", "s8", s2r=S2r(a=S2rCopy(atom))), "sm_120")
+    assert error.fix == f"use {said}"
+    assert "ldmatrix of sm_120 transposes 8-bit elements" in error.expected
 
 
 def test_an_ldmatrix_of_fewer_values_than_there_are() -> None:
@@ -192,6 +273,9 @@ def test_tf32_is_cut_off_unless_rounding_is_asked_for() -> None:
     assert (error.key, error.fix) == ("mma.tf32", "leave mma.tf32 out")
 
 
+_MADE_BY = {"s8": "get_signed", "u8": "get_unsigned"}
+
+
 @pytest.mark.parametrize(
     ("dtype", "b_dtype", "said"),
     [
@@ -200,13 +284,16 @@ def test_tf32_is_cut_off_unless_rounding_is_asked_for() -> None:
         ("e4m3", None, "warp.MmaFP8Op(A_DTYPE, ACCUMULATOR_DTYPE, MMA_SHAPE)"),
         ("e4m3", "e5m2", "MmaOperation()"),
         ("s8", None, "MmaOperation()"),
+        ("u8", None, "MmaOperation()"),
+        ("s8", "u8", "MmaOperation()"),
     ],
 )
 def test_how_a_kernel_names_its_mma(dtype: str, b_dtype: str | None, said: str) -> None:
     text = render(plan(gemm(dtype=dtype, b_dtype=b_dtype), "sm_90")).text
     assert f"        {said},\n" in text
     assert ("class MmaOperation(" in text) is (said == "MmaOperation()")
-    assert ("get_signed(8)" in text) is (dtype == "s8")
+    signs = f"a, b = ir.IntegerType.{_MADE_BY.get(dtype)}(8), ir.IntegerType.{_MADE_BY.get(b_dtype or dtype)}(8)"
+    assert (signs in text) is (dtype in _MADE_BY)
 
 
 @pytest.mark.parametrize("dtype", ["s8", "e4m3"])

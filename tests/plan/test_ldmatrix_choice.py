@@ -30,7 +30,7 @@ OF_8_AND_32_BITS = [  # 8-bit floats have the fragments of integers
 
 
 def permuted(
-    atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str
+    atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str, arch: str = "sm_89"
 ) -> GemmPlan | None:
     """The plan, its permutation `repeat` times warps x atom; None where the CTA tile has no room for that."""
     shape = MMA_ATOMS[atom].shape_mnk
@@ -40,17 +40,23 @@ def permuted(
         return None
     mma = Mma(atom=atom, atom_layout=atom_layout, permutation=(permutation[0], permutation[1], permutation[2]))
     dtype, accumulator = types_of(atom)
-    return plan(gemm(majors, dtype, accumulator, tile=Tile(cta=cta, stages=2), mma=mma), "sm_89")
+    b_dtype = MMA_ATOMS[atom].b_dtype.name
+    return plan(gemm(majors, dtype, accumulator, b_dtype=b_dtype, tile=Tile(cta=cta, stages=2), mma=mma), arch)
 
 
 def matrix(atoms: list[str], majors: list[str]) -> list[Any]:
     return list(product(atoms, ATOM_LAYOUTS, REPEATS, majors))
 
 
+def transposes_bytes(operand: OperandPlan) -> bool:
+    """Whether its matrices are 16x16 of 8 bits."""
+    return operand.dtype.bits == 8 and operand.major != "k"
+
+
 def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
     """A thread holds rows x k / 32 values of each atom, as often as its warp repeats the atom in the tile.
 
-    Of each matrix it receives 32 bits.
+    Of each matrix it receives 32 bits, of one of 16x16 twice as many, and then there are two at most.
     """
     atom_m, atom_n, atom_k = plan.atom.shape_mnk
     mode = "ab".index(operand.name)
@@ -60,7 +66,8 @@ def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
     assert warps is not None
     assert permutation is not None
     values = rows * atom_k // 32 * (permutation[mode] // (rows * warps[mode])) * (permutation[2] // atom_k)
-    return max(matrices for matrices in (1, 2, 4) if values * operand.dtype.bits % (32 * matrices) == 0)
+    counts, bits = ((1, 2), 64) if transposes_bytes(operand) else ((1, 2, 4), 32)
+    return max(matrices for matrices in counts if values * operand.dtype.bits % (bits * matrices) == 0)
 
 
 def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
@@ -68,7 +75,8 @@ def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, An
 
     PTX ISA, fragments of mma.m16n8k4 to mma.m16n8k32: a register holds e = 32 / bits neighbours along k, at
     e (lane mod 4). A's registers go through rows lane / 4 and lane / 4 + 8, then k + 4 e; B's, at n = lane / 4, through
-    k and k + 4 e.
+    k and k + 4 e. A warp's atoms along X take turns with those of the other warps, one by one; where rows of 16
+    columns are transposed, two by two.
     """
     _, _, atom_k = plan.atom.shape_mnk
     halves_of_rows = 2 if operand.name == "a" else 1
@@ -84,13 +92,19 @@ def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, An
     rows = 8 * halves_of_rows
     repeat_x = np.arange(operand.tile[0] // (rows * warps))
     repeat_k = np.arange(operand.tile[1] // atom_k)
-    x = row[None, :, :, None, None] + rows * (own[:, None, None, None, None] + warps * repeat_x[:, None])
+    together = 16 // rows if transposes_bytes(operand) else 1
+    turn, within = repeat_x[:, None] // together, repeat_x[:, None] % together
+    atom_x = within + together * (own[:, None, None, None, None] + warps * turn)
+    x = row[None, :, :, None, None] + rows * atom_x
     y = k[None, :, :, None, None] + atom_k * repeat_k
     return (x + y * operand.tile[0]).reshape(-1, values, len(repeat_x), len(repeat_k))
 
 
 def delivered(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
-    """The same table as ldmatrix fills it: lane 8 i + r addresses row r of matrix i (PTX ISA, ldmatrix)."""
+    """The same table as ldmatrix fills it: lanes address the rows of one matrix after the other (PTX ISA, ldmatrix).
+
+    A thread receives of matrices of 8 rows one register, of those of 16 rows a second one, from eight rows further on.
+    """
     atom, copy, coordinates = operand.s2r.atom, operand.s2r.tiled_copy, Layout(operand.tile)
     e = 32 // operand.dtype.bits
     assert isinstance(atom, LdmatrixAtom)
@@ -102,25 +116,32 @@ def delivered(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
         read = copy.partition_s(coordinates, thread).offsets().reshape(4 * e, -1, order="F")
         sources.append(placed[read[0]])  # the address alone: ldmatrix takes what lies behind it
     rows = element_at[np.array(sources)[:, :, None] + np.arange(4 * e)]  # [thread, instruction, 16 bytes]
-    rows = rows.reshape(-1, 32, *rows.shape[1:])[:, : 8 * atom.matrices]
-    matrices = rows.reshape(len(rows), atom.matrices, 8, -1, 4 * e).transpose(0, 3, 1, 2, 4)
+    height = 16 if transposes_bytes(operand) else 8
+    rows = rows.reshape(-1, 32, *rows.shape[1:])[:, : height * atom.matrices]
+    matrices = rows.reshape(len(rows), atom.matrices, height, -1, 4 * e).transpose(0, 3, 1, 2, 4)
     if atom.transpose:
         matrices = matrices.swapaxes(-1, -2)
-    register = matrices[:, :, :, LANE[:, None] // 4, e * (LANE[:, None] % 4) + np.arange(e)]
-    received = register.transpose(0, 3, 1, 2, 4).reshape(plan.threads, -1)  # [thread, instruction x matrix x e]
+    lane, half = LANE[:, None, None], np.arange(height // 8)[:, None]
+    register = matrices[:, :, :, lane // 4 + 8 * half, e * (lane % 4) + np.arange(e)]
+    received = register.transpose(0, 3, 1, 2, 4, 5).reshape(plan.threads, -1)  # [thread, instruction x register x e]
     in_registers = np.full(received.shape, -1)
     fragment = plan.tiled_mma.fragment(operand.operand, coordinates, 0)
-    in_registers[:, offsets(copy.retile(fragment))] = received
+    in_registers[:, offsets(operand.s2r.retile(fragment))] = received
     _, values, along_x, along_k = fragment_by_hand(plan, operand).shape
     return in_registers[:, offsets(fragment)].reshape(-1, along_k, along_x, values).transpose(0, 3, 2, 1)
 
 
-def check(atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str) -> bool:
+def check(
+    atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str, arch: str = "sm_89"
+) -> bool:
     """Whether the CTA tile has room for the combination; if so, it is right."""
-    found = permuted(atom, atom_layout, repeat, majors)
+    found = permuted(atom, atom_layout, repeat, majors, arch)
     if found is None:
         return False
     for operand in (found.a, found.b):
+        if transposes_bytes(operand) and operand.name == "b" and repeat[1] % 2:
+            assert operand.s2r.matrices is None  # a warp has 8 neighbours along N
+            continue
         assert operand.s2r.matrices == largest_by_hand(found, operand)
         assert operand.s2r.transpose == (operand.major != "k")
         assert np.array_equal(delivered(found, operand), fragment_by_hand(found, operand))
@@ -154,6 +175,21 @@ def test_rows_of_16_bytes_serve_8_and_32_bits_as_well(atom: str) -> None:
 def test_every_combination_of_8_and_32_bits(atom: str) -> None:
     for atom_layout, repeat in product(ATOM_LAYOUTS, REPEATS):
         check(atom, atom_layout, repeat, "kkm")
+
+
+@pytest.mark.parametrize("atom", [OF_8_AND_32_BITS[2], "SM89_16x8x32_F32E4M3E5M2F32_TN"])
+@pytest.mark.parametrize("majors", ["mnn", "knm", "mkn"])
+def test_rows_of_8_bit_elements_are_transposed_on_sm_100(atom: str, majors: str) -> None:
+    cases = zip(ATOM_LAYOUTS, [(1, 2, 1), (1, 2, 2), (1, 1, 1), (1, 4, 1), (2, 2, 1), (1, 2, 1)], strict=True)
+    tried = [check(atom, layout, repeat, majors, "sm_100") for layout, repeat in cases]
+    assert sum(tried) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("atom", OF_8_AND_32_BITS[2:])
+def test_every_combination_of_transposed_8_bits(atom: str) -> None:
+    for atom_layout, repeat in product(ATOM_LAYOUTS, REPEATS):
+        check(atom, atom_layout, repeat, "mnn", "sm_120")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,21 +27,22 @@ from tests.plan.probes import (
     Cell,
     atom_by_hand,
     bits_of,
+    cells,
     fragments_by_hand,
     matrix,
     probe,
 )
 
 
-def planned(spec: object) -> ProbePlan:
-    found = plan(spec, "sm_89")  # type: ignore[arg-type]
+def planned(spec: object, arch: str = "sm_89") -> ProbePlan:
+    found = plan(spec, arch)  # type: ignore[arg-type]
     assert isinstance(found, ProbePlan)
     return found
 
 
 def of_cell(cell: Cell) -> ProbePlan:
     """The probe that asks for this cell and leaves the other operand open."""
-    return planned(probe(cell.atom, cell.repeat, **{cell.operand: cell}))
+    return planned(probe(cell.atom, cell.repeat, **{cell.operand: cell}), cell.arch)
 
 
 def literally(operand: str, k: int, lane: int) -> list[tuple[int, int]]:
@@ -73,6 +75,34 @@ def test_registers_are_those_of_ptx_isa(atom: str, repeat: int) -> None:
         table, by_hand = found.fragments(operand), fragments_by_hand(operand.name, atom)
         assert np.array_equal(table.coordinates, by_hand[..., 0] + by_hand[..., 1] * operand.tile[0])
         assert table.registers * 32 == table.values * bits_of(atom)
+
+
+BYTES = ("SM80_16x8x16_S32S8S8S32_TN_SATURATE", "SM80_16x8x32_S32S8S8S32_TN_SATURATE")
+
+
+@pytest.mark.parametrize("repeat", [2, 4])
+@pytest.mark.parametrize("atom", BYTES)
+def test_columns_that_are_transposed_are_in_pairs(atom: str, repeat: int) -> None:
+    """The registers are PTX ISA's; which columns a warp has follows from the rows that ldmatrix reads."""
+    for cell in (cell for cell in cells("b", atom, repeat, "sm_120") if cell.possible):
+        found = of_cell(cell)
+        for operand in found.operands:
+            in_pairs = operand.name == "b" and cell.major == "n"
+            by_hand = fragments_by_hand(operand.name, atom, in_pairs=in_pairs)
+            table = found.fragments(operand).coordinates
+            assert np.array_equal(table, by_hand[..., 0] + by_hand[..., 1] * operand.tile[0])
+
+
+@pytest.mark.parametrize("atom", BYTES)
+def test_exactly_what_the_arithmetic_forbids_is_refused_of_bytes(atom: str) -> None:
+    for repeat, operand in product(REPEATS, "ab"):
+        for cell in (cell for cell in cells(operand, atom, repeat, "sm_100") if cell.major != "k"):
+            if cell.possible:
+                load = getattr(of_cell(cell).gemm, operand).s2r
+                assert (load.matrices, load.transpose, load.atom.element_bits) == (cell.matrices, True, 8)
+            else:
+                with pytest.raises(SpecError, match=f"s2r.{operand}.atom: found {cell.s2r.atom}"):
+                    of_cell(cell)
 
 
 def test_a_value_has_a_place_in_the_fragment() -> None:

@@ -44,7 +44,8 @@ LAYOUTS = [
 ]
 
 
-SUMS = {"f16": ["f32", "f16"], "s8": ["s32"], "e4m3": ["f32", "f16"], "e5m2": ["f32", "f16"]}
+BESIDE = {"e4m3": ["e4m3", "e5m2"], "e5m2": ["e4m3", "e5m2"], "s8": ["s8", "u8"], "u8": ["s8", "u8"]}
+SUMS = {"f16": ["f32", "f16"], "s8": ["s32"], "u8": ["s32"], "e4m3": ["f32", "f16"], "e5m2": ["f32", "f16"]}
 
 
 def maybe(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
@@ -59,11 +60,13 @@ def operand(modes: str, dtypes: list[str]) -> st.SearchStrategy[Operand]:
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    element = draw(st.sampled_from(["f16", "bf16", "tf32", "s8", "e4m3", "e5m2"]))
+    element = draw(st.sampled_from(["f16", "bf16", "tf32", "s8", "u8", "e4m3", "e5m2"]))
     return Problem(
         a=draw(operand("mk", [element])),
-        b=draw(operand("nk", ["e4m3", "e5m2"] if element.startswith("e") else [element])),
-        c=draw(st.sampled_from(["f16", "bf16", "f32", "s8", "s32", "e4m3"]).flatmap(lambda c: operand("mn", [c]))),
+        b=draw(operand("nk", BESIDE.get(element, [element]))),
+        c=draw(
+            st.sampled_from(["f16", "bf16", "f32", "s8", "u8", "s32", "e4m3"]).flatmap(lambda c: operand("mn", [c]))
+        ),
         accumulator=draw(maybe(st.sampled_from(SUMS.get(element, ["f32"])))),
     )
 
@@ -76,7 +79,7 @@ any_mma = st.builds(
     atom=maybe(st.sampled_from(list(MMA_ATOMS))),
     atom_layout=maybe(warps),
     permutation=maybe(
-        st.tuples(st.sampled_from([16, 32, 48, 64]), st.sampled_from([8, 16, 32, 64]), st.sampled_from([8, 16, 32]))
+        st.tuples(st.sampled_from([16, 32, 48, 64]), st.sampled_from([8, 16, 32, 64]), st.sampled_from([8, 16, 32, 64]))
     ),
 )
 mmas = st.one_of(st.just(Mma()), st.just(Mma(atom_layout=(2, 1, 1))), any_mma)  # most of any_mma are refused
@@ -92,9 +95,8 @@ copies = st.one_of(
     st.builds(G2sCopy, op=st.just("universal"), bits=maybe(st.sampled_from([16, 32, 64, 128]))),
     st.builds(G2sCopy, threads=st.sampled_from(["(16,8):(8,1)", "(8,16):(1,8)", "(32,4):(4,1)", "(21,6):(6,1)"])),
 )
-loads = st.builds(
-    S2rCopy, maybe(st.sampled_from(["universal", "SM75_U32x4_LDSM_N", "SM75_U32x1_LDSM_N", "SM75_U16x8_LDSM_T"]))
-)
+LOADS = ["universal", "SM75_U32x4_LDSM_N", "SM75_U32x1_LDSM_N", "SM75_U16x8_LDSM_T", "SM100_U8x16_LDSM_T"]
+loads = st.builds(S2rCopy, maybe(st.sampled_from(LOADS)))
 rasters = st.builds(Raster, maybe(st.sampled_from("mn")), maybe(st.integers(1, 9)), maybe(st.booleans()))
 specs = st.builds(
     GemmSpec,

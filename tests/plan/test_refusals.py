@@ -105,6 +105,11 @@ CASES: dict[str, Case] = {
         "g2s.a.bits",
         ("keeps only 8 bytes together", "bits = 64", "a layout that keeps 16 bytes together"),
     ),
+    "a pad of whole rows": (
+        {"majors": "mkn", "tile": Tile(cta=(16, 64, 64), stages=3), "smem": Smem(a=SmemLayout(pad=16))},
+        "smem.a.pad",
+        ("16, behind rows of 16 elements", "no multiple of 16", "pad = 0"),
+    ),
     "cp.async into an odd pad": (
         {"smem": Smem(b=SmemLayout(pad=1)), "g2s": G2s(b=G2sCopy(op="cp.async.ca"))},
         "g2s.b.op",

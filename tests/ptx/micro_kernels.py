@@ -203,9 +203,10 @@ MMAS = (
 )
 
 
-def ldmatrix_ptx(count: int, transposed: bool) -> str:
+def ldmatrix_ptx(count: int, transposed: bool, bits: int = 16) -> str:
     """p0: result [register][lane]; p1: 2048 bytes of data; p2: for each lane the byte offset of its row."""
-    registers, trans = [f"%d{r}" for r in range(count)], ".trans" if transposed else ""
+    side, trans = 128 // bits, ".trans" if transposed else ""
+    registers = [f"%d{r}" for r in range(count * side // 8)]
     lines = [
         ".shared .align 128 .b8 tile[2048];",
         ".reg .b64 %p<3>, %q<4>;",
@@ -227,8 +228,9 @@ def ldmatrix_ptx(count: int, transposed: bool) -> str:
         "add.s64 %q3, %p2, %q2;",
         "ld.global.b32 %i4, [%q3];",
         "add.s32 %i5, %i1, %i4;",
-        f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{', '.join(registers)}}}, [%i5];",
+        f"ldmatrix.sync.aligned.m{side}n{side}.x{count}{trans}.shared.b{bits} {{{', '.join(registers)}}}, [%i5];",
         "add.s64 %q3, %p0, %q2;",
-        *[f"st.global.b32 [%q3+{r * 128}], %d{r};" for r in range(count)],
+        *[f"st.global.b32 [%q3+{r * 128}], {register};" for r, register in enumerate(registers)],
     ]
-    return entry(f"ldmatrix_x{count}{'_trans' if transposed else ''}", 3, lines, "sm_80")
+    name = f"ldmatrix_x{count}{'_trans' if transposed else ''}"
+    return entry(name, 3, lines, "sm_80" if bits == 16 else "sm_120a")

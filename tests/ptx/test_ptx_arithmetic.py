@@ -9,9 +9,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from kernels import kernel, run_elements
 from micro_kernels import Elementwise, size_bytes
 from micro_table import ELEMENTWISE
 
+from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import Program
 
 ROWS = {row.name: row for row in ELEMENTWISE}
@@ -323,3 +325,27 @@ def test_shuffles_follow_the_pseudo_code_of_the_isa(mode: str, control: str) -> 
         valid = j >= highest if mode == "up" else j <= highest
         value = int(a[base + (j if valid else lane)])
         assert got == (value if valid else value ^ 0xFFFFFFFF)
+
+
+@pytest.mark.parametrize("modifiers", ["rn", "rz", "rn.ftz"])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "fma"])
+def test_a_pair_of_f32_is_two_of_them(op: str, modifiers: str) -> None:
+    """On sm_100 and later the compiler adds two sums at once; each half is what the scalar instruction makes of it."""
+    operands = (
+        ("%rd2, %rd3", "%r4, %r6", "%r5, %r7")
+        if op != "fma"
+        else ("%rd2, %rd3, %rd2", "%r4, %r6, %r4", "%r5, %r7, %r5")
+    )
+    body = f"""
+        mul.lo.u32 %r4, %r0, 0x9E3779B1; mul.lo.u32 %r5, %r0, 0x85EBCA6B;
+        mul.lo.u32 %r6, %r0, 0xC2B2AE35; mul.lo.u32 %r7, %r0, 0x27D4EB2F;
+        mov.b64 %rd2, {{%r4, %r5}}; mov.b64 %rd3, {{%r6, %r7}};
+        {op}.{modifiers}.f32x2 %rd4, {operands[0]};
+        {op}.{modifiers}.f32 %r8, {operands[1]}; {op}.{modifiers}.f32 %r9, {operands[2]};
+        mov.b64 %rd5, {{%r8, %r9}}; xor.b64 %rd6, %rd4, %rd5; mov.b64 {{%r10, %r11}}, %rd6; or.b32 %r3, %r10, %r11;"""
+    assert (run_elements(kernel(body), np.uint32, block=256) == 0).all()
+
+
+def test_only_arithmetic_is_done_on_pairs_of_f32() -> None:
+    with pytest.raises(PtxSyntaxError, match=r"f32x2"):
+        Program.parse(kernel("min.f32x2 %rd2, %rd3, %rd4;"))

@@ -10,6 +10,7 @@ import pytest
 from kernels import kernel, run_elements
 from micro_kernels import MMAS, Mma, ldmatrix_ptx
 
+from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import AMPERE, HOPPER, ExecutionFault, Program, TensorCore
 
 
@@ -141,6 +142,36 @@ def test_ldmatrix_gives_each_lane_its_two_elements(count: int, transposed: bool)
                     row, column = column, row
                 address = int(rows[matrix * 8 + row]) // 2 + column
                 assert pairs[matrix, lane, half] == data[address]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ldmatrix_transposes_bytes(count: int) -> None:
+    """PTX ISA, figure of the 16x16 matrix: four neighbours in a row of the transpose, and of the row eight below."""
+    rng = np.random.default_rng(count)
+    data = rng.integers(0, 256, 2048, np.uint8)
+    rows = (rng.permutation(128)[:32] * 16).astype(np.uint32)
+    out = np.zeros((2 * count, 32), np.uint32)
+    text = ldmatrix_ptx(count, transposed=True, bits=8)
+    Program.parse(text).launch(f"ldmatrix_x{count}_trans", grid=1, block=32, args=[out, data, rows])
+    received = out.view(np.uint8).reshape(count, 2, 32, 4)
+    for matrix, half, lane, byte in np.ndindex(received.shape):
+        column, row = lane // 4 + 8 * half, 4 * (lane % 4) + byte
+        assert received[matrix, half, lane, byte] == data[int(rows[16 * matrix + row]) + column]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "m16n16.x1.shared.b8",  # there is none that does not transpose
+        "m16n16.x4.trans.shared.b8",
+        "m16n16.x1.trans.shared.b16",
+        "m8n8.x2.trans.shared.b8",
+        "m16n16.x1.trans.shared.b8x16.b4x16_p64",
+    ],
+)
+def test_other_forms_of_ldmatrix_are_refused(form: str) -> None:
+    with pytest.raises(PtxSyntaxError):
+        Program.parse(kernel(f"ldmatrix.sync.aligned.{form} {{%r4, %r5}}, [%r0];", shared_bytes=512))
 
 
 @pytest.mark.parametrize("trans", ["", ".trans"])

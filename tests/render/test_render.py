@@ -18,6 +18,8 @@ from cutegen.render.environment import environment
 from cutegen.render.python_text import LINE_WIDTH, comment, constant, docstring
 from cutegen.resources import templates_dir
 from cutegen.spec import (
+    GEMM,
+    PROBE,
     Epilogue,
     G2s,
     G2sCopy,
@@ -88,11 +90,30 @@ def combinations() -> list[GemmSpec]:
     ]
     kept = gemm("knm", tile=tile)
     kept = replace(kept, problem=replace(kept.problem, b=replace(kept.problem.b, transposed="once")))
+    of_bytes = [
+        replace(gemm(majors, "s8", tile=Tile(cta=(64, 64, 64), stages=2), s2r=S2r(b=load)), family=family, kind=kind)
+        for majors, load, (family, kind) in product(
+            ["knn", "mnm"],
+            [S2rCopy("SM100_U8x16_LDSM_T"), S2rCopy("SM100_U8x8_LDSM_T")],
+            [("sm80", GEMM), ("sm80", PROBE), ("sm90", GEMM)],
+        )
+    ]
+    of_bytes.append(gemm("kkn", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual"))))
     names = [replace(gemm(), name=name) for name in HOSTILE_NAMES]
     descriptions = [
         replace(gemm(), description=text[:200].replace("\n", " ")) for text in HOSTILE_NAMES if text != "\udcff"
     ]
-    return [*branches, *copies, *plain, kept, *names, *descriptions, *CASES.values(), *map(load_spec, shipped_specs())]
+    return [
+        *branches,
+        *copies,
+        *plain,
+        kept,
+        *of_bytes,
+        *names,
+        *descriptions,
+        *CASES.values(),
+        *map(load_spec, shipped_specs()),
+    ]
 
 
 @pytest.fixture(scope="module")

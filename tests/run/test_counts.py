@@ -23,15 +23,17 @@ SWIZZLED, ATOM = SmemLayout(swizzle=(2, 3, 3)), SmemLayout(layout="(8,(8,4)):(8,
 # Of a 64 x 32 tile of f16: 4096 bytes are 32 wavefronts to write; 2 x 2 warps read each byte twice, so 64 to read.
 WRITE, READ = 32, 64
 
-Run = Callable[[GemmSpec, tuple[int, int, int]], tuple[GemmPlan, LaunchReport, LaunchCounts]]
+Run = Callable[..., tuple[GemmPlan, LaunchReport, LaunchCounts]]
 
 
 @pytest.fixture(scope="module")
 def run(kernels: Cache) -> Run:
     """Build a kernel, execute it on random operands, count."""
 
-    def make(spec: GemmSpec, problem: tuple[int, int, int]) -> tuple[GemmPlan, LaunchReport, LaunchCounts]:
-        kernel, planned = straight_line.compile(spec, "sm_80", cache=kernels), plan(spec, "sm_80")
+    def make(
+        spec: GemmSpec, problem: tuple[int, int, int], arch: str = "sm_80"
+    ) -> tuple[GemmPlan, LaunchReport, LaunchCounts]:
+        kernel, planned = straight_line.compile(spec, arch, cache=kernels), plan(spec, arch)
         operands = random_operands(kernel.contract, *problem, seed=3)
         report = kernel.execute(*operands[:2], out=operands[2])
         return planned, report, count_launch(planned, kernel.problem_size(*operands), report)
@@ -103,3 +105,16 @@ def test_a_report_that_contradicts_the_plan_is_told(run: Run) -> None:
     size = ProblemSize(m=64, n=64, k=32, strides={"a": Strides(32), "b": Strides(32), "c": Strides(64)})
     (name,) = count_launch(planned, size, replace(report, instructions=tuple(rows))).differing()
     assert name == "wavefronts s2r.a"
+
+
+def test_conflicts_of_transposed_bytes(run: Run) -> None:
+    """Rows of 64 bytes: of eight lanes that read one row after the other, four want the same banks, unless swizzled."""
+    problem = Problem(a=Operand("s8", "m"), b=Operand("s8", "n"), c=Operand("s32", "n"))
+    smem = Smem(a=PLAIN, b=SmemLayout(swizzle=(2, 4, 3)))
+    spec = GemmSpec(family="sm80", problem=problem, tile=Tile(cta=(64, 64, 64), stages=2), smem=smem)
+    planned, report, counts = run(spec, (128, 64, 256), "sm_120")
+    found = planned.predictions.wavefronts
+    assert [(found[f"s2r.{x}"].ideal, found[f"s2r.{x}"].predicted) for x in "ab"] == [(READ, 4 * READ), (READ, READ)]
+    assert counts.differing() == {}
+    assert {"s2r.a", "s2r.b"} <= counts.wavefronts.keys()
+    assert report.executed("ldmatrix.sync.aligned.m16n16.x2.trans") == report.executed("ldmatrix") > 0

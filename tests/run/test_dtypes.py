@@ -11,9 +11,10 @@ import pytest
 
 from cutegen import straight_line
 from cutegen.build import Cache
+from cutegen.errors import OperandError
 from cutegen.run import Kernel, compare, expected_outcome, float8_bits, random_extras, random_operands
 from cutegen.run.bits import float8_values
-from tests.run.dtype_cases import CASES, EDGES, FAST, SHIPPED
+from tests.run.dtype_cases import ARCHES, CASES, EDGES, FAST, SHIPPED
 
 pytestmark = pytest.mark.dsl
 Compiled = Callable[[str], Kernel]
@@ -27,7 +28,7 @@ by_case = pytest.mark.parametrize(
 def compiled(kernels: Cache) -> Compiled:
     @cache
     def make(name: str) -> Kernel:
-        return straight_line.compile(CASES[name], CASES[name].needs, cache=kernels)
+        return straight_line.compile(CASES[name], ARCHES[name], cache=kernels)
 
     return make
 
@@ -78,14 +79,17 @@ def test_tf32_takes_the_bits_that_the_plan_says(name: str, nearest: bool, compil
     assert not (np.abs(out - other) <= 2.0**-20 * size).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16"])
+@pytest.mark.parametrize(
+    "name", ["u8 and s8", *(pytest.param(x, marks=pytest.mark.slow) for x in ("s8", "s8 across K", "s8 of 16", "u8"))]
+)
 def test_integers_are_exact_over_their_whole_range(name: str, compiled: Compiled) -> None:
     kernel = compiled(name)
     a, b, out = random_operands(kernel.contract, 70, 70, 300, seed=0)
     generator = np.random.default_rng(5)
-    a[...], b[...] = (generator.integers(-128, 128, x.shape, dtype=np.int8) for x in (a, b))
-    a[0], b[:, 0] = -128, -128  # the largest product there is
+    for x in (a, b):
+        ends = np.iinfo(x.dtype)
+        x[...] = generator.integers(ends.min, ends.max, x.shape, dtype=x.dtype, endpoint=True)
+    a[0], b[:, 0] = (255 if x.dtype == np.uint8 else -128 for x in (a, b))  # the largest product
     kernel(a, b, out=out)
     np.testing.assert_array_equal(out, a.astype(np.int64) @ b.astype(np.int64))
 
@@ -102,6 +106,22 @@ def test_a_quantized_result_is_rounded_to_even_and_clamped(compiled: Compiled) -
     expected = np.rint(np.maximum(0.5 * np.arange(-16, 32), 0))
     expected[-1], expected[0] = 127, 0
     np.testing.assert_array_equal(out, np.tile(expected, (8, 1)))
+
+
+def test_an_unsigned_result_is_clamped_at_both_ends(compiled: Compiled) -> None:
+    kernel = compiled("s8 to u8")
+    a, b = np.zeros((8, 16), np.int8), np.zeros((16, 64), np.int8)
+    a[:, 0], b[0] = 8, np.arange(-8, 56)
+    out = kernel(a, np.asfortranarray(b))
+    assert out.dtype == np.uint8
+    np.testing.assert_array_equal(out, np.tile((8 * np.arange(-8, 56)).clip(0, 255), (8, 1)))
+
+
+def test_an_operand_of_the_other_sign_is_refused(compiled: Compiled) -> None:
+    kernel = compiled("u8 and s8")
+    a, b, _ = random_operands(kernel.contract, 24, 16, 48, seed=2)
+    with pytest.raises(OperandError, match=r"a: found dtype s8; expected u8; `a.astype\(np.uint8\)`"):
+        kernel(a.view(np.int8), b)
 
 
 @pytest.mark.slow

@@ -8,10 +8,9 @@ from functools import cache
 import pytest
 
 import cutegen
-from cutegen.arch import target
 from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
 from cutegen.targeting import choose_target
-from tests.run.dtype_cases import CASES, EDGES
+from tests.run.dtype_cases import ARCHES, CASES, EDGES
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -24,8 +23,8 @@ LARGER = [(7, 16, 64), (129, 127, 257), (257, 1000, 520), (1000, 264, 4096), (51
 
 @cache
 def compiled(name: str) -> Kernel:
-    if choose_target().compute_capability < target(CASES[name].needs).compute_capability:
-        pytest.skip(f"needs {CASES[name].needs}")
+    if not choose_target().has_all_of(ARCHES[name]):
+        pytest.skip(f"is for {ARCHES[name]}")
     return cutegen.compile(CASES[name])
 
 
@@ -46,12 +45,13 @@ def test_right_against_float64(name: str) -> None:
             assert compare(extras["aux"], expected.aux, dtype=tensors[-1].dtype).ok
 
 
-@pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16"])
+@pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16", "u8", "u8 and s8"])
 def test_integers_are_exact_over_their_whole_range(name: str) -> None:
     kernel = compiled(name)
     a, b, out = random_operands(kernel.contract, 300, 500, 4096, seed=0, framework="torch", device="cuda")
-    a.random_(-128, 128)
-    b.random_(-128, 128)
+    for x in (a, b):
+        ends = torch.iinfo(x.dtype)
+        x.random_(ends.min, ends.max + 1)
     kernel(a, b, out=out)
     assert torch.equal(out.double(), a.double() @ b.double())
 

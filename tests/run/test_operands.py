@@ -76,6 +76,7 @@ def test_strides_that_are_no_whole_elements() -> None:
         (torch.zeros(6, 8, dtype=torch.bfloat16).t()[2:], "bf16", (1, 8)),
         (torch.zeros(6, 8)[:, 3:], "f32", (8, 1)),
         (torch.zeros(6, 8, dtype=torch.int8), "s8", (8, 1)),
+        (torch.zeros(6, 8, dtype=torch.uint8), "u8", (8, 1)),
         (torch.zeros(6, 8, dtype=torch.int32), "s32", (8, 1)),
         (torch.zeros(6, 8, dtype=torch.float8_e4m3fn), "e4m3", (8, 1)),
         (torch.zeros(6, 8, dtype=torch.float8_e5m2).t(), "e5m2", (1, 8)),

@@ -36,7 +36,7 @@ from cutegen.spec import (
     load_spec,
 )
 from cutegen.straight_line import build_request, compile_gemm, compile_probe
-from tests.plan.probes import ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe
+from tests.plan.probes import OF_BYTES, ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe
 from tests.plan.specs import SHIPPED_GEMMS
 
 K = 2 * 32
@@ -50,8 +50,8 @@ def shipped(kernels: Cache) -> Probe:
     return found
 
 
-def planned(spec: GemmSpec) -> ProbePlan:
-    found = plan(spec, "sm_89")
+def planned(spec: GemmSpec, arch: str = "sm_89") -> ProbePlan:
+    found = plan(spec, arch)
     assert isinstance(found, ProbePlan)
     return found
 
@@ -115,15 +115,37 @@ def test_every_register_of_the_matrix(atom: str, repeat: int, kernels: Cache) ->
     check(matrix(atom, repeat), kernels)
 
 
+def check_by_plan(specs: list[GemmSpec], arch: str, cache: Cache) -> None:
+    """Registers and counts by the plan, whose tables are held to PTX ISA's."""
+    for spec in specs:
+        artifact = build(build_request(spec, arch), cache)
+        assured, found = planned(spec, arch), Probe(artifact)
+        assert all(received.ok for received in check_registers(assured, found, seed=3)), spec.name
+        assert artifact.manifest.warnings == ()
+
+
 @pytest.mark.dsl
 @pytest.mark.slow
 @pytest.mark.parametrize("atom", OTHER_WIDTHS)
 def test_elements_of_8_and_32_bits(atom: str, kernels: Cache) -> None:
-    """Rows of 16 bytes are what an ldmatrix moves, whatever lies in them; the plan's tables are held to PTX ISA's."""
-    specs = matrix(atom, 2)
-    for spec in specs:
-        artifact = build(build_request(spec, "sm_89"), kernels)
-        assert all(received.ok for received in check_registers(planned(spec), Probe(artifact), seed=3)), spec.name
+    """Rows of 16 bytes are what an ldmatrix moves, whatever lies in them."""
+    check_by_plan(matrix(atom, 2), "sm_89", kernels)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("atom", "arch", "repeat"),
+    [
+        (OTHER_WIDTHS[1], "sm_120", 2),
+        pytest.param(OTHER_WIDTHS[2], "sm_100", 4, marks=pytest.mark.slow),
+        pytest.param("SM80_16x8x16_S32S8S8S32_TN_SATURATE", "sm_120", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_transposed_elements_of_8_bits(atom: str, arch: str, repeat: int, kernels: Cache) -> None:
+    """Registers of two atoms are filled by one load of B."""
+    specs = matrix(atom, repeat, arch)
+    across = [x for x in specs if x.s2r.b in map(S2rCopy, OF_BYTES.values()) or x.problem.a.major == "m"]
+    check_by_plan(across, arch, kernels)
 
 
 @pytest.mark.dsl

@@ -17,7 +17,13 @@ from cutegen.run.reference import float64
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]
-TYPES = [("tf32", "tf32", "f32"), ("s8", "s8", "s32"), ("e4m3", "e5m2", "bf16"), ("e5m2", "e4m3", "e4m3")]
+TYPES = [
+    ("tf32", "tf32", "f32"),
+    ("s8", "s8", "s32"),
+    ("u8", "s8", "u8"),
+    ("e4m3", "e5m2", "bf16"),
+    ("e5m2", "e4m3", "e4m3"),
+]
 
 
 def typed(made: LaunchContract, *dtypes: str) -> LaunchContract:
@@ -36,9 +42,11 @@ def test_random_operands_fit_the_kernel_they_are_for(
     forms = [view_of(operand, name).form for operand, name in zip(operands, "abc", strict=True)]
     assert (check_call(compiled, *forms).size.m, check_call(compiled, *forms).size.k) == (40, 50)
     a, _, out = (np.asarray(float64(x, dtype)) for x, dtype in zip(operands, dtypes, strict=True))
-    spread = 8 if dtypes[0] == "s8" else 1
-    assert 0.9 * spread < a.std() < 1.1 * spread
-    assert (out == -(2**31)).all() if dtypes[2] == "s32" else np.isnan(out).all()
+    spread = {"s8": 8, "u8": 8}.get(dtypes[0], 1)
+    assert 0.9 * spread < np.sqrt((a**2).mean()) < 1.1 * spread
+    assert (a.min() >= 0) is np.bool_(dtypes[0] == "u8")
+    poison = {"s32": -(2**31), "u8": 255}.get(dtypes[2])
+    assert np.isnan(out).all() if poison is None else (out == poison).all()
 
 
 def cut(values: np.ndarray, significant_bits: int) -> np.ndarray:
@@ -98,6 +106,8 @@ def test_types_with_an_end_stop_there() -> None:
     assert compare(np.array([[127, -128, 126, 2]], np.int8), wanted, dtype="s8").ok
     assert compare(np.array([[127, -128, 127, 2]], np.int8), wanted, dtype="s8").wrong == 1
     assert compare(np.array([[-24, -128, 126, 3]], np.int8), wanted, dtype="s8").wrong == 1  # 1000 modulo 256
+    assert compare(np.array([[255, 0, 126, 2]], np.uint8), wanted, dtype="u8").ok
+    assert compare(np.array([[232, 24, 127, 2]], np.uint8), wanted, dtype="u8").wrong == 3  # modulo 256
     assert compare(float8_bits(wanted.value, "e4m3"), wanted, dtype="e4m3").ok
     assert not compare(float8_bits(np.array([[np.nan, -1000.0, 128.0, 2.5]]), "e4m3"), wanted, dtype="e4m3").ok
 
@@ -108,6 +118,8 @@ def test_what_uint8_means_is_the_contracts_to_say(contract: MakeContract) -> Non
     assert float64_reference(a, b, compiled).product.tolist() == [[5.0, 5.0]] * 3
     outcome = expected_outcome(compiled, a, b, {})
     assert outcome.result.value.tolist() == [[5.0, 5.0]] * 3
+    ones = np.ones((2, 2), np.uint8)
+    assert float64_reference(ones, ones, typed(contract(), "u8", "u8", "s32")).product.tolist() == [[2.0, 2.0]] * 2
 
 
 def test_sums_of_integers_that_pass_through_f32_are_allowed_one_rounding(contract: MakeContract) -> None:

@@ -73,11 +73,13 @@ def test_without_a_loop_that_multiplies_there_is_no_main_loop() -> None:
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", pytest.param("sm_120", marks=pytest.mark.slow)])
-def test_a_built_kernels_loop_holds_what_a_warp_does_for_one_k_tile(arch: str, kernels: Cache) -> None:
+def test_a_built_kernels_loop_holds_what_a_warp_does_for_a_k_tile_of_each_stage(arch: str, kernels: Cache) -> None:
     """128x128x64 over 4 warps: 64 x 64 x 64 / (16 x 8 x 16) mma, 4 x (4 + 4) ldmatrix.x4, 2 x 8 cp.async a thread."""
+    per_k_tile = (128, 32, 16, 1)
     artifact = compile_spec(load_spec("sm80_hgemm_tn"), arch, cache=kernels).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
-    assert (loop.count("HMMA"), loop.count("LDSM"), loop.count("LDGSTS"), loop.count("BAR")) == (128, 32, 16, 1)
+    found = tuple(map(loop.count, ("HMMA", "LDSM", "LDGSTS", "BAR")))
+    assert found == tuple(3 * count for count in per_k_tile)
     assert loop.instructions[-1].name == "BRA"
 
 
@@ -94,13 +96,13 @@ def test_the_loop_over_k_tiles_of_a_persistent_kernel(kernels: Cache) -> None:
 @pytest.mark.parametrize(
     ("name", "arch", "mma", "count"),
     [
-        ("sm80_s8_tn", "sm_80", "IMMA", 128),
-        ("sm89_e4m3_tn", "sm_89", "QMMA", 128),
-        ("sm89_e4m3_tn", "sm_90", "HMMA", 128),
+        ("sm80_s8_tn", "sm_80", "IMMA", 3 * 128),
+        ("sm89_e4m3_tn", "sm_89", "QMMA", 3 * 128),
+        ("sm89_e4m3_tn", "sm_90", "HMMA", 3 * 128),
     ],
 )
 def test_what_becomes_of_mma_on_other_types(name: str, arch: str, mma: str, count: int, kernels: Cache) -> None:
-    """128 bytes of K are 4 k-blocks over 64x64 a warp; as f16, two for each of 8-bit floats, over 64x32 of 8 warps."""
+    """3 k-tiles, of 128 bytes of K: 4 k-blocks over 64x64 a warp; as f16, two for each of 8-bit floats, over 64x32."""
     artifact = compile_spec(load_spec(name), arch, cache=kernels).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
     assert (loop.count(mma), loop.multiplications()) == (count, count)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from cutegen.algebra import OperandName, format_layout, offsets_2d, size
+from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.cli.views.view import View, grid, named_layouts, titled
 from cutegen.plan import GemmPlan
@@ -28,6 +30,7 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
         ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by {lanes}"),
         (atoms, f"{extents(plan.atoms_mnk)} along M, N, K: {plan.tiled_mma.threads} threads"),
         ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}{'' if plan.by_thread else ', the permutation'}"),
+        *_columns(tiled),
         ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),
     ]
     blocks = [
@@ -56,6 +59,13 @@ def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
         "holds": held,
     }
     return View(tuple(blocks), table)
+
+
+def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
+    """Which columns warps have, where they do not take turns atom by atom."""
+    columns = tiled.permutation[1]
+    if isinstance(columns, Layout):
+        yield "N of the tile", f"{format_layout(columns)}: (column of the atom, warp, atom of a pair) -> n"
 
 
 def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]:

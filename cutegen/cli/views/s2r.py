@@ -70,6 +70,7 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
         "atom": operand.s2r.atom.name,
         "bits": operand.s2r.bits,
         "matrices": operand.s2r.matrices,
+        "registers": operand.s2r.registers,
         "transpose": operand.s2r.transpose,
         "rejected": [asdict(rejected) for rejected in operand.s2r.rejected],
         "layouts": _tv_layouts(operand),

@@ -28,13 +28,14 @@ from cutegen.plan.gemm_plan import GemmPlan, Predictions, VectorCopy
 from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
+from cutegen.plan.permutation import choose_permutation
 from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
 from cutegen.plan.sm80.for_problem import settled_for
 from cutegen.plan.sm80.g2s import choose_g2s
-from cutegen.plan.sm80.main_loop import shown_main_loop
+from cutegen.plan.sm80.main_loop import k_tiles_per_turn, shown_main_loop
 from cutegen.plan.sm80.predict import predict_instructions
 from cutegen.plan.split_k import choose_split_k
 from cutegen.spec import GemmSpec
@@ -53,12 +54,12 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
-    permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
+    permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     split_k, split_decisions = choose_split_k(spec, cta_tile.value, tiled_mma.threads, atom.value)
 
-    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
-    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
+    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma, target)
+    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma, target)
     passing = for_a.passing_registers + for_b.passing_registers
     registers = estimate_registers(target, cta_tile.value, tiled_mma, atom.value, passing)
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
@@ -69,6 +70,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, target.smem_per_cta_bytes)
 
+    per_turn = k_tiles_per_turn(stages.value, for_a.g2s.value, for_b.g2s.value)
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
     occupancy = predict_occupancy(target, tiled_mma.threads, smem_bytes, registers)
@@ -91,8 +93,9 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
         raster=raster.value,
         split_k=split_k,
         main_loop=shown_main_loop(
-            stages.value, cta_tile.value[2] // permutation.value[2], for_a.g2s.value, for_b.g2s.value
+            stages.value, cta_tile.value[2] // tiled_mma.tile_mnk[2], for_a.g2s.value, for_b.g2s.value
         ),
+        k_tiles_per_turn=per_turn,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=smem_b_offset_bytes,
         predictions=Predictions(
@@ -102,7 +105,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
                 **traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
                 **traffic.predict_split_sectors(split_k, cta_tile.value),
             },
-            instructions=predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value),
+            instructions=predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value, per_turn),
             occupancy=occupancy,
         ),
         launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes, split_k),
@@ -122,7 +125,7 @@ def _of(*choices: Choice[Any]) -> Iterator[Decision]:
 
 
 def _choose_operand(
-    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
+    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, target: Target
 ) -> OperandChoices[VectorCopy]:
     x = operand_tile(spec, name, cta_tile)
-    return choose_layout(x, choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma), tiled_mma)
+    return choose_layout(x, choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma, target), tiled_mma)

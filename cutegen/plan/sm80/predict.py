@@ -10,47 +10,53 @@ from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
 from cutegen.plan.instructions import copies_per_k_tile, load_global, store_shared
 from cutegen.plan.traffic import ldmatrix_per_k_block
 
-MAIN_LOOPS = 2
 EDGE_LOOPS = 1
 
 
 def predict_instructions(
-    a: OperandPlan, b: OperandPlan, atom: MmaAtom, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], stages: int
+    a: OperandPlan,
+    b: OperandPlan,
+    atom: MmaAtom,
+    tiled_mma: TiledMma,
+    cta_tile: tuple[int, int, int],
+    stages: int,
+    k_tiles_per_turn: int,
 ) -> dict[str, int]:
     """Opcodes as often as the PTX text holds them; of plain loads and stores those that bring A and B.
 
-    The prologue fills every stage and loads one k-block; with a single stage there is none. Two main loops follow, for
-    k-tiles that lie inside the matrices and for the others; neither is unrolled over k-tiles, and each has one fetch of
-    a tile and every k-block once.
+    The prologue fills every stage but the last and loads one k-block; with a single stage there is none. Two main loops
+    follow: `k_tiles_per_turn` that lie inside the matrices, and one of the others. Each k-tile has one fetch and every
+    k-block once.
     """
     counts: Counter[str] = Counter()
     k_blocks = cta_tile[2] // tiled_mma.tile_mnk[2]
-    fills, blocks_ahead = (stages, 1) if stages > 1 else (0, 0)
+    fills, blocks_ahead = stages - 1, 1 if stages > 1 else 0
+    k_tiles = k_tiles_per_turn + EDGE_LOOPS
     for operand in (a, b):
         copies, copy = copies_per_k_tile(operand, tiled_mma), operand.g2s.atom
         if isinstance(copy, CpAsyncAtom):
-            counts[copy.ptx] += (fills + MAIN_LOOPS) * copies
+            counts[copy.ptx] += (fills + k_tiles) * copies
         else:
-            counts.update(_plain_copies(operand, fills, copies))
+            counts.update(_plain_copies(operand, fills, k_tiles, copies))
         if isinstance(operand.s2r.atom, LdmatrixAtom):
-            loads = MAIN_LOOPS * k_blocks + blocks_ahead
+            loads = k_tiles * k_blocks + blocks_ahead
             counts[operand.s2r.atom.ptx] += loads * ldmatrix_per_k_block(operand, tiled_mma)
     m, n, k = cta_tile
     warps = tiled_mma.threads // 32
-    counts[atom.ptx] += MAIN_LOOPS * m * n * k // (warps * atom.shape_mnk[0] * atom.shape_mnk[1] * atom.shape_mnk[2])
+    counts[atom.ptx] += k_tiles * m * n * k // (warps * atom.shape_mnk[0] * atom.shape_mnk[1] * atom.shape_mnk[2])
     return dict(counts)
 
 
-def _plain_copies(operand: OperandPlan, fills: int, copies: int) -> Counter[str]:
-    """Loads and stores of `copies` vectors for each of `fills` stages and in each main loop.
+def _plain_copies(operand: OperandPlan, fills: int, k_tiles: int, copies: int) -> Counter[str]:
+    """Loads and stores of `copies` vectors for each of `fills` stages and each of the main loops' `k_tiles`.
 
-    The k-tile of the last fill stays in registers until the loop stores it. Where a k-tile may cross an edge of the
-    matrix, a vector that does is loaded element by element; its last element lies outside.
+    Where a k-tile may cross an edge of the matrix, a vector that does is loaded element by element; its last element
+    lies outside.
     """
     counts: Counter[str] = Counter()
     assert isinstance(operand.g2s, VectorCopy)
     bits, element_bits = operand.g2s.bits, operand.dtype.bits
-    counts[load_global(bits, element_bits)] += (fills + MAIN_LOOPS) * copies
+    counts[load_global(bits, element_bits)] += (fills + k_tiles) * copies
     counts[load_global(element_bits, element_bits)] += (fills + EDGE_LOOPS) * copies * (bits // element_bits - 1)
-    counts[store_shared(bits, element_bits)] += (max(fills - 1, 0) + MAIN_LOOPS) * copies
+    counts[store_shared(bits, element_bits)] += (fills + k_tiles) * copies
     return +counts

@@ -22,6 +22,7 @@ from typing import Any
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import LdmatrixAtom, Target, dtype
+from cutegen.errors import SpecError
 from cutegen.plan import mma, traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
@@ -35,12 +36,13 @@ from cutegen.plan.gemm_plan import (
     Predictions,
 )
 from cutegen.plan.occupancy import predict_occupancy
-from cutegen.plan.operand import operand_tile
+from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
+from cutegen.plan.permutation import choose_permutation
 from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
-from cutegen.plan.s2r import choose_s2r
+from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
 from cutegen.plan.sm90.epilogue import choose_epilogue
 from cutegen.plan.sm90.for_problem import settled_for
@@ -85,14 +87,14 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm9
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
-    permutation = mma.choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value)
+    permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
     tiled_mma = TiledMma(atom.value, Layout(atom_layout.value), permutation.value)
     threads = tiled_mma.threads + WARPGROUP_THREADS
     _check_threads(spec, target, threads)
     registers, registers_decision = split_registers(target, tiled_mma.threads)
 
-    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma)
-    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma)
+    for_a = _choose_operand(spec, "a", cta_tile.value, tiled_mma, target)
+    for_b = _choose_operand(spec, "b", cta_tile.value, tiled_mma, target)
     stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
     fusion, fusion_decisions = choose_fusion(spec)
     epilogue = choose_epilogue(spec, fusion, tiled_mma, cta_tile.value, sum(stage_bytes), capacity_bytes(target))
@@ -123,7 +125,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm9
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
-        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // permutation.value[2]),
+        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // tiled_mma.tile_mnk[2]),
         registers=registers,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=b_offset_bytes,
@@ -223,15 +225,27 @@ def _maps(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[Te
 
 
 def _choose_operand(
-    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma
+    spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, target: Target
 ) -> OperandChoices[BulkTensorCopy]:
     """A's or B's copies: fragments decide the shared layout, and the layout decides the boxes."""
     x = operand_tile(spec, name, cta_tile)
     check_bulk(spec, x, asked="tile.cta")
-    s2r = choose_s2r(spec, x, tiled_mma)
+    s2r = choose_s2r(spec, x, tiled_mma, target)
     if not isinstance(s2r.value.atom, LdmatrixAtom):
-        raise spec.error(
-            f"s2r.{name}.atom", found='"universal"', expected="an ldmatrix", fix='family = "sm80" has plain loads'
-        )
+        raise _no_plain_loads(spec, x, s2r.decision, target)
     smem = choose_boxes(spec, x, fragment_access(x, s2r.value, tiled_mma))
     return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
+
+
+def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
+    """Fragments come by ldmatrix or not at all."""
+    fix = 'family = "sm80" has plain loads'
+    if decision.given or x.major == "k":
+        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)
+    elsewhere = targets_transposing(x.dtype.bits)
+    return spec.error(
+        f"problem.{x.name}.major",
+        found=f'"{x.major}" for {target.name}: {decision.why}',
+        expected='"k", or an operand that ldmatrix transposes',
+        fix=f"{fix}, and {elsewhere} an ldmatrix for {x.dtype.name}" if elsewhere else fix,
+    )

@@ -40,7 +40,7 @@ def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
     """
     name = instruction.parts[0]
     is_float = name in floating.LOWERERS and (
-        name not in _LOWERERS or bool(set(floating.FLOATS) & set(instruction.parts))
+        name not in _LOWERERS or bool({*floating.FLOATS, floating.F32X2} & set(instruction.parts))
     )
     table = floating.LOWERERS if is_float else _LOWERERS
     if name not in table:

@@ -29,6 +29,8 @@ from cutegen.ptx.syntax import Instruction
 from cutegen.ptx.types import ScalarType, scalar_type
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+F32X2 = "f32x2"
+_ON_F32X2 = ("add", "sub", "mul", "fma")
 _NATIVE: dict[str, Callable[..., Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
 _OPERANDS = {"fma": 3, "mad": 3, "add": 2, "sub": 2, "mul": 2, "div": 2}
 _APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
@@ -95,7 +97,7 @@ def on_pairs(function: Callable[..., Array], kind: ScalarType) -> Callable[..., 
 
     def packed(*lanes: Array) -> Array:
         result = function(*(np.ascontiguousarray(lane).view(half) for lane in lanes))
-        return np.ascontiguousarray(result).view(np.uint32)
+        return np.ascontiguousarray(result).view(kind.dtype)
 
     return packed
 
@@ -107,7 +109,7 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
     mode = modifiers.one_of(*ROUNDINGS) or "rn"
     flush, saturate, rectify = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("relu")
     modifiers.flag("approx", "full")
-    kind = modifiers.type(*FLOATS)
+    kind = modifiers.type(*FLOATS, *([F32X2] if name in _ON_F32X2 else []))
     modifiers.finish()
     scalar = element_type(kind)
     function = _scalar_function(name, scalar, mode, flush=flush)

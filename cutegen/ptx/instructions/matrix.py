@@ -33,17 +33,18 @@ _SHAPES = {
 }
 
 
-def _take_matrix_words(modifiers: Modifiers) -> tuple[int, bool]:
-    """(number of matrices, transposed) of an `ldmatrix` or `stmatrix`."""
+def _take_matrix_words(modifiers: Modifiers, *shapes: str) -> tuple[str, int, bool]:
+    """(shape, number of matrices, transposed) of an `ldmatrix` or `stmatrix` that there is in some `shapes`."""
     modifiers.need("sync")
     modifiers.need("aligned")
-    modifiers.need("m8n8")
-    count = _COUNTS[modifiers.need("x1", "x2", "x4")]
-    transposed = modifiers.flag("trans")
+    shape = modifiers.need(*shapes)
+    of_bytes = shape == "m16n16"
+    count = _COUNTS[modifiers.need("x1", "x2") if of_bytes else modifiers.need("x1", "x2", "x4")]
+    transposed = bool(modifiers.need("trans")) if of_bytes else modifiers.flag("trans")
     modifiers.flag("shared", "shared::cta")
-    modifiers.type("b16")
+    modifiers.type("b8" if of_bytes else "b16")
     modifiers.finish()
-    return count, transposed
+    return shape, count, transposed
 
 
 def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> Array:
@@ -55,31 +56,34 @@ def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> 
 
 
 def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
-    """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 r, [p]`.
+    """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 r, [p]`, or `.m16n16.xN.trans.shared.b8`.
 
-    Lane l gets elements 2 (l % 4) and the next of row l / 4.
+    Lane l gets elements 2 (l % 4) and the next of row l / 4; where they have 8 bits, 4 (l % 4) and the next three, of
+    row l / 4 and, in the next register, of row l / 4 + 8.
     """
-    count, transposed = _take_matrix_words(context.modifiers(instruction, 2))
-    targets = context.rows32(instruction, context.vector(instruction, instruction.operands[0], count))
+    shape, count, transposed = _take_matrix_words(context.modifiers(instruction, 2), "m8n8", "m16n16")
+    element, side = (np.uint16, 8) if shape == "m8n8" else (np.uint8, 16)
+    registers = count * side // 8
+    targets = context.rows32(instruction, context.vector(instruction, instruction.operands[0], registers))
     space = resolve_space(context, instruction, "shared", instruction.operands[1])
     base, offset = context.address(instruction, instruction.operands[1])
     site = context.access(instruction, space.name, _ROW_BYTES)
-    givers = _LANES[: 8 * count]
+    givers = _LANES[: side * count]
 
     def step(warp: Warp) -> None:
-        addresses = _row_addresses(warp, site, base, offset, 8 * count)
+        addresses = _row_addresses(warp, site, base, offset, side * count)
         rows = warp.cta.shared.read(warp, site, addresses, _ROW_BYTES, givers=givers)
-        elements = rows.view(np.uint16).reshape(count, 8, 8)
+        elements = rows.view(element).reshape(count, side, side)
         if transposed:
             elements = np.ascontiguousarray(elements.transpose(0, 2, 1))
-        warp.files[32][targets] = elements.view(np.uint32).reshape(count, 32)
+        warp.files[32][targets] = elements.view(np.uint32).reshape(registers, 32)
 
     return step
 
 
 def lower_stmatrix(context: Lowering, instruction: Instruction) -> Step:
     """`stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [p], r`: the inverse of `ldmatrix`."""
-    count, transposed = _take_matrix_words(context.modifiers(instruction, 2))
+    _, count, transposed = _take_matrix_words(context.modifiers(instruction, 2), "m8n8")
     sources = context.rows32(instruction, context.vector(instruction, instruction.operands[1], count))
     base, offset = context.address(instruction, instruction.operands[0])
     site = context.access(instruction, "shared", _ROW_BYTES)
