@@ -34,7 +34,7 @@ SIZES = (
     (24, 8, 72),
     (16, 16, 8),
     (40, 24, 248),
-    (32, 16, 320),
+    (32, 16, 480),
     (40, 40, 128),
     (32, 136, 8),
     (16, 16, 0),
@@ -56,13 +56,14 @@ EQUIVALENT = {
     r"cp\.async\.wait_group 0;": "at the end of the main loop only groups without copies are still to come",
     _SETP.format("gt.s32", "-1"): "a size is asked whether it is negative, and none is",
     _SETP.format("lt.s32", "0"): "the same of K, together with whether K ends inside a k-tile, which 0 does not",
-    _SETP.format("le.s32", r"%r\d+"): "a CTA whose tile just fits goes the way that checks every copy; "
-    "or one k-tile more is filled with zeros (source size 0), and no iteration reads it",
+    _SETP.format("ne.b32", r"%r\d+"): "that other question, asked for negative K only",
+    _SETP.format("le.s32", r"%r\d+"): "a CTA whose tile just fits goes the way that checks every copy",
+    _SETP.format("ge.u32", r"%r\d+"): "one k-tile more is filled with zeros (source size 0), and no iteration reads it",
     _SETP.format("ge.s32", r"%r\d+"): "the 7 columns beside a multiple of 8, against N, a multiple of 8",
     r"add\.s32 %r\d+, %r\d+, [23];": "two of those columns",
 }
 """Survivors: a pattern of the instruction, and why its mutant is the same program."""
-SURVIVORS = dict(zip(EQUIVALENT, (1, 3, 1, 3, 7, 2), strict=True))
+SURVIVORS = dict(zip(EQUIVALENT, (1, 3, 1, 1, 2, 1, 7, 2), strict=True))
 """How many instructions of each pattern have a mutant that survives."""
 
 
