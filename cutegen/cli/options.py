@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, TypeAlias
 
 import typer
 
 from cutegen.errors import RequestError
 from cutegen.plan import ProblemShape
-from cutegen.plan.launch import INT32_MAX
+from cutegen.plan.launch import MAX_EXTENT
 
 DEFAULT_PROBLEM = (4096, 4096, 4096)
 
@@ -45,6 +46,14 @@ BatchOption: TypeAlias = Annotated[
 ]
 
 
+def refuse_options(context: typer.Context, names: Collection[str], why: str) -> None:
+    """Raise RequestError for the first of the parameters `names` that was given: it would be passed over in silence."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise RequestError(f"{parameter.opts[0]}: found {why}; leave it out")
+
+
 def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape | None:
     """The problem that a plan is to be made for; None where none is named. Raises RequestError."""
     if problem is None:
@@ -63,8 +72,8 @@ def parse_problem(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
     if len(parts) == 3 and all(part.strip().isascii() and part.strip().isdigit() for part in parts):
         m, n, k = map(int, parts)
-        if all(1 <= extent <= INT32_MAX for extent in (m, n, k)):
+        if all(1 <= extent <= MAX_EXTENT for extent in (m, n, k)):
             return m, n, k
     raise RequestError(
-        f"--problem: found {text!r}; expected three integers M,N,K from 1 to {INT32_MAX}, such as 4096,4096,4096"
+        f"--problem: found {text!r}; expected three integers M,N,K from 1 to {MAX_EXTENT}, such as 4096,4096,4096"
     )

@@ -18,6 +18,7 @@ from cutegen.cli.options import (
     ProblemOption,
     named_problem,
     parse_problem,
+    refuse_options,
 )
 from cutegen.cli.output import complain, print_json, print_lines
 from cutegen.cli.progress import progress
@@ -72,7 +73,13 @@ StrictOption: TypeAlias = Annotated[
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Run on the CPU even if it takes hours.")]
 
 
+OF_A_SPEC = frozenset({"problem", "batch", "device", "arch", "strict", "yes"})
+OF_PTX = frozenset({"entry", "grid", "block", "arg", "smem", "save"})
+OF_A_GEMM = frozenset({"batch", "yes"})
+
+
 def run(
+    context: typer.Context,
     spec: OptionalSpec = None,
     problem: ProblemOption = None,
     batch: BatchOption = None,
@@ -103,6 +110,7 @@ def run(
         )
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     if ptx is not None:
+        refuse_options(context, OF_A_SPEC, "beside --ptx; a PTX file says nothing of it")
         launch = PtxLaunch(
             file=ptx,
             entry=entry,
@@ -117,10 +125,12 @@ def run(
         run_ptx(launch, json=json)
         return
     assert spec is not None
-    _run_spec(spec, problem, batch, device, seed, arch, execution, strict=strict, yes=yes, json=json)
+    refuse_options(context, OF_PTX, "without --ptx; the launch of a spec's kernel is its plan's")
+    _run_spec(context, spec, problem, batch, device, seed, arch, execution, strict=strict, yes=yes, json=json)
 
 
 def _run_spec(
+    context: typer.Context,
     spec: str,
     problem: str | None,
     batch: int | None,
@@ -138,6 +148,7 @@ def _run_spec(
     planned = plan(loaded, arch, named)
     where = _choose_device(device, execution)
     if isinstance(planned, ProbePlan):
+        refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
         _run_probe(planned, problem, where, seed, arch, execution, strict=strict, json=json)
         return
     shape = named or _default_problem(planned, where, batch or 1)

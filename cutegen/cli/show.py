@@ -22,6 +22,7 @@ from cutegen.cli.options import (
     ProblemOption,
     named_problem,
     parse_problem,
+    refuse_options,
 )
 from cutegen.cli.output import print_json, print_lines
 from cutegen.cli.pictures import Format, choose_format, deliver
@@ -81,7 +82,11 @@ PICTURES: Mapping[Part, Callable[[GemmPlan, int], draw.Picture]] = MappingProxyT
 )
 
 
+OF_A_SPEC = frozenset({"thread", "problem", "arch"})
+
+
 def show(
+    context: typer.Context,
     spec: OptionalSpec = None,
     part: Annotated[
         Part | None,
@@ -120,6 +125,7 @@ def show(
         else:
             subject = _of_plan(plan, part, thread, problem)
     elif spec is None and layout is not None:
+        refuse_options(context, OF_A_SPEC, "beside --layout; it says something of a SPEC")
         subject = _of_layout(layout, dtype or "f16")
     else:
         given = [
@@ -146,8 +152,9 @@ class _Subject:
 
 def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
     extents = DEFAULT_PROBLEM if problem is None else parse_problem(problem)
-    if not 0 <= thread < plan.threads:
-        raise RequestError(f"--thread: found {thread}; expected 0 to {plan.threads - 1}, a thread of the CTA")
+    if not 0 <= thread < plan.tiled_mma.threads:
+        last = plan.tiled_mma.threads - 1
+        raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a thread that multiplies")
 
     def picture() -> draw.Picture:
         if part is None or part not in PICTURES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cutegen.algebra import LayoutExpr, offsets
 from cutegen.draw.banks import BANK_BYTES, BANKS, Table, bank_legend, phase_charts, phase_legend
 from cutegen.draw.colours import BANKS_PER_HUE, hue
@@ -50,7 +52,9 @@ def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Modes, threa
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
     """What the colours of `copy_grid` mean."""
-    return warp_legend(range(plan.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each")
+    return warp_legend(
+        range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
+    )
 
 
 def copy_phases(
@@ -98,30 +102,49 @@ def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: i
     charts = phase_charts(placed, load.access_bytes, _places(load.addressed, operand.tile, operand.modes))
     return beside(
         captioned([f"{x}: {operand.s2r.atom.name}, reads {reads}", operand.smem.chosen.name], charts),
-        captioned([f"{x}: lane that", "addresses", plural(elems, "element")], _addressed(operand, load, placed)),
-        captioned([f"{x}: thread that receives each element,", "and as which value"], _received(operand, load, thread)),
+        captioned(
+            [f"{x}: lane that", "addresses", plural(elems, "element"), *_of_several(load.addressed)],
+            _addressed(operand, load, placed, thread),
+        ),
+        captioned(
+            [f"{x}: thread that receives each element,", "and as which value", *_of_several(load.received)],
+            _received(operand, load, thread),
+        ),
     )
 
 
-def _addressed(operand: OperandPlan, load: WarpLoad, placed: Table) -> Picture:
+def _of_several(coords: Table) -> list[str]:
+    """What is said where lanes have an element in common, as those of a warp do whose loads are broadcast."""
+    return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
+
+
+def _addressed(operand: OperandPlan, load: WarpLoad, placed: Table, thread: int) -> Picture:
     """Each addressed piece of the tile with its lane, in the colour of its first bank."""
     banks = placed // BANK_BYTES % BANKS
-    cells = {
-        _place(coord, operand.tile, operand.major_mode): Cell((f"L{lane}",), hue(bank // BANKS_PER_HUE))
-        for lane, (coord, bank) in enumerate(zip(load.addressed.tolist(), banks.tolist(), strict=True))
-    }
+    cells: dict[tuple[int, int], Cell] = {}
+    for lane in _last_is_named(len(banks), thread):
+        place = _place(int(load.addressed[lane]), operand.tile, operand.major_mode)
+        cells[place] = Cell((f"L{lane}",), hue(int(banks[lane]) // BANKS_PER_HUE))
     return sparse_grid(cells, _corner(operand.modes, operand.major_mode))
 
 
 def _received(operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
     """Each element that the load brings, with the thread of `thread`'s warp whose register it comes to."""
     first = thread // WARP * WARP
-    cells = {
-        _place(coord, operand.tile, operand.major_mode): holder(t, f"{value}", t % 4, marked=t == thread)
-        for t, values in enumerate(load.received.tolist(), first)
-        for value, coord in enumerate(values)
-    }
+    cells: dict[tuple[int, int], Cell] = {}
+    for lane in _last_is_named(len(load.received), thread):
+        t = first + lane
+        for value, coord in enumerate(load.received[lane].tolist()):
+            place = _place(coord, operand.tile, operand.major_mode)
+            cells[place] = holder(t, f"{value}", t % 4, marked=t == thread)
     return sparse_grid(cells, _corner(operand.modes, operand.major_mode))
+
+
+def _last_is_named(lanes: int, thread: int) -> Iterator[int]:
+    """The lanes in the order in which cells take their names: the first comes after others, `thread`'s after all."""
+    yield from reversed(range(lanes))
+    if thread % WARP < lanes:
+        yield thread % WARP
 
 
 def _corner(modes: Modes, major_mode: int) -> str:

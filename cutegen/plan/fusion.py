@@ -38,7 +38,7 @@ def _chain_decision(spec: GemmSpec, fusion: Fusion) -> Decision:
     why = "given; each accumulator goes this way in registers, in f32, and is rounded once, to C's type"
     if fusion.source_behind_beta:
         why += "; C is not read when beta is 0"
-    key = "epilogue.expression" if spec.epilogue.ops is None else "epilogue.ops"
+    key = "epilogue.ops" if spec.epilogue.ops else "epilogue.expression"
     return Decision(key, chosen, why, given=True)
 
 

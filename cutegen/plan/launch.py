@@ -23,6 +23,9 @@ SUMS, COUNTERS = "sums", "counters"
 """What the kernel calls its workspace where K is split: the slices' sums, and how many slices of a tile are done."""
 
 INT32_MAX = 2**31 - 1
+MAX_EXTENT = 2**31 - 2**17
+"""Of M, N and K. Kernels count in int32, to the end of the last tile and of the stages that lie beyond it: a tile's
+extents are at most 2**13, stages at most 2**3."""
 MAX_BATCH = 2**16 - 1
 """Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
 

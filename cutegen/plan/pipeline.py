@@ -179,7 +179,7 @@ def choose_raster(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPl
         for order in ranked
         if read[order].bytes > read[chosen].bytes
     )
-    arithmetic = _for_problem(in_flight, read[chosen])
+    arithmetic = _for_problem(in_flight, chosen, read[chosen])
     why = Decision("schedule.raster", _order(chosen), _sharing(chosen), rejected=rejected, for_problem=arithmetic)
     return Choice(chosen, why)
 
@@ -202,14 +202,17 @@ def _sharing(plan: RasterPlan) -> str:
     )
 
 
-def _for_problem(in_flight: InFlight, read: Traffic) -> str:
+def _for_problem(in_flight: InFlight, chosen: RasterPlan, read: Traffic) -> str:
     """The arithmetic of the chosen order."""
     grid, gpu = in_flight.grid, in_flight.gpu
+    across = grid.tiles_n if chosen.along == "n" else grid.tiles_m
+    band = f", one band of {across} along {chosen.along}," if across < chosen.group else ","
     wave = read.rows_a * grid.bytes_a + read.rows_b * grid.bytes_b
     beside = "" if in_flight.tensor_us is None else f", beside {in_flight.tensor_us:,.0f} us of tensor cores"
     fits = "fit" if wave <= gpu.l2_bytes else "do not fit"
     tiles = (
-        f"{in_flight.problem} is {grid.tiles_m} x {grid.tiles_n} tiles, and {gpu} has room for {in_flight.ctas} CTAs"
+        f"{in_flight.problem} is {grid.tiles_m} x {grid.tiles_n} tiles{band} and {gpu} has room for "
+        f"{in_flight.ctas} CTAs"
     )
     if grid.tiles_m * grid.tiles_n <= in_flight.ctas:
         return f"{tiles}: all of them are in flight at once, in whatever order"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cutegen.errors import RequestError
-from cutegen.plan.launch import INT32_MAX, MAX_BATCH
+from cutegen.plan.launch import MAX_BATCH, MAX_EXTENT
 
 ProblemLike: TypeAlias = "ProblemShape | tuple[int, int, int] | tuple[int, int, int, int]"
 
@@ -26,10 +26,10 @@ class ProblemShape:
 
     def __post_init__(self) -> None:
         extents = (self.m, self.n, self.k)
-        if not (all(1 <= x <= INT32_MAX for x in extents) and 1 <= self.batch <= MAX_BATCH):
+        if not (all(1 <= x <= MAX_EXTENT for x in extents) and 1 <= self.batch <= MAX_BATCH):
             raise RequestError(
                 f"problem: found M, N, K = {extents} and a batch of {self.batch}; expected extents from 1 to "
-                f"{INT32_MAX} and a batch from 1 to {MAX_BATCH}"
+                f"{MAX_EXTENT} and a batch from 1 to {MAX_BATCH}"
             )
 
     def __str__(self) -> str:

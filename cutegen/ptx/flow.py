@@ -189,8 +189,8 @@ def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:
 def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[RegisterKey]]:
     """For each instruction that reads registers which some way to it has not written: those registers.
 
-    A register that no instruction at all writes is how LLVM spells an undefined value. `prmt` only moves its bytes,
-    often to where nothing looks at them, and so may have it: what it moves stays poison.
+    A register that no instruction at all writes is how LLVM spells an undefined value. What only moves its bytes, often
+    to where nothing looks at them, may have it: what it moves stays poison.
     """
     undefined = frozenset[RegisterKey]().union(*(read_registers(i) for i in entry.instructions))
     undefined -= frozenset[RegisterKey]().union(*(written_registers(i) for i in entry.instructions))
@@ -213,13 +213,19 @@ def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[Register
         for index in range(block.first, block.last):
             instruction = entry.instructions[index]
             missing = read_registers(instruction) - assigned
-            if instruction.parts[0] == "prmt":
+            if _only_moves_bytes(instruction):
                 missing -= undefined
             if missing:
                 unsure[index] = missing
             if instruction.guard is None:
                 assigned = assigned | written_registers(instruction)
     return unsure
+
+
+def _only_moves_bytes(instruction: Instruction) -> bool:
+    """`prmt`, and a `mov` that packs a vector into one register."""
+    opcode = instruction.parts[0]
+    return opcode == "prmt" or (opcode == "mov" and isinstance(instruction.operands[1], Vector))
 
 
 def _assigned_in(entry: Entry, block: BlockRange) -> frozenset[RegisterKey]:

@@ -143,6 +143,16 @@ def goes_through_f32(plan: GemmPlan) -> bool:
     return sums.is_integer is not c.is_integer or (c.is_integer and c is not sums)
 
 
+def sums_in_f32(plan: GemmPlan) -> str:
+    """What makes float32 of a fragment of accumulators.
+
+    The DSL makes one conversion of two, also of s32 to float32 to an 8-bit float, which its backend has no instruction
+    for. Adding a zero keeps them apart; in machine code nothing is left of it, since no integer becomes -0.
+    """
+    narrow = any(x.bits == 8 and not x.is_integer for x in stored_types(plan))
+    return "load().to(Float32)" + (" + 0.0" if plan.atom.c_dtype.is_integer and narrow else "")
+
+
 def rounded(element: DType, constant: str) -> str:
     """X, a float32 tensor, as elements of a type that the kernel calls `constant`: nearest, integers clamped."""
     return f"to_{element.name}(x)" if element.is_integer else f"x.to({constant})"
@@ -164,8 +174,9 @@ def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
             lines += _store_aux(fusion)
             continue
         tensors = {DSL.operands[name]: name for name in names_of(step.expression) if name in DSL.operands}
-        for fragment in tensors.keys() - loaded:
-            lines.append(_load(fragment, guarded=tensors[fragment] == "c" and fusion.source_behind_beta))
+        for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
+            if fragment not in loaded:
+                lines.append(_load(fragment, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
         lines += _assignments(step, DSL)
     return tuple(lines)

@@ -49,6 +49,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "mma": mma_holes(plan),
         "fragments": fragment_holes(plan),
         "through_f32": through_f32,
+        "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
         "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
         "random_b": _random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.errors import OperandError
-from cutegen.plan.launch import INT32_MAX, MAX_BATCH, LaunchContract, ProblemSize, Strides
+from cutegen.plan.launch import MAX_BATCH, MAX_EXTENT, LaunchContract, ProblemSize, Strides
+from cutegen.plan.text import plural
 from cutegen.run import fixes
 from cutegen.run.bits import CARRIERS
 from cutegen.run.operands import Device, Form, name_of
@@ -89,7 +90,7 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
     if len(form.shape) not in (rank, rank + 1):
         raise OperandError(
             operand=tensor.name,
-            found=f"{len(form.shape)} dimensions, shape {tuple(form.shape)}",
+            found=f"{plural(len(form.shape), 'dimension')}, shape {tuple(form.shape)}",
             expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch before them",
             fix=_rank_fix(tensor, form),
         )
@@ -121,11 +122,11 @@ def _has_type(tensor: CallTensor, form: Form) -> bool:
 
 def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
     for mode, extent in zip(tensor.modes, matrices.one.shape, strict=True):
-        if extent > INT32_MAX:
+        if extent > MAX_EXTENT:
             raise OperandError(
                 operand=tensor.name,
                 found=f"{mode.upper()} = {extent}",
-                expected=f"at most {INT32_MAX}: problem sizes are 32-bit",
+                expected=f"at most {MAX_EXTENT}: kernels count in 32 bits, to the end of the last tile",
                 fix="split the problem",
             )
     if matrices.batch is not None and matrices.batch > MAX_BATCH:
@@ -221,13 +222,13 @@ def place(tensor: CallTensor, form: Form) -> Placed:
         stride = _leading_stride(tensor, form, one)
     batch = 1 if matrices.batch is None else matrices.batch
     placed = Placed(tensor, form, rows, columns * size, stride * size, batch, matrices.batch_stride * size)
-    if batch > 1 and placed.span_bytes:
+    if batch > 1 and rows and columns:
         _check_batch_stride(placed, matrices.batch_stride)
     return placed
 
 
 def _check_side_by_side(tensor: CallTensor, form: Form, vector: Form) -> None:
-    if vector.shape[0] > 1 and vector.strides[0] != 1:
+    if vector.shape[0] > 1 and vector.strides[0] != 1 and 0 not in form.shape:
         raise OperandError(
             operand=tensor.name,
             found=f"stride {vector.strides[0]}{_oddity(vector)}",
@@ -265,12 +266,12 @@ def _batches_apart(placed: Placed) -> bool:
 def _leading_stride(tensor: CallTensor, form: Form, matrix: Form) -> int:
     """The stride of the mode that is not contiguous, which has to be one the kernel can take.
 
-    The stride of a mode of extent 1 says nothing, whatever a framework left there; nor do strides of an empty matrix.
+    The stride of a mode of extent 1 says nothing, whatever a framework left there; nor do strides of an empty tensor.
     """
     contiguous = 1 if tensor.row_major else 0
     extent, leading_extent = matrix.shape[contiguous], matrix.shape[1 - contiguous]
     aligned = tensor.storage(matrix.shape).stride
-    if extent == 0 or leading_extent == 0:
+    if 0 in form.shape:
         return aligned
     if extent > 1 and matrix.strides[contiguous] != 1:
         raise _wrong_major(tensor, form, matrix)

@@ -12,6 +12,7 @@ from cutegen.errors import OperandError
 from cutegen.plan.launch import LaunchContract
 from cutegen.run.storage import call_tensors
 from cutegen.spec import SCALARS
+from cutegen.spec.text import literal
 
 TENSOR_NAMES = ("c", "residual", "bias", "aux")
 """The epilogue's tensors by the names that a call gives them, in the order of a contract."""
@@ -91,8 +92,14 @@ class Extras:
 def _number(name: str, value: Any) -> float:
     """A number as float32 holds it."""
     if not isinstance(value, Real):
-        raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value")
-    rounded = ctypes.c_float(float(value)).value
-    if math.isinf(rounded) and math.isfinite(value):
-        raise OperandError(operand=name, found=f"{value}", expected="a number within the range of float32")
+        fix = f"pass `{name}.item()`" if hasattr(value, "item") else ""
+        raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer or a fraction beyond float64
+        number, rounded = 0.0, math.inf
+    else:
+        rounded = ctypes.c_float(number).value
+    if math.isinf(rounded) and math.isfinite(number):
+        raise OperandError(operand=name, found=literal(value), expected="a number within the range of float32")
     return rounded

@@ -120,6 +120,8 @@ def _torch_device(device: Any) -> Device:
 
 
 def _view_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
+    if type(array) is not np.ndarray and hasattr(array, "mask"):  # to name np.ma would import it
+        raise _masked(name)
     form = Form(
         shape=array.shape,
         strides=_element_strides(array.strides, array.itemsize, name),
@@ -150,7 +152,7 @@ def _view_cuda_array(operand: Any, name: str) -> TensorView:
     """`__cuda_array_interface__` version 2 and 3 (Numba's documentation, "CUDA Array Interface")."""
     interface = operand.__cuda_array_interface__
     if interface.get("mask") is not None:
-        raise OperandError(operand=name, found="a masked array", expected="one without a mask")
+        raise _masked(name)
     pointer, read_only = interface["data"]
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     strides = interface.get("strides")
@@ -163,6 +165,10 @@ def _view_cuda_array(operand: Any, name: str) -> TensorView:
         read_only=read_only,
     )
     return TensorView(pointer, form, interface.get("stream"), operand)
+
+
+def _masked(name: str) -> OperandError:
+    return OperandError(operand=name, found="a masked array", expected="one without a mask")
 
 
 def _cuda_array_device(operand: Any, pointer: int) -> Device:

@@ -25,6 +25,7 @@ LONGEST_TEXT = 200
 DEEPEST_NESTING = 24
 PARAMETER = "x"
 LARGEST_NUMBER = (2 - 2.0**-23) * 2.0**127  # float32's
+SMALLEST_NUMBER = 2.0**-126  # float32's smallest normal one: what is less loses bits, or is 0 in a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,8 @@ class _Parser:
         other = right()
         if isinstance(left, Number) and isinstance(other, Number):
             return self._constant(token, lambda: _OPERATORS[token.text](left.value, other.value))
+        if token.text == "/" and other == Number(0.0):
+            self._refuse("a divisor other than 0", token, "a division by 0")
         return Binary(token.text, left, other)
 
     def _factor(self) -> Expression:
@@ -251,7 +254,8 @@ class _Parser:
             self._take()
             arguments.append(self._sum())
         if len(arguments) != function.arity:
-            self._refuse(f"{function.arity} of them", token, f"{len(arguments)} arguments")
+            count = len(arguments)
+            self._refuse(f"{function.arity} of them", token, f"{count} argument{'s' if count > 1 else ''}")
         self._demand(")")
         values = [argument.value for argument in arguments if isinstance(argument, Number)]
         if len(values) == function.arity:
@@ -259,13 +263,13 @@ class _Parser:
         return Call(token.text, tuple(arguments))
 
     def _constant(self, token: _Token, compute: Callable[[], float]) -> Number:
-        """A number that float32 holds."""
+        """A number within the range of float32."""
         try:
             value = compute()
         except (ZeroDivisionError, OverflowError):
             value = math.inf
-        if not abs(value) <= LARGEST_NUMBER:
-            self._refuse("a finite number of float32", token, "a constant without a value")
+        if not (value == 0 or SMALLEST_NUMBER <= abs(value) <= LARGEST_NUMBER):
+            self._refuse("a finite number of float32, 0 or at least 2**-126", token, "a constant without a value")
         return Number(value)
 
     def _take(self) -> _Token:

@@ -40,6 +40,7 @@ FAMILIES: Mapping[str, Family] = {
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
                 "mma.tf32": "f32 operands are multiplied as they are",
+                "schedule.reduction": "a CTA multiplies all of a tile's K",
             },
         ),
         Family(
@@ -47,7 +48,10 @@ FAMILIES: Mapping[str, Family] = {
             "mma.sync, ldmatrix, bulk tensor copies",
             "sm_90",
             available=True,
-            without={"mma.threads": "mma.atom_layout lays out warps"},
+            without={
+                "mma.threads": "mma.atom_layout lays out warps",
+                "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
+            },
         ),
     )
 }

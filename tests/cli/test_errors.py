@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.cli import plan as plan_verb
+from cutegen.plan.launch import MAX_EXTENT
 from tests.cli.commands import Cli
 
 MINIMAL = """
@@ -124,11 +125,18 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("show --layout 8:1 --dtype f61", "unknown dtype 'f61'"),
         ("show sm80_hgemm_tn mma --thread 128 --arch sm_80", "--thread: found 128; expected 0 to 127"),
         ("show sm80_hgemm_tn mma --thread -1 --arch sm_80", "--thread: found -1; expected 0 to 127"),
+        ("show sm90_hgemm_tn s2r --thread 256 --arch sm_90", "expected 0 to 255, a thread that multiplies"),
         ("show sm80_hgemm_tn mma --thread x", "'x'"),
         ("show sm80_hgemm_tn partitions --problem 5120,5120", "--problem: found '5120,5120'; expected three integers"),
-        ("show sm80_hgemm_tn partitions --problem 1,0,1", "from 1 to 2147483647"),
+        ("show sm80_hgemm_tn partitions --problem 1,0,1", f"from 1 to {MAX_EXTENT}"),
         ("run", "expected either SPEC or --ptx FILE"),
         ("run sm80_hgemm_tn --device tpu", "'tpu'"),
+        ("run sm80_hgemm_tn --grid 1", "--grid: found without --ptx"),
+        ("run sm80_hgemm_tn --arg u32:1", "--arg: found without --ptx"),
+        ("run --ptx examples/reverse.ptx --device cpu", "--device: found beside --ptx"),
+        ("run --ptx examples/reverse.ptx --strict", "--strict: found beside --ptx"),
+        ("run ldmatrix_probe --batch 2", "--batch: found with a probe"),
+        ("show --layout 8:1 --thread 0", "--thread: found beside --layout"),
         ("cache", "Missing command"),
         ("cache frob", "No such command 'frob'"),
         ("cache prune --size huge", "--size: found 'huge'"),

@@ -41,7 +41,8 @@ def test_output_is_as_expected(name: str, cli: Cli, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [f"plan {s} --all" for s in SPECS] + [f"show {s} {p}" for s in SPECS for p in PARTS if has(s, p)]
+    "command",
+    [f"plan {s} --all" for s in SPECS] + [f"show {s} {p} --thread 127" for s in SPECS for p in PARTS if has(s, p)],
 )
 def test_text_fits_100_columns_and_has_no_colour_in_a_pipe(command: str, cli: Cli) -> None:
     outcome = cli(f"{command} --arch sm_90")

@@ -21,6 +21,10 @@ SPECS = {
     "sm80_hgemm_tn": "",
     "sm80_bf16_nn": "",
     "cute_tutorial_tn": "",
+    "sm80_s8_tn": "",
+    "sm90_hgemm_tn": "",
+    "simt_sgemm_nt": "",
+    "simt_sgemm_tn": "",
     "no swizzle": OPERANDS + "tile.cta = [128, 128, 64]\nsmem.a = { pad = 0 }\nsmem.b = { pad = 8 }\n",
     "8 stages": OPERANDS + "tile = { cta = [64, 64, 16], stages = 8 }\n",
     "8 warps": OPERANDS + "tile = { cta = [256, 128, 32] }\nmma.atom_layout = [4, 2, 1]\n",
@@ -42,7 +46,8 @@ PARTS: dict[str, Callable[[GemmPlan, int], draw.Picture]] = {
 @lru_cache
 def plan_of(name: str) -> GemmPlan:
     if not SPECS[name]:
-        return cutegen.plan(cutegen.load_spec(name), "sm_80")
+        spec = cutegen.load_spec(name)
+        return cutegen.plan(spec, spec.needs)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "spec.toml"
         path.write_text(SPECS[name])

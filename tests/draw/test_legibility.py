@@ -46,7 +46,7 @@ def assert_legible(picture: Picture) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_pictures_of_plans(name: str, part: str) -> None:
     plan = plan_of(name)
-    picture = framed(PARTS[part](plan, plan.threads - 1))  # the thread with the longest name
+    picture = framed(PARTS[part](plan, plan.tiled_mma.threads - 1))  # the thread with the longest name
     assert_legible(picture)
     assert 400 < picture.width < 4000
     assert 200 < picture.height < 4000

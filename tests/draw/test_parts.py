@@ -67,6 +67,16 @@ def test_the_asked_thread_is_marked_where_others_hold_the_same(plan: GemmPlan) -
     assert sorted(box.lines for box in marked) == [("T70", f"V{value}") for value in range(8)]
 
 
+def test_of_threads_that_receive_the_same_the_asked_one_is_marked() -> None:
+    """A warp's load is broadcast: lanes 0 and 16 have the same row of A, lanes 0 to 15 the same row of B."""
+    drawn = labelled(draw.s2r(plan_of("simt_sgemm_tn"), 37))
+    marked = [box.lines for box in drawn if box.fill == MARK and box.lines != ("thread 37",)]
+    assert sorted(marked) == sorted(("T37", f"V{value}") for value in range(4) for _ in "AB")
+    named = {box.lines[0] for box in drawn}
+    assert {"T32", "T48", "L0", "L5", "L16"} <= named  # the first of each other row
+    assert not {"T53", "L21"} & named
+
+
 def test_the_operands_lie_in_line(plan: GemmPlan) -> None:
     """A's rows are C's and B's columns are C's."""
     b, a, c = (plan.tiled_mma.tile_of(op) for op in ("B", "A", "C"))

@@ -14,6 +14,7 @@ from cutegen.errors import RequestError, SpecError
 from cutegen.plan import GemmPlan, ProblemShape, plan
 from cutegen.plan.for_problem import Candidate
 from cutegen.plan.gemm_plan import RasterPlan
+from cutegen.plan.launch import MAX_EXTENT
 from cutegen.plan.pipeline import STAGES
 from cutegen.plan.raster import TileGrid, tile_order, traffic
 from cutegen.plan.report import plan_json
@@ -47,6 +48,14 @@ def test_the_order_is_the_kernels(along: str, group: int, zigzag: bool) -> None:
     assert sorted(zip(tile_m.tolist(), tile_n.tolist(), strict=True)) == list(itertools.product(range(5), range(7)))
     for index, tile in enumerate(zip(tile_m.tolist(), tile_n.tolist(), strict=True)):
         assert block_of(found, tile, m=5 * 64, n=7 * 64) == index
+
+
+def test_orders_are_compared_without_listing_every_tile() -> None:
+    """A list of all of them would take petabytes."""
+    largest = MAX_EXTENT, MAX_EXTENT, 64
+    assert decided(plan(load_spec("sm80_hgemm_tn"), "sm_90", largest), "schedule.raster").startswith("bands of")
+    tile_m, tile_n = tile_order(RasterPlan("n", 2, True), 2, 3, first=3)
+    assert list(zip(tile_m.tolist(), tile_n.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_traffic_by_hand() -> None:
@@ -93,6 +102,14 @@ def test_an_order_that_is_given_is_kept() -> None:
     for problem in (SQUARE, SKINNY, (8192, 8192, 8192)):
         found = plan(spec, "sm_90", problem).raster
         assert (found.along, found.group) == ("m", 3)
+
+
+def test_a_grid_that_is_narrower_than_a_band_is_one_band() -> None:
+    spec = gemm(tile=Tile(cta=(128, 128, 64)))
+    for problem, said in ((16384, 512, 4096), ", one band of 4 along n,"), ((16384, 1024, 4096), "128 x 8 tiles, and"):
+        (why,) = (x for x in plan(spec, "sm_90", problem).decisions if x.key == "schedule.raster")
+        assert why.chosen.startswith("bands of 8 tiles along n")
+        assert said in why.for_problem
 
 
 def test_one_wave_needs_no_order() -> None:
@@ -265,7 +282,7 @@ def test_a_batch_counts_as_more_tiles() -> None:
         ((1, 2, 3.0), r"problem: found \(1, 2, 3.0\)"),
         ((0, 2, 3), "expected extents from 1"),
         ((1, 2, 3, 0), "a batch from 1"),
-        ((1, 2**31, 3), "expected extents from 1 to 2147483647"),
+        ((1, MAX_EXTENT + 1, 3), f"expected extents from 1 to {MAX_EXTENT}"),
     ],
 )
 def test_what_is_no_problem_is_refused(problem: tuple[int, ...], said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -129,3 +130,11 @@ def test_the_explanation_and_the_json_hold_all_of_it() -> None:
     assert table["steps"] == ["x -> alpha * x", "aux", "x -> gelu_tanh(x)", "x -> x / 2"]
     assert table["scalars"] == ["alpha"]
     assert table["tensors"] == [{"name": "aux", "dtype": "bf16", "major": "m", "align_bytes": 8}]
+
+
+def test_the_decision_stands_at_the_key_that_the_chain_comes_from() -> None:
+    assert "epilogue.ops" in decisions(planned("relu", expression="x -> 2 * x"))
+    spec = planned(expression="x -> 2 * x").spec
+    for ops in (None, ()):
+        found = plan(replace(spec, epilogue=replace(spec.epilogue, ops=ops)), "sm_80")
+        assert decisions(found)["epilogue.expression"] == ("x -> 2 * x", True)

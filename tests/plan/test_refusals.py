@@ -201,6 +201,31 @@ def test_refused_at_its_key_with_the_arithmetic_and_a_way_out(name: str) -> None
     assert [part for part in said if part not in str(caught.value)] == [], str(caught.value)
 
 
+OF_SM90: dict[str, Case] = {
+    "an operand that nothing transposes": (
+        {"majors": "mkn", "dtype": "tf32"},
+        "problem.a.major",
+        ('"m" with tf32', "tears"),
+    ),
+    "plain loads": ({"s2r": S2r(b=S2rCopy("universal"))}, "s2r.b.atom", ('"universal"', "what ldmatrix can load")),
+    "a layout without rows for ldmatrix": (
+        {"smem": Smem(a=SmemLayout(layout="(8,(2,32)):(2,(1,16))"))},
+        "smem.a",
+        ("keeps only 2 elements together", "what ldmatrix can load"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_SM90)
+def test_fragments_of_sm90_come_by_ldmatrix(name: str) -> None:
+    """The error stands at the key that leaves no ldmatrix, which the spec wrote."""
+    asked, key, said = OF_SM90[name]
+    with pytest.raises(SpecError) as caught:
+        plan(replace(gemm(**asked), family="sm90"), "sm_90")
+    assert caught.value.key == key
+    assert [part for part in (*said, 'family = "sm80"') if part not in str(caught.value)] == [], str(caught.value)
+
+
 def test_operands_of_two_types() -> None:
     spec = gemm()
     mixed = replace(spec, problem=replace(spec.problem, b=replace(spec.problem.b, dtype="bf16")))

@@ -223,9 +223,10 @@ def test_named_barriers_order_only_their_participants() -> None:
     assert result.tolist() == [i ^ 32 for i in range(64)] + [0] * 32
 
 
-def test_prmt_may_move_bytes_of_a_register_that_nothing_writes() -> None:
-    """LLVM's undefined values: here the upper half of %r3, which dp2a.lo does not look at."""
-    body = "prmt.b32 %r4, %r0, {source}, 0x5410; mov.u32 %r5, 0x00010001; dp2a.lo.u32.u32 %r3, %r5, %r4, 0;"
-    assert run_elements(kernel(body.format(source="%r6")), np.uint32, block=64).tolist() == list(range(64))
-    written_later = body.format(source="%r6") + " mov.u32 %r6, 1;"
+@pytest.mark.parametrize("packing", ["prmt.b32 %r4, %r0, %r6, 0x5410;", "mov.b32 %r4, {%h1, %h2};"])
+def test_bytes_of_a_register_that_nothing_writes_may_be_moved(packing: str) -> None:
+    """LLVM's undefined values: here the upper half of %r4, which dp2a.lo does not look at."""
+    body = f"cvt.u16.u32 %h1, %r0; {packing} mov.u32 %r5, 0x00010001; dp2a.lo.u32.u32 %r3, %r5, %r4, 0;"
+    assert run_elements(kernel(body), np.uint32, block=64).tolist() == list(range(64))
+    written_later = f"{body} mov.u32 %r6, 1; mov.u16 %h2, 1;"
     assert fault(written_later).kind is ViolationKind.UNINITIALISED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 from types import SimpleNamespace
 
 import pytest
@@ -81,6 +82,14 @@ def test_an_operand_is_loaded_once_and_where_it_is_first_used() -> None:
     chain = steps(("alpha", "residual", "relu"), "x -> x + residual * c")
     lines = kernel_lines(Fusion(chain, (), ("alpha",), False))
     assert [line.split(" = ")[0] for line in lines] == ["x", "tCrResidual", "x", "x", "tCrSource", "x"]
+
+
+def test_operands_of_one_expression_are_loaded_in_its_order() -> None:
+    """The text is in the artifact's key: it must not follow the order of a set of strings, which no process shares."""
+    names = ("residual", "c", "bias_n")
+    for order in permutations(names):
+        lines = kernel_lines(Fusion(steps(None, f"x -> x * {' * '.join(order)}"), (), (), False))
+        assert [line.split(" = ")[0] for line in lines[:3]] == [DSL.operands[name] for name in order]
 
 
 def test_the_file_defines_what_it_calls() -> None:

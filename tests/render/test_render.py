@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jinja2
 import pytest
@@ -229,6 +231,45 @@ def _joins_lines(node: jinja2.nodes.Add) -> bool:
     return all(
         isinstance(side, jinja2.nodes.Getattr) and side.attr in ("comment", "code") for side in (node.left, node.right)
     )
+
+
+class Int32(int):
+    """An int32 that does not wrap around but fails."""
+
+    def __new__(cls, value: int) -> Int32:
+        assert -(2**31) <= value < 2**31
+        return super().__new__(cls, value)
+
+    def __add__(self, other: int) -> Int32:
+        return Int32(int(self) + other)
+
+    def __sub__(self, other: int) -> Int32:
+        return Int32(int(self) - other)
+
+    def __mul__(self, other: int) -> Int32:
+        return Int32(int(self) * other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+@pytest.mark.parametrize("zigzag", [False, True])
+@pytest.mark.parametrize("along", ["m", "n"])
+def test_tiles_are_counted_in_32_bits_as_far_as_a_grid_goes(along: str, zigzag: bool) -> None:
+    """A band as wide as specs may ask for, of more tiles than int32 counts, over a grid that is narrower."""
+    text = render(plan(gemm(schedule=Schedule(raster=Raster(along, 1024, zigzag))), "sm_80")).text
+    (order,) = (x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == "tile_coordinate")
+    scope: dict[str, Any] = {
+        "cute": SimpleNamespace(jit=lambda function: function),
+        "cutlass": SimpleNamespace(min=min),
+    }
+    exec(ast.unparse(order), {"Int32": Int32, "RASTER_GROUP": 1024, **scope}, scope)
+    for tiles_m, tiles_n in ((2**23, 250), (250, 2**23), (3, 5), (3000, 5000)):
+        last = tiles_m * tiles_n - 1
+        found = [scope["tile_coordinate"](Int32(index), Int32(tiles_m), Int32(tiles_n)) for index in (0, last)]
+        wide = tiles_n if along == "n" else tiles_m
+        back = zigzag and (wide - 1) // 1024 % 2 == 1
+        end = (0, tiles_n - 1) if back and along == "n" else (tiles_m - 1, 0) if back else (tiles_m - 1, tiles_n - 1)
+        assert found == [(0, 0), end]
 
 
 def test_text_that_may_be_anything() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutegen.spec import Bias, Epilogue, GemmSpec, Mma, S2r, S2rCopy, Tile, load_spec
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, S2r, S2rCopy, Tile, load_spec
 from tests.plan.specs import gemm
 
 TILES = {"tf32": Tile(cta=(64, 64, 16), stages=2), "f16": Tile(cta=(64, 64, 32), stages=2)}
@@ -27,6 +27,12 @@ def scaled() -> GemmSpec:
     return replace(spec, problem=replace(spec.problem, bias=Bias("f32")))
 
 
+def e5m2_aside() -> GemmSpec:
+    """The sums as they are in two types that are not theirs."""
+    spec = case("kkn", "s8", c_dtype="f32", epilogue=Epilogue(ops=("aux",), smem=False))
+    return replace(spec, problem=replace(spec.problem, aux=Extra("e5m2")))
+
+
 _ASKED = {
     "tf32": case("kkn", "tf32"),
     "tf32 nearest": case("kkn", "tf32", mma=Mma(tf32="nearest")),
@@ -39,6 +45,8 @@ _ASKED = {
     "s8 to s8": case("kkm", "s8", c_dtype="s8"),
     "s8 to f16": case("kkn", "s8", c_dtype="f16"),
     "s8 to f32": case("knn", "s8", c_dtype="f32", epilogue=Epilogue(smem=False)),
+    "s8 to e4m3": case("kkn", "s8", c_dtype="e4m3"),
+    "s8 to e5m2 in aux": e5m2_aside(),
     "s8 scaled": scaled(),
     "s8 scaled to s32": case("kkn", "s8", epilogue=Epilogue(ops=("alpha", "beta", "aux"))),
     "s8 aligned to 4": case("kkn", "s8", align=(4, 8, 1), c_dtype="s8"),
@@ -55,6 +63,7 @@ _ASKED = {
     "e5m2 and e4m3 across K": case("mnn", "e5m2", b_dtype="e4m3", c_dtype="f32"),
     "e4m3 in f16": case("kkn", "e4m3", accumulator="f16", c_dtype="f16"),
     "e5m2 and e4m3 in f16": case("kkn", "e5m2", b_dtype="e4m3", accumulator="f16", c_dtype="f32"),
+    "e4m3 to e4m3 across N": case("kkm", "e4m3", epilogue=Epilogue(ops=("aux", "alpha"))),
     "e4m3 to e4m3": case("kkn", "e4m3", epilogue=Epilogue(ops=("alpha", "residual"))),
     "e4m3 to e5m2": case("kkm", "e4m3", c_dtype="e5m2", epilogue=Epilogue(smem=False)),
     "bulk tf32": bulk("tf32"),

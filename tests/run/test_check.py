@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
-from cutegen.plan.launch import INT32_MAX, LaunchContract, ProblemSize, Strides
+from cutegen.plan.launch import MAX_EXTENT, LaunchContract, ProblemSize, Strides
 from cutegen.run.check import CheckedCall, check_call
 from cutegen.run.operands import CPU, Form, view_of
 from cutegen.run.places import check_address, check_apart
@@ -90,15 +90,15 @@ def test_empty_operands_have_no_layout_to_check(contract: MakeContract, m: int, 
     assert (size.m, size.n, size.k) == (m, n, k)
 
 
-def test_extents_beyond_32_bits_are_refused(contract: MakeContract) -> None:
+def test_extents_that_32_bits_do_not_count_to_the_end_of_are_refused(contract: MakeContract) -> None:
     def form(*shape: int) -> Form:
         return Form(shape, (shape[1], 1), "f16", ("cuda", 0), "torch", False)
 
-    with pytest.raises(OperandError, match=rf"operand a: found M = {INT32_MAX + 1}; expected at most {INT32_MAX}"):
-        check_call(contract(), form(INT32_MAX + 1, 8), form(8, 8), form(INT32_MAX + 1, 8))
-    huge = Form((8, INT32_MAX), (2**31 + 8, 1), "f16", ("cuda", 0), "torch", False)
+    with pytest.raises(OperandError, match=rf"operand a: found M = {MAX_EXTENT + 1}; expected at most {MAX_EXTENT}"):
+        check_call(contract(), form(MAX_EXTENT + 1, 8), form(8, 8), form(MAX_EXTENT + 1, 8))
+    huge = Form((8, MAX_EXTENT), (2**31 + 8, 1), "f16", ("cuda", 0), "torch", False)
     size = check_call(contract("knn"), form(8, 8), huge, huge).size
-    assert (size.n, size.strides["b"].leading) == (INT32_MAX, 2**31 + 8)
+    assert (size.n, size.strides["b"].leading) == (MAX_EXTENT, 2**31 + 8)
 
 
 class Bad:
@@ -123,7 +123,7 @@ REFUSED = {
         "found 4 dimensions, shape (2, 3, 64, 48); expected 2, (M, K), or 3 with a batch before them",
         False,
     ),
-    "one dimension": ("a", half(48), "found 1 dimensions, shape (48,); expected 2, (M, K)", False),
+    "one dimension": ("a", half(48), "found 1 dimension, shape (48,); expected 2, (M, K)", False),
     "inner sizes": (
         "b",
         half(40, 32),

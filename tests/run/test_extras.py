@@ -104,7 +104,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "out is aux's": ({"out": Tensors.extras["aux"]}, "operand aux: found memory shared with out"),
     "alpha is a tensor": ({"alpha": torch.ones(())}, "found a Tensor; expected a number, by value"),
     "beta is text": ({"beta": "1"}, "found a str; expected a number, by value"),
+    "alpha is an array": ({"alpha": np.ones(())}, "found a ndarray; expected a number, by value; pass `alpha.item()`"),
     "alpha is too large": ({"alpha": 1e39}, "found 1e+39; expected a number within the range of float32"),
+    "beta is too large for a float": ({"beta": -(10**400)}, "found an integer of more than 64 bits; expected a number"),
     "c has a batch and the result none": ({"c": half(L, M, N)}, "found shape (3, 16, 24); expected (16, 24)"),
 }
 
@@ -199,10 +201,12 @@ def test_batches_that_do_not_fit(contract: MakeContract, case: str) -> None:
     assert message in str(caught.value)
 
 
-def test_reversed_batch_of_numpy(contract: MakeContract) -> None:
-    a = np.zeros((L, M, K), np.float16)[::-1]
+@pytest.mark.parametrize("batch", [2, L])
+def test_reversed_batch_of_numpy(contract: MakeContract, batch: int) -> None:
+    """Of two, the first begins where the last one ends."""
+    a = np.zeros((batch, M, K), np.float16)[::-1]
     with pytest.raises(OperandError, match=r"operand a: found batch stride -512 \(reversed\); expected 0 or more"):
-        check_call(contract(), *forms(a, Tensors.b, half(L, M, N)))
+        check_call(contract(), *forms(a, Tensors.b, half(batch, M, N)))
 
 
 def test_batches_between_each_others_rows_are_apart(contract: MakeContract) -> None:
@@ -213,6 +217,7 @@ def test_batches_between_each_others_rows_are_apart(contract: MakeContract) -> N
 def test_an_empty_batch_is_not_launched(plain: Kernel) -> None:
     out = half(0, M, N)
     assert plain(half(0, M, K), Tensors.b, out=out) is out
+    assert plain(np.zeros((0, M, K), np.float16), Tensors.b.numpy()).shape == (0, M, N)  # NumPy's strides are all 0
 
 
 @pytest.mark.parametrize("framework", ["torch", "numpy"])

@@ -168,6 +168,11 @@ def test_cuda_array_without_a_device_asks_the_driver(fake_api: Any, monkeypatch:
     assert (view.form.dtype, view.form.strides, view.stream) == ("uint16", (8, 1), None)
 
 
+def test_masked_numpy_array_is_refused() -> None:
+    with pytest.raises(OperandError, match="operand a: found a masked array; expected one without a mask"):
+        view_of(np.ma.masked_array(np.zeros((2, 2), np.float16)), "a")
+
+
 def test_masked_cuda_array_is_refused() -> None:
     interface = {"shape": (2, 8), "typestr": "<f2", "data": (4096, False), "version": 3, "mask": object()}
     with pytest.raises(OperandError, match="found a masked array"):

@@ -36,7 +36,7 @@ def _cells(atom: list[tuple[int, int]], per_register: int) -> list[str]:
 
 
 def _cell(elements: list[tuple[int, int]]) -> str:
-    """Each element, or of more than two in a row the first and the last."""
-    shown = elements if len(elements) <= SHOWN_ELEMENTS else (elements[0], elements[-1])
-    between = " " if len(elements) <= SHOWN_ELEMENTS else ".."
-    return between.join(f"({x},{k})" for x, k in shown)
+    """Each element; of more than two, which are neighbours along K, the first and the last k."""
+    if len(elements) <= SHOWN_ELEMENTS:
+        return " ".join(f"({x},{k})" for x, k in elements)
+    return f"({elements[0][0]},{elements[0][1]}..{elements[-1][1]})"

@@ -36,18 +36,18 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of slices of K that are compared."""
 
 H200 = ModelConstants(
-    overlap=0.954,
-    k_tile_cycles=13.2,
-    latency_cycles=1620.0,
-    tile_cycles=1040.0,
-    fill_cycles=2.8,
-    store_cycles_per_kib=85.9,
-    sum_cycles=3070.0,
-    sum_bytes_per_cycle=47.2,
-    sharpness=1.92,
-    launch_us=3.94,
+    overlap=0.801,
+    k_tile_cycles=8.08,
+    latency_cycles=1530.0,
+    tile_cycles=909.0,
+    fill_cycles=5.98,
+    store_cycles_per_kib=82.8,
+    sum_cycles=2770.0,
+    sum_bytes_per_cycle=43.2,
+    sharpness=1.85,
+    launch_us=4.2,
     sm_us=0.0,
-    memory_share=0.704,
-    clock_share=0.991,
+    memory_share=0.749,
+    clock_share=0.973,
 )
 """Fitted to an H200 by `tests/gpu/fit.py`."""
