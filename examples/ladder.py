@@ -10,12 +10,14 @@ take.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import cutegen
-from cutegen.errors import DeviceError
+from cutegen.cli.options import parse_problem
+from cutegen.errors import CutegenError, DeviceError
 from cutegen.plan import GemmPlan
 from cutegen.plan.columns import aligned
 from cutegen.run import compare, float64_reference, random_operands
@@ -108,7 +110,7 @@ def shared_cycles(plan: GemmPlan) -> int:
 
 
 def on_the_cpu(rungs: list[Rung], problem: Extents) -> list[tuple[str, ...]]:
-    """Each rung's real PTX, executed; it counts every wavefront of shared memory."""
+    """Each rung's real PTX, executed and found right, beside what is predicted for shared memory."""
     rows = []
     for rung in rungs:
         if rung.spec is None:
@@ -126,6 +128,7 @@ def on_the_cpu(rungs: list[Rung], problem: Extents) -> list[tuple[str, ...]]:
 
 def on_the_gpu(rungs: list[Rung], problem: Extents, rounds: int) -> list[tuple[str, ...]]:
     """Each rung's time, taken in turns with all others and with torch.matmul, after its result was found right."""
+    require_gpu()
     entrants = [Entrant(rung.name, cutegen.compile(rung.spec)) for rung in rungs if rung.spec is not None]
     results = bench(entrants, problem, rounds=rounds)
     tflops = {result.contender: result.tflops for result in results}
@@ -145,18 +148,25 @@ def published(rung: Rung) -> tuple[str]:
 
 
 def main() -> None:
-    """Climb."""
+    """Climb, or say in one line why not."""
     parser = argparse.ArgumentParser(description="A published ladder of optimisations as specs.")
     parser.add_argument("--problem", metavar="M,N,K", help="default: 4096,4096,4096; on the CPU 72,136,80")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
     parser.add_argument("--rounds", type=int, default=20, help="runs of each rung on a GPU; the median is shown")
     asked = parser.parse_args()
-    device = asked.device or present_device()
-    problem = Extents(*map(int, (asked.problem or ("4096,4096,4096" if device == "cuda" else "72,136,80")).split(",")))
+    try:
+        climb(asked.device or present_device(), asked.problem, asked.rounds)
+    except CutegenError as error:
+        raise SystemExit(f"ladder.py: error: {error}") from None
+
+
+def climb(device: str, asked: str | None, rounds: int) -> None:
+    """Print the table of one device for the problem M,N,K that was asked for."""
+    problem = Extents(*parse_problem(asked or ("4096,4096,4096" if device == "cuda" else "72,136,80")))
     rungs = list(ladder())
     if device == "cuda":
         header = ("rung", "TFLOP/s", "gain", "S4000", "keys")
-        rows = on_the_gpu(rungs, problem, asked.rounds)
+        rows = on_the_gpu(rungs, problem, rounds)
     else:
         header = ("rung", "wavefronts", "error", "S4000", "keys")
         rows = on_the_cpu(rungs, problem)
@@ -169,6 +179,7 @@ def present_device() -> str:
     try:
         require_gpu()
     except DeviceError:
+        print("No GPU to measure on: the CPU executes each rung, which takes half a minute.", file=sys.stderr)
         return "cpu"
     return "cuda"
 

@@ -1,12 +1,22 @@
-"""For every test: `gpu` ones are skipped where there is no GPU; `--update-golden` rewrites expected texts."""
+"""For every test: `gpu` ones are skipped where there is no GPU; `--update-golden` rewrites expected texts.
+
+Tests that do not ask how kernels are built share a cache of them, and a compiler that is kept warm.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from cutegen.build import Cache
 from cutegen.targeting import present_target
+from tests.build.warm import WarmCompiler, warm_compiler
+
+STARTS_THE_COMPILER = {"build", "cli"}
+"""Folders of tests that compile as users do."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,6 +28,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and present_target() is None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no GPU here that kernels can be compiled for"))
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Cache:
+    """One cache for all tests that need kernels and not their building, shared by the processes of xdist."""
+    base = tmp_path_factory.getbasetemp()
+    in_a_worker = hasattr(request.config, "workerinput")  # whose folder lies in the folder of the whole run
+    return Cache((base.parent if in_a_worker else base) / "kernels")
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmCompiler]:
+    """A compiler that has its start behind it."""
+    with warm_compiler() as found:
+        yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_warm(request: pytest.FixtureRequest, warm: WarmCompiler) -> Iterator[None]:
+    with nullcontext() if request.path.parent.name in STARTS_THE_COMPILER else warm.used():
+        yield
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

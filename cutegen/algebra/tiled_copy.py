@@ -6,6 +6,7 @@ A port of CUTLASS `cute/atom/copy_atom.hpp` (struct TiledCopy, struct ThrCopy).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from cutegen.algebra.layout import (
@@ -169,14 +170,16 @@ class TiledCopy:
     def _thrfrg(self, side: Layout, layout: Layout) -> Layout:
         """(Thr, (FrgV, FrgX), (RestM, RestN, ...)) of an affine tensor layout (tidfrg_S and tidfrg_D)."""
         tile, rest = zipped_divide(layout, self.tiler)
-        thr, val = self._atom_tv(side)
+        thr, val = _atom_tv(self, side)
         return make_layout(compose(tile, thr), compose(tile, val), rest)
 
-    def _atom_tv(self, side: Layout) -> tuple[Layout, Layout]:
-        """Thread and value of one side -> tile coordinate (the first half of tile2thrfrg)."""
-        ref_threads, ref_values = map(size, modes(self._ref))
-        thr, val = divide(mode(self.layout_tv, 0), ref_threads), divide(mode(self.layout_tv, 1), ref_values)
-        ref_to_side = compose(right_inverse(self._ref), side)
-        atom_tv = compose(make_layout(mode(thr, 0), mode(val, 0)), ref_to_side)
-        threads = coalesce(make_layout(coalesce(mode(atom_tv, 0)), coalesce(mode(thr, 1))))
-        return threads, make_layout(coalesce(mode(atom_tv, 1)), coalesce(mode(val, 1)))
+
+@lru_cache(maxsize=64)  # the same for every thread, and they ask one after the other
+def _atom_tv(copy: TiledCopy, side: Layout) -> tuple[Layout, Layout]:
+    """Thread and value of one side -> tile coordinate (the first half of tile2thrfrg)."""
+    ref_threads, ref_values = map(size, modes(copy._ref))
+    thr, val = divide(mode(copy.layout_tv, 0), ref_threads), divide(mode(copy.layout_tv, 1), ref_values)
+    ref_to_side = compose(right_inverse(copy._ref), side)
+    atom_tv = compose(make_layout(mode(thr, 0), mode(val, 0)), ref_to_side)
+    threads = coalesce(make_layout(coalesce(mode(atom_tv, 0)), coalesce(mode(thr, 1))))
+    return threads, make_layout(coalesce(mode(atom_tv, 1)), coalesce(mode(val, 1)))

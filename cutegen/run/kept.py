@@ -3,7 +3,8 @@
 A copy is known by where its tensor lies (address, shape, strides) and by torch's version counter, which every operation
 that writes the tensor or a view of it advances. A changed tensor is copied again; a copy goes when the memory it was
 made from does, or when copies used more lately need the room. What torch does not count, copies do not see: writes
-through `.data`, by another library, or by the replay of a CUDA graph. `kept_copies.clear()` forgets everything.
+by another library or by the replay of a CUDA graph, in inference mode through a view of another dtype, and between a
+tensor and what `.data` gives of it, each of which counts for itself. `kept_copies.clear()` forgets everything.
 """
 
 from __future__ import annotations

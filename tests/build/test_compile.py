@@ -14,6 +14,7 @@ from cutegen.arch import TARGETS, target
 from cutegen.build import Artifact, BuildRequest, Cache, build, disassemble
 from cutegen.errors import CompileError, EmissionError
 from cutegen.render.source import KernelSource
+from tests.build.warm import WarmCompiler
 
 pytestmark = pytest.mark.dsl
 
@@ -44,6 +45,17 @@ def test_a_cold_build_takes_less_than_four_seconds_and_the_entry_has_the_given_n
     parameters = re.findall(r"\.param \.(\w+)", artifact.ptx)
     assert parameters == ["u64", "u32", "f32"]
     assert artifact.cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
+def test_a_warm_compiler_makes_the_same_bytes(arch: str, cache: Cache, warm: WarmCompiler, tmp_path: Path) -> None:
+    """Other folders' tests rely on it."""
+    cold = build(warp_mma(arch), cache)
+    with warm.used():
+        other = build(warp_mma(arch), Cache(tmp_path / "warm"))
+        with pytest.raises(CompileError, match=r"refused the kernel at kernel\.py:.*NameError"):
+            build(scale(arch, edit=("import cutlass\n", "nonsense\n")), cache)
+    assert (other.hit, other.ptx, other.cubin) == (False, cold.ptx, cold.cubin)
 
 
 @pytest.mark.slow
@@ -116,6 +128,7 @@ from pathlib import Path
 from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.render.source import KernelSource
+from tests.build.warm import WarmCompiler
 source = KernelSource(Path(sys.argv[1]).read_text(), "scale_0")
 build(BuildRequest(source=source, target=target("sm_80"), plan_json="", instructions={}), Cache(Path(sys.argv[2])))
 print(sorted({"cutlass", "torch"} & set(sys.modules)))

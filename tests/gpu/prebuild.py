@@ -18,7 +18,7 @@ from pathlib import Path
 from cutegen.arch import MMA_ATOMS
 from cutegen.build import Artifact, Cache, build
 from cutegen.straight_line import build_request
-from tests.build.many import build_many
+from tests.build.warm import warm_compiler
 from tests.gpu.cases import CASES, CHOSEN
 from tests.plan.probes import REPEATS, matrix
 
@@ -54,7 +54,8 @@ def main() -> int:
 def build_probes(directory: Path, cache: Cache, arch: str) -> int:
     """Every probe of the matrix; 0 when each kernel's instructions are the predicted ones."""
     specs = [spec for atom in MMA_ATOMS for repeat in REPEATS for spec in matrix(atom, repeat)]
-    artifacts = build_many([build_request(spec, arch) for spec in specs], cache)
+    with warm_compiler() as warm, warm.used():
+        artifacts = [build(build_request(spec, arch), cache) for spec in specs]
     for spec, artifact in zip(specs, artifacts, strict=True):
         keep(artifact, directory / spec.name)
     warnings = sum(len(artifact.manifest.warnings) for artifact in artifacts)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cutegen.errors import DeviceError
 from cutegen.plan import plan
 from cutegen.spec import GemmSpec, load_spec
 from tests.house.documents import ROOT
@@ -63,3 +64,20 @@ def test_the_page_has_the_rungs_their_cycles_and_the_published_column() -> None:
     assert [row[1].replace("`", "") for row in rows] == [x.keys for x in RUNGS]
     assert [row[2] for row in rows] == cycles
     assert [row[3] for row in rows] == published
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--device", "cuda"], "ladder.py: error: no GPU; look elsewhere"),
+        (["--problem", "4096,4096"], "ladder.py: error: --problem: found '4096,4096'; expected three integers M,N,K"),
+    ],
+)
+def test_it_says_in_one_line_why_it_cannot_climb(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise DeviceError("no GPU; look elsewhere")
+
+    monkeypatch.setitem(EXAMPLE["main"].__globals__, "require_gpu", refuse)
+    monkeypatch.setattr("sys.argv", ["ladder.py", *words])
+    with pytest.raises(SystemExit, match=said):
+        EXAMPLE["main"]()

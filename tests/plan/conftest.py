@@ -1,4 +1,4 @@
-"""One cache of kernels for all tests of a session."""
+"""Kernels of specs, for tests that hold them against their plans."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tests.plan.kernels import Build, builder
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
+def built(kernels: Cache) -> Build:
     """Build a spec, once."""
-    return builder(Cache(tmp_path_factory.mktemp("kernels")))
+    return builder(kernels)

@@ -6,6 +6,7 @@ On the CPU the kernel's own PTX is executed; where there is a GPU, the results a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,7 @@ from tests.plan.specs import SHIPPED_GEMMS, gemm
 from tests.plan.test_emitted import FEW, MANY
 
 pytestmark = pytest.mark.dsl
+Beyond = Callable[[int, int, int], tuple[int, int, int]]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 TILE = Tile(cta=(64, 64, 32), stages=2)
 ATOM = SmemLayout(layout="(8,(8,4)):(8,(1,64))")
@@ -159,6 +161,9 @@ def test_results_of_tile_orders(raster: Raster, device: str, built: Build) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", SHIPPED_GEMMS)
-@pytest.mark.parametrize("problem", [(136, 144, 264), (1, 1, 8), (129, 8, 1)], ids=str)
-def test_results_of_shipped_specs(name: str, problem: tuple[int, int, int], device: str, built: Build) -> None:
-    check_result(load_spec(name), built, device, *problem)
+@pytest.mark.parametrize(
+    "beyond", [lambda m, n, k: (m + 8, n + 16, k + 8), lambda m, n, k: (m + 1, 1, 8)], ids=["4 CTAs", "a row more"]
+)
+def test_results_of_shipped_specs(name: str, beyond: Beyond, device: str, built: Build) -> None:
+    spec = load_spec(name)
+    check_result(spec, built, device, *beyond(*plan(spec, spec.needs).cta_tile))

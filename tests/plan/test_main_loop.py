@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import groupby, pairwise
-from pathlib import Path
 
 import pytest
 
@@ -44,11 +43,11 @@ def steps(stages: int, k_blocks: int) -> tuple[list[str], list[str]]:
 
 @pytest.mark.dsl
 @pytest.mark.parametrize(("name", "stages", "k_blocks"), [("sm80_hgemm_tn", 3, 4), ("sm80_bf16_nn", 2, 4)])
-def test_the_emitted_kernel_runs_these_steps(name: str, stages: int, k_blocks: int, tmp_path: Path) -> None:
+def test_the_emitted_kernel_runs_these_steps(name: str, stages: int, k_blocks: int, kernels: Cache) -> None:
     spec = cutegen.load_spec(name)
     plan = cutegen.plan(spec, "sm_80")
     assert (plan.stages, plan.k_blocks) == (stages, k_blocks)
-    words = issued(build(build_request(spec, "sm_80"), Cache(tmp_path)).ptx)
+    words = issued(build(build_request(spec, "sm_80"), kernels).ptx)
     prologue, body = steps(stages, k_blocks)
     labels = [i for i, word in enumerate(words) if word == "label"]
     assert words[: labels[0]] == prologue

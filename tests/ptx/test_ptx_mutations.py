@@ -43,12 +43,12 @@ class Problem:
         self.a, self.b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (n, k)))
         self.exact = self.a.astype(np.float64) @ self.b.astype(np.float64).T
 
-    def verdict(self, text: str, policy: str) -> str | None:
-        """How the text is seen to be wrong, or None."""
+    def verdict(self, program: Program, policy: str) -> str | None:
+        """How the program is seen to be wrong, or None."""
         m, n, k = self.size
         out = np.full((m, n), np.nan, np.float32)
         try:
-            Program.parse(text).launch(
+            program.launch(
                 "pipelined_gemm",
                 grid=(-(-n // 64), -(-m // 64)),
                 block=128,
@@ -67,17 +67,19 @@ PROBLEMS = [Problem(*size) for size in SIZES]
 
 def verdict(mutant: Mutant) -> str | None:
     """The first sign that a mutant is wrong."""
+    program = Program.parse(mutant.text)
     for policy in ("in-order", "reversed", "random:1"):
         for problem in PROBLEMS:
-            found = problem.verdict(mutant.text, policy)
+            found = problem.verdict(program, policy)
             if found is not None:
                 return found
     return None
 
 
 def test_the_kernel_itself_is_right() -> None:
+    program = Program.parse(TEXT)
     for policy in ("in-order", "reversed", "random:1"):
-        assert [problem.verdict(TEXT, policy) for problem in PROBLEMS] == [None] * len(PROBLEMS)
+        assert [problem.verdict(program, policy) for problem in PROBLEMS] == [None] * len(PROBLEMS)
 
 
 def test_every_kind_of_mutant_is_made() -> None:
@@ -101,7 +103,8 @@ def test_every_wrong_mutant_is_caught() -> None:
 def test_missing_synchronisation_is_a_fault_whatever_the_result(kind: str) -> None:
     for mutant in mutants(TEXT, stage_literals=()):
         if mutant.kind == kind:
+            program = Program.parse(mutant.text)
             for policy in ("in-order", "reversed", "random:1"):
-                found = PROBLEMS[0].verdict(mutant.text, policy)
+                found = PROBLEMS[0].verdict(program, policy)
                 assert found is not None, mutant.name
                 assert found != "wrong result", mutant.name

@@ -36,12 +36,10 @@ def spec_of(majors: str = "kkn", ops: tuple[str, ...] = ()) -> GemmSpec:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = Cache(tmp_path_factory.mktemp("cache"))
-
+def compiled(kernels: Cache) -> Any:
     @cache
     def make(spec: GemmSpec) -> Kernel:
-        return straight_line.compile(spec, "sm_90", cache=folder)
+        return straight_line.compile(spec, "sm_90", cache=kernels)
 
     return make
 

@@ -27,14 +27,13 @@ Run = Callable[..., tuple[GemmPlan, LaunchReport, LaunchCounts]]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(kernels: Cache) -> Run:
     """Build a kernel, execute it on random operands, count."""
-    cache = Cache(tmp_path_factory.mktemp("cache"))
 
     def make(
         spec: GemmSpec, problem: tuple[int, int, int], arch: str = "sm_80"
     ) -> tuple[GemmPlan, LaunchReport, LaunchCounts]:
-        kernel, planned = straight_line.compile(spec, arch, cache=cache), plan(spec, arch)
+        kernel, planned = straight_line.compile(spec, arch, cache=kernels), plan(spec, arch)
         operands = random_operands(kernel.contract, *problem, seed=3)
         report = kernel.execute(*operands[:2], out=operands[2])
         return planned, report, count_launch(planned, kernel.problem_size(*operands), report)

@@ -25,12 +25,10 @@ by_case = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    kept = Cache(tmp_path_factory.mktemp("cache"))
-
+def compiled(kernels: Cache) -> Compiled:
     @cache
     def make(name: str) -> Kernel:
-        return straight_line.compile(CASES[name], ARCHES[name], cache=kept)
+        return straight_line.compile(CASES[name], ARCHES[name], cache=kernels)
 
     return make
 

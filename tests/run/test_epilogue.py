@@ -30,9 +30,8 @@ FAST = ("blas", "blas_column_major", "bias_aux_gelu", "bias_m_residual_silu", "e
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    kept = Cache(tmp_path_factory.mktemp("cache"))
-    return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kept))
+def compiled(kernels: Cache) -> Compile:
+    return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kernels))
 
 
 def names(chosen: tuple[str, ...]) -> list[Any]:

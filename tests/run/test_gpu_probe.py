@@ -1,7 +1,7 @@
 """Every probe of the matrix on a real GPU: each register of each thread, bit for bit.
 
 Kernels that CUTEGEN_CACHE_DIR holds (`python -m tests.gpu.prebuild OUT_DIR --probes` fills OUT_DIR/cache) are not
-compiled again, the others are compiled together.
+compiled again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from cutegen.arch import MMA_ATOMS
-from cutegen.build import Cache
+from cutegen.build import Cache, build
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Probe
 from cutegen.run.received import check_registers
 from cutegen.spec import S2r, S2rCopy, load_spec
 from cutegen.straight_line import build_request, compile_probe
-from tests.build.many import build_many
 from tests.plan.probes import ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
 
 torch = pytest.importorskip("torch")
@@ -30,10 +29,8 @@ pytestmark = [
 @pytest.mark.parametrize("repeat", REPEATS)
 @pytest.mark.parametrize("atom", MMA_ATOMS)
 def test_every_register_of_the_matrix(atom: str, repeat: int) -> None:
-    specs = matrix(atom, repeat)
-    artifacts = build_many([build_request(spec) for spec in specs], Cache.from_environment())
-    for spec, artifact in zip(specs, artifacts, strict=True):
-        planned = plan(spec)
+    for spec in matrix(atom, repeat):
+        planned, artifact = plan(spec), build(build_request(spec), Cache.from_environment())
         assert isinstance(planned, ProbePlan)
         received = check_registers(planned, Probe(artifact), seed=repeat, framework="torch", device="cuda")
         assert [each.first_wrong for each in received] == [None, None], spec.name

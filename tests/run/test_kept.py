@@ -44,8 +44,8 @@ def transposed(copies: KeptCopies) -> Transposed:
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    return Kernel(build(build_request(SPEC, "sm_80"), Cache(tmp_path_factory.mktemp("kept"))))
+def kernel(kernels: Cache) -> Kernel:
+    return Kernel(build(build_request(SPEC, "sm_80"), kernels))
 
 
 def matrix(k: int = 13, n: int = 9) -> Any:
@@ -76,14 +76,18 @@ def test_the_same_b_has_one_copy(transposed: Transposed, copies: KeptCopies) -> 
         lambda b: b.t().mul_(2),
         lambda b: b.detach().copy_(torch.zeros_like(b)),
         lambda b: b.view(-1)[5:7].fill_(3),
+        lambda b: torch.neg(b, out=b),
+        lambda b: b.view(torch.int16).zero_(),
     ],
-    ids=["in place", "a row", "a view of it", "detached", "a flat view"],
+    ids=["in place", "a row", "a view of it", "detached", "a flat view", "out", "another dtype"],
 )
 def test_a_change_in_place_is_noticed(transposed: Transposed, change: Any) -> None:
     b = matrix()
-    transposed(b, None)
-    change(b)
-    assert torch.equal(transposed(b, None), b)
+    for mode in (torch.enable_grad, torch.no_grad):
+        transposed(b, None)
+        with mode():
+            change(b)
+        assert torch.equal(transposed(b, None), b)
 
 
 def test_a_change_of_what_b_is_a_view_of_is_noticed(transposed: Transposed) -> None:
@@ -154,14 +158,37 @@ def test_clear_forgets(transposed: Transposed, copies: KeptCopies) -> None:
     assert transposed(b, None) is not kept
 
 
-def test_what_torch_does_not_count_is_not_seen(transposed: Transposed, copies: KeptCopies) -> None:
-    """The documented limit, and its way out."""
+def zeroed_in_other_dtype(b: Any) -> Any:
+    with torch.inference_mode():
+        b.view(torch.int16).zero_()
+    return b
+
+
+@pytest.mark.parametrize(
+    ("taken", "written"),
+    [(lambda b: b, lambda b: b.data.zero_()), (lambda b: b.data, torch.zero_), (lambda b: b, zeroed_in_other_dtype)],
+    ids=["written by .data", "passed by .data", "a view of another dtype in inference mode"],
+)
+def test_what_torch_does_not_count_is_not_seen(
+    transposed: Transposed, copies: KeptCopies, taken: Any, written: Any
+) -> None:
+    """The documented limits, and the way out."""
     b = matrix()
-    transposed(b, None)
-    b.data.zero_()
-    assert not torch.equal(transposed(b, None), b)
+    transposed(taken(b), None)
+    written(b)
+    assert not torch.equal(transposed(taken(b), None), b)
     copies.clear()
-    assert torch.equal(transposed(b, None), b)
+    assert torch.equal(transposed(taken(b), None), b)
+
+
+def test_a_weight_that_an_optimizer_steps_is_copied_again(transposed: Transposed) -> None:
+    """`.detach()` of a parameter, new for each call as modules pass it, counts with the parameter."""
+    weight = torch.nn.Parameter(matrix())
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    assert transposed(weight.detach(), None) is transposed(weight.detach(), None)
+    weight.float().sum().backward()
+    optimizer.step()
+    assert torch.equal(transposed(weight.detach(), None), weight.detach())
 
 
 def test_an_inference_tensor_is_transposed_at_each_call(

@@ -36,7 +36,6 @@ from cutegen.spec import (
     load_spec,
 )
 from cutegen.straight_line import build_request, compile_gemm, compile_probe
-from tests.build.many import build_many
 from tests.plan.probes import OF_BYTES, ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe
 from tests.plan.specs import SHIPPED_GEMMS
 
@@ -45,13 +44,8 @@ SHIPPED = load_spec("ldmatrix_probe")
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
-    return Cache(tmp_path_factory.mktemp("probes"))
-
-
-@pytest.fixture(scope="module")
-def shipped(cache: Cache) -> Probe:
-    found = cutegen.compile(SHIPPED, "sm_89", cache=cache)
+def shipped(kernels: Cache) -> Probe:
+    found = cutegen.compile(SHIPPED, "sm_89", cache=kernels)
     assert isinstance(found, Probe)
     return found
 
@@ -81,9 +75,10 @@ def by_hand(operand: str, atom: str) -> NDArray[np.int64]:
     return np.concatenate(stages, axis=1)
 
 
-def check(specs: list[GemmSpec], cache: Cache) -> None:
-    """Registers by hand and by the plan, and counts by the plan, of probes that are built together."""
-    for spec, artifact in zip(specs, build_many([build_request(x, "sm_89") for x in specs], cache), strict=True):
+def check(specs: list[GemmSpec], kernels: Cache) -> None:
+    """Registers by hand and by the plan, and counts by the plan, of each probe."""
+    for spec in specs:
+        artifact = build(build_request(spec, "sm_89"), kernels)
         found, assured = Probe(artifact), planned(spec)
         registers, report = found.execute(*operands(spec))
         for operand, table in zip("ab", registers, strict=True):
@@ -116,13 +111,14 @@ OTHER_WIDTHS = (
 
 @pytest.mark.dsl
 @pytest.mark.parametrize(("atom", "repeat"), EVERY)
-def test_every_register_of_the_matrix(atom: str, repeat: int, cache: Cache) -> None:
-    check(matrix(atom, repeat), cache)
+def test_every_register_of_the_matrix(atom: str, repeat: int, kernels: Cache) -> None:
+    check(matrix(atom, repeat), kernels)
 
 
 def check_by_plan(specs: list[GemmSpec], arch: str, cache: Cache) -> None:
     """Registers and counts by the plan, whose tables are held to PTX ISA's."""
-    for spec, artifact in zip(specs, build_many([build_request(x, arch) for x in specs], cache), strict=True):
+    for spec in specs:
+        artifact = build(build_request(spec, arch), cache)
         assured, found = planned(spec, arch), Probe(artifact)
         assert all(received.ok for received in check_registers(assured, found, seed=3)), spec.name
         assert artifact.manifest.warnings == ()
@@ -131,9 +127,9 @@ def check_by_plan(specs: list[GemmSpec], arch: str, cache: Cache) -> None:
 @pytest.mark.dsl
 @pytest.mark.slow
 @pytest.mark.parametrize("atom", OTHER_WIDTHS)
-def test_elements_of_8_and_32_bits(atom: str, cache: Cache) -> None:
+def test_elements_of_8_and_32_bits(atom: str, kernels: Cache) -> None:
     """Rows of 16 bytes are what an ldmatrix moves, whatever lies in them."""
-    check_by_plan(matrix(atom, 2), "sm_89", cache)
+    check_by_plan(matrix(atom, 2), "sm_89", kernels)
 
 
 @pytest.mark.dsl
@@ -145,15 +141,15 @@ def test_elements_of_8_and_32_bits(atom: str, cache: Cache) -> None:
         pytest.param("SM80_16x8x16_S32S8S8S32_TN_SATURATE", "sm_120", 2, marks=pytest.mark.slow),
     ],
 )
-def test_transposed_elements_of_8_bits(atom: str, arch: str, repeat: int, cache: Cache) -> None:
+def test_transposed_elements_of_8_bits(atom: str, arch: str, repeat: int, kernels: Cache) -> None:
     """Registers of two atoms are filled by one load of B."""
     specs = matrix(atom, repeat, arch)
     across = [x for x in specs if x.s2r.b in map(S2rCopy, OF_BYTES.values()) or x.problem.a.major == "m"]
-    check_by_plan(across, arch, cache)
+    check_by_plan(across, arch, kernels)
 
 
 @pytest.mark.dsl
-def test_plain_loads_bring_the_same(cache: Cache) -> None:
+def test_plain_loads_bring_the_same(kernels: Cache) -> None:
     """Of 32 bits where K is contiguous, else of 16; beside an ldmatrix, and with a pad that no ldmatrix could read."""
     atom, universal = ONE_OF_EACH_K[1], S2rCopy("universal")
     specs = [
@@ -161,7 +157,7 @@ def test_plain_loads_bring_the_same(cache: Cache) -> None:
         probe(atom, 2, s2r=S2r(a=universal), smem=Smem(a=SmemLayout(pad=2))),
         replace(probe(atom, 2, s2r=S2r(b=universal)), problem=SHIPPED.problem),
     ]
-    check([replace(spec, name=f"plain_{i}") for i, spec in enumerate(specs)], cache)
+    check([replace(spec, name=f"plain_{i}") for i, spec in enumerate(specs)], kernels)
 
 
 @pytest.mark.dsl
@@ -210,11 +206,11 @@ def test_a_launch_on_a_gpu(shipped: Probe, fake_api: Any, cuda_array: Any, monke
 
 @pytest.mark.slow
 @pytest.mark.dsl
-def test_more_elements_than_16_bits_number(cache: Cache) -> None:
+def test_more_elements_than_16_bits_number(kernels: Cache) -> None:
     spec = probe(ONE_OF_EACH_K[1], 1, tile=cutegen.Tile(cta=(512, 32, 32), stages=5), name="large")
     found, loads = plan(spec, "sm_90"), []
     assert isinstance(found, ProbePlan)
-    compiled = Probe(build(build_request(spec, "sm_90"), cache))
+    compiled = Probe(build(build_request(spec, "sm_90"), kernels))
 
     def load(a: Any, b: Any) -> Registers:
         loads.append((a, b))
@@ -333,11 +329,11 @@ def test_operands_that_do_not_fit_are_refused(a: Any, b: Any, message: str, ship
 
 
 @pytest.mark.dsl
-def test_each_kind_opens_its_own_artifacts(shipped: Probe, cache: Cache) -> None:
+def test_each_kind_opens_its_own_artifacts(shipped: Probe, kernels: Cache) -> None:
     with pytest.raises(ArtifactError, match="found a kernel of kind ldmatrix_probe; expected a GEMM"):
         Kernel.open(shipped.artifact.path)
     assert repr(Probe.open(shipped.artifact.path)) == "Probe(ldmatrix_probe_0, a (64, 64), b (64, 64))"
-    gemm = build(build_request(replace(SHIPPED, kind=GEMM), "sm_89"), cache)
+    gemm = build(build_request(replace(SHIPPED, kind=GEMM), "sm_89"), kernels)
     assert gemm.key != shipped.artifact.key
     with pytest.raises(ArtifactError, match="found a kernel of kind gemm; expected a probe"):
         Probe(gemm)
@@ -349,26 +345,25 @@ def test_a_probe_is_not_measured() -> None:
 
 
 @pytest.mark.dsl
-def test_any_gemm_has_a_probe(shipped: Probe, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_gemm_has_a_probe(shipped: Probe, kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe of a GEMM is the one that its spec asks for when it says so: the same key, found in the cache."""
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(cache.directory))
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
     found = compile_probe(replace(SHIPPED, kind=GEMM), "sm_89")
     assert (found.artifact.hit, found.artifact.key) == (True, shipped.artifact.key)
 
 
 @pytest.mark.slow
 @pytest.mark.dsl
-def test_the_loads_of_every_shipped_gemm(cache: Cache) -> None:
+def test_the_loads_of_every_shipped_gemm(kernels: Cache) -> None:
     specs = [replace(load_spec(name), kind=PROBE) for name in SHIPPED_GEMMS if load_spec(name).family == "sm80"]
-    artifacts = build_many([build_request(spec, "sm_90") for spec in specs], cache)
-    for spec, artifact in zip(specs, artifacts, strict=True):
-        found = plan(spec, "sm_90")
+    for spec in specs:
+        found, artifact = plan(spec, "sm_90"), build(build_request(spec, "sm_90"), kernels)
         assert isinstance(found, ProbePlan)
         assert [each.first_wrong for each in check_registers(found, Probe(artifact), seed=7)] == [None, None], spec.name
 
 
 @pytest.mark.dsl
-def test_b_comes_as_a_call_passes_it_where_the_gemm_reads_a_transposed_copy(cache: Cache) -> None:
+def test_b_comes_as_a_call_passes_it_where_the_gemm_reads_a_transposed_copy(kernels: Cache) -> None:
     """Nor does it matter to the loads what fills shared memory, and that it has one stage."""
     operand = Operand("f16", "k", 2)
     spec = GemmSpec(
@@ -380,5 +375,5 @@ def test_b_comes_as_a_call_passes_it_where_the_gemm_reads_a_transposed_copy(cach
     )
     found = planned(spec)
     assert (found.launch.tensors[1].major, found.gemm.b.major) == ("n", "k")
-    received = check_registers(found, Probe(build(build_request(spec, "sm_89"), cache)), seed=5)
+    received = check_registers(found, Probe(build(build_request(spec, "sm_89"), kernels)), seed=5)
     assert [each.first_wrong for each in received] == [None, None]

@@ -33,9 +33,8 @@ PROBLEMS = [(33, 40, 200), (32, 32, 64), (1, 1, 1), (5, 9, 0), (40, 24, 33), (64
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    kept = Cache(tmp_path_factory.mktemp("cache"))
-    return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kept))
+def compiled(kernels: Cache) -> Compile:
+    return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kernels))
 
 
 def check(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> None:

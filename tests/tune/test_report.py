@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,8 +28,8 @@ WORDS = ["report", "sm80_hgemm_tn", "--arch", "sm_90"]
 
 
 @pytest.fixture(autouse=True)
-def _without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Neither GPU nor ncu; one cache for all, so that the kernel is built once."""
+def _without_gpu(monkeypatch: pytest.MonkeyPatch, kernels: Cache) -> None:
+    """Neither GPU nor ncu."""
 
     def refuse() -> None:
         raise DeviceError("no GPU; look elsewhere")
@@ -38,7 +37,7 @@ def _without_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
     monkeypatch.setattr(door, "require_gpu", refuse)
     monkeypatch.setattr(door, "present_target", lambda: None)
     monkeypatch.setattr(door.shutil, "which", lambda name: None)
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "report_cache"))
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
 
 
 def table(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -110,10 +109,10 @@ def test_without_a_disassembler_the_rest_remains(
     assert "shared memory" in printed
 
 
-def test_measured_rates_replace_the_cited_ones(ceilings: Ceilings, tmp_path: Path) -> None:
+def test_measured_rates_replace_the_cited_ones(ceilings: Ceilings, kernels: Cache) -> None:
     """1000 operations a cycle; 1 TB/s over 100 multiprocessors at 1 GHz are 10 bytes a cycle of each."""
     spec = load_spec("sm80_hgemm_tn")
-    artifact = build(build_request(spec, "sm_90"), Cache(tmp_path))
+    artifact = build(build_request(spec, "sm_90"), kernels)
     made = report(plan(spec, "sm_90"), artifact, CUBE)
     cycles = {limit.resource: limit.cycles for limit in made.limits(ceilings)}
     assert cycles["tensor cores"] == pytest.approx(2 * 128 * 128 * 64 / 1000)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cutegen.build import Cache, disassemble
@@ -75,10 +73,10 @@ def test_without_a_loop_that_multiplies_there_is_no_main_loop() -> None:
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", pytest.param("sm_120", marks=pytest.mark.slow)])
-def test_a_built_kernels_loop_holds_what_a_warp_does_for_a_k_tile_of_each_stage(arch: str, tmp_path: Path) -> None:
+def test_a_built_kernels_loop_holds_what_a_warp_does_for_a_k_tile_of_each_stage(arch: str, kernels: Cache) -> None:
     """128x128x64 over 4 warps: 64 x 64 x 64 / (16 x 8 x 16) mma, 4 x (4 + 4) ldmatrix.x4, 2 x 8 cp.async a thread."""
     per_k_tile = (128, 32, 16, 1)
-    artifact = compile_spec(load_spec("sm80_hgemm_tn"), arch, cache=Cache(tmp_path)).artifact
+    artifact = compile_spec(load_spec("sm80_hgemm_tn"), arch, cache=kernels).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
     found = tuple(map(loop.count, ("HMMA", "LDSM", "LDGSTS", "BAR")))
     assert found == tuple(3 * count for count in per_k_tile)
@@ -86,9 +84,9 @@ def test_a_built_kernels_loop_holds_what_a_warp_does_for_a_k_tile_of_each_stage(
 
 
 @pytest.mark.dsl
-def test_the_loop_over_k_tiles_of_a_persistent_kernel(tmp_path: Path) -> None:
+def test_the_loop_over_k_tiles_of_a_persistent_kernel(kernels: Cache) -> None:
     """128 HMMA and 32 LDSM for a k-tile of a warp with 64x64; the last k-tile stands again in the loop over tiles."""
-    artifact = compile_spec(load_spec("sm90_hgemm_tn"), "sm_90", cache=Cache(tmp_path)).artifact
+    artifact = compile_spec(load_spec("sm90_hgemm_tn"), "sm_90", cache=kernels).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
     assert (loop.multiplications(), loop.count("LDSM")) == (128, 32)
 
@@ -103,8 +101,8 @@ def test_the_loop_over_k_tiles_of_a_persistent_kernel(tmp_path: Path) -> None:
         ("sm89_e4m3_tn", "sm_90", "HMMA", 3 * 128),
     ],
 )
-def test_what_becomes_of_mma_on_other_types(name: str, arch: str, mma: str, count: int, tmp_path: Path) -> None:
+def test_what_becomes_of_mma_on_other_types(name: str, arch: str, mma: str, count: int, kernels: Cache) -> None:
     """3 k-tiles, of 128 bytes of K: 4 k-blocks over 64x64 a warp; as f16, two for each of 8-bit floats, over 64x32."""
-    artifact = compile_spec(load_spec(name), arch, cache=Cache(tmp_path)).artifact
+    artifact = compile_spec(load_spec(name), arch, cache=kernels).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
     assert (loop.count(mma), loop.multiplications()) == (count, count)

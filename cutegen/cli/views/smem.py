@@ -10,7 +10,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import RANKING_HEADER, RANKING_RIGHT, ranking
-from cutegen.plan.text import extents
+from cutegen.plan.text import extents, plural
 
 
 def smem(plan: GemmPlan, thread: int, problem: Problem) -> View:
@@ -29,7 +29,7 @@ def _blocks(operand: OperandPlan, stages: int) -> list[list[str]]:
         ("layout", format_layout(shared.layout)),
         ("atom", format_layout(shared.chosen.atom)),
         ("tile", f"{extents(operand.tile)} {operand.dtype.name}, contiguous along {operand.major}"),
-        ("bytes", f"{shared.bytes:,}: {stages} stages of {shared.chosen.tile_bytes:,}"),
+        ("bytes", f"{shared.bytes:,}: {plural(stages, 'stage')} of {shared.chosen.tile_bytes:,}"),
     ]
     return [
         titled(f"{x} in shared memory: ({operand.modes[0]}, {operand.modes[1]}, stage) to element", facts),

@@ -149,13 +149,16 @@ def check_divides(
     if extent % (threads * vector) == 0:
         return
     span = f"THR_{mode} = {threads}" + (f", {vector} elements each" if vector > 1 else "")
-    fits = [count for count in range(1, threads + 1) if extent % (count * vector) == 0]
+    total = size(as_threads(given))
+    fits = [x for x in range(1, threads + 1) if total % x == 0 and extent % (x * vector) == 0]
     raise spec.error(
         key,
         found=f'"{given}": {span}',
         expected=f"BLK_{mode} % THR_{mode} == 0 of {layout}: {extent} % {threads * vector} = "
         f"{extent % (threads * vector)}",
-        fix=f"{fits[-1]} threads along {mode} divide {extent}" if fits else f"a tile with a larger {mode}",
+        fix=f"{fits[-1]} of the {total} threads along {mode} divide {extent}"
+        if fits
+        else f"a tile with a larger {mode}",
     )
 
 
