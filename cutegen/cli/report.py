@@ -108,7 +108,7 @@ def _measure(made: Report, entrant: Entrant, rounds: int) -> Timing:
 
 
 def _profile(made: Report, spec: str) -> Profile:
-    """Two runs under ncu, the second with twice the K."""
+    """Two runs under ncu, the second with a longer K."""
     ncu, table, problem = shutil.which("ncu"), made.plan.to_json(), made.problem
     if ncu is None:
         return Profile((), "no ncu on PATH")
@@ -116,9 +116,10 @@ def _profile(made: Report, spec: str) -> Profile:
         return Profile((), "no GPU here that the kernel is for")
     if why_not := counters.unpredictable(table, problem):
         return Profile((), why_not)
-    doubled = make_plan(made.plan.spec, made.plan.target, (problem.m, problem.n, 2 * problem.k))
-    if made.plan.problem is not None and doubled.launch != made.plan.launch:
-        return Profile((), "for twice the K, which is counted too, another kernel is planned")
+    longer_k = counters.longer_k(table, problem.k)
+    longer = make_plan(made.plan.spec, made.plan.target, (problem.m, problem.n, longer_k))
+    if made.plan.problem is not None and longer.launch != made.plan.launch:
+        return Profile((), f"for K = {longer_k}, which is counted too, another kernel is planned")
     entry = made.artifact.manifest.entry
 
     def count(k: int) -> counters.Counters:
@@ -126,7 +127,7 @@ def _profile(made: Report, spec: str) -> Profile:
         return counters.profile(ncu, f"^{entry}$", [sys.executable, "-m", "cutegen", "run", spec, *options])[entry]
 
     try:
-        measured = counters.by_difference(count(problem.k), count(2 * problem.k))
+        measured = counters.by_difference(count(problem.k), count(longer_k), problem.k, longer_k)
     except OutsideError as error:
         return Profile((), " ".join(str(error).split()))
     return Profile(counters.compare(counters.predict(table, made.artifact.manifest.registers, problem), measured))

@@ -54,6 +54,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "problem": None if plan.problem is None else asdict(plan.problem),
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
+        "k_tiles_per_turn": plan.k_tiles_per_turn,
         "threads": plan.threads,
         "smem_bytes": plan.smem_bytes,
         "mma": _mma_table(plan),

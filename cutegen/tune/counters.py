@@ -42,7 +42,7 @@ ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
 """Left out when this ncu does not know them."""
 
 BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
-"""Taken from a second launch with twice the K, less the first: a prologue's copies past the end write zeros too."""
+"""Taken from a second launch with a longer K, less the first: copies with a source size write zeros too."""
 
 REPORTED_ONLY = frozenset({f"{CONFLICTS}ld.sum", f"{CONFLICTS}st.sum", f"{CONFLICTS}ldgsts.sum"})
 """Counters of a pipe that other traffic shares: shown, but their equality is not demanded."""
@@ -134,11 +134,21 @@ def _sum_sectors(plan: Mapping[str, Any], *keys: str) -> int:
     return sum(int(plan["sectors"][key]["predicted"]) for key in keys if key in plan["sectors"])
 
 
-def by_difference(once: Counters, twice: Counters) -> Counters:
-    """The counters of one launch, BY_DIFFERENCE taken from another one of the same M and N and twice the K."""
-    if BY_DIFFERENCE not in once or BY_DIFFERENCE not in twice:
+def longer_k(plan: Mapping[str, Any], k: int) -> int:
+    """K of the second launch, about twice `k`: whole turns of the main loop more, and as many copies outside of them.
+
+    >>> longer_k({"tile": [128, 128, 64], "k_tiles_per_turn": 3}, 1024)     # 16 k-tiles, and 18 more
+    2176
+    """
+    turn = int(plan["k_tiles_per_turn"] * plan["tile"][2])
+    return k + -(-k // turn) * turn
+
+
+def by_difference(once: Counters, longer: Counters, k: int, longer_k: int) -> Counters:
+    """The counters of a launch of `k`, BY_DIFFERENCE taken from another one of the same M and N, and `longer_k`."""
+    if BY_DIFFERENCE not in once or BY_DIFFERENCE not in longer:
         return once
-    return {**once, BY_DIFFERENCE: twice[BY_DIFFERENCE] - once[BY_DIFFERENCE]}
+    return {**once, BY_DIFFERENCE: (longer[BY_DIFFERENCE] - once[BY_DIFFERENCE]) * k // (longer_k - k)}
 
 
 def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counters]:

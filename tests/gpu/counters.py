@@ -4,7 +4,7 @@
 
 OUT_DIR is what tests.gpu.prebuild leaves. Prints a markdown table; exits 1 when a counter that must equal its
 prediction does not. M, N and K must be multiples of the CTA tile, and K hold as many k-tiles as there are stages.
-A second launch has twice the K: the wavefronts of cp.async are taken from the difference.
+A second launch has a longer K: the wavefronts of cp.async are taken from the difference.
 """
 
 from __future__ import annotations
@@ -13,9 +13,19 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
-from cutegen.tune.counters import REPORTED_ONLY, CounterRow, Counters, by_difference, compare, predict, profile
+from cutegen.tune.counters import (
+    REPORTED_ONLY,
+    CounterRow,
+    Counters,
+    by_difference,
+    compare,
+    longer_k,
+    predict,
+    profile,
+)
 from cutegen.tune.suites import Extents
 from tests.gpu.cases import COUNTERS
 
@@ -29,18 +39,20 @@ def main() -> int:
     arguments = parser.parse_args()
     problem = Extents(*map(int, arguments.problem.split(",")))
     artifacts = sorted(path for path in arguments.out_dir.iterdir() if path.name.startswith(COUNTERS))
+    plans = {path: json.loads((path / "plan.json").read_text()) for path in artifacts}
 
+    @cache
     def count(k: int) -> Mapping[str, Counters]:
         sizes = f"{problem.m},{problem.n},{k}"
         child = [sys.executable, "-m", "tests.gpu.launch", *map(str, artifacts), "--problem", sizes]
         return profile(arguments.ncu, f"^{COUNTERS}", child)
 
-    once, twice = count(problem.k), count(2 * problem.k)
     rows = {}
-    for path in artifacts:
-        plan, manifest = (json.loads((path / name).read_text()) for name in ("plan.json", "manifest.json"))
-        predicted, entry = predict(plan, manifest["registers"], problem), manifest["entry"]
-        rows[path.name] = compare(predicted, by_difference(once.get(entry, {}), twice.get(entry, {})))
+    for path, plan in plans.items():
+        manifest, longer = json.loads((path / "manifest.json").read_text()), longer_k(plan, problem.k)
+        once, more = (count(k).get(manifest["entry"], {}) for k in (problem.k, longer))
+        predicted = predict(plan, manifest["registers"], problem)
+        rows[path.name] = compare(predicted, by_difference(once, more, problem.k, longer))
     print(f"M, N, K = {arguments.problem}\n")
     print(table(rows))
     counted = [row for found in rows.values() for row in found]

@@ -85,9 +85,10 @@ def test_only_what_both_sides_know_is_compared() -> None:
 
 
 def test_cp_async_is_counted_by_difference() -> None:
-    once, twice = {counters.BY_DIFFERENCE: 130, "x": 5}, {counters.BY_DIFFERENCE: 230, "x": 9}
-    assert counters.by_difference(once, twice) == {counters.BY_DIFFERENCE: 100, "x": 5}
-    assert counters.by_difference({"x": 5}, twice) == {"x": 5}
+    """16 k-tiles that count 100, 30 more for what has a source size; 18 k-tiles more in the other launch."""
+    once, longer = {counters.BY_DIFFERENCE: 1630, "x": 5}, {counters.BY_DIFFERENCE: 3430, "x": 9}
+    assert counters.by_difference(once, longer, 1024, 2176) == {counters.BY_DIFFERENCE: 1600, "x": 5}
+    assert counters.by_difference({"x": 5}, longer, 1024, 2176) == {"x": 5}
 
 
 def test_ncu_is_asked_again_without_counters_that_it_may_not_know(monkeypatch: pytest.MonkeyPatch) -> None:

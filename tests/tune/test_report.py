@@ -128,7 +128,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
 
     def profile(ncu: str, kernels: str, child: list[str]) -> Any:
         commands.append(child)
-        return {"sm80_hgemm_tn_0": {counters.MMA: 4096**3 // 2048, counters.BY_DIFFERENCE: 7 * len(commands)}}
+        return {"sm80_hgemm_tn_0": {counters.MMA: 4096**3 // 2048, counters.BY_DIFFERENCE: 66 * len(commands)}}
 
     monkeypatch.setattr(door, "require_gpu", lambda: None)
     monkeypatch.setattr(door, "present_target", lambda: target)
@@ -145,7 +145,7 @@ def test_with_a_gpu_times_and_counters_stand_beside(capsys: pytest.CaptureFixtur
     assert found["results"][0]["tflops"] == pytest.approx(68.7, abs=0.1)
     rows = {row["counter"]: (row["predicted"], row["measured"]) for row in found["counters"]}
     assert rows[counters.MMA] == (33_554_432, 33_554_432)
-    assert rows[counters.BY_DIFFERENCE][1] == 7
+    assert rows[counters.BY_DIFFERENCE][1] == 64  # the second launch has 66 k-tiles more than the first's 64
     assert main([*WORDS]) == 0
     printed = capsys.readouterr().out
     assert "1,024 CTAs on 100 multiprocessors are 5.12 waves: 85% of the places are used" in printed
