@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -21,6 +22,7 @@ from cutegen.spec import GemmSpec, Operand, Problem, load_spec
 from tests.plan.specs import SHIPPED_GEMMS
 
 pytestmark = pytest.mark.dsl
+MAP_NORESERVE = 0x4000  # Linux's; module mmap has it from Python 3.13 on
 OTHER_MAJORS = [f"{a}{b}{c}" for a in "mk" for b in "nk" for c in "mn" if f"{a}{b}{c}" != "kkn"]
 
 
@@ -49,6 +51,23 @@ def storage_of(kernel: Kernel, out: Any, shape: tuple[int, int]) -> Any:
     rows = out.T if storage.transposed else out
     item = out.itemsize
     return np.lib.stride_tricks.as_strided(rows, (storage.rows, storage.stride), (storage.stride * item, item))
+
+
+def test_rows_that_lie_more_than_2_to_the_31_elements_apart(compiled: Callable[[str, str, str], Kernel]) -> None:
+    """Memory that nobody touches takes none: 4 GiB lie between the two rows of A and of B."""
+    kernel = compiled("mnm", "bf16", "f32")
+    pitch = 2**31 + 8
+
+    def matrix() -> Any:
+        kinds = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+        rows = np.frombuffer(mmap.mmap(-1, 2 * (pitch + 8), flags=kinds), np.uint16)
+        return np.lib.stride_tricks.as_strided(rows, (2, 8), (2 * pitch, 2))
+
+    wide_a, wide_b = matrix().T, matrix()
+    a, b, out = random_operands(kernel.contract, 8, 8, 2, seed=3)
+    wide_a[...], wide_b[...] = a, b
+    kernel(wide_a, wide_b, out=out)
+    assert compare(out, float64_reference(a, b), dtype="bf16").ok
 
 
 @pytest.mark.parametrize(

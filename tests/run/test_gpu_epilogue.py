@@ -56,6 +56,17 @@ def test_a_batch_that_spans_more_than_2_to_the_32_bytes() -> None:
     check(kernel, a, b, out, extras)
 
 
+def test_rows_that_lie_more_than_2_to_the_31_elements_apart() -> None:
+    """A's, the result's and C's as it was: 4 GiB from one row to the next."""
+    kernel = compiled("blas")
+    pitch = 2**31 + 16
+    wide = [torch.empty(pitch + 64, dtype=torch.float16, device="cuda").as_strided((2, 64), (pitch, 1)) for _ in "aoc"]
+    _, b, _, extras = made(kernel, 2, 64, 64)
+    for matrix in wide:
+        matrix.copy_(torch.randn(2, 64, device="cuda"))
+    check(kernel, wide[0], b, wide[1], {**extras, "c": wide[2]})
+
+
 def test_in_place_and_beta_zero() -> None:
     kernel = compiled("blas")
     a, b, out, extras = made(kernel, 300, 200, 100)
