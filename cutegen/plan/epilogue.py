@@ -31,7 +31,7 @@ def choose_epilogue(
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
     store = _store(x, tiled_mma.threads)
     write, read = _accesses(x, tiled_mma, store)
-    ranking = choose_smem(x, write, read)
+    ranking = choose_smem(spec, x, write, read, (write, read))
     staged = lay_out(ranking.value, x.extents, None)
     if staged.bytes > smem_capacity_bytes:
         if spec.epilogue.smem is not None:
@@ -99,4 +99,4 @@ def _accesses(x: OperandTile, tiled_mma: TiledMma, store: VectorCopy) -> tuple[A
     pair = min(held_together(tiled_mma, x.major_mode), x.vector_elems)
     written = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
     read = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])
-    return Access(written, pair * x.dtype.bytes), Access(read, store.bits // 8)
+    return Access(written, pair * x.dtype.bytes, at_once=True), Access(read, store.bits // 8, at_once=True)

@@ -13,7 +13,7 @@ from cutegen.plan.gemm_plan import BulkTensorCopy, FragmentCopy, OperandPlan, Ve
 from cutegen.plan.occupancy import passing_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, SmemRanking, choose_smem, lay_out
-from cutegen.spec import MODES
+from cutegen.spec import MODES, GemmSpec
 
 CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
 
@@ -54,19 +54,21 @@ class OperandChoices(Generic[CopyT]):
 
 
 def choose_layout(
-    x: OperandTile, g2s: Choice[VectorCopy], s2r: Choice[FragmentCopy], tiled_mma: TiledMma
+    spec: GemmSpec, x: OperandTile, g2s: Choice[VectorCopy], s2r: Choice[FragmentCopy], tiled_mma: TiledMma
 ) -> OperandChoices[VectorCopy]:
     """The shared layout for the two copies.
 
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
     """
-    read = fragment_access(x, s2r.value, tiled_mma)
-    return OperandChoices(x, g2s, s2r, choose_smem(x, vector_access(x, g2s.value), read))
+    write, read = vector_access(x, g2s.value), fragment_access(x, s2r.value, tiled_mma)
+    # Each cp.async is given an address of its own; all other copies take a slice of the layout.
+    sliced = (write, read) if g2s.value.through_registers else (read,)
+    return OperandChoices(x, g2s, s2r, choose_smem(spec, x, write, read, sliced))
 
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
     """Which addresses the lanes of each store to shared memory have."""
-    return Access(by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0]), copy.bits // 8)
+    return Access(by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0]), copy.bits // 8, at_once=True)
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from cutegen.algebra import (
+    ComposedLayout,
     LayoutExpr,
     Swizzle,
     ideal_wavefronts,
@@ -23,18 +26,26 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.shapes import Shape, all_shapes
+from cutegen.plan.text import extents
+from cutegen.spec import GemmSpec
+
+TORN = "a thread's own accesses swizzle one another"
+UNEVEN = "the tile ends within a period of the swizzle"
+WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element each lane touches.
 
-    `shares` says that it is a load whose lanes may want the same, so that phases merge.
+    `shares` says that it is a load whose lanes may want the same, so that phases merge, `at_once` that one copy of the
+    DSL makes all of a thread's accesses.
     """
 
     coordinates: Coordinates
     bytes: int
     shares: bool = False
+    at_once: bool = False
 
     def count(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts:
         """Wavefronts of the whole tile, every instruction of every warp."""
@@ -44,6 +55,23 @@ class Access:
         merged = int(merged_phases(placed, self.bytes).sum()) if self.shares else 0
         predicted = int(wavefronts(placed, self.bytes).sum()) - merged
         return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
+
+    def tears(self, layout: LayoutExpr) -> bool:
+        """Whether a thread's accesses differ in bits of the offset that they also swizzle, as those of threads do.
+
+        Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
+        layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
+        are alike, and is right then, unless one copy makes all accesses.
+        """
+        if not isinstance(layout, ComposedLayout):
+            return False
+        swizzle = layout.outer
+        placed = offsets(inner_layout(layout))[self.coordinates]
+        own = int(np.bitwise_or.reduce(placed[:, 0, 0] ^ placed[0, 0, 0]))
+        threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
+        swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
+        differing = threads & (swizzled | swizzled << swizzle.shift)
+        return bool(own & own >> swizzle.shift & swizzled) and (self.at_once or bool(differing))
 
 
 AccessOf = Callable[[LayoutExpr], Access]
@@ -57,9 +85,49 @@ class SmemRanking:
     rows: tuple[SmemCandidate, ...]
 
 
-def choose_smem(x: OperandTile, write: Access, read: Access) -> Choice[SmemRanking]:
+def choose_smem(
+    spec: GemmSpec, x: OperandTile, write: Access, read: Access, sliced: tuple[Access, ...]
+) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
-    return rank_shapes(x, tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes)), x.requested, write, read)
+    shapes = tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes))
+    return rank_addressable(spec, x, shapes, write, read, sliced)
+
+
+def rank_addressable(
+    spec: GemmSpec,
+    x: OperandTile,
+    shapes: tuple[Shape, ...],
+    write: Access,
+    read: Access | AccessOf,
+    sliced: tuple[Access, ...],
+) -> Choice[SmemRanking]:
+    """The ranking of those layouts in which the DSL finds what `sliced` accesses want, by slicing them for each thread.
+
+    Raises SpecError where the spec asks for none of those.
+    """
+
+    def hindered(shape: Shape) -> str:
+        layout = tile_to_shape(shape.atom, x.extents)
+        return TORN if any(access.tears(layout) for access in sliced) else "" if _is_even(layout) else UNEVEN
+
+    hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
+    requested = tuple(shape for shape in x.requested if not hinders[shape])
+    if x.requested and not requested:
+        found = f"{x.requested[0].name} for a tile of {extents(x.extents)}: {hinders[x.requested[0]]}"
+        raise spec.error(x.smem_key, found=found, expected="a layout that the DSL can address", fix=WAY_OUT)
+    choice = rank_shapes(x, tuple(shape for shape in shapes if not hinders[shape]), requested, write, read)
+    rejected = *choice.decision.rejected, *(Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape])
+    return replace(choice, decision=replace(choice.decision, rejected=rejected))
+
+
+def _is_even(layout: LayoutExpr) -> bool:
+    """Whether each mode ends with a period of the swizzle, or within one that it divides. The DSL aborts elsewhere."""
+    if not isinstance(layout, ComposedLayout):
+        return True
+    swizzle = layout.outer
+    period = 1 << (swizzle.bits + swizzle.base + swizzle.shift)
+    spans = [extent * stride for extent, stride in leaves(layout.inner.shape, layout.inner.stride)]
+    return swizzle.bits == 0 or all(span % period == 0 or period % span == 0 for span in spans if span)
 
 
 def rank_shapes(

@@ -325,7 +325,7 @@ def test_without_a_gpu_cuda_is_something_outside(small: Path, cli: Cli, monkeypa
 
 
 def test_a_problem_that_memory_cannot_hold(small: Path, cli: Cli) -> None:
-    outcome = cli(f"run {small} {ARCH} --device cpu --problem 2147483647,8,2147483647 --yes")
+    outcome = cli(f"run {small} {ARCH} --device cpu --problem 2147352576,8,2147352576 --yes")
     assert outcome.code == 3
     assert outcome.err.splitlines()[-1].startswith("cutegen: error: out of memory")
 

@@ -184,6 +184,21 @@ CASES: dict[str, Case] = {
         "epilogue.smem",
         ("256x256 f32", "at most 166,912", "smem = false"),
     ),
+    "a layout that the DSL would address wrongly": (
+        {"tile": Tile(cta=(128, 128, 64)), "smem": Smem(a=SmemLayout(layout="Sw<3,3,6> o (64,64):(64,1)"))},
+        "smem.a",
+        ("Swizzle<3,3,6> on 64x64", "a thread's own accesses swizzle one another", "a pad is always possible"),
+    ),
+    "a tile that ends within the swizzle's period": (
+        {
+            "majors": "mnn",
+            "dtype": "tf32",
+            "tile": Tile(cta=(32, 80, 96), stages=1),
+            "smem": Smem(b=SmemLayout(swizzle=(1, 4, 3))),
+        },
+        "smem.b",
+        ("Swizzle<1,4,3>", "80x96: the tile ends within a period", "a pad is always possible"),
+    ),
     "C's atom that does not divide": (
         {"tile": Tile(cta=(64, 48, 32)), "epilogue": Epilogue(SmemLayout(layout="(8,64):(64,1)"))},
         "epilogue.smem.layout",
@@ -201,13 +216,24 @@ def test_refused_at_its_key_with_the_arithmetic_and_a_way_out(name: str) -> None
     assert [part for part in said if part not in str(caught.value)] == [], str(caught.value)
 
 
+def test_loads_of_simt_are_not_torn_by_a_swizzle() -> None:
+    """With both of these compiled, the CPU executor found the second one's loads outside of shared memory."""
+    majors, tile, swizzles = "mnn", Tile(cta=(64, 64, 16)), ((2, 3, 3), (2, 2, 3))
+    asked = [
+        replace(gemm(majors, "f32", tile=tile, smem=Smem(a=SmemLayout(swizzle=x))), family="simt") for x in swizzles
+    ]
+    assert plan(asked[0], "sm_80").a.smem.chosen.name == "Swizzle<2,3,3> on 32x8"
+    with pytest.raises(SpecError, match=r"smem.a: found Swizzle<2,2,3> on 32x8 for a tile of 64x16: a thread's own"):
+        plan(asked[1], "sm_80")
+
+
 OF_SM90: dict[str, Case] = {
     "an operand that nothing transposes": (
         {"majors": "mkn", "dtype": "tf32"},
         "problem.a.major",
-        ('"m" with tf32', "tears"),
+        ('"m" for sm_90', "tears"),
     ),
-    "plain loads": ({"s2r": S2r(b=S2rCopy("universal"))}, "s2r.b.atom", ('"universal"', "what ldmatrix can load")),
+    "plain loads": ({"s2r": S2r(b=S2rCopy("universal"))}, "s2r.b.atom", ('"universal"', "an ldmatrix")),
     "a layout without rows for ldmatrix": (
         {"smem": Smem(a=SmemLayout(layout="(8,(2,32)):(2,(1,16))"))},
         "smem.a",

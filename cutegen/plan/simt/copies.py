@@ -15,7 +15,7 @@ from cutegen.plan.operand_choices import OperandChoices, vector_access
 from cutegen.plan.report import spec_notation
 from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
 from cutegen.plan.simt.tile import as_threads, check_divides
-from cutegen.plan.smem import Access, SmemRanking, rank_shapes
+from cutegen.plan.smem import Access, SmemRanking, rank_addressable
 from cutegen.plan.text import extents, plural
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import MODES, G2sCopy, GemmSpec
@@ -37,7 +37,7 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
         if isinstance(copy, Rejected):
             impossible.append(copy)
         else:
-            possible.append(_way(x, copy, tiled_mma))
+            possible.append(_way(spec, x, copy, tiled_mma))
     if not possible:
         raise _no_copy(spec, x, given, impossible, tiled_mma.threads)
     chosen = min(possible, key=lambda way: (way.wavefronts, way.instructions))
@@ -63,7 +63,7 @@ class _Way:
         return self.smem.value.chosen.wavefronts
 
 
-def _way(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> _Way:
+def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> _Way:
     def read(layout: LayoutExpr) -> Access:
         elems = _read_elems(x, layout)
         loads = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, elems)[..., 0])
@@ -72,7 +72,8 @@ def _way(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> _Way:
     # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
     shapes = all_shapes(x.extents, x.major_mode, x.dtype.bytes, copy.bits // 8, turned=turned)
-    smem = rank_shapes(x, tuple(shapes), x.requested, vector_access(x, copy), read)
+    write, element = vector_access(x, copy), by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0])
+    smem = rank_addressable(spec, x, tuple(shapes), write, read, (write, Access(element, x.dtype.bytes)))
     elems = _read_elems(x, tile_to_shape(smem.value.chosen.atom, x.extents))
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)

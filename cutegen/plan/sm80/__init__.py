@@ -128,4 +128,5 @@ def _choose_operand(
     spec: GemmSpec, name: str, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, target: Target
 ) -> OperandChoices[VectorCopy]:
     x = operand_tile(spec, name, cta_tile)
-    return choose_layout(x, choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma, target), tiled_mma)
+    g2s, s2r = choose_g2s(spec, x, tiled_mma.threads), choose_s2r(spec, x, tiled_mma, target)
+    return choose_layout(spec, x, g2s, s2r, tiled_mma)

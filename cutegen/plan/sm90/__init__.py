@@ -232,22 +232,22 @@ def _choose_operand(
     check_bulk(spec, x, asked="tile.cta")
     s2r = choose_s2r(spec, x, tiled_mma, target)
     if not isinstance(s2r.value.atom, LdmatrixAtom):
-        raise _without_ldmatrix(spec, x, s2r.decision, target)
+        raise _no_plain_loads(spec, x, s2r.decision, target)
     smem = choose_boxes(spec, x, fragment_access(x, s2r.value, tiled_mma))
     return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
 
-def _without_ldmatrix(spec: GemmSpec, x: OperandTile, plain_loads: Decision, target: Target) -> SpecError:
-    """The error at the key that leaves an operand to plain loads: its atom, its shared layout, or its major."""
-    expected, fix = "what ldmatrix can load: this family has no other loads", 'family = "sm80" has plain loads'
-    if plain_loads.given:
-        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected=expected, fix=fix)
+def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
+    """Fragments come by ldmatrix or not at all: the key at fault is the atom, the shared layout or the major."""
+    fix = 'family = "sm80" has plain loads'
+    if decision.given:
+        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)
     if x.major == "k":
-        return spec.error(x.smem_key, found=plain_loads.why, expected=expected, fix=fix)
+        return spec.error(x.smem_key, found=decision.why, expected="what ldmatrix can load", fix=fix)
     elsewhere = targets_transposing(x.dtype.bits)
     return spec.error(
         f"problem.{x.name}.major",
-        found=f'"{x.major}" for {target.name}: {plain_loads.why}',
-        expected=f'"k", or {expected}',
+        found=f'"{x.major}" for {target.name}: {decision.why}',
+        expected='"k", or an operand that ldmatrix transposes',
         fix=f"{fix}, and {elsewhere} an ldmatrix for {x.dtype.name}" if elsewhere else fix,
     )
