@@ -39,15 +39,15 @@ def kernels(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[WarmCompiler]:
+def compiler_kept_warm() -> Iterator[WarmCompiler]:
     """A compiler that has its start behind it."""
     with warm_compiler() as found:
         yield found
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiled_warm(request: pytest.FixtureRequest, warm: WarmCompiler) -> Iterator[None]:
-    with nullcontext() if request.path.parent.name in STARTS_THE_COMPILER else warm.used():
+def _compiled_warm(request: pytest.FixtureRequest, compiler_kept_warm: WarmCompiler) -> Iterator[None]:
+    with nullcontext() if request.path.parent.name in STARTS_THE_COMPILER else compiler_kept_warm.used():
         yield
 
 

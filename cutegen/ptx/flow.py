@@ -225,7 +225,7 @@ def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[Register
 def _only_moves_bytes(instruction: Instruction) -> bool:
     """`prmt`, and a `mov` that packs a vector into one register."""
     opcode = instruction.parts[0]
-    return opcode == "prmt" or (opcode == "mov" and isinstance(instruction.operands[1], Vector))
+    return opcode == "prmt" or (opcode == "mov" and any(isinstance(x, Vector) for x in instruction.operands[1:]))
 
 
 def _assigned_in(entry: Entry, block: BlockRange) -> frozenset[RegisterKey]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 from cutegen.arch import UNIVERSAL, dtype
 from cutegen.errors import OutsideError
+from cutegen.plan.traffic import LINE_BYTES
 from cutegen.tune.suites import Extents
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
@@ -135,13 +137,13 @@ def _sum_sectors(plan: Mapping[str, Any], *keys: str) -> int:
 
 
 def longer_k(plan: Mapping[str, Any], k: int) -> int:
-    """K of the second launch, about twice `k`: whole turns of the main loop more, and as many copies outside of them.
+    """K of the second launch, about twice `k`: longer by whole turns of the main loop and whole lines of memory.
 
-    >>> longer_k({"tile": [128, 128, 64], "k_tiles_per_turn": 3}, 1024)     # 16 k-tiles, and 18 more
-    2176
+    What else a launch copies is then as much as in the first, and reads L1 in the same banks.
     """
     turn = int(plan["k_tiles_per_turn"] * plan["tile"][2])
-    return k + -(-k // turn) * turn
+    step = math.lcm(turn, 8 * LINE_BYTES // _element_bits(plan, "a"))
+    return k + -(-k // step) * step
 
 
 def by_difference(once: Counters, longer: Counters, k: int, longer_k: int) -> Counters:

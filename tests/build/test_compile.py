@@ -48,10 +48,12 @@ def test_a_cold_build_takes_less_than_four_seconds_and_the_entry_has_the_given_n
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
-def test_a_warm_compiler_makes_the_same_bytes(arch: str, cache: Cache, warm: WarmCompiler, tmp_path: Path) -> None:
+def test_a_warm_compiler_makes_the_same_bytes(
+    arch: str, cache: Cache, compiler_kept_warm: WarmCompiler, tmp_path: Path
+) -> None:
     """Other folders' tests rely on it."""
     cold = build(warp_mma(arch), cache)
-    with warm.used():
+    with compiler_kept_warm.used():
         other = build(warp_mma(arch), Cache(tmp_path / "warm"))
         with pytest.raises(CompileError, match=r"refused the kernel at kernel\.py:.*NameError"):
             build(scale(arch, edit=("import cutlass\n", "nonsense\n")), cache)

@@ -101,6 +101,13 @@ def test_truncated_text(name: str) -> None:
         assert caught.value.line <= text.count("\n", 0, end) + 1
 
 
+@pytest.mark.parametrize("instruction", ["mov.u32 %r1;", "mov.b32;", "prmt.b32;", "ld.global.u32 %r1;", "add.u32 %r1;"])
+def test_operands_that_are_missing(instruction: str) -> None:
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b32 %r<9>;\n"
+    with pytest.raises(PtxSyntaxError, match="line 6"):
+        Program.parse(head + instruction + "\nret;\n}\n")
+
+
 def test_random_tokens() -> None:
     generator = random.Random(4)
     words = sorted({word for text in SOURCES.values() for word in text.split()})

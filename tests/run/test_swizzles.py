@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cutegen import straight_line
@@ -43,10 +41,10 @@ FAST = "sums of one thread in several columns"
 @pytest.mark.parametrize(
     "name", [name if name == FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
-def test_right_against_float64(name: str, tmp_path: Path) -> None:
+def test_right_against_float64(name: str, kernels: Cache) -> None:
     spec, said = CASES[name]
     assert said in " ".join(x.chosen for x in plan(spec, "sm_80").decisions)
-    kernel = straight_line.compile(spec, "sm_80", cache=Cache(tmp_path))
+    kernel = straight_line.compile(spec, "sm_80", cache=kernels)
     a, b, out = random_operands(kernel.contract, 65, 72, 200, seed=1)
     kernel(a, b, out=out)
     accumulator = "s32" if spec.problem.a.dtype == "s8" else "f32"

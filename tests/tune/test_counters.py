@@ -84,6 +84,13 @@ def test_only_what_both_sides_know_is_compared() -> None:
     assert [(row.counter, row.equal) for row in rows] == [("b", False), ("a", True)]
 
 
+@pytest.mark.parametrize(("name", "k_tiles_more"), [("counters_bk64_plain", 18), ("counters_bk32_plain", 36)])
+def test_the_second_launch_has_whole_turns_and_whole_lines_more(name: str, k_tiles_more: int) -> None:
+    """Turns of 3 k-tiles; of 32 halfs two make a line, so that pairs of turns are needed."""
+    table = plan(CASES[name], "sm_90").to_json()
+    assert counters.longer_k(table, 1024) == 1024 + k_tiles_more * table["tile"][2]
+
+
 def test_cp_async_is_counted_by_difference() -> None:
     """16 k-tiles that count 100, 30 more for what has a source size; 18 k-tiles more in the other launch."""
     once, longer = {counters.BY_DIFFERENCE: 1630, "x": 5}, {counters.BY_DIFFERENCE: 3430, "x": 9}
