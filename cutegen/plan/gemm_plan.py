@@ -311,8 +311,8 @@ class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
     `main_loop` is the prologue and the first k-tiles in program order; unrolled, the loop takes `k_tiles_per_turn` at
-    a time. `rounds_to_tf32` says that f32 operands are
-    rounded in registers before they are multiplied. A plan made for a `problem` is right for every other too.
+    a time. `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
+    a `problem` is right for every other too.
     """
 
     spec: GemmSpec

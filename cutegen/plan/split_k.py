@@ -48,6 +48,13 @@ def choose_split_k(
     return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
 
 
+def refuse_split_k(spec: GemmSpec, why: str) -> None:
+    """Raise SpecError where a spec splits K and its family, for the reason given, does not."""
+    if (spec.schedule.split_k or 1) > 1:
+        found, fix = str(spec.schedule.split_k), 'family = "sm80" splits K'
+        raise spec.error("schedule.split_k", found=found, expected=f"1: {why}", fix=fix)
+
+
 def _check_atomics(spec: GemmSpec) -> None:
     """Parts of a sum may be added to C where C holds sums and nothing else, and no shared memory stands between."""
     out, steps = spec.problem.c.dtype, spec.epilogue.steps

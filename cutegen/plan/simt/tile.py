@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size
 from cutegen.arch import UNIVERSAL_FMA, Target, dtype
 from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.split_k import refuse_split_k
 from cutegen.plan.text import extents, plural
 from cutegen.plan.vectors import thread_grid
 from cutegen.spec import MODES, GemmSpec
@@ -22,13 +23,7 @@ SHOWN_REJECTED = 4
 
 def check_possible(spec: GemmSpec) -> None:
     """Raise SpecError for operands that are not f32 without loss, for other sums than f32, for a K that is split."""
-    if (spec.schedule.split_k or 1) > 1:
-        raise spec.error(
-            "schedule.split_k",
-            found=str(spec.schedule.split_k),
-            expected="1: a CTA of family simt multiplies all of a tile's K",
-            fix='family = "sm80" splits K',
-        )
+    refuse_split_k(spec, "a CTA of family simt multiplies all of a tile's K")
     for name in "ab":
         element = getattr(spec.problem, name).dtype
         if element not in ("f16", "bf16", "f32"):

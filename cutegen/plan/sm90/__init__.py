@@ -50,6 +50,7 @@ from cutegen.plan.sm90.main_loop import shown_main_loop
 from cutegen.plan.sm90.memory import MOST_BARRIERS_BYTES, SMEM_ALIGN_BYTES, STAGE_BARRIERS_BYTES, capacity_bytes
 from cutegen.plan.sm90.predict import predict_instructions
 from cutegen.plan.sm90.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
+from cutegen.plan.split_k import refuse_split_k
 from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.plan.text import extents, round_up
 from cutegen.spec import GemmSpec
@@ -75,7 +76,7 @@ class Sm90Plan(GemmPlan):
 def plan_sm90(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> Sm90Plan:
     """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
     _check_target(spec, target)
-    _check_schedule(spec)
+    refuse_split_k(spec, "a persistent CTA of family sm90 multiplies all of a tile's K")
     mma.check_dtypes(spec, target)
     settled = settled_for(spec, target, problem) if problem else ()
     return first_that_holds(spec, settled, lambda filled: _decide(filled, target, problem))
@@ -170,16 +171,6 @@ def _check_target(spec: GemmSpec, target: Target) -> None:
             found=f'"sm90" for {target.name}',
             expected="sm_90 or later, which have bulk tensor copies",
             fix='--arch sm_90, or family = "sm80"',
-        )
-
-
-def _check_schedule(spec: GemmSpec) -> None:
-    if (spec.schedule.split_k or 1) > 1:
-        raise spec.error(
-            "schedule.split_k",
-            found=str(spec.schedule.split_k),
-            expected="1: a persistent CTA of family sm90 multiplies all of a tile's K",
-            fix='family = "sm80" splits K',
         )
 
 
