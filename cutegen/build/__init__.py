@@ -11,6 +11,8 @@ and `manifest.json`. There is no host code and no pickle in it, so an entry can 
     manifest.py   what an artifact says of itself
     artifact.py   an artifact's files, read and verified, or written
     cache.py      the folder of artifacts: locks, atomic publishing, quarantine, eviction
+    misses.py     why a look-up found nothing
+    disk.py       files that somebody else may have put there: read within bounds, removed with a word
 
 Everything worth a person's attention that is not an error is logged as one line to the logger `cutegen.build`.
 """
@@ -19,9 +21,10 @@ from __future__ import annotations
 
 from cutegen.build.artifact import Artifact, open_artifact
 from cutegen.build.builder import build
-from cutegen.build.cache import Cache, CacheInfo, Damage, Entry, Miss
+from cutegen.build.cache import Cache, CacheInfo, Damage, Entry, Removed
 from cutegen.build.cubin import disassemble, find_nvdisasm
 from cutegen.build.manifest import Digest, InstructionCounts, Manifest
+from cutegen.build.misses import Miss, explain_miss
 from cutegen.build.request import BuildRequest, KeyInputs, dsl_distributions
 
 __all__ = [
@@ -36,9 +39,11 @@ __all__ = [
     "KeyInputs",
     "Manifest",
     "Miss",
+    "Removed",
     "build",
     "disassemble",
     "dsl_distributions",
+    "explain_miss",
     "find_nvdisasm",
     "open_artifact",
 ]
