@@ -6,6 +6,7 @@ and `manifest.json`. There is no host code and no pickle in it, so an entry can 
     request.py    what is asked, and the key it has
     builder.py    the one straight line: look up, else compile, check, publish
     compiler.py   runs child.py, the only file that leads to `cutlass`, under a time limit
+    workspace.py  temporary folders that go when their process goes
     emission.py   instructions in the PTX against the plan's
     cubin.py      registers and local memory out of the ELF; disassembly
     manifest.py   what an artifact says of itself
