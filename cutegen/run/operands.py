@@ -70,8 +70,22 @@ def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
     >>> view_of(np.zeros((2, 8), np.float16), "a").form.strides
     (8, 1)
 
-    Raises OperandError when it is no array, or one without strided memory.
+    Raises OperandError when it is no array, or one without strided memory, or when its memory is not its values.
     """
+    view = _view(operand, name, stream)
+    if not view.pointer and 0 not in view.form.shape and view.form.device[0] in ("cuda", "cpu"):
+        raise _without_memory(operand, name, view.form)
+    return view
+
+
+def count_write(operand: Any) -> None:
+    """Tell torch that a kernel wrote `operand`, so that autograd refuses a gradient which needs what was there."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(operand, torch.Tensor):
+        torch.autograd.graph.increment_version(operand)
+
+
+def _view(operand: Any, name: str, stream: int | None) -> TensorView:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(operand, torch.Tensor):
         return _view_torch(operand, name, torch)
@@ -82,6 +96,17 @@ def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
     if hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__"):
         return _view_dlpack(operand, name, stream)
     raise OperandError(operand=name, found=f"a {type(operand).__qualname__}", expected=_NO_ARRAY)
+
+
+def _without_memory(operand: Any, name: str, form: Form) -> OperandError:
+    """A freed storage, or a tensor that only stands for others: FakeTensor and other wrappers, lazy zeros."""
+    lazy_zeros = form.framework == "torch" and operand._is_zerotensor()
+    return OperandError(
+        operand=name,
+        found=f"shape {tuple(form.shape)} at address 0: its memory was freed, or it never had any",
+        expected="an address for its elements",
+        fix=f"`{name}.clone()`, which stores the zeros" if lazy_zeros else "",
+    )
 
 
 def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
@@ -98,7 +123,7 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
             Form,
             (tensor.shape, tensor.stride(), _torch_dtype(tensor.dtype), _torch_device(tensor.device), "torch", False),
         )
-        return tuple.__new__(TensorView, (tensor.data_ptr(), form, None, None))
+        view: TensorView = tuple.__new__(TensorView, (tensor.data_ptr(), form, None, None))
     except RuntimeError as error:
         first_line = str(error).partition("\n")[0]
         raise OperandError(
@@ -107,6 +132,35 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
             expected="a dense tensor with an address",
             fix=f"`{name}.to_dense()` for a sparse one" if tensor.layout is not torch.strided else "",
         ) from error
+    if differs_from_memory(tensor, torch.autograd.forward_ad):
+        _check_memory_says_all(tensor, name, torch)
+    return view
+
+
+def differs_from_memory(tensor: Any, forward_ad: Any) -> bool:
+    """Whether a torch tensor may stand for more than its memory holds: a sign, or a tangent of forward-mode AD.
+
+    `forward_ad` is torch's module. Every call asks this of each tensor, so it looks no further than it must.
+    """
+    return bool(tensor.is_neg() or forward_ad._current_level >= 0)
+
+
+def _check_memory_says_all(tensor: Any, name: str, torch: Any) -> None:
+    """Refuse a tensor that reading its memory would misread. Raises OperandError."""
+    if tensor.is_neg():
+        raise OperandError(
+            operand=name,
+            found="a tensor with the negative bit set: its memory holds the values with the other sign",
+            expected="memory that holds the values",
+            fix=f"`{name}.resolve_neg()`, a tensor of its own",
+        )
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        raise OperandError(
+            operand=name,
+            found="a tensor with a tangent of forward-mode AD",
+            expected="one without: a kernel call is not recorded by autograd",
+            fix=f"pass `{name}.detach()`",
+        )
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ import pytest
 from cutegen.errors import OperandError
 from cutegen.run import operands
 from cutegen.run.driver import Driver
-from cutegen.run.operands import CPU, Form, view_of
+from cutegen.run.operands import CPU, Form, count_write, view_of
 
 torch = pytest.importorskip("torch")
 
@@ -177,3 +177,116 @@ def test_masked_cuda_array_is_refused() -> None:
     interface = {"shape": (2, 8), "typestr": "<f2", "data": (4096, False), "version": 3, "mask": object()}
     with pytest.raises(OperandError, match="found a masked array"):
         view_of(SimpleNamespace(__cuda_array_interface__=interface), "a")
+
+
+def freed(tensor: Any) -> Any:
+    """Without its memory, as sharded training leaves a weight between two uses."""
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def wrapped(tensor: Any) -> Any:
+    """A tensor that stands for another, as distributed and masked tensors do."""
+
+    class Wrapper(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, *arguments: Any) -> Any:
+            raise AssertionError("nobody computes with it")
+
+    return torch.Tensor._make_wrapper_subclass(Wrapper, tensor.shape, dtype=tensor.dtype)
+
+
+def fake(tensor: Any) -> Any:
+    with torch._subclasses.FakeTensorMode() as mode:
+        return mode.from_tensor(tensor)
+
+
+def jagged(tensor: Any) -> Any:
+    return torch.nested.nested_tensor([tensor, tensor[1:]], layout=torch.jagged)
+
+
+def exported(array: Any, **changed: Any) -> Any:
+    interface = {"shape": (4, 8), "typestr": "<f4", "data": (0, False), "version": 3, **changed}
+    return SimpleNamespace(__cuda_array_interface__=interface)
+
+
+def null_dlpack(tensor: Any) -> Any:
+    return Producer(freed(tensor))
+
+
+# Torch's own, when fake tensors are first used:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Accessing the data pointer of FakeTensor")
+@pytest.mark.parametrize("made", [freed, wrapped, fake, jagged, exported, null_dlpack])
+@pytest.mark.parametrize("name", ["a", "b", "c", "residual", "bias", "aux", "out"])
+def test_an_operand_that_is_not_empty_has_an_address(made: Any, name: str) -> None:
+    with pytest.raises(OperandError, match=f"operand {name}: found shape .* at address 0: its memory was freed"):
+        view_of(made(torch.zeros(4, 8)), name)
+
+
+def test_an_empty_operand_needs_no_address() -> None:
+    assert view_of(torch.zeros(0, 8), "a").pointer == 0
+    assert view_of(exported(None, shape=(4, 0)), "a").pointer == 0
+
+
+def pasted(error: OperandError, tensor: Any) -> Any:
+    """The operand after the expression in the message's backticks."""
+    return eval(error.fix.split("`")[1], {"a": tensor, "torch": torch})
+
+
+def test_lazy_zeros_are_refused_with_a_way_out() -> None:
+    lazy = torch._efficientzerotensor((4, 8))
+    with pytest.raises(OperandError, match="address 0") as caught:
+        view_of(lazy, "a")
+    assert view_of(pasted(caught.value, lazy), "a").pointer
+
+
+@pytest.mark.parametrize("made", [torch._neg_view, lambda x: torch.complex(x, x).conj().imag], ids=["view", "conj"])
+def test_a_negative_bit_is_refused_with_a_way_out(made: Any) -> None:
+    """Such a tensor's memory holds the values with the other sign."""
+    tensor = made(torch.randn(4, 8))
+    with pytest.raises(OperandError, match="operand a: found a tensor with the negative bit set") as caught:
+        view_of(tensor, "a")
+    found = pasted(caught.value, tensor)
+    assert view_of(found, "a").form.dtype == "f32"
+    assert torch.equal(found, tensor)
+
+
+def test_a_conjugate_bit_comes_with_a_dtype_that_no_kernel_takes() -> None:
+    tensor = torch.zeros(4, 8, dtype=torch.complex64).conj()
+    assert tensor.is_conj()
+    assert view_of(tensor, "a").form.dtype == "complex64"
+    assert not torch.zeros(4, 8).conj().is_conj()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when forward-mode AD is first used
+def test_a_tangent_of_forward_mode_ad_is_refused_as_a_gradient_is() -> None:
+    plain = torch.zeros(4, 8)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(plain, torch.ones(4, 8))
+        with pytest.raises(
+            OperandError, match=r"found a tensor with a tangent of forward-mode AD.*`a.detach\(\)`"
+        ) as caught:
+            view_of(dual, "a")
+        assert view_of(pasted(caught.value, dual), "a").pointer == dual.data_ptr()
+        assert view_of(plain, "a").pointer == plain.data_ptr()
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_tensors_of_function_transforms_are_refused(transform: Any) -> None:
+    """What they carry beside memory (a gradient, a batch) would be lost."""
+
+    def reads_memory(tensor: Any) -> Any:
+        with pytest.raises(OperandError):
+            view_of(tensor, "a")
+        return tensor.sum()
+
+    transform(reads_memory)(torch.ones(4, 8))
+
+
+def test_a_write_counts_where_autograd_kept_the_values() -> None:
+    kept = torch.ones(4, 8)
+    product = (torch.ones(4, 8, requires_grad=True) * kept).sum()
+    count_write(kept)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    count_write(np.ones(3))
