@@ -6,15 +6,16 @@ No framework is imported here. An operand can only be a torch tensor when the ca
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cutegen.arch import DTYPES
-from cutegen.errors import OperandError
-from cutegen.run import dlpack
+from cutegen.errors import CutegenError, OperandError
+from cutegen.run import cuda_array, dlpack
 from cutegen.run.driver import load_driver
 
 Device = tuple[str, int]
@@ -91,9 +92,12 @@ def _view(operand: Any, name: str, stream: int | None) -> TensorView:
         return _view_torch(operand, name, torch)
     if isinstance(operand, np.ndarray):
         return _view_numpy(operand, name)
-    if hasattr(operand, "__cuda_array_interface__"):
-        return _view_cuda_array(operand, name)
-    if hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__"):
+    with _foreign(name, "an object that cannot be asked what it is"):
+        table = getattr(operand, "__cuda_array_interface__", None)
+        exports = table is None and hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__")
+    if table is not None:
+        return _view_cuda_array(operand, table, name)
+    if exports:
         return _view_dlpack(operand, name, stream)
     raise OperandError(operand=name, found=f"a {type(operand).__qualname__}", expected=_NO_ARRAY)
 
@@ -192,6 +196,8 @@ def _numpy_dtype_name(dtype: np.dtype[Any], names: Mapping[str, str]) -> str:
 
 
 def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str) -> tuple[int, ...]:
+    if item_bytes == 0:  # a type without fields, which no kernel takes
+        return strides_bytes
     if any(stride % item_bytes for stride in strides_bytes):
         raise OperandError(
             operand=name,
@@ -202,23 +208,36 @@ def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str)
     return tuple(stride // item_bytes for stride in strides_bytes)
 
 
-def _view_cuda_array(operand: Any, name: str) -> TensorView:
-    """`__cuda_array_interface__` version 2 and 3 (Numba's documentation, "CUDA Array Interface")."""
-    interface = operand.__cuda_array_interface__
-    if interface.get("mask") is not None:
-        raise _masked(name)
-    pointer, read_only = interface["data"]
-    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    strides = interface.get("strides")
+def _view_cuda_array(operand: Any, table: Any, name: str) -> TensorView:
+    with _foreign(name, "a malformed __cuda_array_interface__"):
+        array = cuda_array.read(table)
+        if array.masked:
+            raise _masked(name)
+        device = _cuda_array_device(operand, array.pointer)
+    strides = array.strides_bytes
     form = Form(
-        shape=shape,
-        strides=compact_strides(shape) if strides is None else _element_strides(tuple(strides), dtype.itemsize, name),
-        dtype=_numpy_dtype_name(dtype, _DTYPE_NAMES),
-        device=_cuda_array_device(operand, pointer),
+        shape=array.shape,
+        strides=compact_strides(array.shape)
+        if strides is None
+        else _element_strides(strides, array.dtype.itemsize, name),
+        dtype=_numpy_dtype_name(array.dtype, _DTYPE_NAMES),
+        device=device,
         framework=_framework(operand),
-        read_only=read_only,
+        read_only=array.read_only,
     )
-    return TensorView(pointer, form, interface.get("stream"), operand)
+    return TensorView(array.pointer, form, array.stream, operand)
+
+
+@contextmanager
+def _foreign(name: str, found: str) -> Iterator[None]:
+    """Turn whatever another library's object raises, or answers wrongly, into an OperandError."""
+    try:
+        yield
+    except CutegenError:
+        raise
+    except Exception as error:  # a property of anybody's may raise anything
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise OperandError(operand=name, found=f"{found} ({reason})", expected=_NO_ARRAY) from error
 
 
 def _masked(name: str) -> OperandError:
@@ -234,14 +253,10 @@ def _cuda_array_device(operand: Any, pointer: int) -> Device:
 
 
 def _view_dlpack(operand: Any, name: str, stream: int | None) -> TensorView:
-    device = dlpack.device_of(operand)
-    consumer = (stream or LEGACY_STREAM) if device[0] == "cuda" else None
-    try:
-        tensor = dlpack.read(operand, consumer)
-    except (BufferError, RuntimeError, ValueError) as error:
-        raise OperandError(
-            operand=name, found=f"an object that does not export itself ({error})", expected=_NO_ARRAY
-        ) from error
+    with _foreign(name, "an object that does not export itself"):
+        device = dlpack.device_of(operand)
+        consumer = (stream or LEGACY_STREAM) if device[0] == "cuda" else None
+        tensor = dlpack.read(operand, device, consumer)
     strides = compact_strides(tensor.shape) if tensor.strides is None else tensor.strides
     form = Form(tensor.shape, strides, tensor.dtype, device, _framework(operand), tensor.read_only)
     return TensorView(tensor.pointer, form, consumer, tensor.capsule)
