@@ -1,5 +1,4 @@
-"""Specs that were accepted are built and executed: every element within the library's own bound, and exact where NumPy
-alone can say what it must be."""
+"""Specs that were accepted are built and executed: within the library's bounds, and exact where NumPy alone knows."""
 
 from __future__ import annotations
 
@@ -89,7 +88,7 @@ def check(case: Case) -> Outcome:
         return Outcome(FOUND, f"accepted and not built: {type(error).__name__}: {str(error)[:300]}")
     assert isinstance(kernel, Kernel)
     rng = random_of("sizes", case.seed)
-    for number, size in enumerate(_sizes(rng, planned)):
+    for size in _sizes(rng, planned):
         try:
             wrong = _bounded(kernel, planned, size, rng) or _exact(kernel, spec, planned, size, rng)
         except CutegenError as error:
@@ -151,7 +150,7 @@ def _exact(kernel: Kernel, spec: GemmSpec, planned: GemmPlan, size: tuple[int, i
         found = decoded(_written(out, extras)[name], dtype)
         if not (found == right).all():
             at = tuple(int(x) for x in np.argwhere(~(found == right))[0])
-            return f"{name} of small integers: found {found[at]} at {at}; expected {right[at]}, {(found != right).sum()} wrong"
+            return f"{name} of small integers: found {found[at]} at {at}; expected {right[at]}"
     return ""
 
 

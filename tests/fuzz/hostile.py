@@ -8,13 +8,19 @@ from cutegen.spec import GemmSpec, known_keys
 from tests.fuzz.plausible import Table, text
 
 DOTTED = tuple(dotted for dotted, _ in known_keys(GemmSpec))
-NUMBERS = ("0", "-1", "1", "3", "7", "33", "1023", "8192", "8193", "2147483647", "2147483648", "-9223372036854775808",
-           "9223372036854775807", "99999999999999999999999999", "1e308", "-0.0", "nan", "inf", "1.5", "0x7fffffff")  # fmt: skip
-STRINGS = ("", " ", "k", "K", "sm80", "f16", "f64", "x -> ", "x -> x / 0", "x -> x x", "\\u0000", "\\u202e", "\\n", "\\u00e9",
-           "\\U0001F600", "universal", "(", "()", "(8,8)", "(8,8):(8,1", "((((8))))", "(0,8):(8,1)", "(-8,8):(8,1)", "{{ x }}",
-           "(8,8):(0,0)", "(8,8):(-8,1)", "Sw<3,3,3> o ", "Sw<99,99,99> o (8,8):(8,1)", "8:1", "(8,8,8):(64,8,1)", "__import__('os')",
-           "(2147483648,2):(1,1)", "(65536,65536):(1,65536)", "(1,1):(0,0)", "($(id),8):(8,1)", "{{ 7*7 }}", "'''", "%s%n", "../..")  # fmt: skip
-LIKELY_NUMBERS = ("1", "2", "3", "4", "5", "8", "12", "16", "24", "40", "48", "64", "72", "96", "128", "256", "512", "1024")
+NUMBERS = (
+    "0", "-1", "1", "3", "7", "33", "1023", "8192", "8193", "2147483647", "2147483648", "-9223372036854775808",
+    "9223372036854775807", "99999999999999999999999999", "1e308", "-0.0", "nan", "inf", "1.5", "0x7fffffff",
+)  # fmt: skip
+STRINGS = (
+    "", " ", "k", "K", "sm80", "f16", "f64", "x -> ", "x -> x / 0", "x -> x x", "\\u0000", "\\u202e", "\\n",
+    "\\u00e9", "\\U0001F600", "universal", "(", "()", "(8,8)", "(8,8):(8,1", "((((8))))", "(0,8):(8,1)",
+    "(-8,8):(8,1)", "{{ x }}", "(8,8):(0,0)", "(8,8):(-8,1)", "Sw<3,3,3> o ", "Sw<99,99,99> o (8,8):(8,1)", "8:1",
+    "(8,8,8):(64,8,1)", "__import__('os')", "(2147483648,2):(1,1)", "(65536,65536):(1,65536)", "(1,1):(0,0)",
+    "($(id),8):(8,1)", "{{ 7*7 }}", "'''", "%s%n", "../..",
+)  # fmt: skip
+INNER_KEYS = ("a", "b", "cta", "dtype", "major", "pad", "layout", '"a b"', '"\\u0000"', '""', "x.y.z")
+LIKELY_NUMBERS = tuple(map(str, (1, 2, 3, 4, 5, 8, 12, 16, 24, 40, 48, 64, 72, 96, 128, 256, 512, 1024)))
 
 
 def hostile_value(rng: random.Random, depth: int = 0) -> str:
@@ -35,7 +41,7 @@ def hostile_value(rng: random.Random, depth: int = 0) -> str:
     inner = [hostile_value(rng, depth + 1) for _ in range(rng.randint(0, 4))]
     if kind < 0.93:
         return f"[{', '.join(inner)}]"
-    keys = rng.sample(("a", "b", "cta", "dtype", "major", "pad", "layout", '"a b"', '"\\u0000"', '""', "x.y.z"), len(inner))
+    keys = rng.sample(INNER_KEYS, len(inner))
     return f"{{ {', '.join(f'{key} = {value}' for key, value in zip(keys, inner, strict=True))} }}"
 
 

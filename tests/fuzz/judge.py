@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,15 +55,13 @@ def exception_text(error: BaseException) -> str:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename.startswith(str(ROOT / "cutegen")) or filename.startswith(str(ROOT / "tests"))
+    return filename.startswith((str(ROOT / "cutegen"), str(ROOT / "tests")))
 
 
 def _forget_peak() -> int:
     """Let the peak begin anew (Linux's clear_refs); the memory that is resident now."""
-    try:
+    with suppress(OSError):  # else it is the peak since the process began: too much, never too little
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # the peak of the whole process is then too much, never too little
-        pass
     return _peak_bytes()
 
 

@@ -127,10 +127,11 @@ def _mma(rng: random.Random, family: str, table: Table) -> Table:
     if chance(rng, 0.7):
         made["mma.atom_layout"] = str(warps)
     if chance(rng, 0.15):
-        made["mma.atom"] = text(rng.choice([x for x, atom in MMA_ATOMS.items() if _fits(atom, table)] or [*MMA_ATOMS]))
+        fitting = [name for name, atom in MMA_ATOMS.items() if _fits(atom, table)]
+        made["mma.atom"] = text(rng.choice(fitting or [*MMA_ATOMS]))
     if chance(rng, 0.3):
-        repeated = [16 * warps[0] * rng.choice((1, 1, 2)), 8 * warps[1] * rng.choice((1, 2, 4)), rng.choice((16, 16, 32))]
-        made["mma.permutation"] = str(repeated)
+        repeats = rng.choice((1, 1, 2)), rng.choice((1, 2, 4))
+        made["mma.permutation"] = str([16 * warps[0] * repeats[0], 8 * warps[1] * repeats[1], rng.choice((16, 16, 32))])
     if element_of(table, "a") == "tf32" and chance(rng, 0.5):
         made["mma.tf32"] = text(rng.choice(("truncate", "nearest")))
     return made
@@ -164,7 +165,8 @@ def _copy(rng: random.Random, family: str, table: Table, name: str) -> str:
         return f"{{ op = {text(rng.choice(('cp.async.bulk.tensor',) * 5 + ('cp.async.cg',)))} }}"
     op = "universal" if family == "simt" else rng.choice(("cp.async.ca", "cp.async.cg", "universal"))
     keys = [f"op = {text(op)}"] if chance(rng, 0.8) else []
-    widths = (32, 64, 128) if op == "cp.async.ca" else [x for x in WIDTHS if x >= 8 * dtype(element_of(table, name)).bytes]
+    least = 32 if op == "cp.async.ca" else 8 * dtype(element_of(table, name)).bytes
+    widths = [bits for bits in WIDTHS if bits >= least]
     bits = 128 if op == "cp.async.cg" else rng.choice(widths)
     if chance(rng, 0.6):
         keys.append(f"bits = {bits}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 
 from tests.fuzz.case import FOUND, KINDS, MIB, Outcome
@@ -23,9 +25,9 @@ _PROCESSES = multiprocessing.get_context("fork")
 class Worker:
     """A process that tries the cases of one kind, one seed at a time."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, folder: str) -> None:
         self.connection, theirs = _PROCESSES.Pipe()
-        self._process = _PROCESSES.Process(target=_serve, args=(kind, theirs), daemon=False)
+        self._process = _PROCESSES.Process(target=_serve, args=(kind, folder, theirs), daemon=False)
         self._process.start()
         theirs.close()
         self.seed, self.since_s = -1, 0.0
@@ -53,15 +55,21 @@ def verdicts(kind: str, seeds: Sequence[int], *, jobs: int, time_limit_s: float 
     """The verdict of every seed, as they come; a case is ended after `time_limit_s`."""
     limit_s = time_limit_s or WALL_PER_CPU * KINDS[kind].cpu_limit_s
     waiting, busy, idle = list(reversed(seeds)), list[Worker](), list[Worker]()
-    try:
+    with tempfile.TemporaryDirectory(prefix="cutegen-fuzz-", ignore_cleanup_errors=True) as folder, _ended(busy, idle):
         while waiting or busy:
             while waiting and len(busy) < jobs:
-                worker = idle.pop() if idle else Worker(kind)
+                worker = idle.pop() if idle else Worker(kind, folder)
                 worker.give(waiting.pop())
                 busy.append(worker)
             yield from _answers(busy, idle, limit_s)
+
+
+@contextmanager
+def _ended(*workers: list[Worker]) -> Iterator[None]:
+    try:
+        yield
     finally:
-        for worker in (*busy, *idle):
+        for worker in (each for some in workers for each in some):
             worker.kill()
 
 
@@ -91,11 +99,12 @@ def _answer(worker: Worker, idle: list[Worker]) -> Verdict:
     return verdict
 
 
-def _serve(name: str, connection: Connection) -> None:
-    """Try what is asked for until nobody asks."""
+def _serve(name: str, folder: str, connection: Connection) -> None:
+    """Try what is asked for until nobody asks; temporary files lie in `folder`."""
     kind = KINDS[name]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    os.environ["TMPDIR"] = folder
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     kind.module  # noqa: B018 - imported before a case is timed
     while True:
