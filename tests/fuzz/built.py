@@ -66,7 +66,7 @@ def _planned(text: str) -> GemmPlan | None:
 
 
 @lru_cache
-def _own_cache() -> Cache:
+def own_cache() -> Cache:
     """A cache of this process, whose compiler is kept warm."""
     folder, stack = tempfile.mkdtemp(prefix="cutegen-fuzz-"), ExitStack()
     stack.enter_context(stack.enter_context(warm_compiler()).used())
@@ -83,7 +83,7 @@ def check(case: Case) -> Outcome:
     arch, problem, content = split_case(case.text)
     spec = parse_spec(content, name="case")
     try:
-        kernel = compile_spec(spec, arch, problem=problem, cache=_own_cache())  # type: ignore[arg-type]
+        kernel = compile_spec(spec, arch, problem=problem, cache=own_cache())  # type: ignore[arg-type]
     except CutegenError as error:
         return Outcome(FOUND, f"accepted and not built: {type(error).__name__}: {str(error)[:300]}")
     assert isinstance(kernel, Kernel)
