@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build import Artifact, open_artifact
-from cutegen.errors import ArtifactError, OperandError
+from cutegen.errors import OperandError
 from cutegen.plan.launch import LaunchContract, ProblemSize
 from cutegen.ptx import IN_ORDER, LaunchReport, Policy
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
@@ -24,6 +23,7 @@ from cutegen.run.gpu import GpuKernel
 from cutegen.run.kept import Transposed, kept_copies, span_elems
 from cutegen.run.operands import Form, TensorView, view_of
 from cutegen.run.places import check_address, check_apart
+from cutegen.run.plan_table import PlanTable
 from cutegen.run.quick import Launch, QuickCalls
 from cutegen.run.storage import MatrixStorage, call_tensors, empty
 from cutegen.spec import GEMM, SCALARS
@@ -41,7 +41,7 @@ class Kernel:
 
     def __init__(self, artifact: Artifact, *, driver: Callable[[], Driver] = load_driver) -> None:
         self.artifact = artifact
-        self._read = _contract(artifact)
+        self._read = PlanTable.of(artifact, GEMM).launch
         self.contract = self._read.of_a_call()
         self._transposed = _transposed(self._read)
         self._load_driver = driver
@@ -52,7 +52,7 @@ class Kernel:
 
     @classmethod
     def open(cls, path: Path | str) -> Kernel:
-        """Open the artifact in the folder `path`. Raises ArtifactError."""
+        """Open the artifact in the folder `path`. Raises ArtifactError for whatever else lies there."""
         return cls(open_artifact(path))
 
     def __call__(
@@ -251,15 +251,3 @@ def _transposed(read: LaunchContract) -> Transposed | None:
     if not read.given:
         return None
     return Transposed(call_tensors(read.of_a_call())[1], call_tensors(read)[1])
-
-
-def _contract(artifact: Artifact) -> LaunchContract:
-    try:
-        table = json.loads(artifact.plan_json)
-        if (kind := table.get("kind", GEMM)) != GEMM:
-            raise ArtifactError(f"{artifact.path}: found a kernel of kind {kind}; expected a GEMM; open it as a Probe")
-        return LaunchContract.from_json(table["launch"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"{artifact.path}: plan.json holds no launch contract that this version reads: {error!r}"
-        ) from error

@@ -133,7 +133,7 @@ def test_an_entry_under_another_key_is_refused(artifact: Artifact, stand_in: Mak
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"nowhere: cannot be read: No such file"):
+    with pytest.raises(ArtifactError, match=r"nowhere: cannot be opened as a folder: No such file"):
         open_artifact(tmp_path / "nowhere")
 
 
