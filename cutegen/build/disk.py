@@ -84,7 +84,7 @@ def remove(path: Path) -> str:
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     except RecursionError:
-        return f"{path}: folders nested too deep to be removed"
+        return f"{path}: folders nested too deep for Python; remove it with rm -r"
     return ""
 
 
