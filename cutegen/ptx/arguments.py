@@ -7,6 +7,7 @@ at a multiple of 256 bytes, as `cudaMalloc` gives.
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from cutegen.ptx.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.rounding import to_bf16
 from cutegen.ptx.syntax import Entry, Parameter
 from cutegen.ptx.tensor_map import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, BoundTensor, TensorMap
-from cutegen.ptx.types import Kind
+from cutegen.ptx.types import Kind, ScalarType
 
 Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap"
 MAX_ALLOCATIONS = 256
+_FLOAT_PARAMETERS = ("f16", "bf16", "f32", "f64")
 
 
 @dataclass(slots=True)
@@ -129,13 +131,33 @@ def _pack(parameter: Parameter, argument: Argument, binding: Binding, name: str)
         return struct.pack("<Q", binding.bind(argument, name))
     if isinstance(argument, bytes | tuple):
         raise LaunchError(f"{name} is a structure, its parameter is .{kind.name}")
-    if kind.kind is Kind.FLOAT:
-        value = np.array([float(argument)])
-        return bytes((to_bf16(value) if kind.name == "bf16" else value.astype(kind.dtype)).tobytes())
-    number = int(argument)
-    if number != argument or not -(1 << (kind.bits - 1)) <= number < 1 << kind.bits:
-        raise LaunchError(f"{name} is {argument}; its parameter .{kind.name} takes integers of {kind.bits} bits")
-    return (number & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
+    return _pack_number(kind, argument, name)
+
+
+def _pack_number(kind: ScalarType, argument: Any, name: str) -> bytes:
+    if kind.kind is Kind.FLOAT and kind.name not in _FLOAT_PARAMETERS:
+        raise LaunchError(f"{name}: a parameter of type .{kind.name} is not supported; declare it .b{kind.bits}")
+    try:
+        value = float(argument) if kind.kind is Kind.FLOAT else operator.index(_whole(argument))
+    except (TypeError, ValueError, OverflowError):
+        value = None
+    if value is None:
+        wanted = "numbers" if kind.kind is Kind.FLOAT else "integers"
+        raise LaunchError(f"{name} is {argument!r}; its parameter .{kind.name} takes {wanted} of {kind.bits} bits")
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            rounded = np.array([value]).astype(np.float64)
+            return bytes((to_bf16(rounded) if kind.name == "bf16" else rounded.astype(kind.dtype)).tobytes())
+    if not -(1 << (kind.bits - 1)) <= value < 1 << kind.bits:
+        low, high = -(1 << (kind.bits - 1)), (1 << kind.bits) - 1
+        raise LaunchError(f"{name} is {value}; its parameter .{kind.name} takes integers from {low} to {high}")
+    return (value & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
+
+
+def _whole(argument: Any) -> Any:
+    """The integer that a float or an array of no modes is; what is no integer stays as it is."""
+    value = argument.item() if isinstance(argument, np.generic | np.ndarray) else argument
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _pack_struct(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:

@@ -186,48 +186,71 @@ def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:
     return keys | {(1, guard.register.row)} if guard else keys
 
 
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """What a block does with registers: reads that it has not written before, by instruction, and what it writes."""
+
+    exposed: dict[int, frozenset[RegisterKey]]
+    assigned: frozenset[RegisterKey]
+
+
+def _uses(entry: Entry, block: BlockRange) -> _Uses:
+    exposed, assigned = dict[int, frozenset[RegisterKey]](), set[RegisterKey]()
+    for index in range(block.first, block.last):
+        instruction = entry.instructions[index]
+        missing = read_registers(instruction) - assigned
+        if missing:
+            exposed[index] = missing
+        if instruction.guard is None:
+            assigned |= written_registers(instruction)
+    return _Uses(exposed, frozenset(assigned))
+
+
 def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[RegisterKey]]:
     """For each instruction that reads registers which some way to it has not written: those registers.
 
     A register that no instruction at all writes is how LLVM spells an undefined value. What only moves its bytes, often
     to where nothing looks at them, may have it: what it moves stays poison.
     """
-    undefined = frozenset[RegisterKey]().union(*(read_registers(i) for i in entry.instructions))
-    undefined -= frozenset[RegisterKey]().union(*(written_registers(i) for i in entry.instructions))
-    at_start: dict[int, frozenset[RegisterKey]] = {0: frozenset()}
-    pending = [0]
+    uses = [_uses(entry, block) for block in graph.blocks]
+    exposed = {key for use in uses for keys in use.exposed.values() for key in keys}
+    undefined = exposed - frozenset[RegisterKey]().union(*(written_registers(i) for i in entry.instructions))
+    bits = {key: 1 << place for place, key in enumerate(exposed)}
+    at_start = _assigned_at_start(graph, [_bits_of(use.assigned, bits) for use in uses])
+    unsure: dict[int, frozenset[RegisterKey]] = {}
+    for number, assigned in at_start.items():
+        for index, keys in uses[number].exposed.items():
+            missing = frozenset(key for key in keys if not assigned & bits[key])
+            if _only_moves_bytes(entry.instructions[index]):
+                missing -= undefined
+            if missing:
+                unsure[index] = missing
+    return unsure
+
+
+def _bits_of(keys: frozenset[RegisterKey], bits: dict[RegisterKey, int]) -> int:
+    """The set of those `keys` that have a bit; most registers are read only where their block has written them."""
+    return sum(bits[key] for key in keys if key in bits)
+
+
+def _assigned_at_start(graph: FlowGraph, assigned: list[int]) -> dict[int, int]:
+    """For each block that can be reached: what every way to it has written, as bits."""
+    at_start, pending = {0: 0}, [0]
     while pending:
         number = pending.pop()
-        assigned = at_start[number] | _assigned_in(entry, graph.blocks[number])
+        after = at_start[number] | assigned[number]
         for successor in graph.blocks[number].successors:
             if successor is None:
                 continue
             before = at_start.get(successor)
-            after = assigned if before is None else before & assigned
-            if after != before:
-                at_start[successor] = after
+            both = after if before is None else before & after
+            if both != before:
+                at_start[successor] = both
                 pending.append(successor)
-    unsure: dict[int, frozenset[RegisterKey]] = {}
-    for number, assigned in at_start.items():
-        block = graph.blocks[number]
-        for index in range(block.first, block.last):
-            instruction = entry.instructions[index]
-            missing = read_registers(instruction) - assigned
-            if _only_moves_bytes(instruction):
-                missing -= undefined
-            if missing:
-                unsure[index] = missing
-            if instruction.guard is None:
-                assigned = assigned | written_registers(instruction)
-    return unsure
+    return at_start
 
 
 def _only_moves_bytes(instruction: Instruction) -> bool:
     """`prmt`, and a `mov` that packs a vector into one register."""
     opcode = instruction.parts[0]
     return opcode == "prmt" or (opcode == "mov" and any(isinstance(x, Vector) for x in instruction.operands[1:]))
-
-
-def _assigned_in(entry: Entry, block: BlockRange) -> frozenset[RegisterKey]:
-    unguarded = (i for i in entry.instructions[block.first : block.last] if i.guard is None)
-    return frozenset().union(*(written_registers(instruction) for instruction in unguarded))

@@ -184,6 +184,8 @@ def encode(kind: ScalarType, mode: str) -> Callable[[Doubles], Array]:
 
 
 def flush_subnormals(values: Array) -> Array:
-    """`.ftz`: float32 subnormals become zeros of the same sign."""
-    tiny = np.abs(values) < np.finfo(np.float32).tiny
-    return np.where(tiny, np.copysign(np.float32(0), values), values)
+    """`.ftz`: subnormals of float32, float16 or (as its bits) bfloat16 become zeros of the same sign."""
+    if values.dtype == np.uint16:
+        return np.where(values & 0x7F80 == 0, values & 0x8000, values).astype(np.uint16)
+    tiny = np.abs(values) < np.finfo(values.dtype).tiny
+    return np.where(tiny, np.copysign(values.dtype.type(0), values), values)

@@ -66,7 +66,7 @@ def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> 
         return _flushing(single) if flush else single
     wide, to_double, to_kind = _exact(name, mode), decode(kind), encode(kind, mode)
     general: Callable[..., Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
-    return _flushing(general) if flush and kind.name == "f32" else general
+    return _flushing(general) if flush else general
 
 
 def _flushing(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -187,7 +187,7 @@ def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
     kind = modifiers.type(*FLOATS)
     modifiers.finish()
     function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan, by_size=by_size)
-    if flush and kind.name == "f32":
+    if flush:
         function = _flushing(function)
     return _lower(context, instruction, on_pairs(function, kind), kind)
 
@@ -208,7 +208,7 @@ def lower_sign(context: Lowering, instruction: Instruction) -> Step:
         changed = (raw & ~sign if clears else raw ^ sign).view(scalar.dtype)
         return canonical(np.where(a != a, a, changed), scalar)
 
-    flushed = _flushing(function) if flush and kind.name == "f32" else function
+    flushed = _flushing(function) if flush else function
     return _lower(context, instruction, on_pairs(flushed, kind), kind)
 
 

@@ -92,7 +92,8 @@ def _bits_or_float(kind: ScalarType) -> np.dtype[Any]:
 
 
 def _check_access(instruction: Instruction, kind: ScalarType, width: int) -> None:
-    if kind.kind is Kind.PREDICATE or kind.bits > 64 or kind.size_bytes * width > 32:
+    named = kind.kind is not Kind.FLOAT or kind.name in ("f32", "f64")
+    if kind.kind is Kind.PREDICATE or not named or kind.bits > 64 or kind.size_bytes * width > 32:
         raise instruction.error(f"an access of {width} x .{kind.name} does not exist")
 
 
