@@ -6,17 +6,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from cutegen.ptx.arguments import Argument
+from cutegen.ptx.arithmetic.tensor_core import HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
-from cutegen.ptx.executable import Executable, prepare
-from cutegen.ptx.launch import Rules, Shape, all_ctas, check_shape, dim3, make_report, run_ctas
+from cutegen.ptx.machine.arguments import Argument
+from cutegen.ptx.machine.executable import Executable
+from cutegen.ptx.machine.launch import Rules, Shape, all_ctas, check_shape, dim3, make_report, run_ctas
+from cutegen.ptx.machine.policy import IN_ORDER, Policy
+from cutegen.ptx.machine.report import LaunchReport
 from cutegen.ptx.parallel import run_in_processes
-from cutegen.ptx.parser import parse_module
-from cutegen.ptx.policy import IN_ORDER, Policy
-from cutegen.ptx.report import LaunchReport
-from cutegen.ptx.syntax import Entry, Module
-from cutegen.ptx.tensor_core import HOPPER, TensorCore
-from cutegen.ptx.violations import ALL_KINDS, ViolationKind
+from cutegen.ptx.prepare import prepare
+from cutegen.ptx.text.parser import parse_module
+from cutegen.ptx.text.syntax import Entry, Module
+from cutegen.ptx.watch.violations import ALL_KINDS, ViolationKind
 
 DEFAULT_MAX_STEPS = 1_000_000_000
 

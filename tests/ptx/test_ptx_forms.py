@@ -15,11 +15,11 @@ from combinations import FIRST_LINE, instructions, program
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import LaunchError, Program
-from cutegen.ptx.frame import Frame
 from cutegen.ptx.instructions import lower_instruction
-from cutegen.ptx.layout import lay_out
-from cutegen.ptx.lowering import Lowering
-from cutegen.ptx.parser import parse_module
+from cutegen.ptx.machine.frame import Frame
+from cutegen.ptx.machine.layout import lay_out
+from cutegen.ptx.machine.lowering import Lowering
+from cutegen.ptx.text.parser import parse_module
 
 SAMPLED_CVT = 4_000
 UNKNOWN = re.compile(r"\.(b128|s128|f8)\b")

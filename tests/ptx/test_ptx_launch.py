@@ -18,7 +18,7 @@ from cutegen.ptx import (
     flow,
     random_order,
 )
-from cutegen.ptx.parser import parse_module
+from cutegen.ptx.text.parser import parse_module
 
 
 def test_numbers_are_packed_by_the_declared_type() -> None:

@@ -16,8 +16,8 @@ from cutegen.ptx.instructions import (
     memory,
 )
 from cutegen.ptx.instructions.forms import check_form
-from cutegen.ptx.lowering import Lowering, Step
-from cutegen.ptx.syntax import Instruction
+from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.text.syntax import Instruction
 
 _LOWERERS = {
     **integer.LOWERERS,

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.ptx.arithmetic.rounding import Array, decode, encode
 from cutegen.ptx.instructions.compare import select
 from cutegen.ptx.instructions.floating import element_type, on_pairs
 from cutegen.ptx.instructions.memory import take_hints, take_space
-from cutegen.ptx.lowering import Lowering, Step
-from cutegen.ptx.rounding import Array, decode, encode
-from cutegen.ptx.spaces import resolve_space
-from cutegen.ptx.syntax import Instruction
-from cutegen.ptx.types import Kind, ScalarType
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.types import Kind, ScalarType
 
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 _BITWISE, _INTEGERS = ("b32", "b64"), ("u32", "u64", "s32", "s64")

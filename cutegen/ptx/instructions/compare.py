@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.rounding import Array, decode, flush_subnormals
-from cutegen.ptx.syntax import Instruction, Operand, Pair
-from cutegen.ptx.types import Kind, ScalarType, scalar_type
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.arithmetic.rounding import Array, decode, flush_subnormals
+from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction, Operand, Pair
+from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 
 _PRED = scalar_type("pred")
 _ORDERED: dict[str, Callable[[Array, Array], Array]] = {

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cutegen.ptx.arithmetic.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
 from cutegen.ptx.instructions.floating import element_type
-from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
-from cutegen.ptx.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
-from cutegen.ptx.syntax import Instruction, Sink, Vector
-from cutegen.ptx.types import Kind, ScalarType, scalar_type
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction, Sink, Vector
+from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 
 _INTEGER_ROUNDINGS: dict[str, Callable[[Doubles], Doubles]] = {
     "rni": np.rint,

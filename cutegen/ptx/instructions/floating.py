@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.rational import double_function
-from cutegen.ptx.rounding import (
+from cutegen.ptx.arithmetic.rational import double_function
+from cutegen.ptx.arithmetic.rounding import (
     ROUNDINGS,
     Array,
     Doubles,
@@ -25,8 +24,9 @@ from cutegen.ptx.rounding import (
     odd_sum,
     signed_zero,
 )
-from cutegen.ptx.syntax import Instruction
-from cutegen.ptx.types import ScalarType, scalar_type
+from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.types import ScalarType, scalar_type
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 F32X2 = "f32x2"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from cutegen.ptx.syntax import Instruction
+from cutegen.ptx.text.syntax import Instruction
 
 _INTEGER = r"[us](16|32|64)"
 _BITS = r"b(16|32|64)"

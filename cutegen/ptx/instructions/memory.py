@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.memory import Data, data_dtype
-from cutegen.ptx.spaces import resolve_space
-from cutegen.ptx.syntax import Instruction, Sink
-from cutegen.ptx.types import Kind, ScalarType
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.memory import Data, data_dtype
+from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction, Sink
+from cutegen.ptx.text.types import Kind, ScalarType
 
 _HINTS = (
     *("weak", "cta", "cluster", "gpu", "sys"),
