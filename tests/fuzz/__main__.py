@@ -79,7 +79,7 @@ def _try_all(kind: Kind, seeds: range, options: argparse.Namespace) -> Tally:
     for verdict in verdicts(kind.name, seeds, jobs=options.jobs, time_limit_s=options.time_limit):
         tally.add(verdict)
         if verdict.outcome.word == FOUND:
-            print(f"{kind.name} {verdict.seed}: {verdict.outcome.detail}")
+            print(f"{kind.name} {verdict.seed}: {verdict.outcome.detail[:500]}")
             print(f"    python -m tests.fuzz --kind {kind.name} --count 1 --seed {verdict.seed}", flush=True)
         if time.monotonic() - said_s > PROGRESS_EVERY_S:
             said_s = time.monotonic()

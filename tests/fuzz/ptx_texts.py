@@ -173,16 +173,18 @@ def _nonsense(rng: random.Random) -> str:
 
 
 def check(case: Case) -> Outcome:
-    """Parse it, and run what was accepted for a few steps."""
+    """Parse it, and run what was accepted for a few steps; instructions may be read as late as that."""
     try:
-        program = Program.parse(case.text)
+        return Outcome(ACCEPTED, _run(case, Program.parse(case.text)))
     except PtxSyntaxError as error:
         there = 1 <= error.line <= case.text.count("\n") + 2
         return Outcome(REFUSED if there else FOUND, str(error))
-    return _run(case, program)
+    except PtxFault as fault:
+        return Outcome(ACCEPTED if fault.line >= 1 else FOUND, str(fault))
 
 
-def _run(case: Case, program: Program) -> Outcome:
+def _run(case: Case, program: Program) -> str:
+    """What a launch says, where it refuses."""
     said = ""
     for name, entry in program.entries.items():
         try:
@@ -195,13 +197,9 @@ def _run(case: Case, program: Program) -> Outcome:
                 max_steps=MAX_STEPS,
                 dynamic_smem_bytes=4096,
             )
-        except PtxFault as fault:
-            if fault.line < 1:
-                return Outcome(FOUND, f"a fault without a line: {fault}")
-            said = str(fault)
         except LaunchError as error:
             said = str(error)
-    return Outcome(ACCEPTED, said)
+    return said
 
 
 def _argument(kind: object) -> object:
