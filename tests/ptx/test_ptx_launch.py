@@ -15,9 +15,9 @@ from cutegen.ptx import (
     Policy,
     Program,
     ViolationKind,
-    flow,
     random_order,
 )
+from cutegen.ptx.text import flow
 from cutegen.ptx.text.parser import parse_module
 
 
