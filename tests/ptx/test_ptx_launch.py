@@ -23,10 +23,10 @@ from cutegen.ptx import (
     Policy,
     Program,
     ViolationKind,
-    flow,
     parallel,
     random_order,
 )
+from cutegen.ptx.text import flow
 from cutegen.ptx.text.parser import parse_module
 
 
