@@ -76,7 +76,7 @@ def _try_all(kind: Kind, seeds: range, options: argparse.Namespace) -> Tally:
     """Try every seed, and print findings as they come."""
     tally, start_s = Tally(kind), time.monotonic()
     said_s = start_s
-    for verdict in verdicts(kind.name, seeds, jobs=options.jobs, time_limit_s=options.time_limit):
+    for verdict in verdicts(kind, seeds, jobs=options.jobs, time_limit_s=options.time_limit):
         tally.add(verdict)
         if verdict.outcome.word == FOUND:
             print(f"{kind.name} {verdict.seed}: {verdict.outcome.detail[:500]}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 
-from tests.fuzz.case import FOUND, KINDS, MIB, Outcome
+from tests.fuzz.case import FOUND, MIB, Kind, Outcome
 from tests.fuzz.judge import Verdict, judge
 
 WALL_PER_CPU = 6
@@ -25,7 +25,7 @@ _PROCESSES = multiprocessing.get_context("fork")
 class Worker:
     """A process that tries the cases of one kind, one seed at a time."""
 
-    def __init__(self, kind: str, folder: str) -> None:
+    def __init__(self, kind: Kind, folder: str) -> None:
         self.connection, theirs = _PROCESSES.Pipe()
         self._process = _PROCESSES.Process(target=_serve, args=(kind, folder, theirs), daemon=False)
         self._process.start()
@@ -51,9 +51,9 @@ class Worker:
         self.end()
 
 
-def verdicts(kind: str, seeds: Sequence[int], *, jobs: int, time_limit_s: float | None = None) -> Iterator[Verdict]:
+def verdicts(kind: Kind, seeds: Sequence[int], *, jobs: int, time_limit_s: float | None = None) -> Iterator[Verdict]:
     """The verdict of every seed, as they come; a case is ended after `time_limit_s`."""
-    limit_s = time_limit_s or WALL_PER_CPU * KINDS[kind].cpu_limit_s
+    limit_s = time_limit_s or WALL_PER_CPU * kind.cpu_limit_s
     waiting, busy, idle = list(reversed(seeds)), list[Worker](), list[Worker]()
     with tempfile.TemporaryDirectory(prefix="cutegen-fuzz-", ignore_cleanup_errors=True) as folder, _ended(busy, idle):
         while waiting or busy:
@@ -99,9 +99,8 @@ def _answer(worker: Worker, idle: list[Worker]) -> Verdict:
     return verdict
 
 
-def _serve(name: str, folder: str, connection: Connection) -> None:
+def _serve(kind: Kind, folder: str, connection: Connection) -> None:
     """Try what is asked for until nobody asks; temporary files lie in `folder`."""
-    kind = KINDS[name]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
     os.environ["TMPDIR"] = folder
