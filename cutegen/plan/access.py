@@ -13,6 +13,7 @@ from cutegen.plan.gemm_plan import OperandPlan
 
 Coordinates = NDArray[np.int64]
 WARP = 32
+MOST_ACCESS_BITS = 128
 
 
 def over_tile(within: Coordinates, tiler: tuple[int, int], tile: tuple[int, int]) -> Coordinates:
@@ -40,6 +41,42 @@ def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> C
     coordinate = (gx * vector.shape[0] + vx) + (gy * vector.shape[1] + vy) * tiler[0]
     within[grid[:, :, None, None], vector] = coordinate
     return over_tile(within, tiler, tile)
+
+
+def joined(
+    threads: LayoutExpr, values: LayoutExpr, layout: LayoutExpr, tile: tuple[int, int], element_bits: int
+) -> tuple[Coordinates, tuple[int, ...]]:
+    """A thread's accesses to shared memory when vectors of a copy that lie side by side are made one access.
+
+    int64[access, thread], the coordinate of the first element of each, and the elements of each access. Made one are
+    two, four or more vectors, up to 16 bytes, that follow one another and begin at a multiple of what they are
+    together, for each of the threads.
+    """
+    table = vectors(threads, values, tile)
+    placed = offsets(layout)[table[..., 0]]
+    in_order = np.argsort(placed, axis=0, kind="stable")
+    first = np.take_along_axis(placed, in_order, axis=0).T  # [thread, vector], ascending
+    lengths: list[int] = []
+    starts: list[int] = []
+    at = 0
+    while at < first.shape[1]:
+        starts.append(at)
+        lengths.append(_longest_run(first[:, at:], table.shape[2], MOST_ACCESS_BITS // element_bits))
+        at += lengths[-1] // table.shape[2]
+    coordinates: Coordinates = np.take_along_axis(table[..., 0], in_order, axis=0)[starts]
+    return coordinates, tuple(lengths)
+
+
+def _longest_run(first: Coordinates, vector: int, most: int) -> int:
+    """Elements of the longest access that begins at each thread's first place; `first` [thread, access] is in order."""
+    length = most
+    while length > vector:
+        run = first[:, : length // vector]
+        follow = run == run[:, :1] + vector * np.arange(run.shape[1])
+        if run.shape[1] == length // vector and follow.all() and not (run[:, 0] % length).any():
+            return length
+        length //= 2
+    return vector
 
 
 def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:

@@ -90,7 +90,7 @@ class SmemRanking:
 
 
 def choose_smem(
-    spec: GemmSpec, x: OperandTile, write: Access, read: Access, sliced: tuple[Access, ...]
+    spec: GemmSpec, x: OperandTile, write: Access | AccessOf, read: Access, sliced: tuple[Access, ...]
 ) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
     shapes = tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes))
@@ -101,7 +101,7 @@ def rank_addressable(
     spec: GemmSpec,
     x: OperandTile,
     shapes: tuple[Shape, ...],
-    write: Access,
+    write: Access | AccessOf,
     read: Access | AccessOf,
     sliced: tuple[Access, ...],
 ) -> Choice[SmemRanking]:
@@ -140,7 +140,7 @@ def rank_shapes(
     x: OperandTile,
     shapes: tuple[Shape, ...],
     requested: tuple[Shape, ...],
-    write: Access | Wavefronts,
+    write: Access | AccessOf | Wavefronts,
     read: Access | AccessOf | Wavefronts,
 ) -> Choice[SmemRanking]:
     """The best of `requested`, or of all `shapes` when the spec leaves them open.
@@ -171,7 +171,7 @@ def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> 
 
 
 def _measure(
-    x: OperandTile, shape: Shape, write: Access | Wavefronts, read: Access | AccessOf | Wavefronts
+    x: OperandTile, shape: Shape, write: Access | AccessOf | Wavefronts, read: Access | AccessOf | Wavefronts
 ) -> SmemCandidate:
     layout = tile_to_shape(shape.atom, x.extents)
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
-from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, store_shared
+from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, stores_per_k_tile
 from cutegen.plan.launch import ProblemSize
 from cutegen.plan.simt.predict import MAIN_LOOPS
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
@@ -269,19 +269,19 @@ def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: La
     loads, stores = Counter[str](), Counter[str]()
     for operand in plan.through_registers:
         assert isinstance(operand.g2s, VectorCopy)
-        vectors = copies_per_k_tile(operand, plan.tiled_mma) * plan.threads // 32
-        bits, element_bits = operand.g2s.bits, operand.dtype.bits
-        loads[load_global(element_bits, element_bits)] += 0
-        loads[load_global(bits, element_bits)] += vectors
-        stores[store_shared(bits, element_bits)] += vectors
+        warps, element = plan.threads // 32, operand.dtype
+        loads[load_global(element.bits, element, plan.target)] += 0
+        vectors = copies_per_k_tile(operand, plan.tiled_mma) * warps
+        loads[load_global(operand.g2s.bits, element, plan.target)] += vectors
+        for opcode, count in stores_per_k_tile(operand, plan.tiled_mma, plan.target).items():
+            stores[opcode] += count * warps
     unknown = "" if _is_whole(plan, size) else EDGES
     executed = {opcode: _executions(plan, report, opcode) for opcode in (*loads, *stores)}
     counts = {opcode: _unless(unknown, often.k_tile, loads[opcode], executed[opcode]) for opcode in loads}
     counts |= {opcode: often.store.predict(stores[opcode], executed[opcode]) for opcode in stores}
-    spellings = (
-        {opcode for operand in plan.through_registers for opcode in ambiguous(operand)} if plan.by_thread else ()
-    )
-    return {opcode: count for opcode, count in counts.items() if opcode not in spellings}
+    of = plan.through_registers if plan.by_thread else ()
+    spellings = tuple(opcode for operand in of for opcode in ambiguous(operand, plan.tiled_mma, plan.target))
+    return {opcode: count for opcode, count in counts.items() if not opcode.startswith(spellings)}
 
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
@@ -373,7 +373,7 @@ def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
     if not plan.by_thread:
         return max((site.line for site in report.matching("mma")), default=0)
     m, n, k = plan.cta_tile
-    stores = sum(copies_per_k_tile(x, plan.tiled_mma) for x in (plan.a, plan.b))
+    stores = sum(stores_per_k_tile(x, plan.tiled_mma, plan.target).total() for x in (plan.a, plan.b))
     fmas = report.matching(plan.atom.ptx)[: MAIN_LOOPS * m * n * k // plan.threads]
     stored = report.matching("st.shared")[: (MAIN_LOOPS + plan.stages - 1) * stores]
     return max(site.line for site in (*fmas, *stored))

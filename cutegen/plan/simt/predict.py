@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from cutegen.algebra import TiledMma
 from cutegen.arch import UNIVERSAL_FMA, Target
 from cutegen.plan.gemm_plan import EpiloguePlan, OperandPlan, VectorCopy
-from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, load_shared, store_shared
+from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, load_shared, stores_per_k_tile
 from cutegen.plan.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.spec import OPS, STORE
 
 MAIN_LOOPS = 2
-PACKS_F32 = ("sm_100", "sm_120")  # where the epilogue has fma.rn.f32x2 (PTX ISA, "fma")
 
 
 def predict_instructions(
@@ -36,13 +35,14 @@ def predict_instructions(
     for x in (a, b):
         copies, elements = copies_per_k_tile(x, tiled_mma), x.tile[0] * x.tile[1] // tiled_mma.threads
         assert isinstance(x.g2s, VectorCopy)
-        counts[load_global(x.g2s.bits, x.dtype.bits)] += stages * copies
-        counts[load_global(x.dtype.bits, x.dtype.bits)] += stages * elements
-        counts[store_shared(x.g2s.bits, x.dtype.bits)] += (MAIN_LOOPS + stages - 1) * copies
+        counts[load_global(x.g2s.bits, x.dtype, target)] += stages * copies
+        counts[load_global(x.dtype.bits, x.dtype, target)] += stages * elements
+        for opcode, count in stores_per_k_tile(x, tiled_mma, target).items():
+            counts[opcode] += (MAIN_LOOPS + stages - 1) * count
         counts[load_shared(x.s2r.bits, x.dtype.bits)] += MAIN_LOOPS * loads_per_k_tile(x, tiled_mma)
-    if target.name not in PACKS_F32 and any(step.text == OPS["beta"] for step in epilogue.fusion.steps):
+    if not target.packs_f32 and any(step.text == OPS["beta"] for step in epilogue.fusion.steps):
         counts[fma] += sums  # LLVM makes one instruction of the product with beta and the sum
-    unknown = (*_also_in(epilogue, fma), *(name for x in (a, b) for name in ambiguous(x)))
+    unknown = (*_also_in(epilogue, fma), *(name for x in (a, b) for name in ambiguous(x, tiled_mma, target)))
     return {name: count for name, count in counts.items() if not name.startswith(unknown)}
 
 

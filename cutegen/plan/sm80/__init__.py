@@ -105,7 +105,9 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
                 **traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
                 **traffic.predict_split_sectors(split_k, cta_tile.value),
             },
-            instructions=predict_instructions(a, b, atom.value, tiled_mma, cta_tile.value, stages.value, per_turn),
+            instructions=predict_instructions(
+                a, b, atom.value, target, tiled_mma, cta_tile.value, stages.value, per_turn
+            ),
             occupancy=occupancy,
         ),
         launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes, split_k),

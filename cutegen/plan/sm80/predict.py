@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from cutegen.algebra import TiledMma
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom, MmaAtom, Target
 from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
-from cutegen.plan.instructions import copies_per_k_tile, load_global, store_shared
+from cutegen.plan.instructions import copies_per_k_tile, load_global, stores_per_k_tile
 from cutegen.plan.traffic import ldmatrix_per_k_block
 
 EDGE_LOOPS = 1
@@ -17,6 +17,7 @@ def predict_instructions(
     a: OperandPlan,
     b: OperandPlan,
     atom: MmaAtom,
+    target: Target,
     tiled_mma: TiledMma,
     cta_tile: tuple[int, int, int],
     stages: int,
@@ -37,7 +38,7 @@ def predict_instructions(
         if isinstance(copy, CpAsyncAtom):
             counts[copy.ptx] += (fills + k_tiles) * copies
         else:
-            counts.update(_plain_copies(operand, fills, k_tiles, copies))
+            counts.update(_plain_copies(operand, tiled_mma, target, fills, k_tiles))
         if isinstance(operand.s2r.atom, LdmatrixAtom):
             loads = k_tiles * k_blocks + blocks_ahead
             counts[operand.s2r.atom.ptx] += loads * ldmatrix_per_k_block(operand, tiled_mma)
@@ -47,16 +48,17 @@ def predict_instructions(
     return dict(counts)
 
 
-def _plain_copies(operand: OperandPlan, fills: int, k_tiles: int, copies: int) -> Counter[str]:
-    """Loads and stores of `copies` vectors for each of `fills` stages and each of the main loops' `k_tiles`.
+def _plain_copies(operand: OperandPlan, tiled_mma: TiledMma, target: Target, fills: int, k_tiles: int) -> Counter[str]:
+    """Loads and stores of a k-tile's vectors for each of `fills` stages and each of the main loops' `k_tiles`.
 
     Where a k-tile may cross an edge of the matrix, a vector that does is loaded element by element; its last element
     lies outside.
     """
     counts: Counter[str] = Counter()
     assert isinstance(operand.g2s, VectorCopy)
-    bits, element_bits = operand.g2s.bits, operand.dtype.bits
-    counts[load_global(bits, element_bits)] += (fills + k_tiles) * copies
-    counts[load_global(element_bits, element_bits)] += (fills + EDGE_LOOPS) * copies * (bits // element_bits - 1)
-    counts[store_shared(bits, element_bits)] += (fills + k_tiles) * copies
+    bits, element, copies = operand.g2s.bits, operand.dtype, copies_per_k_tile(operand, tiled_mma)
+    counts[load_global(bits, element, target)] += (fills + k_tiles) * copies
+    counts[load_global(element.bits, element, target)] += (fills + EDGE_LOOPS) * copies * (bits // element.bits - 1)
+    for opcode, count in stores_per_k_tile(operand, tiled_mma, target).items():
+        counts[opcode] += (fills + k_tiles) * count
     return +counts
