@@ -139,7 +139,7 @@ class Cache:
         """
         path = self._lock_path(key)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folder(path.parent)
             return FileLock(path, timeout=wait_s, poll_interval=0.02).acquire()
         except Timeout as error:
             raise CacheError(f"{path}: held by another process for more than {wait_s:g} s") from error
@@ -155,7 +155,7 @@ class Cache:
         key = content.manifest.key
         directory = self.path(key)
         try:
-            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folder(directory.parent)
             for abandoned in self._leftovers(key):  # by a process killed while it held the lock
                 remove(abandoned)
             self._write_and_rename(content, directory)
@@ -261,6 +261,11 @@ class Cache:
             f"{room}set {environment.CACHE_DIR} to another folder"
         )
 
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder of the cache's, and the cache itself, for this user alone. Raises OSError."""
+        for each in (self.directory, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode is not that of parents
+
     def _write_and_rename(self, content: Content, directory: Path) -> None:
         staging = Path(tempfile.mkdtemp(prefix=f".{content.manifest.key}-", dir=directory.parent))
         try:
@@ -283,7 +288,7 @@ class Cache:
         """Move a damaged entry out of the way and keep the newest few such: whether it was, and where it went."""
         target = self._quarantine_directory / f"{time.time_ns()}-{directory.name}"
         try:
-            self._quarantine_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folder(self._quarantine_directory)
             os.rename(directory, target)
         except OSError as error:
             return False, f"it cannot be moved away: {error.strerror}"

@@ -68,8 +68,7 @@ def workspace() -> Iterator[Path]:
     try:
         yield folder.path
     except CutegenError as error:
-        with suppress(OSError):  # on a full disk it is the next build that removes the folder
-            (folder.path / KEPT).write_text(f"{error}\n", encoding="utf-8", errors="backslashreplace")
+        _keep(folder.path, str(error))
         folder.release()
         raise
     except BaseException:
@@ -90,6 +89,14 @@ def sweep() -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: its process lives
             if not os.path.lexists(path / KEPT):
                 remove(path)
+
+
+def _keep(directory: Path, message: str) -> None:
+    """Have `directory` kept; where there is no room to say so, the next build may remove it, which makes room."""
+    try:
+        (directory / KEPT).write_text(f"{message}\n", encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        remove(directory / KEPT)
 
 
 def _locked(path: Path) -> int | None:

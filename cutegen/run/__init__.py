@@ -8,6 +8,7 @@
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kept.py       transposed copies of B, made once and kept
+    plan_table.py what an artifact's plan.json says to those who launch it, checked
     kernel.py     Kernel: the call
     bits.py       floats that NumPy has no type for
     probe.py      Probe: the call of a kernel that writes registers out

@@ -37,6 +37,20 @@ def test_an_entry_lies_where_the_design_says(stand_in: MakeRequest, cache: Cache
     ]  # fmt: skip
 
 
+def test_folders_are_for_their_user_alone(stand_in: MakeRequest, cache: Cache) -> None:
+    """Also for a user who lets everybody write by default."""
+    before = os.umask(0)
+    try:
+        artifact = build(stand_in(), cache)
+        (artifact.path / "kernel.ptx").write_text("")
+        assert len(cache.verify()) == 1
+    finally:
+        os.umask(before)
+    folders = [cache.directory, *(path for path in cache.directory.rglob("*") if path.is_dir())]
+    assert {path.name for path in folders} >= {"cache", "locks", "quarantine"}
+    assert {path.stat().st_mode & 0o077 for path in folders} == {0}
+
+
 def test_entries_and_info(stand_in: MakeRequest, cache: Cache) -> None:
     artifacts = publish_all(stand_in, cache)
     entries = cache.entries()

@@ -5,42 +5,55 @@ from __future__ import annotations
 import ast
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cutegen
+from cutegen.arch import target
 from cutegen.build import Artifact, BuildRequest, Cache, build, explain_miss, open_artifact
 from cutegen.errors import ArtifactError
+from cutegen.plan.report import plan_json
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
-from tests.build.conftest import stand_in_cubin, stand_in_ptx
+from tests.build.conftest import stand_in_cubin, stand_in_ptx, stand_in_request
 from tests.build.faults import FAULTS, Fault, plant, scrub
 
-MakeRequest = Callable[..., BuildRequest]
 ENTRY = "sm80_hgemm_tn_0"
 ROUNDS = 4  # of the faults that draw a place or a value
 
 
 @pytest.fixture(scope="module")
-def plan_json() -> str:
-    """A plan with a launch contract that can be launched."""
-    from cutegen.plan.report import plan_json
+def request_(tmp_path_factory: pytest.TempPathFactory) -> BuildRequest:
+    """A GEMM as far as Python sees it, with a contract that can be launched; the compiler stands in."""
+    calls = tmp_path_factory.mktemp("calls") / "calls.txt"
+    plan = plan_json(cutegen.plan(cutegen.load_spec("sm80_hgemm_tn"), "sm_80"))
+    ptx, cubin = stand_in_ptx(ENTRY), stand_in_cubin(ENTRY)
+    return stand_in_request(calls, plan_json=plan, entry=ENTRY, ptx=ptx, cubin=cubin)
 
-    return plan_json(cutegen.plan(cutegen.load_spec("sm80_hgemm_tn"), "sm_80"))
+
+@pytest.fixture(scope="module")
+def other_request(tmp_path_factory: pytest.TempPathFactory) -> BuildRequest:
+    """Another kernel's."""
+    return stand_in_request(tmp_path_factory.mktemp("calls") / "calls.txt")
+
+
+@pytest.fixture(scope="module")
+def built(request_: BuildRequest, other_request: BuildRequest, tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    """A cache with both, which nobody damages."""
+    cache = Cache(tmp_path_factory.mktemp("built"))
+    build(request_, cache)
+    build(other_request, cache)
+    return cache
 
 
 @pytest.fixture
-def request_(stand_in: MakeRequest, plan_json: str) -> BuildRequest:
-    """A GEMM as far as Python sees it; the compiler stands in."""
-    return stand_in(plan_json=plan_json, entry=ENTRY, ptx=stand_in_ptx(ENTRY), cubin=stand_in_cubin(ENTRY))
-
-
-@pytest.fixture
-def whole(request_: BuildRequest, cache: Cache) -> Iterator[Artifact]:
-    """Its entry in the cache. What is left of it is removed without pytest, which cannot remove deep folders."""
-    yield build(request_, cache)
+def whole(request_: BuildRequest, built: Cache, cache: Cache) -> Iterator[Artifact]:
+    """The GEMM's entry in a cache. What is left of it is removed without pytest, which cannot remove deep folders."""
+    shutil.copytree(built.directory, cache.directory)
+    yield Artifact(cache.path(request_.inputs.key), open_artifact(cache.path(request_.inputs.key)).content, hit=False)
     scrub(cache.directory)
 
 
@@ -49,17 +62,16 @@ def test_a_fault_in_the_cache_costs_one_build(
     fault: Fault,
     whole: Artifact,
     request_: BuildRequest,
-    stand_in: MakeRequest,
+    other_request: BuildRequest,
     cache: Cache,
     rng: random.Random,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    other = build(stand_in(arch="sm_90"), cache)
     fault.plant(whole.path, rng)
-    assert {entry.key for entry in cache.entries()} >= {other.key}
+    assert other_request.inputs.key in {entry.key for entry in cache.entries()}
     assert cache.info().problem == ""
-    assert explain_miss(cache, stand_in(arch="sm_86")).nearest is not None
-    assert build(stand_in(arch="sm_90"), cache).hit
+    assert explain_miss(cache, replace(other_request, target=target("sm_86"))).nearest is not None
+    assert build(other_request, cache).hit
     again = build(request_, cache)
     assert again.hit == (fault.openable or fault.of_plan)
     assert (again.ptx, again.plan_json, again.cubin) == (whole.ptx, whole.plan_json, whole.cubin)
