@@ -1,0 +1,195 @@
+"""Which test runs which lines, and for how long: a pytest plugin that writes it down, and what was written.
+
+`pytest -p tests.mutation.recording --recording FOLDER`: each process of xdist leaves one file in the folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.mutation.lines import LineTracer
+from tests.mutation.mutants import Mutant
+from tests.mutation.source import ROOT
+
+FILE_COST_S = 0.1
+"""About what it costs to import one more file of tests."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--recording", type=Path, help="the folder where the lines that tests run are written down")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if folder := config.getoption("--recording"):
+        config.pluginmanager.register(Recorder(folder))
+
+
+class Recorder:
+    """The plugin of one process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._tracer = folder, LineTracer()
+        self._tests: dict[str, tuple[float, dict[str, str]]] = {}
+        self._failed: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._tracer.start()
+        begun = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            seconds, lines = time.perf_counter() - begun, self._tracer.stop()
+            self._tests[item.nodeid] = seconds, {path: f"{bits:x}" for path, bits in lines.items()}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome != "passed":
+            self._failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        passed = {test: found for test, found in self._tests.items() if test not in self._failed}
+        if passed:
+            _write(self._folder / f"{os.getpid()}.json.gz", passed)
+
+
+def _write(path: Path, value: object) -> None:
+    with gzip.open(path, "wt", compresslevel=3) as file:
+        json.dump(value, file)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with gzip.open(path, "rt") as file:
+        return dict(json.load(file))
+
+
+def sources_digest() -> str:
+    """Of all that a recording depends on: the package and its tests, but not this driver."""
+    found = hashlib.sha256()
+    for path in sorted((*ROOT.glob("cutegen/**/*.py"), *ROOT.glob("tests/**/*.py"))):
+        if path.parent != Path(__file__).parent:
+            found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Of each test that passed its seconds, and the lines it ran: files, each with lines as the bits of a number."""
+
+    seconds: dict[str, float] = field(repr=False)
+    lines: dict[str, dict[str, int]] = field(repr=False)
+
+    @cached_property
+    def _by_file(self) -> dict[str, list[tuple[str, int]]]:
+        found: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for test, files in self.lines.items():
+            for path, bits in files.items():
+                found[path].append((test, bits))
+        return found
+
+    def running(self, path: str, lines: int) -> set[str]:
+        """The tests that run one of the lines, the bits of a number, of a file."""
+        return {test for test, bits in self._by_file.get(path, ()) if bits & lines}
+
+    def covering(self, mutant: Mutant) -> list[str]:
+        """The tests that can notice `mutant`, in a good order: of each test function its quickest case first."""
+        tests = self.running(mutant.path, bits_of(mutant.line, mutant.end_line))
+        tests = tests or self.running(mutant.path, bits_of(*mutant.statement_lines))
+        for name in mutant.binds:
+            for path, lines in _mentions(name).items():
+                tests |= self.running(path, lines)
+        return in_turns(tests, self.seconds)
+
+
+def in_turns(tests: set[str], seconds: dict[str, float]) -> list[str]:
+    """The quickest case of every test function, quickest first; then the next of every one, and so on."""
+    taken: dict[str, int] = defaultdict(int)
+    ranked = []
+    for test in sorted(tests, key=lambda test: (seconds[test], test)):
+        function = test.partition("[")[0]
+        ranked.append((taken[function], seconds[test], test))
+        taken[function] += 1
+    return [test for _, _, test in sorted(ranked)]
+
+
+def within(tests: Sequence[str], seconds: dict[str, float], budget_s: float) -> list[str]:
+    """The first of `tests` that together take no longer than `budget_s`; one at least."""
+    found: list[str] = []
+    spent_s, files = 0.0, set()
+    for test in tests:
+        path = test.partition("::")[0]
+        spent_s += seconds[test] + (0 if path in files else FILE_COST_S)
+        if found and spent_s > budget_s:
+            break
+        files.add(path)
+        found.append(test)
+    return found
+
+
+def bits_of(first: int, last: int) -> int:
+    """The lines from `first` to `last` as the bits of a number.
+
+    >>> bin(bits_of(2, 3))
+    '0b1100'
+    """
+    return (1 << last + 1) - (1 << first)
+
+
+@cache
+def _mentions(name: str) -> dict[str, int]:
+    """The lines of each file of the package where the word stands."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    return {path: sum(1 << i for i, line in lines if word.search(line)) for path, lines in _package().items()}
+
+
+@cache
+def _package() -> dict[str, list[tuple[int, str]]]:
+    paths = sorted(ROOT.glob("cutegen/**/*.py"))
+    return {str(path.relative_to(ROOT)): list(enumerate(path.read_text().splitlines(), 1)) for path in paths}
+
+
+def load(path: Path) -> Recording | None:
+    """The recording at `path`, if there is one of the sources as they are."""
+    if not path.exists():
+        return None
+    found = _read(path)
+    if found["digest"] != sources_digest():
+        return None
+    tests: dict[str, tuple[float, dict[str, str]]] = found["tests"]
+    lines = {test: {path: int(bits, 16) for path, bits in files.items()} for test, (_, files) in tests.items()}
+    return Recording({test: seconds for test, (seconds, _) in tests.items()}, lines)
+
+
+def record(path: Path, jobs: int, marks: str, tests: Sequence[str], timeout_s: float) -> Recording:
+    """Run the tests once, and keep at `path` what they run. Tests that fail are left out."""
+    digest = sources_digest()
+    with TemporaryDirectory() as folder:
+        words = ["-q", "-n", str(jobs), "-m", marks, "--tb=no", "-p", "no:cacheprovider", "-p", __name__]
+        command = [sys.executable, "-m", "pytest", *words, "--recording", folder, *tests]
+        try:
+            subprocess.run(command, cwd=ROOT, stdout=sys.stderr, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired as expired:
+            raise SystemExit(f"the recording took more than {timeout_s:.0f} s; give it more --minutes") from expired
+        found = {test: entry for part in sorted(Path(folder).iterdir()) for test, entry in _read(part).items()}
+    if not found:
+        raise SystemExit("no test passed, so that nothing was recorded")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, {"digest": digest, "tests": found})
+    recording = load(path)
+    assert recording is not None
+    return recording
