@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
@@ -38,7 +37,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--minutes", type=float, default=60, help="the whole command ends in this time (default %(default)s)")
     add("--budget-s", type=float, nargs="+", default=[2.0, 20.0], help="seconds of tests a mutant, round by round")
     add("--marks", default=MARKS, help="pytest's -m of the tests that are recorded (default %(default)r)")
-    add("--tests", nargs="+", default=[], help="record and run these alone, and keep no recording")
+    add("--tests", nargs="+", default=[], help="run these files alone; what they run is recorded and not kept")
     add("--recording", type=Path, default=RECORDING, help="which test runs which lines (default %(default)s)")
     add("--record-only", action="store_true", help="record, and try no mutant")
     add("--json", type=Path, help="verdicts are kept here; what has one there is not tried again")
@@ -47,15 +46,12 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def recorded(arguments: argparse.Namespace, until: float) -> Recording:
-    """The recording that there is, or a new one."""
-    jobs, marks, left_s = arguments.jobs, arguments.marks, until - time.monotonic()
+    """Which test runs which lines: of the tests that were asked for, or of all, as far as it is not known yet."""
+    say("recording which test runs which lines, where that is not known yet")
     if arguments.tests:
-        with TemporaryDirectory() as folder:
-            return recording.record(Path(folder) / "recording.json.gz", jobs, marks, arguments.tests, left_s)
-    if (found := recording.load(arguments.recording)) is not None:
-        return found
-    say("recording which test runs which lines")
-    return recording.record(arguments.recording, jobs, marks, [], left_s)
+        found = recording.run(arguments.tests, arguments.jobs, arguments.marks, until)
+        return recording.recording_of(found)
+    return recording.up_to_date(arguments.recording, arguments.jobs, arguments.marks, until)
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Which lines of the package run meanwhile, by `sys.settrace`; a function is left alone once all its lines were seen."""
+"""Which lines of the package run meanwhile, by `sys.settrace`; a function is left alone once all its lines are seen."""
 
 from __future__ import annotations
 

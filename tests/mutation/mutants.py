@@ -15,7 +15,9 @@ from typing import Any
 from tests.mutation.changes import KINDS
 from tests.mutation.source import ROOT, Site, Source, module_name
 
-AROUND_CHARACTERS = 30
+AROUND_CHARACTERS = 40
+LOOSE = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.UnaryOp, ast.NamedExpr)
+"""Expressions that stand in parentheses where they replace another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,9 @@ class Mutant:
     statement_lines: tuple[int, int]
     kind: str
     span: tuple[int, int]
-    before: str
+    lines: tuple[str, str]
+    """The lines that it changes, before and after."""
     after: str
-    wrapped: bool
-    """Whether parentheses keep an expression together."""
     binds: tuple[str, ...]
     """Names whose value it changes at import; empty where it changes what a call does."""
     digest: str
@@ -56,13 +57,12 @@ class Mutant:
     @property
     def change(self) -> str:
         """What it makes of what, on one line."""
-        return _difference(self.before, self.after)
+        return _difference(*self.lines)
 
     def apply(self, content: bytes) -> bytes:
         """The file with the mistake in it."""
         first, end = self.span
-        text = f"({self.after})" if self.wrapped else self.after
-        return content[:first] + text.encode() + content[end:]
+        return content[:first] + self.after.encode() + content[end:]
 
     def to_json(self) -> dict[str, Any]:
         """The fields, and what people look for."""
@@ -117,6 +117,8 @@ class Candidate:
         before, after = ast.unparse(place), ast.unparse(ast.fix_missing_locations(node))
         if before == after or not isinstance(place, ast.expr | ast.stmt):
             return None
+        if isinstance(node, LOOSE) or (isinstance(node, ast.Constant) and after.startswith("-")):
+            after = f"({after})"
         return Mutant(
             path=self.source.path,
             line=place.lineno,
@@ -124,9 +126,8 @@ class Candidate:
             statement_lines=(header.lineno, _header_end(header)),
             kind=self.kind,
             span=self.source.span(place),
-            before=before,
+            lines=self.source.lines_with(place, after),
             after=after,
-            wrapped=isinstance(place, ast.expr) and not isinstance(place, ast.Slice),
             binds=self.site.binds,
             digest=self.source.digest,
         )

@@ -78,13 +78,16 @@ def _read(path: Path) -> dict[str, Any]:
         return dict(json.load(file))
 
 
-def sources_digest() -> str:
-    """Of all that a recording depends on: the package and its tests, but not this driver."""
-    found = hashlib.sha256()
+def digests(marks: str) -> dict[str, str]:
+    """Of each file of tests; and under "" of all else that a recording depends on, but not of this driver."""
+    found, rest = {}, hashlib.sha256(marks.encode())
     for path in sorted((*ROOT.glob("cutegen/**/*.py"), *ROOT.glob("tests/**/*.py"))):
-        if path.parent != Path(__file__).parent:
-            found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
-    return found.hexdigest()
+        name = str(path.relative_to(ROOT))
+        if name.startswith("tests/") and path.name.startswith("test_"):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif path.parent != Path(__file__).parent:
+            rest.update(f"{name}\0".encode() + path.read_bytes())
+    return {"": rest.hexdigest(), **found}
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def within(tests: Sequence[str], seconds: dict[str, float], budget_s: float) -> 
     found: list[str] = []
     spent_s, files = 0.0, set()
     for test in tests:
-        path = test.partition("::")[0]
+        path = _file(test)
         spent_s += seconds[test] + (0 if path in files else FILE_COST_S)
         if found and spent_s > budget_s:
             break
@@ -163,33 +166,45 @@ def _package() -> dict[str, list[tuple[int, str]]]:
     return {str(path.relative_to(ROOT)): list(enumerate(path.read_text().splitlines(), 1)) for path in paths}
 
 
-def load(path: Path) -> Recording | None:
-    """The recording at `path`, if there is one of the sources as they are."""
-    if not path.exists():
-        return None
-    found = _read(path)
-    if found["digest"] != sources_digest():
-        return None
-    tests: dict[str, tuple[float, dict[str, str]]] = found["tests"]
-    lines = {test: {path: int(bits, 16) for path, bits in files.items()} for test, (_, files) in tests.items()}
-    return Recording({test: seconds for test, (seconds, _) in tests.items()}, lines)
+def up_to_date(path: Path, jobs: int, marks: str, until: float) -> Recording:
+    """The recording at `path`, once the files of tests that are new or changed are recorded anew.
+
+    All of them are, when a source, a helper of the tests or `marks` has changed.
+    """
+    now = digests(marks)
+    before: dict[str, Any] = _read(path) if path.exists() else {"digests": {}, "tests": {}}
+    if before["digests"].get("") == now[""]:
+        changed = sorted(name for name in now if now[name] != before["digests"].get(name))
+        kept = {
+            test: entry
+            for test, entry in before["tests"].items()
+            if now.get(_file(test), "") == before["digests"].get(_file(test), "")
+        }
+    else:
+        changed, kept = ["tests", "cutegen"], {}
+    tests = {**kept, **(run(changed, jobs, marks, until) if changed else {})}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, {"digests": now, "tests": tests})
+    return recording_of(tests)
 
 
-def record(path: Path, jobs: int, marks: str, tests: Sequence[str], timeout_s: float) -> Recording:
-    """Run the tests once, and keep at `path` what they run. Tests that fail are left out."""
-    digest = sources_digest()
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def run(tests: Sequence[str], jobs: int, marks: str, until: float) -> dict[str, Any]:
+    """What the tests run that pass."""
     with TemporaryDirectory() as folder:
         words = ["-q", "-n", str(jobs), "-m", marks, "--tb=no", "-p", "no:cacheprovider", "-p", __name__]
         command = [sys.executable, "-m", "pytest", *words, "--recording", folder, *tests]
         try:
-            subprocess.run(command, cwd=ROOT, stdout=sys.stderr, timeout=timeout_s, check=False)
+            subprocess.run(command, cwd=ROOT, stdout=sys.stderr, timeout=until - time.monotonic(), check=False)
         except subprocess.TimeoutExpired as expired:
-            raise SystemExit(f"the recording took more than {timeout_s:.0f} s; give it more --minutes") from expired
-        found = {test: entry for part in sorted(Path(folder).iterdir()) for test, entry in _read(part).items()}
-    if not found:
-        raise SystemExit("no test passed, so that nothing was recorded")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, {"digest": digest, "tests": found})
-    recording = load(path)
-    assert recording is not None
-    return recording
+            raise SystemExit("time was up before all tests were recorded; give it more --minutes") from expired
+        return {test: entry for part in sorted(Path(folder).iterdir()) for test, entry in _read(part).items()}
+
+
+def recording_of(tests: dict[str, Any]) -> Recording:
+    """The entries of a file as values."""
+    lines = {test: {path: int(bits, 16) for path, bits in files.items()} for test, (_, files) in tests.items()}
+    return Recording({test: seconds for test, (seconds, _) in tests.items()}, lines)

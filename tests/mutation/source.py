@@ -59,6 +59,14 @@ class Source:
         starts = self._line_starts
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
+    def lines_with(self, node: ast.expr | ast.stmt, text: str) -> tuple[str, str]:
+        """The lines of `node`, as they are and with `text` in its place."""
+        first, end = self.span(node)
+        start = self.content.rfind(b"\n", 0, first) + 1
+        stop = (self.content + b"\n").index(b"\n", end)
+        ahead, behind = self.content[start:first].decode(), self.content[end:stop].decode()
+        return ahead + self.content[first:end].decode() + behind, ahead + text + behind
+
     def sites(self) -> Iterator[Site]:
         """Every node that can be changed: no annotation, decorator, docstring, assertion or part of an f-string."""
         tree = ast.parse(self.content)
