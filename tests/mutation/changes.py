@@ -158,9 +158,7 @@ def extremes(site: Site) -> Changes:
     match site.node:
         case ast.Call(func=ast.Name(id=name) as function) as node if name in EXTREMES:
             yield changed(node, func=changed(function, id=EXTREMES[name]))
-        case ast.Call(func=ast.Attribute(attr=name) as function) as node if name in EXTREMES:
-            yield changed(node, func=changed(function, attr=EXTREMES[name]))
-        case ast.Attribute(attr="minimum" | "maximum" as name) as node:
+        case ast.Attribute(attr=name) as node if name in EXTREMES:
             yield changed(node, attr=EXTREMES[name])
 
 

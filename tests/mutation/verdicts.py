@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tests.mutation.mutants import Mutant
 
@@ -36,10 +37,10 @@ class Verdicts:
 
     def __init__(self, mutants: Sequence[Mutant], path: Path | None) -> None:
         self._mutants, self._path = mutants, path
-        self._found: dict[str, Verdict] = {}
-        if path is not None and path.exists():
-            entries = json.loads(path.read_text())["mutants"]
-            self._found = {entry["name"]: Verdict(**entry["verdict"]) for entry in entries}
+        kept = json.loads(path.read_text())["mutants"] if path is not None and path.exists() else []
+        self._kept: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in kept}
+        """What stands in the file, of other samples too."""
+        self._found = {name: Verdict(**entry["verdict"]) for name, entry in self._kept.items()}
 
     def __getitem__(self, mutant: Mutant) -> Verdict:
         return self._found.get(mutant.name, Verdict(NOT_REACHED))
@@ -55,8 +56,11 @@ class Verdicts:
     def save(self) -> None:
         """Write them to the file, if there is one."""
         if self._path is not None:
-            entries = [{**mutant.to_json(), "verdict": asdict(self[mutant])} for mutant in self._mutants]
-            self._path.write_text(json.dumps({"share_dead": self.share_dead, "mutants": entries}, indent=1))
+            for mutant in self._mutants:
+                self._kept[mutant.name] = {**mutant.to_json(), "verdict": asdict(self[mutant])}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            found = {"share_dead": self.share_dead, "mutants": [*self._kept.values()]}
+            self._path.write_text(json.dumps(found, indent=1))
 
     @property
     def share_dead(self) -> float:

@@ -1,4 +1,4 @@
-"""What orders one lane's accesses for another's: fences and reads of single lanes, transactions beyond those expected."""
+"""What orders one lane's accesses for another's: fences and reads of single lanes, transactions beyond the expected."""
 
 from __future__ import annotations
 
