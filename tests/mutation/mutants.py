@@ -35,6 +35,8 @@ class Mutant:
     after: str
     binds: tuple[str, ...]
     """Names whose value it changes at import; empty where it changes what a call does."""
+    function: tuple[str, ...]
+    """The function that it is in, if any."""
     digest: str
     """Of the file that it was made for."""
 
@@ -129,6 +131,7 @@ class Candidate:
             lines=self.source.lines_with(place, after),
             after=after,
             binds=self.site.binds,
+            function=(self.site.function.name,) if self.site.function else (),
             digest=self.source.digest,
         )
 

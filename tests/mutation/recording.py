@@ -27,6 +27,10 @@ from tests.mutation.lines import LineTracer
 from tests.mutation.mutants import Mutant
 from tests.mutation.source import ROOT
 
+AT_IMPORT = ""
+"""In place of a test: what runs while the tests are collected."""
+FEW = 10
+"""A line that so few tests run is perhaps one whose result is cached: tests that run callers of its function help."""
 FILE_COST_S = 0.1
 """About what it costs to import one more file of tests."""
 
@@ -36,7 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if folder := config.getoption("--recording"):
+    spreads = hasattr(config.option, "numprocesses") and bool(config.option.numprocesses)  # and runs no test itself
+    if (folder := config.getoption("--recording")) and not spreads:
         config.pluginmanager.register(Recorder(folder))
 
 
@@ -47,6 +52,13 @@ class Recorder:
         self._folder, self._tracer = folder, LineTracer()
         self._tests: dict[str, tuple[float, dict[str, str]]] = {}
         self._failed: set[str] = set()
+        self._tracer.start()
+
+    def pytest_collection_finish(self) -> None:
+        self._keep(AT_IMPORT, 0.0)
+
+    def _keep(self, test: str, seconds: float) -> None:
+        self._tests[test] = seconds, {path: f"{bits:x}" for path, bits in self._tracer.stop().items()}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -55,8 +67,7 @@ class Recorder:
         try:
             return (yield)
         finally:
-            seconds, lines = time.perf_counter() - begun, self._tracer.stop()
-            self._tests[item.nodeid] = seconds, {path: f"{bits:x}" for path, bits in lines.items()}
+            self._keep(item.nodeid, time.perf_counter() - begun)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome != "passed":
@@ -113,10 +124,15 @@ class Recording:
         """The tests that can notice `mutant`, in a good order: of each test function its quickest case first."""
         tests = self.running(mutant.path, bits_of(mutant.line, mutant.end_line))
         tests = tests or self.running(mutant.path, bits_of(*mutant.statement_lines))
-        for name in mutant.binds:
-            for path, lines in _mentions(name).items():
-                tests |= self.running(path, lines)
-        return in_turns(tests, self.seconds)
+        more: set[str] = set()
+        if mutant.binds or 0 < len(tests - {AT_IMPORT}) < FEW:
+            for name in mutant.binds or mutant.function:
+                for path, lines in _mentions(name).items():
+                    more |= self.running(path, lines)
+        elif tests == {AT_IMPORT}:
+            more = self.running(mutant.path, -1)
+        found = (in_turns(part - {AT_IMPORT}, self.seconds) for part in (tests, more - tests))
+        return [test for part in found for test in part]
 
 
 def in_turns(tests: set[str], seconds: dict[str, float]) -> list[str]:
@@ -182,7 +198,7 @@ def up_to_date(path: Path, jobs: int, marks: str, until: float) -> Recording:
         }
     else:
         changed, kept = ["tests", "cutegen"], {}
-    tests = {**kept, **(run(changed, jobs, marks, until) if changed else {})}
+    tests = {**(run(changed, jobs, marks, until) if changed else {}), **kept}
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, {"digests": now, "tests": tests})
     return recording_of(tests)
@@ -207,4 +223,4 @@ def run(tests: Sequence[str], jobs: int, marks: str, until: float) -> dict[str, 
 def recording_of(tests: dict[str, Any]) -> Recording:
     """The entries of a file as values."""
     lines = {test: {path: int(bits, 16) for path, bits in files.items()} for test, (_, files) in tests.items()}
-    return Recording({test: seconds for test, (seconds, _) in tests.items()}, lines)
+    return Recording({test: seconds for test, (seconds, _) in tests.items() if test != AT_IMPORT}, lines)
