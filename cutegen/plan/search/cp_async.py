@@ -7,8 +7,12 @@ from functools import partial
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import Target, dtype
-from cutegen.plan import mma
-from cutegen.plan.for_problem import (
+from cutegen.plan.mma import choose_atom, choose_atom_layout, choose_cta_tile
+from cutegen.plan.occupancy import estimate_registers, predict_occupancy
+from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
+from cutegen.plan.problem import ProblemShape
+from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
+from cutegen.plan.search.problem import (
     Candidate,
     Option,
     Settled,
@@ -18,12 +22,8 @@ from cutegen.plan.for_problem import (
     tile_is_open,
     with_stages,
 )
-from cutegen.plan.occupancy import estimate_registers, predict_occupancy
-from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
-from cutegen.plan.problem import ProblemShape
-from cutegen.plan.sm80.candidates import CANDIDATES, H200, SPLITS
+from cutegen.plan.search.tile_model import Work
 from cutegen.plan.staging import expected_registers, through_registers
-from cutegen.plan.tile_model import Work
 from cutegen.spec import GemmSpec
 
 
@@ -43,9 +43,9 @@ def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
     if tile_is_open(spec):
         yield from for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes)
         return
-    cta = mma.choose_cta_tile(spec).value
-    atom = mma.choose_atom(spec, cta).value
-    yield Candidate(cta, mma.choose_atom_layout(spec, cta, atom, target).value, DEFAULT_MAX_STAGES)
+    cta = choose_cta_tile(spec).value
+    atom = choose_atom(spec, cta).value
+    yield Candidate(cta, choose_atom_layout(spec, cta, atom, target).value, DEFAULT_MAX_STAGES)
 
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
@@ -63,7 +63,7 @@ def _smem_bytes(spec: GemmSpec, cta: tuple[int, int, int], stages: int) -> int:
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -> Work:
     """A candidate as the model sees it. Raises SpecError where no MMA atom is for the spec's types."""
-    atom = mma.choose_atom(spec, candidate.cta).value
+    atom = choose_atom(spec, candidate.cta).value
     tiled_mma = TiledMma(atom, Layout(candidate.atom_layout))
     smem_bytes = _smem_bytes(spec, candidate.cta, candidate.stages)
     passing = expected_registers(spec, candidate.cta, tiled_mma.threads)

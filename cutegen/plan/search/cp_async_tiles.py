@@ -6,8 +6,8 @@ not fit a target's shared memory.
 
 from __future__ import annotations
 
-from cutegen.plan.for_problem import Candidate
-from cutegen.plan.tile_model import ModelConstants
+from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.tile_model import ModelConstants
 
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate((256, 128, 64), (4, 2, 1), 3),

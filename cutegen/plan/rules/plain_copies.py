@@ -11,8 +11,8 @@ from cutegen.plan.access import by_warp, contiguity, fragment_loads
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices, vector_access, write_access
+from cutegen.plan.rules.fma_threads import as_threads, check_divides
 from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
-from cutegen.plan.simt.tile import as_threads, check_divides
 from cutegen.plan.smem import Access, SmemRanking, rank_addressable
 from cutegen.plan.text import extents, plural
 from cutegen.plan.values.copies import FragmentCopy, VectorCopy

@@ -1,67 +1,30 @@
-"""What the `sm120` template writes down: every constant of the kernel, each with its decision as the comment."""
+"""What the template of a kernel fed by bulk tensor copies writes down: each constant with its decision."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import inner_layout
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.launch import gemm_parameters
-from cutegen.plan.sm120 import Sm120Plan
-from cutegen.plan.sm120.memory import SMEM_ALIGN_BYTES
+from cutegen.plan.rules.bulk_memory import SMEM_ALIGN_BYTES
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.render.holes import (
-    TensorHoles,
     fragment_constants,
     gemm_context,
     mma_constants,
-    parameter_holes,
-    stride_holes,
 )
 from cutegen.render.python_text import constant
-
-MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
-    assert isinstance(plan, Sm120Plan)
-    launch = plan.launch
     context = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
-    tensors = {tensor.name: tensor for tensor in context["tensors"]}
-    plain = [tensor for name, tensor in tensors.items() if name not in {each.name for each in launch.maps}]
-    host, check = gemm_parameters(launch.tensors, launch.scalars), context["self_check"]
-    return {
-        **context,
-        "plain_tensors": plain,
-        # The host makes the maps, so it is given the matrices themselves.
-        "host_parameters": [parameter_holes(x) for x in host],
-        "host_strides": [stride_holes(x) for x in host if x.type == "i64"],
-        "maps": [_map_holes(tensors[each.name]) for each in launch.maps],
-        "launch_template": "sm120_launch.py.j2",
-        "launch_numbers": "Int32(1), Int32(1)",
-        "launch_arguments": "1, multiprocessors",
-        "self_check": replace(check, operands=(*check.operands, MULTIPROCESSORS)),
-    }
+    mapped = {each.name for each in plan.launch.maps}
+    return {**context, "plain_tensors": [tensor for tensor in context["tensors"] if tensor.name not in mapped]}
 
 
-@dataclass(frozen=True, slots=True)
-class MapHoles:
-    """A tensor map that the host makes: of which tensor, for which copy, and which tile it is cut into."""
-
-    tensor: TensorHoles
-    op: str
-    tile: str
-
-
-def _map_holes(tensor: TensorHoles) -> MapHoles:
-    tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": "(CTA_M, CTA_N)"}[tensor.name]
-    return MapHoles(tensor, "CopyBulkTensorTileS2GOp" if tensor.name == "c" else "CopyBulkTensorTileG2SOp", tile)
-
-
-def _settled(plan: Sm120Plan) -> dict[str, tuple[str, ...]]:
+def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
     settled = {
@@ -80,8 +43,7 @@ def _settled(plan: Sm120Plan) -> dict[str, tuple[str, ...]]:
         ),
         "epilogue.smem": _c_constants(plan),
     }
-    if plan.registers.reallocated:
-        split = plan.registers
+    if (split := plan.registers) is not None and split.reallocated:
         settled["schedule.registers"] = (f"MMA_REGISTERS, PRODUCER_REGISTERS = {split.mma}, {split.producer}",)
     return settled
 
@@ -105,7 +67,7 @@ def _box_constants(x: str, smem: SmemTile, copy: object) -> tuple[str, ...]:
     )
 
 
-def _c_constants(plan: Sm120Plan) -> tuple[str, ...]:
+def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
     epilogue = plan.epilogue
     common = (
         f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",

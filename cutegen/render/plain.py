@@ -1,4 +1,4 @@
-"""What the `simt` template writes down: every constant of the kernel, each with its decision as the comment."""
+"""What the template of a kernel fed by plain copies writes down: each constant with its decision as the comment."""
 
 from __future__ import annotations
 

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from cutegen.arch import Target, dtype
-from cutegen.plan import mma
-from cutegen.plan.for_problem import (
+from cutegen.plan.mma import most_held
+from cutegen.plan.pipeline import STAGES
+from cutegen.plan.problem import ProblemShape
+from cutegen.plan.rules.bulk_epilogue import WORTHWHILE_STAGES
+from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.search.bulk_tiles import CANDIDATES, H200
+from cutegen.plan.search.problem import (
     Candidate,
     Option,
     Settled,
@@ -17,12 +22,7 @@ from cutegen.plan.for_problem import (
     tile_is_open,
     with_stages,
 )
-from cutegen.plan.pipeline import STAGES
-from cutegen.plan.problem import ProblemShape
-from cutegen.plan.sm120.candidates import CANDIDATES, H200
-from cutegen.plan.sm120.epilogue import WORTHWHILE_STAGES
-from cutegen.plan.sm120.memory import capacity_bytes
-from cutegen.plan.tile_model import Work
+from cutegen.plan.search.tile_model import Work
 from cutegen.spec import GemmSpec
 
 WARP = 32
@@ -43,7 +43,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool:
     """Whether sums leave registers for fragments."""
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
-    return m * n // (WARP * warps_m * warps_n) <= mma.most_held(dtype(spec.problem.a.dtype), target)
+    return m * n // (WARP * warps_m * warps_n) <= most_held(dtype(spec.problem.a.dtype), target)
 
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:

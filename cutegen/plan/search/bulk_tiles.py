@@ -6,8 +6,8 @@ there can be.
 
 from __future__ import annotations
 
-from cutegen.plan.for_problem import Candidate
-from cutegen.plan.tile_model import ModelConstants
+from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.tile_model import ModelConstants
 
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate((128, 256, 64), (2, 4, 1), 3),

@@ -16,8 +16,8 @@ from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.pipeline import DOUBLE_BUFFERED
 from cutegen.plan.problem import ProblemShape
+from cutegen.plan.search.tile_model import Estimate, ModelConstants, Work, estimate
 from cutegen.plan.text import extents, plural
-from cutegen.plan.tile_model import Estimate, ModelConstants, Work, estimate
 from cutegen.spec import GemmSpec, Mma, Tile
 
 SHOWN_DIGITS = 3
