@@ -108,11 +108,11 @@ def test_what_the_interpreters_own_packages_run_at_its_start_is_not_run(
     (packages / "x.pth").write_text(f"import sys; {mark}")
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([python, "-c", ""], check=True, env={})
-    assert (tmp_path / "marks").read_text() == "xx"
+    (tmp_path / "marks").unlink()  # it is there: the environment runs them
     monkeypatch.setattr(sys, "executable", str(python))
     flags = seen_by_the_child(stand_in, cache, tmp_path, "(sys.flags.isolated, sys.flags.no_site)")
     assert flags == (1, 1)
-    assert (tmp_path / "marks").read_text() == "xx"
+    assert not (tmp_path / "marks").exists()
 
 
 @pytest.mark.parametrize("name", ["sitecustomize", "usercustomize", "json", "os"])
