@@ -1,9 +1,6 @@
-"""Plain loads and stores: how the compiler spells them, and how many a copy takes."""
+"""Plain loads and stores: how the compiler spells them."""
 
 from __future__ import annotations
-
-from cutegen.algebra import TiledMma
-from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
 
 
 def load_global(bits: int, element_bits: int) -> str:
@@ -34,17 +31,3 @@ def _copied(bits: int, element_bits: int) -> str:
     if (bits, element_bits) == (16, 8):
         return "v2.b8"
     return {8: "b8", 16: "b16", 32: "b32", 64: "v2.b32", 128: "v4.b32"}[bits]
-
-
-def copies_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """Vectors that one thread copies of one k-tile of an operand."""
-    assert isinstance(operand.g2s, VectorCopy)
-    vector = operand.g2s.bits // operand.dtype.bits
-    return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
-
-
-def ambiguous(operand: OperandPlan) -> tuple[str, ...]:
-    """The opcodes of a copy that the compiler writes now as one word, now as two elements: of pairs of 16 bits."""
-    assert isinstance(operand.g2s, VectorCopy)
-    pairs = operand.g2s.bits == 2 * operand.dtype.bits == 32
-    return (load_global(32, 16), store_shared(32, 16)) if pairs else ()

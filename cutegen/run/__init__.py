@@ -1,6 +1,6 @@
 """Runs an artifact on a GPU through cuda-python, or its PTX on the CPU.
 
-    operands.py   a caller's tensor -> TensorView (dlpack.py reads capsules)
+    operands.py   a caller's tensor -> TensorView (dlpack.py reads capsules, cuda_array.py the CUDA array interface)
     storage.py    how each matrix has to lie in memory; allocation
     check.py      do these operands fit this kernel (fixes.py: what to paste if not)
     places.py     where they lie: alignment, shared memory

@@ -21,7 +21,7 @@ from cutegen.run.driver import Driver, load_driver
 from cutegen.run.extras import TENSOR_NAMES, Extras
 from cutegen.run.gpu import GpuKernel
 from cutegen.run.kept import Transposed, kept_copies, span_elems
-from cutegen.run.operands import Form, TensorView, view_of
+from cutegen.run.operands import Form, TensorView, count_write, view_of
 from cutegen.run.places import check_address, check_apart
 from cutegen.run.plan_table import PlanTable
 from cutegen.run.quick import Launch, QuickCalls
@@ -105,8 +105,7 @@ class Kernel:
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
-            if kept_copies.entries:
-                prepared.forget_copies(pointers)
+            prepared.announce((given, aux), pointers)
             if plain and prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
                 self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
         return out
@@ -155,8 +154,7 @@ class Kernel:
             raise OperandError(
                 operand="out", found=f"shape {views[2].form.shape}", expected="at least one element to compute"
             )
-        if kept_copies.entries:
-            prepared.forget_copies(pointers)
+        prepared.announce((out, aux), pointers)
         return prepared.launch.execute(
             pointers, scalars, policy=policy, jobs=jobs, max_steps=max_steps, progress=progress
         )
@@ -228,8 +226,13 @@ class _PreparedCall:
             if address < others + other.span_bytes and others < address + mine.span_bytes:
                 check_apart(mine, address, other, others)
 
-    def forget_copies(self, pointers: tuple[int, ...]) -> None:
-        """Copies of what this call writes are out of date."""
+    def announce(self, written: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
+        """Tell torch, and forget copies, of what this call writes; None is no tensor of the caller's."""
+        for operand in written:
+            if operand is not None:
+                count_write(operand)
+        if not kept_copies.entries:
+            return
         for each, pointer in zip(self.call.placed, pointers, strict=True):
             if each.tensor.written:
                 kept_copies.written(pointer, pointer + each.span_bytes)
