@@ -63,6 +63,8 @@ class Trial:
     mutant: Mutant | None
     tests: Sequence[str]
     seconds: dict[str, float]
+    kernels: Path | None = None
+    """Where compiled kernels are kept, if what is planted changes none of them."""
 
     @property
     def limit_s(self) -> float:
@@ -192,6 +194,8 @@ def _run(trial: Trial, watch: _Watch) -> None:
     _hurry_hypothesis()
     paths = dict.fromkeys(test.partition("::")[0] for test in trial.tests)
     words = ["-q", "--tb=no", "-p", "no:cacheprovider", *(["-x"] if trial.mutant else [])]
+    if trial.kernels is not None:
+        words += ["--kernels", str(trial.kernels)]
     pytest.main([*words, *paths], plugins=[watch])
 
 
