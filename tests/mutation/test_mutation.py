@@ -94,7 +94,7 @@ def test_of_each_test_function_the_quickest_case_comes_first() -> None:
 
 
 def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = {"": "sources", "tests/test_a.py": "a", "tests/test_b.py": "b", "tests/test_c.py": "c"}
+    now = {"": "sources", "some/test_a.py": "a", "some/test_b.py": "b", "some/test_c.py": "c"}
     asked: list[list[str]] = []
 
     def run(tests: list[str], *_: object) -> tuple[dict[str, object], bool]:
@@ -112,11 +112,11 @@ def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, mon
     assert asked == [["tests", "cutegen"]]
     assert recorded() == first
     assert len(asked) == 1
-    now["tests/test_b.py"] = "changed"
-    del now["tests/test_c.py"]
-    now["tests/test_d.py"] = "new"
-    assert recorded().keys() == first.keys() - {"tests/test_c.py::t"} | {"tests/test_d.py::t"}
-    assert asked[1:] == [["tests/test_b.py", "tests/test_d.py"]]
+    now["some/test_b.py"] = "changed"
+    del now["some/test_c.py"]
+    now["some/test_d.py"] = "new"
+    assert recorded().keys() == first.keys() - {"some/test_c.py::t"} | {"some/test_d.py::t"}
+    assert asked[1:] == [["some/test_b.py", "some/test_d.py"]]
     now[""] = "changed"
     recorded()
     assert asked[2:] == [["tests", "cutegen"]]
