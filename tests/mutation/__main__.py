@@ -24,6 +24,8 @@ ROOMS = "plan,algebra,ptx,run"
 RUNS_KERNELS = {"ptx", "run"}
 """Rooms with no part in how a kernel is planned, rendered and built: one that is compiled serves all their mutants."""
 MARKS = "not slow and not gpu"
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Each core has a process of its own, and a process without threads is better to fork."""
 SAVE_EVERY_S = 10.0
 RECORDING_SHARE = 0.5
 """Of the time, at most; mutants are tried with the tests that were recorded by then."""
@@ -143,6 +145,7 @@ def verdict_of(outcome: Outcome, covering: int) -> Verdict:
 def main() -> None:
     """Record if need be, try the mutants round by round, show the verdicts."""
     arguments = read_arguments()
+    os.environ |= ONE_THREAD
     begun = time.monotonic()
     until = begun + 60 * arguments.minutes
     found = recorded(arguments, until if arguments.record_only else begun + 60 * arguments.minutes * RECORDING_SHARE)

@@ -111,9 +111,9 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        limit_s = TEST_FLOOR_S + TEST_FACTOR * self._trial.seconds[item.nodeid]
-        signal.signal(signal.SIGPROF, lambda *_: self._end_of(item))
-        signal.setitimer(signal.ITIMER_PROF, limit_s)
+        if self._trial.mutant is not None:
+            signal.signal(signal.SIGPROF, lambda *_: self._end_of(item))
+            signal.setitimer(signal.ITIMER_PROF, TEST_FLOOR_S + TEST_FACTOR * self._trial.seconds[item.nodeid])
         begun = time.perf_counter()
         try:
             return (yield)
@@ -121,6 +121,8 @@ class _Watch:
             signal.setitimer(signal.ITIMER_PROF, 0)
             if item.nodeid not in self._failed:
                 self._passed[item.nodeid] = time.perf_counter() - begun
+            if self._trial.mutant is None:
+                self.write("ran")  # of a rehearsal that is cut short the tests before count
 
     def _end_of(self, item: pytest.Item) -> None:
         self._failed[item.nodeid] = "no end"
