@@ -12,11 +12,12 @@ from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.smem import shared_tile
 from cutegen.draw.threads import WARP, holder, span, warp_legend
 from cutegen.plan import GemmPlan
-from cutegen.plan.access import WarpLoad, by_warp, first_fragment_load, vectors
+from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.report import ways
 from cutegen.plan.text import extents, plural
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.warp_load import WarpLoad, first_fragment_load
 
 Tile = tuple[int, int]
 Modes = tuple[str, str]

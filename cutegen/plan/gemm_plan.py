@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from cutegen.plan.decision import Decision
 from cutegen.plan.launch import LaunchContract
 from cutegen.plan.loop import Action, Loop, Step
 from cutegen.plan.problem import ProblemShape
-from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, VectorCopy
+from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, Landing, VectorCopy
 from cutegen.spec import GemmSpec
 from cutegen.spec import Step as ChainStep
 
@@ -123,9 +123,15 @@ class OperandPlan:
         """What a warp, or a thread by itself, issues to load the fragments of one k-tile."""
         return self.s2r.opcodes(Step(Action.LOAD), self.operand, self.tile, self.dtype, tiled_mma)
 
-    def copies(self) -> int:
-        """What a thread, or the one that asks for boxes, issues to send for one k-tile."""
-        return self.g2s.opcodes(Step(self.g2s.fetch), self.tile, self.dtype).total()
+    def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
+        """Where its copies bring a k-tile."""
+        stage = self.smem.layout_of_one_stage
+        return Landing(tile=self.tile, element=self.dtype, stage=stage, tiled_mma=tiled_mma, target=target)
+
+    def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
+        """What each thread, or warp, that takes part issues for it in a step on a k-tile."""
+        copied = self.g2s.opcodes(step, self.landing(tiled_mma, target))
+        return copied + self.s2r.opcodes(step, self.operand, self.tile, self.dtype, tiled_mma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +302,25 @@ class GemmPlan:
         """Steps of the tiled MMA along K in one k-tile."""
         return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
 
-    @property
-    def atoms(self) -> int:
-        """Atoms side by side: what issues an MMA together, warps or threads, of which a CTA has so many."""
-        return int(self.tiled_mma.threads // size(self.atom.thr_id))
+    def opcodes(self, step: Step) -> Counter[str]:
+        """What each thread that takes part issues for a step on a whole k-tile; what a warp issues counts once."""
+        return step_opcodes(step, (self.a, self.b), self.atom, self.tiled_mma, self.cta_tile, self.target)
+
+
+def step_opcodes(
+    step: Step,
+    operands: Iterable[OperandPlan],
+    atom: MmaAtom,
+    tiled_mma: TiledMma,
+    cta_tile: tuple[int, int, int],
+    target: Target,
+) -> Counter[str]:
+    """What each thread that takes part issues for a step on a whole k-tile; what a warp issues together counts once."""
+    counts: Counter[str] = Counter()
+    for x in operands:
+        counts += x.opcodes(step, tiled_mma, target)
+    if step.action is Action.MULTIPLY:
+        (m, n, k), (atom_m, atom_n, atom_k) = cta_tile, atom.shape_mnk
+        atoms = tiled_mma.threads // size(atom.thr_id)
+        counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
+    return counts

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.arguments import Argument, extent, root_of
-from cutegen.ptx.executable import Executable, prepare
-from cutegen.ptx.launch import Outcome, Rules, Shape, run_ctas
-from cutegen.ptx.parser import parse_module
-from cutegen.ptx.special import Dim3
-from cutegen.ptx.tensor_map import TensorMap
+from cutegen.ptx.machine.arguments import Argument, extent, root_of
+from cutegen.ptx.machine.executable import Executable
+from cutegen.ptx.machine.launch import Outcome, Rules, Shape, run_ctas
+from cutegen.ptx.machine.tensor_map import TensorMap
+from cutegen.ptx.prepare import prepare
+from cutegen.ptx.text.parser import parse_module
+from cutegen.ptx.text.types import Dim3
 
 _MOST_PLACES = 1024
 

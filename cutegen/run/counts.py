@@ -17,7 +17,6 @@ from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.instructions import load_global
 from cutegen.plan.launch import ProblemSize
 from cutegen.plan.loop import Action, Step
-from cutegen.plan.predict import step_opcodes
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.text import plural
 from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
@@ -213,7 +212,9 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
 def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """One thread asks for a box, once: what a whole warp asks for is moved as often as it has threads."""
     counts = {
-        each.key: often.step(Action.BULK_FETCH).predict(each.operand.copies(), sum(site.boxes for site in each.sites))
+        each.key: often.step(Action.BULK_FETCH).predict(
+            _sends(plan, each.operand).total(), sum(site.boxes for site in each.sites)
+        )
         for each in _copies(plan, report)
         if each.operand.g2s.fetch is Action.BULK_FETCH
     }
@@ -235,17 +236,18 @@ def _executed(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRe
 def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
-    spellings = {opcode for x in plan.through_registers for opcode in x.g2s.ambiguous(x.dtype)}
+    of = plan.through_registers if plan.by_thread else ()
+    spellings = tuple(name for x in of for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target)))
     for x in plan.through_registers:
-        units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype.bits)] += 0
+        units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype, plan.target)] += 0
         for action, unit in units.items():
-            unit.update(x.g2s.opcodes(Step(action), x.tile, x.dtype))
+            unit.update(x.opcodes(Step(action), plan.tiled_mma, plan.target))
     unknown = "" if _is_whole(plan, size) else EDGES
     counts = {}
     for action, unit in units.items():
         times = often.step(action, past_end=action is Action.STORE)
         for opcode, count in unit.items():
-            if opcode not in spellings or not plan.by_thread:
+            if not opcode.startswith(spellings):
                 measured, why = _executions(plan, report, opcode), unknown if action is Action.GLOBAL_LOAD else ""
                 counts[opcode] = _unless(why, times, count * plan.threads // WARP, measured)
     return counts
@@ -256,7 +258,7 @@ def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> d
     (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
     units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
     for x in (plan.a, plan.b):
-        units[Action.FETCH] += x.g2s.opcodes(Step(Action.FETCH), x.tile, x.dtype)
+        units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
         if x.s2r.matrices is not None:
             units[Action.LOAD] += x.loads(plan.tiled_mma)
     warps = plan.tiled_mma.threads // WARP
@@ -291,17 +293,22 @@ def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
     copied = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
     if not copied:
         return
-    written = [site for opcode in {_copy_opcode(x) for x in copied} for site in report.matching(opcode)]
+    written = [site for opcode in {_copy_opcode(plan, x) for x in copied} for site in report.matching(opcode)]
     sites = sorted(written, key=lambda site: site.line)
-    a, b = (x.copies() if x in copied else 0 for x in (plan.a, plan.b))
+    a, b = (_sends(plan, x).total() if x in copied else 0 for x in (plan.a, plan.b))
     split = dict(_split(sites, a, b))
     yield from (_Copy(x, split[x.name]) for x in copied)
 
 
-def _copy_opcode(x: OperandPlan) -> str:
+def _copy_opcode(plan: GemmPlan, x: OperandPlan) -> str:
     """The one opcode that sends for it."""
-    (opcode,) = x.g2s.opcodes(Step(x.g2s.fetch), x.tile, x.dtype)
+    (opcode,) = _sends(plan, x)
     return opcode
+
+
+def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
+    """What a thread, or the one that asks for boxes, issues to send for one k-tile."""
+    return x.opcodes(Step(x.g2s.fetch), plan.tiled_mma, plan.target)
 
 
 def _plain_key(plan: GemmPlan) -> str:
@@ -361,7 +368,7 @@ def _written(plan: GemmPlan, action: Action) -> int:
     """How many instructions of a step of the main loop the text holds."""
 
     def opcodes(step: Step) -> Mapping[str, int]:
-        issued = step_opcodes(step, (plan.a, plan.b), plan.atom, plan.tiled_mma, plan.cta_tile)
+        issued = plan.opcodes(step)
         return issued if step.action is action else {}
 
     return sum(plan.loop.written(opcodes).values())

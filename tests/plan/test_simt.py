@@ -115,6 +115,15 @@ def test_a_precondition_that_does_not_hold_is_named(name: str) -> None:
     assert "mine: " in str(refused.value)
 
 
+def test_a_swizzle_that_further_stages_change_is_refused() -> None:
+    """The second stage lies 256 elements on, which is bit 8, and Sw<2,4,3> exchanges bits 4 and 5 by bits 7 and 8."""
+    layout = SmemLayout(layout="Sw<2,4,3> o (16,(4,2)):(1,(16,64))")
+    asked = simt("kkm", tile=Tile(cta=(16, 16, 16), stages=1), smem=Smem(b=layout))
+    assert plan(asked, "sm_80").b.smem.chosen.name == "Swizzle<2,4,3> on 16x8"
+    with pytest.raises(SpecError, match=r"smem.b: found Swizzle<2,4,3> on 16x8 .*: a thread's own accesses swizzle"):
+        plan(replace(asked, tile=Tile(cta=(16, 16, 16))), "sm_80")
+
+
 @pytest.mark.parametrize("family", ["sm80", "simt"])
 def test_keys_of_another_family_are_refused(family: str) -> None:
     mma = Mma(threads="(16,16):(1,16)") if family == "sm80" else Mma(atom_layout=(2, 2, 1))

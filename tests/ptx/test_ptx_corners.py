@@ -14,7 +14,7 @@ from cutegen.ptx import ExecutionFault, Program
 POLICIES = ("in-order", "reversed", "random:5")
 
 MAX_AGENTS = ((1 << 12) - 1) // 32
-"""A stamp has 12 bits for a thread, all of them set for "several": agents of 32 threads, warps and mbarriers."""
+"""A stamp has 12 bits for a thread, all of them set for "several": warps of 32 threads, mbarriers in their place."""
 
 MIDPOINT = (1 << 62) + (1 << 38)
 """Half way between two neighbouring f32, whose distance is 2^39; the f64 nearest to its neighbours among integers."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from kernels import cuda_program, kernel
 
+from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import (
     IN_ORDER,
     REVERSED,
@@ -25,6 +26,8 @@ from cutegen.ptx import (
     parallel,
     random_order,
 )
+from cutegen.ptx.text import flow
+from cutegen.ptx.text.parser import parse_module
 
 
 def test_numbers_are_packed_by_the_declared_type() -> None:
@@ -46,7 +49,7 @@ def test_numbers_are_packed_by_the_declared_type() -> None:
     [
         ([], "has 2 parameters, 0 arguments"),
         ([np.zeros(32, np.uint32), np.zeros(4)], "argument 1 is an array, its parameter is .u8"),
-        ([np.zeros(32, np.uint32), 256], "takes integers of 8 bits"),
+        ([np.zeros(32, np.uint32), 256], "takes integers from -128 to 255"),
         ([np.zeros(32, np.uint32), 1.5], "takes integers of 8 bits"),
         ([np.zeros(32, np.uint32), b"x"], "is a structure"),
     ],
@@ -267,3 +270,31 @@ def test_barrier_reductions_count_the_whole_cta() -> None:
     out = np.zeros(64, np.uint32)
     Program.parse(kernel(body)).launch("k", grid=1, block=64, args=[out])
     assert (out == 40).all()
+
+
+def test_an_entry_that_cannot_be_readied_keeps_no_other_from_running() -> None:
+    other = kernel("mov.u64 %rd2, %globaltimer; mov.u32 %r3, 0;").partition(".visible")[2].replace("k(", "timed(", 1)
+    program = Program.parse(kernel("mov.u32 %r3, 7;") + ".visible" + other)
+    out = np.zeros(32, np.uint32)
+    program.launch("k", grid=1, block=32, args=[out])
+    assert set(out.tolist()) == {7}
+    with pytest.raises(PtxSyntaxError, match="%globaltimer is neither declared"):
+        program.launch("timed", grid=1, block=32, args=[out])
+
+
+@pytest.mark.parametrize("blocks", [1, 2000])
+def test_readying_looks_at_each_register_a_few_times(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of additions, each to a register of its own: bounded by the registers that are looked at, and by bits."""
+    looked = []
+    keys = flow._keys
+    monkeypatch.setattr(flow, "_keys", lambda operands: looked.append(len(operands)) or keys(operands))
+    count = 6000
+    body = [f"L{i}: " * (i % (count // blocks) == 0) + f"add.u32 %q{i + 1}, %q{i}, 1;" for i in range(count)]
+    text = kernel(f".reg .b32 %q<{count + 1}>; mov.u32 %q0, 0;" + "\n".join(body) + f"mov.u32 %r3, %q{count};")
+    entry = parse_module(text).entries[0]
+    graph = flow.build_flow(entry)
+    looked.clear()
+    assert flow.unsure_reads(entry, graph) == {}
+    assert len(looked) < 8 * count
+    uses = [flow._uses(entry, block) for block in graph.blocks]
+    assert sum(len(keys) for use in uses for keys in use.exposed.values()) <= 4 * len(graph.blocks)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
-from cutegen.ptx.arguments import bytes_of
+from cutegen.ptx.machine.arguments import bytes_of
 from cutegen.run import Kernel, compare, cpu, float64_reference, random_operands
 from cutegen.run.reference import bf16_bits, float64
 

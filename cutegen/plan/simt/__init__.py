@@ -24,6 +24,7 @@ from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.fusion import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan, Predictions
 from cutegen.plan.loop import through_registers
+from cutegen.plan.mma import check_dtypes
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.pipeline import choose_raster, smem_offsets, tiles_in_flight
@@ -43,6 +44,7 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
     Raises SpecError where the spec cannot be met.
     """
     check_possible(spec)
+    check_dtypes(spec, target)
     cta_tile = choose_cta_tile(spec)
     threads = choose_threads(spec, cta_tile.value, target)
     tiled_mma = tiled_fma(threads.value)

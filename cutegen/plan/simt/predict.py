@@ -13,8 +13,6 @@ from cutegen.plan.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.plan.predict import written_instructions
 from cutegen.spec import OPS, STORE
 
-PACKS_F32 = ("sm_100", "sm_120")  # where the epilogue has fma.rn.f32x2 (PTX ISA, "fma")
-
 
 def predict_instructions(
     loop: Loop,
@@ -26,11 +24,14 @@ def predict_instructions(
     cta_tile: tuple[int, int, int],
 ) -> dict[str, int]:
     """Opcodes as often as the PTX text holds them, without those that the epilogue has as the compiler likes."""
-    counts = Counter(written_instructions(loop, (a, b), UNIVERSAL_FMA, tiled_mma, cta_tile))
-    if target.name not in PACKS_F32 and any(step.text == OPS["beta"] for step in epilogue.fusion.steps):
+    counts = Counter(written_instructions(loop, (a, b), UNIVERSAL_FMA, tiled_mma, cta_tile, target))
+    if not target.packs_f32 and any(step.text == OPS["beta"] for step in epilogue.fusion.steps):
         # LLVM makes one instruction of the product with beta and the sum.
         counts[UNIVERSAL_FMA.ptx] += cta_tile[0] * cta_tile[1] // tiled_mma.threads
-    unknown = (*_also_in(epilogue, UNIVERSAL_FMA.ptx), *(name for x in (a, b) for name in x.g2s.ambiguous(x.dtype)))
+    unknown = (
+        *_also_in(epilogue, UNIVERSAL_FMA.ptx),
+        *(name for x in (a, b) for name in x.g2s.ambiguous(x.landing(tiled_mma, target))),
+    )
     return {name: count for name, count in counts.items() if not name.startswith(unknown)}
 
 

@@ -131,7 +131,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm1
             line_writes={},
             sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
             instructions={
-                **written_instructions(loop, (a, b), atom.value, tiled_mma, cta_tile.value),
+                **written_instructions(loop, (a, b), atom.value, tiled_mma, cta_tile.value, target),
                 **epilogue.value.store_opcodes(),
             },
             occupancy=occupancy,

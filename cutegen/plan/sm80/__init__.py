@@ -101,7 +101,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Gem
                 **traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
                 **traffic.predict_split_sectors(split_k, cta_tile.value),
             },
-            instructions=_instructions(loop, (a, b), atom.value, tiled_mma, cta_tile.value),
+            instructions=_instructions(loop, (a, b), atom.value, tiled_mma, cta_tile.value, target),
             occupancy=occupancy,
         ),
         launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes, split_k),
@@ -127,10 +127,15 @@ def _loop(stages: int, k_blocks: int, *copies: VectorCopy) -> Loop:
 
 
 def _instructions(
-    loop: Loop, operands: tuple[OperandPlan, OperandPlan], atom: MmaAtom, tiled_mma: TiledMma, cta_tile: mma.Extents
+    loop: Loop,
+    operands: tuple[OperandPlan, OperandPlan],
+    atom: MmaAtom,
+    tiled_mma: TiledMma,
+    cta_tile: mma.Extents,
+    target: Target,
 ) -> dict[str, int]:
     """All that is predicted but plain loads of fragments, which the compiler joins as it likes."""
-    counts = written_instructions(loop, operands, atom, tiled_mma, cta_tile)
+    counts = written_instructions(loop, operands, atom, tiled_mma, cta_tile, target)
     return {opcode: count for opcode, count in counts.items() if not opcode.startswith("ld.shared")}
 
 

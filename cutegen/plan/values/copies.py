@@ -6,12 +6,24 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose, size, spec_notation
-from cutegen.arch import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, LdmatrixAtom
+from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledCopy, TiledMma, compose, size, spec_notation
+from cutegen.arch import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, Target
 from cutegen.arch.units import REGISTER_BITS
+from cutegen.plan.access import joined
 from cutegen.plan.decision import Rejected
-from cutegen.plan.instructions import load_global, load_shared, store_shared
+from cutegen.plan.instructions import load_global, load_shared, store_joined, store_shared
 from cutegen.plan.loop import Action, Check, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Where a copy brings a tile (X, K) of `element`s: `stage` maps (X, K) to offsets in one stage of shared memory."""
+
+    tile: tuple[int, int]
+    element: DType
+    stage: LayoutExpr
+    tiled_mma: TiledMma
+    target: Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,25 +57,49 @@ class VectorCopy:
             return 0
         return passing_registers(tile[0] * tile[1], element.bits, self.bits, size(self.threads))
 
-    def opcodes(self, step: Step, tile: tuple[int, int], element: DType) -> Counter[str]:
+    def opcodes(self, step: Step, at: Landing) -> Counter[str]:
         """What a thread issues for a step on a tile: a copy for each vector, and by elements what crosses an edge."""
-        elements = self.bits // element.bits
-        vectors = tile[0] * tile[1] // (elements * size(self.threads))
+        elements = self.bits // at.element.bits
+        vectors = at.tile[0] * at.tile[1] // (elements * size(self.threads))
         match step.action:
             case Action.FETCH if isinstance(self.atom, CpAsyncAtom):
                 return Counter({self.atom.ptx: vectors})
             case Action.STORE if self.through_registers:
-                return Counter({store_shared(self.bits, element.bits): vectors})
+                return self._stores(vectors, at)
             case Action.GLOBAL_LOAD if self.through_registers:
-                whole, single = load_global(self.bits, element.bits), load_global(element.bits, element.bits)
+                whole, single = (load_global(bits, at.element, at.target) for bits in (self.bits, at.element.bits))
                 return _checked(step.check, whole, single, vectors, elements)
             case _:
                 return Counter()
 
-    def ambiguous(self, element: DType) -> tuple[str, ...]:
-        """The opcodes that the compiler writes now as one word, now as two elements: those of pairs of 16 bits."""
-        pairs = self.bits == 2 * element.bits == 32
-        return (load_global(32, 16), store_shared(32, 16)) if pairs else ()
+    def joins(self, element: DType, tiled_mma: TiledMma) -> bool:
+        """Whether the compiler joins stores that lie side by side.
+
+        It joins whatever vectors a kernel of tensor cores stores, one by one. A kernel of `fma` hands all of a thread's
+        to one copy, of which it joins single elements only.
+        """
+        return self.through_registers and (size(tiled_mma.atom.thr_id) > 1 or self.bits == element.bits)
+
+    def _stores(self, vectors: int, at: Landing) -> Counter[str]:
+        """The stores to shared memory of one thread for one k-tile; stores that the compiler joins are one."""
+        alone = store_shared(self.bits, at.element, at.target)
+        if not self.joins(at.element, at.tiled_mma):
+            return Counter({alone: vectors})
+        _, lengths = joined(self.threads, self.values, at.stage, at.tile, at.element.bits)
+        widths = (length * at.element.bits for length in lengths)
+        return Counter(alone if bits == self.bits else store_joined(bits, self.bits) for bits in widths)
+
+    def ambiguous(self, at: Landing) -> tuple[str, ...]:
+        """How the opcodes of an `fma` kernel's copy begin that the compiler writes now as words, now as elements.
+
+        They are pairs of 16 bits, and stores that it joins, which it spells otherwise in each of the two main loops.
+        """
+        if not self.through_registers:
+            return ()
+        store = store_shared(self.bits, at.element, at.target)
+        if self.bits == 2 * at.element.bits == 32:
+            return load_global(32, at.element, at.target), store
+        return () if store in self.opcodes(Step(Action.STORE), at) else ("st.shared.",)
 
     def to_json(self) -> dict[str, Any]:
         """Instruction, width and threads, as a spec would write them."""
@@ -105,11 +141,11 @@ class BulkTensorCopy:
         """None: no thread holds what it copies."""
         return 0
 
-    def opcodes(self, step: Step, tile: tuple[int, int], element: DType) -> Counter[str]:
+    def opcodes(self, step: Step, at: Landing) -> Counter[str]:
         """A copy for each box."""
         return Counter({self.atom.ptx: self.boxes} if step.action is Action.BULK_FETCH else {})
 
-    def ambiguous(self, element: DType) -> tuple[str, ...]:
+    def ambiguous(self, at: Landing) -> tuple[str, ...]:
         """None."""
         return ()
 
