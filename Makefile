@@ -45,7 +45,7 @@ format: $(INSTALLED) ## reformat the sources, and mend what the linter can mend
 bench-cost: $(INSTALLED) ## what using cutegen costs: import, plan, cold and warm build, a hit in process
 	$(BIN)/python benchmarks/cost.py
 
-mutants: $(INSTALLED) ## plant small mistakes in the sources, one at a time, and list those that no fast test sees (MUTANTS="--sample 100")
+mutants: $(INSTALLED) ## plant small mistakes in the sources and list those that no fast test sees (MUTANTS="--sample 100")
 	$(BIN)/python -m tests.mutation $(MUTANTS)
 
 gallery: $(INSTALLED) ## draw docs/pictures again, and write docs/gallery.md
