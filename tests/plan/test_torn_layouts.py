@@ -45,7 +45,7 @@ def test_the_dsl_does_not_compile_such_a_copy(
 ) -> None:
     """Why it is refused: without the rule the compiler is what finds out."""
     monkeypatch.setattr(Access, "tears", lambda *_: False)
-    with pytest.raises(CompileError, match="(?i)composed_?layout"):
+    with pytest.raises(CompileError, match=r"(?i)composed_?layout"):
         built(staged(key, majors, cta, layout), "sm_80")
 
 
