@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cutegen.arch import UNIVERSAL_FMA, Target
+from cutegen.arch import Target, fma_atom
 from cutegen.plan import traffic
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
@@ -57,6 +57,7 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
     a, b = for_a.plan(stages.value), for_b.plan(stages.value)
     smem_b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     fusion, fusion_decisions = choose_fusion(spec)
+    atom = fma_atom(a.dtype, b.dtype, target)
     epilogue = choose_store(spec, fusion, tiled_mma, cta_tile.value, target, pipeline_bytes)
 
     smem_bytes = max(pipeline_bytes, epilogue.value.smem.bytes if epilogue.value.smem else 0)
@@ -72,7 +73,7 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
         kernel_name=kernel_name(spec),
         cta_tile=cta_tile.value,
         stages=stages.value,
-        atom=UNIVERSAL_FMA,
+        atom=atom,
         tiled_mma=tiled_mma,
         a=a,
         b=b,
@@ -85,7 +86,9 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
             wavefronts=traffic.predict_wavefronts(a, b, epilogue.value),
             line_writes=traffic.predict_line_writes(a, b),
             sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
-            instructions=predict_instructions(a, b, epilogue.value, target, tiled_mma, cta_tile.value, stages.value),
+            instructions=predict_instructions(
+                a, b, epilogue.value, target, atom, tiled_mma, cta_tile.value, stages.value
+            ),
             occupancy=occupancy,
         ),
         launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from cutegen.algebra import TiledMma
-from cutegen.arch import UNIVERSAL_FMA, Target
+from cutegen.arch import UNIVERSAL_FMA, MmaAtom, Target
 from cutegen.plan.gemm_plan import EpiloguePlan, OperandPlan, VectorCopy
 from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, load_shared, stores_per_k_tile
 from cutegen.plan.occupancy import ADDRESS_REGISTERS, allocated_registers
@@ -20,6 +20,7 @@ def predict_instructions(
     b: OperandPlan,
     epilogue: EpiloguePlan,
     target: Target,
+    atom: MmaAtom,
     tiled_mma: TiledMma,
     cta_tile: tuple[int, int, int],
     stages: int,
@@ -30,8 +31,8 @@ def predict_instructions(
     at a time; neither is unrolled over k-tiles. Two stages have a prologue that fetches one k-tile.
     """
     m, n, k = cta_tile
-    fma, sums = UNIVERSAL_FMA.ptx, m * n // tiled_mma.threads
-    counts = Counter({fma: MAIN_LOOPS * sums * k})
+    sums = m * n // tiled_mma.threads
+    counts = Counter({atom.ptx: MAIN_LOOPS * sums * k})
     for x in (a, b):
         copies, elements = copies_per_k_tile(x, tiled_mma), x.tile[0] * x.tile[1] // tiled_mma.threads
         assert isinstance(x.g2s, VectorCopy)
@@ -41,20 +42,21 @@ def predict_instructions(
             counts[opcode] += (MAIN_LOOPS + stages - 1) * count
         counts[load_shared(x.s2r.bits, x.dtype.bits)] += MAIN_LOOPS * loads_per_k_tile(x, tiled_mma)
     if not target.packs_f32 and any(step.text == OPS["beta"] for step in epilogue.fusion.steps):
-        counts[fma] += sums  # LLVM makes one instruction of the product with beta and the sum
-    unknown = (*_also_in(epilogue, fma), *(name for x in (a, b) for name in ambiguous(x, tiled_mma, target)))
+        counts[UNIVERSAL_FMA.ptx] += sums  # LLVM makes one instruction of the product with beta and the sum
+    unknown = (*_also_in(epilogue, atom), *(name for x in (a, b) for name in ambiguous(x, tiled_mma, target)))
     return {name: count for name, count in counts.items() if not name.startswith(unknown)}
 
 
-def _also_in(epilogue: EpiloguePlan, fma: str) -> Iterator[str]:
+def _also_in(epilogue: EpiloguePlan, atom: MmaAtom) -> Iterator[str]:
     """How the opcodes begin that an epilogue has as well, in a number that is not said here."""
     if any(x.name != STORE for x in epilogue.fusion.tensors):
         yield "ld.global"
     if epilogue.smem is not None:
         yield "ld.shared"
         yield "st.shared"
-    if any(step.text not in (OPS["alpha"], OPS["beta"]) for step in epilogue.fusion.steps):
-        yield fma
+    of_one_kind = atom is UNIVERSAL_FMA  # else the epilogue's are spelled otherwise
+    if of_one_kind and any(step.text not in (OPS["alpha"], OPS["beta"]) for step in epilogue.fusion.steps):
+        yield atom.ptx
 
 
 def estimate_registers(
