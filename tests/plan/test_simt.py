@@ -13,8 +13,9 @@ from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.access import fragment_loads, vectors
 from cutegen.plan.epilogue import accumulators
-from cutegen.plan.main_loop import Action, residences
+from cutegen.plan.loop import Action
 from cutegen.plan.proof import prove
+from cutegen.plan.timeline import residences, shown
 from cutegen.spec import (
     G2s,
     G2sCopy,
@@ -224,8 +225,9 @@ def test_thread_counts_follow_what_is_given() -> None:
 @pytest.mark.parametrize("stages", [1, 2])
 def test_the_main_loop_multiplies_what_has_landed(stages: int) -> None:
     found = plan(simt(tile=Tile(stages=stages)), "sm_80")
-    stays = {stay.k_tile: stay for stay in residences(found.main_loop, stages)}
-    for number, slot in enumerate(found.main_loop):
+    slots = shown(found.loop)
+    stays = {stay.k_tile: stay for stay in residences(slots, stages)}
+    for number, slot in enumerate(slots):
         if (step := slot.step(Action.MULTIPLY)) is not None:
             stay = stays[step.k_tile]
             assert stay.landed is not None

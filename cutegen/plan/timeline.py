@@ -1,25 +1,14 @@
-"""A main loop in program order: what is issued when, and what lies in which stage. Each family says its own."""
+"""The first k-tiles of a main loop in program order: what is issued when, and what lies in which stage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from cutegen.plan import loop as loops
+from cutegen.plan.loop import Action, Loop, Part, PartName, Role
 
-class Action(StrEnum):
-    """What a step does."""
-
-    WAIT = "cp.async.wait_group"
-    BARRIER = "bar.sync"
-    LOAD = "load"
-    FETCH = "cp.async"
-    COMMIT = "cp.async.commit_group"
-    BULK_FETCH = "cp.async.bulk.tensor"
-    BULK_WAIT = "mbarrier.try_wait"
-    GLOBAL_LOAD = "ld.global"
-    STORE = "st.shared"
-    MULTIPLY = "mma.sync"
+SHOWN_SLOTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +32,67 @@ class Slot:
     def step(self, action: Action) -> Step | None:
         """The slot's step of that kind, which it has at most once."""
         return next((step for step in self.steps if step.action is action), None)
+
+
+def shown(loop: Loop) -> tuple[Slot, ...]:
+    """As many k-tiles as show the whole cycle, until stage 0 is read again, but no more than some 20 slots."""
+    return slots(loop, min(loop.stages + 1, max(3, SHOWN_SLOTS // loop.k_blocks)))
+
+
+def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
+    """The prologue and the first `k_tiles` k-tiles of a longer loop, by the role that multiplies.
+
+    A role that waits for another's stages is shown where it may go on: first for every stage, then where one is left.
+    """
+    *others, main = loop.roles
+    filled = tuple(
+        Slot(None, None, _steps(slot, k_tile))
+        for role in others
+        for k_tile in range(_credits(loop, role))
+        for slot in _turn(role).slots
+    )
+    own = (slot for part in main.parts for slot in _part_slots(loop, part, k_tiles))
+    return (*filled, *(_with_others(loop, others, slot) for slot in own))
+
+
+def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
+    """A part's slots: a prologue's for each of its k-tiles, a turn's for those that are shown."""
+    if part.name is PartName.TURN:
+        yield from (_slot(slot, k_tile, k_tile) for k_tile in range(k_tiles) for slot in part.slots)
+    elif part.name is PartName.PROLOGUE:
+        # As in a loop so long that its k-tiles lie whole in the matrices.
+        first, last = (mark.of(k_tiles, k_tiles, loop.stages) for mark in (part.first, part.last))
+        yield from (_slot(slot, None, k_tile) for k_tile in range(first, last) for slot in part.slots)
+
+
+def _slot(slot: loops.Slot, shown_as: int | None, k_tile: int) -> Slot:
+    multiplied = next((step.k_block for step in slot if step.action is Action.MULTIPLY), None)
+    return Slot(shown_as, multiplied, _steps(slot, k_tile))
+
+
+def _steps(slot: loops.Slot, k_tile: int) -> tuple[Step, ...]:
+    return tuple(Step(step.action, k_tile + step.ahead, step.k_block, step.pending) for step in slot)
+
+
+def _with_others(loop: Loop, others: Sequence[Role], slot: Slot) -> Slot:
+    """Behind the step that releases a stage, what a role that waits for it does then."""
+    steps: list[Step] = []
+    for step in slot.steps:
+        steps.append(step)
+        if step.action is Action.RELEASE:
+            for role in others:
+                following = (_steps(each, step.k_tile + _credits(loop, role)) for each in _turn(role).slots)
+                steps += (each for group in following for each in group)
+    return Slot(slot.k_tile, slot.k_block, tuple(steps))
+
+
+def _turn(role: Role) -> Part:
+    return next(part for part in role.parts if part.name is PartName.TURN)
+
+
+def _credits(loop: Loop, role: Role) -> int:
+    """Turns that a role may take before another has released a stage."""
+    return min((edge.credits for edge in loop.edges if edge.target == role.name), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
