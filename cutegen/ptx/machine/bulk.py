@@ -18,6 +18,7 @@ from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
 from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizzled
 from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.global_shadow import GlobalAccess
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.shadow import Access, Stamps
 from cutegen.ptx.watch.violations import ViolationKind
@@ -189,13 +190,22 @@ def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> None:
     buffer, thread = box.tensor.buffer, int(warp.threads()[0])
     if writes and not buffer.writeable:
         warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
-    if buffer.log is None:
-        return
+    shadow = buffer.shadow
     offsets, size = _pieces(box)
-    found = buffer.log.race(warp, offsets, size)
-    if found is not None:
-        index, cta, writer = found
-        message = f"not ordered after a write of global memory by thread {writer} of CTA number {cta}"
-        warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[index]) + buffer.start)
-    if writes:
-        buffer.log.note(warp, offsets, size)
+    if shadow is None or not len(offsets):
+        return
+    access = GlobalAccess(
+        cta=warp.cta.number,
+        warp=warp.index,
+        ordering=warp.cta.ordering,
+        site=site,
+        offsets=offsets + buffer.shadow_offset,
+        threads=np.full(len(offsets), thread),
+        size_bytes=size,
+    )
+    clash = shadow.write(access)[0] if writes else shadow.read(access)
+    if clash is not None:
+        who = f"thread {clash.thread} of CTA number {clash.cta}"
+        earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
+        message = f"bulk copy of global memory not ordered after {earlier}"
+        warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[clash.index]) + buffer.start)

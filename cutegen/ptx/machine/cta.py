@@ -25,6 +25,7 @@ from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.types import WARP_LANES, Dim3
+from cutegen.ptx.watch.locations import Fences
 from cutegen.ptx.watch.ordering import Ordering, Told
 from cutegen.ptx.watch.shadow import Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
@@ -99,7 +100,8 @@ class Cta:
         x, y, z = machine.block
         threads = x * y * z
         count = -(-threads // WARP_LANES)
-        self.ordering = Ordering(count)
+        self.ordering = Ordering(count, self.number)
+        self.fences = Fences(self.ordering, self.number)
         executable = machine.executable
         shadow = Shadow(
             machine.shared_bytes,
@@ -107,9 +109,9 @@ class Cta:
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,
-            atomic_sites=executable.atomic_sites,
+            strong_sites=executable.sites.reach > 0,
         )
-        self.shared = SharedMemory(machine.shared_bytes, shadow, machine.traffic)
+        self.shared = SharedMemory(machine.shared_bytes, shadow, machine.traffic, executable.semantics)
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self.mbarriers = Mbarriers(self.shared, self.ordering)
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)

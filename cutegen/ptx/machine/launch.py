@@ -18,6 +18,7 @@ from cutegen.ptx.machine.policy import Policy
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.watch.global_shadow import GlobalShadow
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
 
@@ -102,18 +103,22 @@ def run_ctas(
 def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules) -> Machine:
     items = [argument.array.dtype.itemsize for argument in arguments if isinstance(argument, TensorMap)]
     granule_bytes = min(executable.global_granule_bytes, *items) if items else executable.global_granule_bytes
-    binding = Binding(granule_bytes, not executable.ctas_communicate)
+
+    def watch(size_bytes: int) -> GlobalShadow:
+        return GlobalShadow(size_bytes, granule_bytes, executable.sites)
+
+    binding = Binding(watch)
     packed = pack_arguments(executable.entry, arguments, binding)
     monitor = Monitor(executable.entry.instructions, rules.raise_on)
     counters = TrafficCounters([Traffic() for _ in executable.entry.instructions])
     uncounted = TrafficCounters([Traffic() for _ in executable.entry.instructions])
     parameters = Buffer(name="the parameters", start=0, writeable=False, bytes=Bytes(np.frombuffer(packed, np.uint8)))
-    variables = executable.layout.buffers()
+    variables = executable.layout.buffers(watch)
     constants = [buffer for buffer in variables if not buffer.writeable]
     memories = {
-        "global": GlobalMemory([*binding.buffers, *variables], monitor, counters),
-        "const": GlobalMemory(constants, monitor, uncounted),
-        "param": GlobalMemory([parameters], monitor, uncounted),
+        "global": GlobalMemory([*binding.buffers, *variables], monitor, counters, executable.semantics),
+        "const": GlobalMemory(constants, monitor, uncounted, {}),
+        "param": GlobalMemory([parameters], monitor, uncounted, {}),
     }
     return Machine(
         executable=executable,

@@ -5,6 +5,7 @@ Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.machine.shared import SHARED_BASE
 from cutegen.ptx.text.syntax import Entry, Module, Variable
+from cutegen.ptx.watch.global_shadow import GlobalShadow
 
 MAX_SHARED_BYTES = 1 << 18
 MAX_LOCAL_BYTES = 1 << 16
@@ -30,15 +32,22 @@ class MemoryLayout:
     local_bytes: int
     variables: tuple[tuple[Variable, int], ...]
 
-    def buffers(self) -> list[Buffer]:
-        """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero."""
-        return [_buffer(variable, address) for variable, address in self.variables]
+    def buffers(self, watch: Callable[[int], GlobalShadow]) -> list[Buffer]:
+        """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero.
+
+        `watch` makes the shadow of that many bytes.
+        """
+        return [_buffer(variable, address, watch) for variable, address in self.variables]
 
 
-def _buffer(variable: Variable, address: int) -> Buffer:
+def _buffer(variable: Variable, address: int, watch: Callable[[int], GlobalShadow]) -> Buffer:
     data = np.zeros(variable.size_bytes or 0, np.uint8)
     data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
-    return Buffer(name=variable.name, start=address, writeable=variable.space == "global", bytes=Bytes(data))
+    is_global = variable.space == "global"
+    shadow = watch(len(data)) if is_global else None
+    if shadow is not None:
+        shadow.is_writeable = True
+    return Buffer(name=variable.name, start=address, writeable=is_global, bytes=Bytes(data), shadow=shadow)
 
 
 def _align(offset: int, align: int) -> int:

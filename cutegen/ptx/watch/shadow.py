@@ -52,14 +52,14 @@ class Shadow:
         granule_bytes: int,
         ordering: Ordering,
         monitor: Monitor,
-        atomic_sites: npt.NDArray[np.bool_],
+        strong_sites: npt.NDArray[np.bool_],
     ) -> None:
         granules = -(-size_bytes // granule_bytes)
         self._base, self._granule_bytes = base, granule_bytes
         self._writes: Stamps = np.zeros(granules, np.int64)
         self._reads: Stamps = np.zeros((len(ordering.bounds), granules), np.int64)
         self._lent: Stamps | None = None
-        self._ordering, self._monitor, self._atomic_sites = ordering, monitor, atomic_sites
+        self._ordering, self._monitor, self._strong_sites = ordering, monitor, strong_sites
 
     def read(self, access: Access) -> None:
         """Checks and remembers a read."""
@@ -198,8 +198,8 @@ class Shadow:
         if not (unordered | pending).any():
             return
         sites = stamps >> _THREAD_BITS & _SITE_MASK
-        both_atomic = self._atomic_sites[sites] & self._atomic_sites[access.site]
-        race = unordered & (owners != access.threads[:, None]) & ~both_atomic
+        both_strong = self._strong_sites[sites] & self._strong_sites[access.site]
+        race = unordered & (owners != access.threads[:, None]) & ~both_strong
         found = np.argwhere(race | pending)
         if len(found):
             index, piece = (int(i) for i in found[0])
