@@ -16,7 +16,7 @@ from cutegen.ptx.machine.shared import SHARED_BASE
 from cutegen.ptx.text.syntax import Entry, Module, Variable
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 
-MAX_SHARED_BYTES = 1 << 18
+MAX_STATIC_BYTES = 48 << 10
 MAX_LOCAL_BYTES = 1 << 16
 MODULE_BASE = ALLOCATION_STRIDE * 512
 
@@ -31,6 +31,8 @@ class MemoryLayout:
     dynamic_shared_offset: int
     local_bytes: int
     variables: tuple[tuple[Variable, int], ...]
+    shared_ends: tuple[int, ...]
+    """Where a static shared variable ends and another thing begins, in bytes of shared memory."""
 
     def buffers(self, watch: Callable[[int], GlobalShadow]) -> list[Buffer]:
         """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero.
@@ -73,8 +75,11 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
     for number, variable in enumerate(v for v in variables if v.space in ("global", "const")):
         addresses[variable.name] = MODULE_BASE + number * ALLOCATION_STRIDE
         placed.append((variable, addresses[variable.name]))
-    if static > MAX_SHARED_BYTES or local > MAX_LOCAL_BYTES:
-        raise PtxSyntaxError(f"{static} bytes of shared and {local} of local memory are too much", line=entry.line)
+    if static > MAX_STATIC_BYTES:
+        found = f"{static} bytes of static shared memory; at most {MAX_STATIC_BYTES} are allowed"
+        raise PtxSyntaxError(f"{found}, more only as dynamic (.extern) memory", line=entry.line)
+    if local > MAX_LOCAL_BYTES:
+        raise PtxSyntaxError(f"{local} bytes of local memory; at most {MAX_LOCAL_BYTES} are allowed", line=entry.line)
     return MemoryLayout(
         addresses=addresses,
         spaces=spaces,
@@ -82,7 +87,15 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
         dynamic_shared_offset=dynamic,
         local_bytes=local,
         variables=tuple(placed),
+        shared_ends=_shared_ends(variables, addresses),
     )
+
+
+def _shared_ends(variables: tuple[Variable, ...], addresses: dict[str, int]) -> tuple[int, ...]:
+    sized = [v for v in variables if v.space == "shared" and v.size_bytes]
+    starts = {addresses[v.name] - SHARED_BASE for v in variables if v.space == "shared"}
+    ends = {addresses[v.name] - SHARED_BASE + (v.size_bytes or 0) for v in sized}
+    return tuple(sorted((starts | ends) - {0}))
 
 
 def _place(variables: tuple[Variable, ...], space: str, start: int, addresses: dict[str, int]) -> int:

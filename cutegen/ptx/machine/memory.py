@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.global_shadow import Clash, GlobalAccess, GlobalShadow
+from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.semantics import Semantics
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
@@ -82,6 +82,26 @@ def lost_write(window: Data, offsets: Addresses, data: Data) -> int | None:
     return next((i for i, (offset, item) in pairs if window[offset].tobytes() != item.tobytes()), None)
 
 
+@dataclass(slots=True)
+class Flights:
+    """What a cp.async reads until the last of its `lanes` has waited for it."""
+
+    lanes: int
+    _held: list[tuple[GlobalShadow, Flight]] = field(default_factory=list)
+
+    def add(self, shadow: GlobalShadow, flight: Flight) -> None:
+        """One more piece of the copy."""
+        self._held.append((shadow, flight))
+
+    def land(self, lanes: int) -> None:
+        """`lanes` of the copy have landed."""
+        self.lanes -= lanes
+        if self.lanes <= 0:
+            for shadow, flight in self._held:
+                shadow.end(flight)
+            self._held = []
+
+
 class GlobalMemory:
     """The buffers of a launch; answers accesses of one warp's active lanes."""
 
@@ -93,14 +113,20 @@ class GlobalMemory:
         self._recent = self._buffers[:1]
         self._monitor, self._traffic = monitor, traffic
 
-    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
-        """`size_bytes` bytes for each address; poison where an access is faulty and the launch goes on."""
+    def read(
+        self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, flights: Flights | None = None
+    ) -> Data:
+        """`size_bytes` bytes for each address; poison where an access is faulty and the launch goes on.
+
+        `flights`: the bytes are read until those end, not only now.
+        """
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None:
             offsets = addresses - buffer.start
             if buffer.shadow is not None:
-                self._watch_read(buffer.shadow, self._access(warp, site, buffer, offsets, size_bytes), warp, buffer)
+                access = self._access(warp, site, buffer, offsets, size_bytes)
+                self._watch_read(buffer.shadow, access, warp, buffer, flights)
             return buffer.bytes.window(size_bytes)[offsets]
         data = poison(len(addresses), size_bytes)
         for i, address in enumerate(addresses.tolist()):
@@ -109,7 +135,7 @@ class GlobalMemory:
                 data[i] = found.bytes.window(size_bytes)[address - found.start]
                 if found.shadow is not None:
                     lane = self._access(warp, site, found, np.array([address - found.start]), size_bytes, i)
-                    self._watch_read(found.shadow, lane, warp, found)
+                    self._watch_read(found.shadow, lane, warp, found, flights)
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
@@ -155,8 +181,12 @@ class GlobalMemory:
             size_bytes=size_bytes,
         )
 
-    def _watch_read(self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, buffer: Buffer) -> None:
+    def _watch_read(
+        self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, buffer: Buffer, flights: Flights | None
+    ) -> None:
         clash = shadow.read(access)
+        if flights is not None and shadow.is_writeable:
+            flights.add(shadow, shadow.begin(access, writes=False))
         if clash is not None:
             self._report_clash(warp, access, buffer, clash, "read")
         semantics = self._semantics.get(access.site)
@@ -181,6 +211,9 @@ class GlobalMemory:
         who = f"thread {clash.thread}" if clash.thread is not None else f"threads of warp {clash.warp}"
         earlier = f"the {'write' if clash.wrote else 'read'} by {who} of CTA number {clash.cta}"
         message = f"{what} of global memory not ordered after {earlier} ({self._monitor.describe(clash.site)})"
+        if clash.in_flight:
+            earlier = f"the copy by {who} of CTA number {clash.cta} ({self._monitor.describe(clash.site)})"
+            message = f"{what} of bytes that {earlier} may still be {'writing' if clash.wrote else 'reading'}"
         self._report_race(warp, access, buffer, clash.index, message, clash.offset - int(access.offsets[clash.index]))
 
     def _report_race(

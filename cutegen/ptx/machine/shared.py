@@ -27,9 +27,15 @@ class SharedMemory:
     """The shared memory of one CTA; addresses begin at `SHARED_BASE`."""
 
     def __init__(
-        self, size_bytes: int, shadow: Shadow, traffic: TrafficCounters, semantics: Mapping[int, Semantics]
+        self,
+        size_bytes: int,
+        shadow: Shadow,
+        traffic: TrafficCounters,
+        semantics: Mapping[int, Semantics],
+        ends: tuple[int, ...],
     ) -> None:
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
+        self._ends = np.array(ends, np.int64)
         self._bytes = Bytes(np.full(size_bytes, POISON_BYTE, np.uint8))
         self._shadow, self._traffic = shadow, traffic
 
@@ -142,8 +148,15 @@ class SharedMemory:
         if int(np.bitwise_or.reduce(offsets)) & (size_bytes - 1):
             self._refuse(ViolationKind.MISALIGNED, access, offsets % size_bytes != 0)
             return None
+        if len(self._ends) > 1:
+            across = np.searchsorted(self._ends, offsets, "right") != np.searchsorted(
+                self._ends, offsets + size_bytes - 1, "right"
+            )
+            if across.any():
+                self._refuse(ViolationKind.OUT_OF_BOUNDS, access, across, "that runs past the end of a variable, in ")
+                return None
         return access
 
-    def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_]) -> None:
-        what = f"{access.size_bytes}-byte access to the {self._size} bytes of shared memory from {SHARED_BASE:#x}"
+    def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_], which: str = "to ") -> None:
+        what = f"{access.size_bytes}-byte access {which}the {self._size} bytes of shared memory from {SHARED_BASE:#x}"
         self._shadow.report(kind, access, int(np.argmax(faulty)), what)

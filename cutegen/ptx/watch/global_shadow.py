@@ -64,6 +64,16 @@ class Clash:
     thread: int | None
     site: int
     wrote: bool
+    in_flight: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flight:
+    """A copy that goes on after its instruction: what it reads nobody may write, what it writes nobody may touch."""
+
+    access: GlobalAccess
+    granules: npt.NDArray[np.int64]
+    writes: bool
 
 
 @dataclass(slots=True)
@@ -87,6 +97,7 @@ class GlobalShadow:
         self._sites: Sites = np.zeros(0, np.int32)
         self._queue: list[tuple[GlobalAccess, int]] = []
         self._pages: dict[int, dict[tuple[int, int], _Page]] = {}
+        self._flights: list[Flight] = []
 
     def read(self, access: GlobalAccess) -> Clash | None:
         """Remembers a read; the first write that it is not ordered after."""
@@ -98,7 +109,7 @@ class GlobalShadow:
                 self._settle()
             return None
         granules = self._granules(access)
-        clash = self._after_writes(access, granules)
+        clash = self._during_flights(access, granules, writes=False) or self._after_writes(access, granules)
         self._note_read(access, access.ordering.tick, granules)
         return clash
 
@@ -109,11 +120,48 @@ class GlobalShadow:
             self._stamps = np.zeros(self._granule_count, np.int64)
             self._sites = np.zeros(self._granule_count, np.int32)
             self._settle()
-        clash = self._after_writes(access, granules) or self._after_reads(access, granules)
+        clash = (
+            self._during_flights(access, granules, writes=True)
+            or self._after_writes(access, granules)
+            or self._after_reads(access, granules)
+        )
         mine = self._stamp(access, access.ordering.tick)
         self._stamps[granules] = mine
         self._sites[granules] = access.site
         return clash, bool((self._stamps[granules] != mine).any())
+
+    def begin(self, access: GlobalAccess, *, writes: bool) -> Flight:
+        """A copy of the bytes, which was just noted as a read or a write, goes on until `end`."""
+        flight = Flight(access, self._granules(access), writes)
+        self._flights.append(flight)
+        return flight
+
+    def end(self, flight: Flight) -> None:
+        """The threads of the copy know that it is over: it counts as theirs now."""
+        self._flights.remove(flight)
+        if not flight.writes:
+            self.read(flight.access)
+        elif self._stamps is not None:
+            self._stamps[flight.granules] = self._stamp(flight.access, flight.access.ordering.tick)
+
+    def _during_flights(self, access: GlobalAccess, granules: npt.NDArray[np.int64], *, writes: bool) -> Clash | None:
+        """A copy in flight that the access disturbs."""
+        for flight in self._flights:
+            meets = np.isin(granules, flight.granules) if writes or flight.writes else None
+            if meets is not None and meets.any():
+                index, piece = (int(i) for i in np.argwhere(meets)[0])
+                earlier = flight.access
+                return Clash(
+                    index=index,
+                    offset=int(access.offsets[index]) + piece * self._granule_bytes,
+                    cta=earlier.cta,
+                    warp=earlier.warp,
+                    thread=int(earlier.threads[0]),
+                    site=earlier.site,
+                    wrote=flight.writes,
+                    in_flight=True,
+                )
+        return None
 
     def _settle(self) -> None:
         """Files the queued reads by page."""

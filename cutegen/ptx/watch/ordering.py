@@ -31,16 +31,20 @@ class Told:
 
     known: Clock
     fenced: Clock
+    strict: Clock
+    """As `known`, but a lane that arrives alone speaks for itself only, and not for its warp."""
     far: Past = NO_PAST
     """What other CTAs did, and single threads."""
 
 
-NOTHING = Told(np.zeros(0, np.int64), np.zeros(0, np.int64))
+_NO_TICKS = np.zeros(0, np.int64)
+NOTHING = Told(_NO_TICKS, _NO_TICKS, _NO_TICKS)
 
 
 def join(a: Told, b: Told) -> Told:
     """All that either tells."""
-    return Told(later(a.known, b.known), later(a.fenced, b.fenced), join_pasts(a.far, b.far))
+    strict = later(a.strict, b.strict)
+    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far))
 
 
 class Ordering:
@@ -51,6 +55,8 @@ class Ordering:
         self._far = [NO_PAST] * warps
         self.known = np.zeros((warps, warps), np.int64)
         self._fenced = np.zeros((warps, warps), np.int64)
+        self._strict = np.zeros((warps, warps), np.int64)
+        self.lanes_arrived_alone = False
         self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
         self._by_lane: dict[int, Told] = {}
         self.tick = 1
@@ -67,17 +73,26 @@ class Ordering:
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick
         self.tick += 1
-        return Told(known, NOTHING.fenced)
+        return Told(known, _NO_TICKS, _NO_TICKS)
 
     def arrive(self, warp: Actor) -> Told:
-        """`warp` arrives at a barrier: what its arrival lets others know. One lane arrives for all of them."""
-        index = warp.index
+        """`warp` arrives at a barrier: what its arrival lets others know.
+
+        One lane arrives for all of them, as kernels have it; by PTX (`strict`) only for itself.
+        """
+        index, threads, far = warp.index, warp.threads(), self._far[warp.index]
+        strict = self._strict[index].copy()
+        if len(threads) == int(np.count_nonzero(warp.alive)):
+            strict[index] = self.tick
+        else:
+            self.lanes_arrived_alone = True
+            far = join_pasts(far, Past({}, {(self._cta, thread): self.tick for thread in threads.tolist()}))
         known, fenced = self.known[index].copy(), self._fenced[index].copy()
         fences = self._lane_fences[warp.thread0 : warp.thread0 + WARP_LANES][warp.alive]
         known[index], fenced[index] = self.tick, max(int(fenced[index]), int(fences.min(initial=self.tick)))
         self.tick += 1
-        lanes = [self._by_lane[t] for t in warp.threads().tolist() if t in self._by_lane] if self._by_lane else []
-        return reduce(join, lanes, Told(known, fenced, self._far[index]))
+        lanes = [self._by_lane[t] for t in threads.tolist() if t in self._by_lane] if self._by_lane else []
+        return reduce(join, lanes, Told(known, fenced, strict, far))
 
     def complete(self, told: Iterable[Told], waiting: list[int]) -> None:
         """A barrier is complete: the warps that wait there learn all that was told."""
@@ -115,7 +130,7 @@ class Ordering:
         for thread in warp.threads().tolist():
             if thread in self._by_lane:
                 known = self._by_lane[thread].known
-                self._by_lane[thread] = join(self._by_lane[thread], Told(known, known[: self.warps]))
+                self._by_lane[thread] = join(self._by_lane[thread], Told(known, known[: self.warps], _NO_TICKS))
         self.tick += 1
 
     def knows(self, warp: int, threads: npt.NDArray[np.int64], agents: npt.NDArray[np.int64]) -> Clock:
@@ -127,6 +142,24 @@ class Ordering:
                 own = later(self._by_lane[thread].known, np.zeros(self.known.shape[1], np.int64))
                 known[rows] = np.maximum(known[rows], own[agents[rows]])
         return known
+
+    def stands_alone(
+        self, warp: int, threads: npt.NDArray[np.int64], stamps: tuple[Clock, Clock, Clock]
+    ) -> npt.NDArray[np.bool_]:
+        """Where accesses that `warp` knows of were told of by another lane than theirs, with nothing between the two.
+
+        `stamps` are the ticks, threads and warps of the accesses, a row for each of `threads`.
+        """
+        ticks, owners, warps = stamps
+        alone = (ticks > self._strict[warp][np.minimum(warps, self.warps - 1)]) & (warps < self.warps)
+        alone &= owners != threads[:, None]
+        for row in np.flatnonzero(alone.any(axis=1)).tolist():
+            thread = int(threads[row])
+            told = self._by_lane.get(thread, NOTHING)
+            strict = later(told.strict, np.zeros(self.warps, np.int64))
+            alone[row] &= ticks[row] > strict[np.minimum(warps[row], self.warps - 1)]
+            alone[row] &= ~self.far_of(thread).knows(self._cta, ticks[row], owners[row], warps[row])
+        return np.asarray(alone)
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Where a proxy fence stands between the writes of threads `owners` at `ticks` and what `thread` does now."""
@@ -163,7 +196,7 @@ class Ordering:
     def acquire(self, warp: Actor, thread: int, past: Past) -> None:
         """`thread` of `warp` has acquired what happened in `past`."""
         known = past.clocks.get(self._cta, NOTHING.known)
-        self.observe(warp, Told(known, NOTHING.fenced, past.without(self._cta)), np.array([thread]))
+        self.observe(warp, Told(known, _NO_TICKS, known, past.without(self._cta)), np.array([thread]))
 
     def far_of(self, thread: int) -> Past:
         """What `thread` knows of other CTAs, and of single threads."""
@@ -190,6 +223,7 @@ class Ordering:
     def _learn(self, warp: int, told: Told) -> None:
         self.known[warp] = later(self.known[warp], told.known)
         self._fenced[warp] = later(self._fenced[warp], told.fenced)
+        self._strict[warp] = later(self._strict[warp], told.strict)
         self._far[warp] = join_pasts(self._far[warp], told.far)
         self.bounds[warp] = int(self.known[warp].min()) + 1
 
