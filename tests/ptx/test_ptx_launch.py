@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from kernels import cuda_program, kernel
@@ -15,6 +23,7 @@ from cutegen.ptx import (
     Policy,
     Program,
     ViolationKind,
+    parallel,
     random_order,
 )
 from cutegen.ptx.text import flow
@@ -151,6 +160,68 @@ def test_a_fault_in_another_process_comes_back() -> None:
     with pytest.raises(ExecutionFault) as caught:
         program.launch("k", grid=2, block=32, args=[np.zeros(32, np.uint32)], jobs=2)
     assert caught.value.violation.kind is ViolationKind.OUT_OF_BOUNDS
+
+
+ENDLESS = "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p0, %r3, 0; @%p0 bra DONE; AGAIN: bra AGAIN; DONE: mov.u32 %r3, 1;"
+"""CTA 0 ends, the others never do."""
+
+
+def test_workers_are_ended_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C arrives while a CTA has 500,000 more steps to go."""
+    workers: list[Any] = []
+    blocked: list[bool] = []
+
+    class Pool(parallel.ProcessPoolExecutor):
+        def shutdown(self, **options: Any) -> None:
+            workers.extend((self._processes or {}).values())
+            super().shutdown(**options)
+
+    def interrupt(done: int, total: int) -> None:
+        blocked.extend(blocks_sigint(child.pid) for child in multiprocessing.active_children())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", Pool)
+    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 500_000}
+    with pytest.raises(KeyboardInterrupt):
+        Program.parse(kernel(ENDLESS)).launch("k", **options, progress=interrupt)
+    assert [worker.exitcode for worker in workers] == [-signal.SIGTERM] * 2
+    assert blocked == [True] * 2
+    assert not blocks_sigint(os.getpid())
+
+
+def blocks_sigint(process: int | None) -> bool:
+    """Whether the process does not hear Ctrl-C: a bit of SigBlk, from signal 1 on (proc(5))."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    mask = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
+    return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
+
+
+INTERRUPTED = """
+import numpy as np
+from cutegen.ptx import Program
+
+if __name__ == "__main__":
+    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 500_000}
+    program = Program.parse(open("kernel.ptx").read())
+    try:
+        program.launch("k", **options, progress=lambda done, total: print(done, flush=True))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_ctrl_c_at_a_terminal_is_heard_once(tmp_path: Path) -> None:
+    """A terminal sends it to every process of the group; workers say nothing about it."""
+    (tmp_path / "kernel.ptx").write_text(kernel(ENDLESS))
+    (tmp_path / "launch.py").write_text(INTERRUPTED)
+    command = [sys.executable, str(tmp_path / "launch.py")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, errors = process.communicate()
+    assert (out, errors, process.returncode) == ("interrupted\n", "", 0)
 
 
 def test_ctas_that_communicate_run_in_one_process() -> None:

@@ -81,6 +81,9 @@ class Binding:
     def bind(self, array: npt.NDArray[Any], name: str) -> int:
         """The address at which a kernel finds element 0 of `array`."""
         root_start, root_bytes = extent(root_of(array))
+        if root_bytes > ALLOCATION_STRIDE:
+            message = f"{name} reaches over {root_bytes:,} bytes; at most {ALLOCATION_STRIDE:,} are allowed"
+            raise LaunchError(message)
         if root_start not in self._allocations:
             if len(self._allocations) >= MAX_ALLOCATIONS:
                 raise LaunchError(f"more than {MAX_ALLOCATIONS} arrays")

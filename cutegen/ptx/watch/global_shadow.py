@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.paged import PagedStamps, Sites, Stamps
 
 _THREAD_BITS, _TICK_BITS, _PAGE_BITS = 11, 32, 10
 _CTA_SHIFT = _THREAD_BITS + _TICK_BITS
@@ -26,9 +27,6 @@ MANY = (1 << _THREAD_BITS) - 1
 """In place of a thread: several threads of one warp."""
 _TICK_MASK, _PAGE = (1 << _TICK_BITS) - 1, 1 << _PAGE_BITS
 MOST_QUEUED = 1 << 14
-
-Stamps = npt.NDArray[np.int64]
-Sites = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,7 @@ class GlobalShadow:
         """What nothing may write needs no watching."""
         self._granule_bytes, self._table = granule_bytes, table
         self._granule_count = -(-size_bytes // granule_bytes) + 1
-        self._stamps: Stamps | None = None
-        self._sites: Sites = np.zeros(0, np.int32)
+        self._writes: PagedStamps | None = None
         self._queue: list[tuple[GlobalAccess, int]] = []
         self._pages: dict[int, dict[tuple[int, int], _Page]] = {}
         self._flights: list[Flight] = []
@@ -103,7 +100,7 @@ class GlobalShadow:
         """Remembers a read; the first write that it is not ordered after."""
         if not self.is_writeable:
             return None
-        if self._stamps is None:
+        if self._writes is None:
             self._queue.append((access, access.ordering.tick))
             if len(self._queue) > MOST_QUEUED:
                 self._settle()
@@ -116,9 +113,8 @@ class GlobalShadow:
     def write(self, access: GlobalAccess) -> tuple[Clash | None, bool]:
         """Remembers a write: what it is not ordered after, and whether two of its lanes wrote one granule."""
         granules = self._granules(access)
-        if self._stamps is None:
-            self._stamps = np.zeros(self._granule_count, np.int64)
-            self._sites = np.zeros(self._granule_count, np.int32)
+        if self._writes is None:
+            self._writes = PagedStamps(self._granule_count)
             self._settle()
         clash = (
             self._during_flights(access, granules, writes=True)
@@ -126,9 +122,7 @@ class GlobalShadow:
             or self._after_reads(access, granules)
         )
         mine = self._stamp(access, access.ordering.tick)
-        self._stamps[granules] = mine
-        self._sites[granules] = access.site
-        return clash, bool((self._stamps[granules] != mine).any())
+        return clash, bool((self._writes.put(granules, mine, access.site) != mine).any())
 
     def begin(self, access: GlobalAccess, *, writes: bool) -> Flight:
         """A copy of the bytes, which was just noted as a read or a write, goes on until `end`."""
@@ -141,8 +135,9 @@ class GlobalShadow:
         self._flights.remove(flight)
         if not flight.writes:
             self.read(flight.access)
-        elif self._stamps is not None:
-            self._stamps[flight.granules] = self._stamp(flight.access, flight.access.ordering.tick)
+        elif self._writes is not None:
+            stamp = self._stamp(flight.access, flight.access.ordering.tick)
+            self._writes.put(flight.granules, stamp, flight.access.site)
 
     def _during_flights(self, access: GlobalAccess, granules: npt.NDArray[np.int64], *, writes: bool) -> Clash | None:
         """A copy in flight that the access disturbs."""
@@ -170,12 +165,12 @@ class GlobalShadow:
         self._queue = []
 
     def _after_writes(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
-        assert self._stamps is not None
-        stamps = self._stamps[granules]
+        assert self._writes is not None
+        stamps, sites = self._writes.at(granules)
         if not stamps.any():
             return None
         warps = (stamps & MANY) // WARP_LANES
-        return self._find(access, stamps, warps, self._sites[granules], wrote=True)
+        return self._find(access, stamps, warps, sites, wrote=True)
 
     def _after_reads(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
         pages = granules >> _PAGE_BITS
