@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import UNIVERSAL_FMA, Target
+from cutegen.arch import UNIVERSAL_FMA, MmaAtom, Target, dtype, fma_atom
 from cutegen.arch.units import REGISTER_BITS
 from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import EpiloguePlan
@@ -29,9 +29,10 @@ class Fma:
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
         """The threads that share out C's tile."""
         threads = choose_threads(spec, cta_tile.value, target)
+        a, b = dtype(spec.problem.a.dtype), dtype(spec.problem.b.dtype)
         return Multiplied(
             cta_tile=cta_tile.value,
-            atom=UNIVERSAL_FMA,
+            atom=fma_atom(a, b, target),
             tiled_mma=tiled_fma(threads.value),
             decisions=(cta_tile.decision, threads.decision),
         )
@@ -48,21 +49,22 @@ class Fma:
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Those of the whole kernel, without opcodes that the epilogue has too, as often as the compiler likes."""
-        found, fma, tiled_mma = Counter(counts), UNIVERSAL_FMA.ptx, plan.by.tiled_mma
+        found, tiled_mma = Counter(counts), plan.by.tiled_mma
         if not plan.target.packs_f32 and any(step.text == OPS["beta"] for step in plan.epilogue.fusion.steps):
             # LLVM makes one instruction of the product with beta and the sum.
-            found[fma] += plan.by.cta_tile[0] * plan.by.cta_tile[1] // tiled_mma.threads
+            found[UNIVERSAL_FMA.ptx] += plan.by.cta_tile[0] * plan.by.cta_tile[1] // tiled_mma.threads
         spelled = (x.g2s.ambiguous(x.landing(tiled_mma, plan.target)) for x in (plan.a, plan.b))
-        unknown = (*_also_in(plan.epilogue, fma), *(name for names in spelled for name in names))
+        unknown = (*_also_in(plan.epilogue, plan.by.atom), *(name for names in spelled for name in names))
         return {name: count for name, count in found.items() if not name.startswith(unknown)}
 
 
-def _also_in(epilogue: EpiloguePlan, fma: str) -> Iterator[str]:
+def _also_in(epilogue: EpiloguePlan, atom: MmaAtom) -> Iterator[str]:
     """How the opcodes begin that an epilogue has as well, in a number that is not said here."""
     if any(x.name != STORE for x in epilogue.fusion.tensors):
         yield "ld.global"
     if epilogue.smem is not None:
         yield "ld.shared"
         yield "st.shared"
-    if any(step.text not in (OPS["alpha"], OPS["beta"]) for step in epilogue.fusion.steps):
-        yield fma
+    of_one_kind = atom is UNIVERSAL_FMA  # else the epilogue's are spelled otherwise
+    if of_one_kind and any(step.text not in (OPS["alpha"], OPS["beta"]) for step in epilogue.fusion.steps):
+        yield atom.ptx
