@@ -27,7 +27,7 @@ from cutegen.plan.gemm_plan import GemmPlan, Predictions
 from cutegen.plan.mma import check_dtypes
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import operand_tile
-from cutegen.plan.pipeline import choose_raster, smem_offsets, tiles_in_flight
+from cutegen.plan.pipeline import check_stage, choose_raster, smem_offsets, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.simt.copies import choose_copies
@@ -47,6 +47,7 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
     check_possible(spec)
     check_dtypes(spec, target)
     cta_tile = choose_cta_tile(spec)
+    check_stage(spec, target, cta_tile.value)
     threads = choose_threads(spec, cta_tile.value, target)
     tiled_mma = tiled_fma(threads.value)
 

@@ -39,7 +39,7 @@ from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.permutation import choose_permutation
-from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
+from cutegen.plan.pipeline import check_stage, choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r, targets_transposing
@@ -85,6 +85,7 @@ def plan_sm120(spec: GemmSpec, target: Target, problem: ProblemShape | None = No
 def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm120Plan:
     """The rules in their order."""
     cta_tile = _choose_cta_tile(spec, target)
+    check_stage(spec, target, cta_tile.value, MOST_BARRIERS_BYTES)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)

@@ -29,7 +29,7 @@ from cutegen.plan.occupancy import ctas_by_registers, estimate_registers, predic
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
 from cutegen.plan.permutation import choose_permutation
-from cutegen.plan.pipeline import choose_raster, choose_stages, smem_offsets, tiles_in_flight
+from cutegen.plan.pipeline import check_stage, choose_raster, choose_stages, smem_offsets, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r
@@ -51,6 +51,7 @@ def plan_sm80(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
 def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
     """The rules in their order."""
     cta_tile = mma.choose_cta_tile(spec)
+    check_stage(spec, target, cta_tile.value)
     atom = mma.choose_atom(spec, cta_tile.value)
     tf32 = mma.choose_tf32_rounding(spec, atom.value)
     atom_layout = mma.choose_atom_layout(spec, cta_tile.value, atom.value, target)
