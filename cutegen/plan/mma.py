@@ -230,7 +230,7 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
 
 
 def _check_sums(spec: GemmSpec, warps: Extents, cta_tile: Extents, atom: MmaAtom, target: Target) -> None:
-    """Raise SpecError where a thread's sums alone are more than it has registers: each of them would be on the stack."""
+    """Raise SpecError where a thread's sums alone are more than it has registers: they would all spill."""
     threads, registers = WARP * warps[0] * warps[1], _registers(warps, target)
     sums = _accumulator_registers(warps, cta_tile, atom)
     if sums > registers:
