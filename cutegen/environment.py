@@ -2,8 +2,9 @@
 
     CUTEGEN_CACHE_DIR     folder of built kernels; default: the platform's user cache directory
     CUTEGEN_CACHE_SIZE    the cache's size bound, as in `2GiB`, `500MB` or plain bytes
+    PYTHONPATH            Python's own: folders that a person wants modules imported from
 
-A variable that is unset, or set to nothing, answers None.
+A variable that is unset, or set to nothing, answers None; PYTHONPATH no folders.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ def cache_size_limit_bytes() -> int | None:
     """The bound that CUTEGEN_CACHE_SIZE sets, in bytes. Raises RequestError when it is not a size."""
     text = os.environ.get(CACHE_SIZE, "")
     return parse_size_bytes(text) if text else None
+
+
+def python_path() -> tuple[str, ...]:
+    """The folders that PYTHONPATH names, absolute."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return tuple(os.path.abspath(folder) for folder in folders if os.path.isabs(folder))
 
 
 def parse_size_bytes(text: str, origin: str = CACHE_SIZE) -> int:

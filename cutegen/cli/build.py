@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cutegen.build import Artifact, Cache, Manifest, Miss
+from cutegen.build import Artifact, Cache, Manifest, Miss, explain_miss
 from cutegen.build import build as build_artifact
 from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
 from cutegen.cli.output import print_json, print_lines
@@ -23,7 +23,7 @@ def build(
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
-    explain_miss: Annotated[
+    with_source: Annotated[
         bool, typer.Option("--explain-miss", help="Show how the nearest cached source differs.")
     ] = False,
     json: JsonOption = False,
@@ -31,12 +31,12 @@ def build(
     """Compiles it, or finds it: key, path, sizes, registers, spills, predicted against emitted instructions."""
     loaded, cache = load_spec(spec), Cache.from_environment()
     request = build_request(loaded, arch, problem=named_problem(problem, batch))
-    miss = None if cache.path(request.inputs.key).exists() else cache.explain_miss(request)
+    miss = None if cache.holds(request.inputs.key) else explain_miss(cache, request)
     artifact = build_artifact(request, cache)
     if json:
         print_json(_table(artifact, request.target.name, miss))
     else:
-        print_lines(_lines(artifact, f"{loaded.name} for {request.target.name}", miss, explain_miss))
+        print_lines(_lines(artifact, f"{loaded.name} for {request.target.name}", miss, with_source))
 
 
 def miss_lines(miss: Miss, *, with_source: bool) -> list[str]:

@@ -50,7 +50,8 @@ def print_lines(lines: Iterable[str], out: Path | None = None) -> None:
         write_file("--out", out, ("\n".join(lines) + "\n").encode())
         return
     console = Console(theme=_THEME, highlight=False, soft_wrap=True)
-    text = "\n".join(lines)
+    # A path may hold bytes that are no text, which Python keeps as surrogates and no stream encodes.
+    text = "\n".join(lines).encode("utf-8", "backslashreplace").decode()
     if console.is_terminal and not console.no_color:
         console.print(_Highlighter()(Text(text)))
     else:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cutegen.algebra import Layout, LayoutExpr, TiledMma, ldmatrix_trace, size
+from cutegen.algebra import Layout, LayoutExpr, TiledMma, ldmatrix_trace
 from cutegen.arch import LdmatrixAtom
 from cutegen.plan.access import by_warp, fragment_loads, joined, vectors
 from cutegen.plan.decision import Choice
-from cutegen.plan.gemm_plan import BulkTensorCopy, FragmentCopy, OperandPlan, VectorCopy
-from cutegen.plan.instructions import may_join
-from cutegen.plan.occupancy import passing_registers
+from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
+from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, VectorCopy
 from cutegen.spec import MODES, GemmSpec
 
 CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
@@ -31,11 +30,7 @@ class OperandChoices(Generic[CopyT]):
     @property
     def passing_registers(self) -> int:
         """Registers a thread with its share of a k-tile on the way to shared memory; none but of plain copies."""
-        copy: VectorCopy | BulkTensorCopy = self.g2s.value
-        x, k = self.tile.extents
-        if isinstance(copy, BulkTensorCopy) or not copy.through_registers:
-            return 0
-        return passing_registers(x * k, self.tile.dtype.bits, copy.bits, size(copy.threads))
+        return self.g2s.value.passing_registers(self.tile.extents, self.tile.dtype)
 
     def plan(self, stages: int) -> OperandPlan:
         """The operand's part of the plan."""
@@ -77,7 +72,7 @@ def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> Acces
     plain = vector_access(x, copy)
 
     def of(layout: LayoutExpr) -> Access:
-        if not may_join(copy, x.dtype, tiled_mma):
+        if not copy.joins(x.dtype, tiled_mma):
             return plain
         first, lengths = joined(copy.threads, copy.values, layout, x.extents, x.dtype.bits)
         return Access(by_warp(first), lengths[0] * x.dtype.bytes) if len(set(lengths)) == 1 else plain

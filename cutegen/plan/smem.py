@@ -33,6 +33,7 @@ from cutegen.plan.shapes import Shape, all_shapes
 from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
 
+_MOST_STAGES = 8
 TORN = "a thread's own accesses swizzle one another"
 UNEVEN = "the tile ends within a period of the swizzle"
 WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
@@ -60,12 +61,13 @@ class Access:
         predicted = int(wavefronts(placed, self.bytes).sum()) - merged
         return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
 
-    def tears(self, layout: LayoutExpr) -> bool:
+    def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:
         """Whether a thread's accesses differ in bits of the offset that they also swizzle, as those of threads do.
 
         Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
         layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
-        are alike, and is right then, unless one copy makes all accesses.
+        are alike, and is right then, unless one copy makes all accesses. Where the tile is `staged`, further ones lie
+        behind it, and which is accessed is as little known as the thread.
         """
         if not isinstance(layout, ComposedLayout):
             return False
@@ -73,8 +75,9 @@ class Access:
         placed = offsets(inner_layout(layout))[self.coordinates]
         own = int(np.bitwise_or.reduce(placed[:, 0, 0] ^ placed[0, 0, 0]))
         threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
+        stages = int(np.bitwise_or.reduce(np.arange(_MOST_STAGES) * cosize(layout.inner))) if staged else 0
         swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
-        differing = threads & (swizzled | swizzled << swizzle.shift)
+        differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
         return bool(own & own >> swizzle.shift & swizzled) and (self.at_once or bool(differing))
 
 
@@ -112,8 +115,10 @@ def rank_addressable(
 
     def hindered(shape: Shape) -> str:
         layout = tile_to_shape(shape.atom, x.extents)
-        return TORN if any(access.tears(layout) for access in sliced) else "" if _is_even(layout) else UNEVEN
+        torn = any(access.tears(layout, staged=staged) for access in sliced)
+        return TORN if torn else "" if _is_even(layout) else UNEVEN
 
+    staged = x.name != "c" and spec.tile.stages != 1
     hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
     requested = tuple(shape for shape in x.requested if not hinders[shape])
     if x.requested and not requested:

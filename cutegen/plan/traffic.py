@@ -5,21 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import accumulators, held_together
-from cutegen.plan.gemm_plan import (
-    BulkTensorCopy,
-    EpiloguePlan,
-    EpilogueTensor,
-    OperandPlan,
-    Sectors,
-    SplitPlan,
-    VectorCopy,
-    Wavefronts,
-)
+from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
 from cutegen.plan.split_k import bytes_per_slice
 from cutegen.plan.text import round_up
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
 SECTOR_BYTES = 32
 LINE_BYTES = 128
@@ -43,7 +34,7 @@ def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
     """Of one k-tile of operands whose rows begin at whole lines of global memory, each line written once at best."""
     found = {}
     for x in operands:
-        if isinstance(x.g2s, VectorCopy) and isinstance(x.g2s.atom, CpAsyncAtom) and x.g2s.atom.op == "cp.async.cg":
+        if isinstance(x.g2s, VectorCopy) and x.g2s.bypasses_l1:
             first = by_warp(vectors(x.g2s.threads, x.g2s.values, x.tile)[..., 0])
             row_bytes = round_up(x.tile[x.major_mode] * x.dtype.bytes, LINE_BYTES)
             along, across = _along_and_across(first, x.tile, x.major_mode)
@@ -114,11 +105,3 @@ def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int
     """Coordinates along the contiguous mode of a tile, and along the other."""
     x, y = table % tile[0], table // tile[0]
     return (y, x) if major_mode == 1 else (x, y)
-
-
-def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """`ldmatrix` that one warp executes for one k-block of an operand."""
-    assert isinstance(operand.s2r.atom, LdmatrixAtom)
-    extent = tiled_mma.tile_of(operand.operand)[0]
-    bits = tiled_mma.values(operand.operand) * operand.dtype.bits
-    return operand.tile[0] // extent * bits // (32 * operand.s2r.atom.registers)

@@ -93,7 +93,7 @@ def test_cache_lists_and_verifies(small: Path, cli: Cli) -> None:
     assert key[:16] in cli("cache list").out
     assert cli("cache verify --json").json == {"checked": 1, "damaged": []}
     assert cli("cache path").out.strip() == cli("cache info --json").json["path"]
-    assert cli("cache prune --json").json == {"removed": [], "bytes": 0}
+    assert cli("cache prune --json").json == {"removed": [], "bytes": 0, "failures": []}
 
 
 def test_damage_is_found_and_told(

@@ -9,7 +9,7 @@ import pytest
 from kernels import kernel, run_report
 
 from cutegen.algebra import line_write_wavefronts
-from cutegen.ptx.traffic import copy_sectors, line_writes, shared_wavefronts, staged_writes
+from cutegen.ptx.watch.traffic import copy_sectors, line_writes, shared_wavefronts, staged_writes
 
 MEASURED = Path(__file__).parent / "h200_requests.txt"
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, tile_to_shape
+from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
 from cutegen.arch import UNIVERSAL, UNIVERSAL_BITS, universal_atom
 from cutegen.errors import SpecError
 from cutegen.plan.access import by_warp, contiguity, fragment_loads
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import FragmentCopy, VectorCopy
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices, vector_access, write_access
-from cutegen.plan.report import spec_notation
 from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
 from cutegen.plan.simt.tile import as_threads, check_divides, grid_fix
 from cutegen.plan.smem import Access, SmemRanking, rank_addressable
 from cutegen.plan.text import extents, plural
+from cutegen.plan.values.copies import FragmentCopy, VectorCopy
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import MODES, G2sCopy, GemmSpec
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size
+from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
 from cutegen.arch import UNIVERSAL_FMA, Target, dtype
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.report import spec_notation
 from cutegen.plan.split_k import refuse_split_k
 from cutegen.plan.text import extents, plural
 from cutegen.plan.vectors import thread_grid
