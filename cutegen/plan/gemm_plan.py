@@ -303,6 +303,11 @@ class GemmPlan:
         return m, n, k
 
     @property
+    def atoms_are(self) -> str:
+        """What has an atom of its own: "warps", or "threads" where `by_thread`."""
+        return "threads" if self.by_thread else "warps"
+
+    @property
     def by_thread(self) -> bool:
         """Whether each thread multiplies by itself, instead of a warp together."""
         return bool(size(self.atom.thr_id) == 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size
+from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
 from cutegen.arch import UNIVERSAL_FMA, Target, dtype
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.split_k import refuse_split_k
@@ -72,6 +72,7 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
     _check_copies(spec)
     grids = sorted(_grids(spec, cta_tile, target), key=lambda grid: _order(grid, cta_tile, spec.problem.c.major))
     if not grids:
+        _check_left_open(spec, cta_tile)
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
@@ -113,8 +114,9 @@ def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, t
             expected=f"whole warps of {WARP}, at most {target.threads_per_cta} threads a CTA",
             fix='"(16,16):(1,16)" has 256',
         )
+    fix = grid_fix(cta_tile[:2], "mn".index(spec.problem.c.major), 1, count)
     for mode, extent, part in zip("MN", cta_tile, modes(layout), strict=False):
-        check_divides(spec, "mma.threads", given, "tC", mode, extent, size(part))
+        check_divides(spec, "mma.threads", given, "tC", mode, extent, size(part), fix)
     if not _fits_registers(count, cta_tile, target):
         raise spec.error(
             "mma.threads",
@@ -137,24 +139,41 @@ def _check_copies(spec: GemmSpec) -> None:
         )
 
 
+def _check_left_open(spec: GemmSpec, cta_tile: Extents) -> None:
+    """Where a copy's threads are given, they are what C's tile cannot be shared out to."""
+    for name in "ab":
+        copy = getattr(spec.g2s, name)
+        if copy is not None and copy.threads is not None:
+            raise spec.error(
+                f"g2s.{name}.threads",
+                found=f'"{copy.threads}", {plural(size(as_threads(copy.threads)), "thread")} for {extents(cta_tile)}',
+                expected="whole warps that share out each of A's, B's and C's tiles evenly, with registers for C's",
+                fix=f"leave g2s.{name}.threads out",
+            )
+
+
 def check_divides(
-    spec: GemmSpec, key: str, given: str, layout: str, mode: str, extent: int, threads: int, vector: int = 1
+    spec: GemmSpec, key: str, given: str, layout: str, mode: str, extent: int, threads: int, fix: str, vector: int = 1
 ) -> None:
     """Raise SpecError unless `extent` of the CTA tile is a multiple of its threads, each with `vector` elements."""
     if extent % (threads * vector) == 0:
         return
     span = f"THR_{mode} = {threads}" + (f", {vector} elements each" if vector > 1 else "")
-    total = size(as_threads(given))
-    fits = [x for x in range(1, threads + 1) if total % x == 0 and extent % (x * vector) == 0]
     raise spec.error(
         key,
         found=f'"{given}": {span}',
         expected=f"BLK_{mode} % THR_{mode} == 0 of {layout}: {extent} % {threads * vector} = "
         f"{extent % (threads * vector)}",
-        fix=f"{fits[-1]} of the {total} threads along {mode} divide {extent}"
-        if fits
-        else f"a tile with a larger {mode}",
+        fix=fix,
     )
+
+
+def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> str:
+    """The grid of so many threads that shares out a tile, as a spec writes it; what else to change if there is none."""
+    grid = thread_grid(tile, major_mode, vector_elems, threads)
+    if grid is None:
+        return f"a tile that {threads} threads share out, {plural(vector_elems, 'element')} each"
+    return f'threads = "{spec_notation(grid)}" shares out {extents(tile)}'
 
 
 def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[int, int]]:

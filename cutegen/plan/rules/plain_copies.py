@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
 from cutegen.arch import UNIVERSAL, UNIVERSAL_BITS, universal_atom
@@ -11,7 +11,7 @@ from cutegen.plan.access import by_warp, contiguity, fragment_loads
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices, vector_access, write_access
-from cutegen.plan.rules.fma_threads import as_threads, check_divides
+from cutegen.plan.rules.fma_threads import as_threads, check_divides, grid_fix
 from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
 from cutegen.plan.smem import Access, SmemRanking, rank_addressable
 from cutegen.plan.text import extents, plural
@@ -31,7 +31,7 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
     _check_given(spec, x, given, tiled_mma.threads)
     impossible: list[Rejected] = []
     possible: list[_Way] = []
-    for bits in sorted((bits for bits in UNIVERSAL_BITS if bits >= x.dtype.bits), reverse=True):
+    for bits in _widths(x):
         copy = _copy(x, given, bits, tiled_mma.threads)
         if isinstance(copy, Rejected):
             impossible.append(copy)
@@ -43,6 +43,11 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
     rejected = (*impossible, *(_why_not(way, chosen) for way in possible if way is not chosen))
     g2s = Choice(chosen.copy, _decision(x, given, chosen.copy, rejected))
     return OperandChoices(x, g2s, _s2r(spec, x, chosen.read_elems, tiled_mma), chosen.smem)
+
+
+def _widths(x: OperandTile) -> list[int]:
+    """Bits of the copies that hold an element or more, widest first."""
+    return sorted((bits for bits in UNIVERSAL_BITS if bits >= x.dtype.bits), reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,29 +155,32 @@ def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -
     if given.threads is None:
         return
     key, name, layout = f"g2s.{x.name}.threads", f"t{x.operand}", as_threads(given.threads)
+    vector = 1 if given.bits is None else given.bits // x.dtype.bits
+    fix = grid_fix(x.extents, x.major_mode, vector, threads)
     if size(layout) != threads:
-        grid = thread_grid(x.extents, x.major_mode, 1, threads)
         raise spec.error(
             key,
             found=f'"{given.threads}", {plural(size(layout), "thread")}',
             expected=f"size({name}) == size(tC) = {threads}: all thread layouts have the same size",
-            fix="" if grid is None else f'threads = "{spec_notation(grid)}"',
+            fix=fix,
         )
-    vector = 1 if given.bits is None else given.bits // x.dtype.bits
     for i, (mode, part) in enumerate(zip(MODES[x.name], modes(layout), strict=True)):
         along = vector if i == x.major_mode else 1
-        check_divides(spec, key, given.threads, name, mode.upper(), x.extents[i], size(part), along)
+        check_divides(spec, key, given.threads, name, mode.upper(), x.extents[i], size(part), fix, along)
 
 
 def _no_copy(spec: GemmSpec, x: OperandTile, given: G2sCopy, impossible: list[Rejected], threads: int) -> SpecError:
     """Only a width that is given can be impossible, or a tile that the threads do not share out evenly."""
-    if given.bits is not None:
+    possible = [
+        bits for bits in _widths(x) if isinstance(_copy(x, replace(given, bits=None), bits, threads), VectorCopy)
+    ]
+    if given.bits is not None and possible:
         why = next(row.why for row in impossible if row.what == f"{given.bits} bits")
         return spec.error(
             f"g2s.{x.name}.bits",
             found=f"{given.bits}, but {why}",
             expected="a width that alignment, shared layout and threads allow",
-            fix=f"bits = {x.dtype.bits} copies one element at a time",
+            fix=f"bits = {possible[0]} is the widest that they do",
         )
     return spec.error(
         "tile.cta",
