@@ -130,7 +130,7 @@ def _profile(made: Report, spec: str) -> Profile:
         measured = counters.by_difference(count(problem.k), count(longer_k), problem.k, longer_k)
     except OutsideError as error:
         return Profile((), " ".join(str(error).split()))
-    return Profile(counters.compare(counters.predict(table, made.artifact.manifest.registers, problem), measured))
+    return Profile(counters.compare(counters.predict(table, problem), measured))
 
 
 def report_lines(made: Report, execution: Execution | None, timing: Timing, profile: Profile) -> Iterator[str]:
