@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,8 @@ import typer
 
 from cutegen.build import Cache, Entry
 from cutegen.cli.build import miss_lines, miss_table
-from cutegen.cli.options import ArchOption, JsonOption
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import ArchOption, JsonOption, OutOption
+from cutegen.cli.output import Answer
 from cutegen.environment import parse_size_bytes
 from cutegen.errors import ArtifactError, CheckError
 from cutegen.plan.columns import aligned, wrapped
@@ -24,16 +25,18 @@ verbs = typer.Typer(help="What is cached, why a look-up missed, sizes.")
 
 
 @verbs.command("list")
-def list_entries(json: JsonOption = False) -> None:
+def list_entries(out: OutOption = None, json: JsonOption = False) -> None:
     """Every entry, the one used last first."""
+    answer = Answer.asked(json=json, out=out)
     rows = [_described(entry) for entry in Cache.from_environment().entries()]
-    if json:
-        print_json({"entries": rows})
-    elif not rows:
-        print_lines(["the cache is empty"])
-    else:
-        cells = [(x["key"][:SHOWN_KEY_DIGITS], x["entry"], x["arch"], f"{x['bytes']:,}", x["last_used"]) for x in rows]
-        print_lines(aligned(cells, header=("key", "kernel", "arch", "bytes", "last used"), right={3}, indent=0))
+    answer.give(lambda: {"entries": rows}, lambda: _entry_lines(rows))
+
+
+def _entry_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not rows:
+        return ["the cache is empty"]
+    cells = [(x["key"][:SHOWN_KEY_DIGITS], x["entry"], x["arch"], f"{x['bytes']:,}", x["last_used"]) for x in rows]
+    return aligned(cells, header=("key", "kernel", "arch", "bytes", "last used"), right={3}, indent=0)
 
 
 @verbs.command()
@@ -45,9 +48,11 @@ def info(
         ),
     ] = None,
     arch: ArchOption = None,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Where the cache is, how much is in it; with a spec, why a look-up misses."""
+    answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     found = cache.info()
     table: dict[str, Any] = {
@@ -70,10 +75,7 @@ def info(
     if spec is not None:
         more_lines, table["lookup"] = _look_up(cache, spec, arch)
         lines += ["", *more_lines]
-    if json:
-        print_json(table)
-    else:
-        print_lines(lines)
+    answer.give(lambda: table, lambda: lines)
 
 
 def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict[str, Any]]:
@@ -86,16 +88,17 @@ def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict
 
 
 @verbs.command()
-def verify(json: JsonOption = False) -> None:
+def verify(out: OutOption = None, json: JsonOption = False) -> None:
     """Check every file of every entry; damaged entries are set aside. Exit 1 if there are any."""
+    answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     count, damages = len(cache.entries()), cache.verify()
-    if json:
-        table = [{"path": str(damage.path), "problem": damage.problem} for damage in damages]
-        print_json({"checked": count, "damaged": table})
-    else:
-        lines = [f"{count} entries checked, {len(damages)} damaged"]
-        print_lines(lines + [x for damage in damages for x in wrapped(damage.problem, first="  ", rest="    ")])
+    table = [{"path": str(damage.path), "problem": damage.problem} for damage in damages]
+    lines = [x for damage in damages for x in wrapped(damage.problem, first="  ", rest="    ")]
+    answer.give(
+        lambda: {"checked": count, "damaged": table},
+        lambda: [f"{count} entries checked, {len(damages)} damaged", *lines],
+    )
     if damages:
         raise CheckError(
             f"{len(damages)} of {count} cache entries are damaged and were set aside; they will be built again"
@@ -113,35 +116,36 @@ def prune(
             show_default=False,
         ),
     ] = None,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove the entries that were not used for longest, until the rest fits."""
+    answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
-    _print_removed(cache.prune(None if size is None else parse_size_bytes(size, "--size")), json=json)
+    _say_removed(cache.prune(None if size is None else parse_size_bytes(size, "--size")), answer)
 
 
 @verbs.command()
-def clear(json: JsonOption = False) -> None:
+def clear(out: OutOption = None, json: JsonOption = False) -> None:
     """Remove every entry."""
-    _print_removed(Cache.from_environment().clear(), json=json)
+    answer = Answer.asked(json=json, out=out)
+    _say_removed(Cache.from_environment().clear(), answer)
 
 
 @verbs.command()
-def path(json: JsonOption = False) -> None:
+def path(out: OutOption = None, json: JsonOption = False) -> None:
     """Print the cache's folder."""
+    answer = Answer.asked(json=json, out=out)
     directory = Cache.from_environment().directory
-    if json:
-        print_json({"path": str(directory)})
-    else:
-        print_lines([str(directory)])
+    answer.give(lambda: {"path": str(directory)}, lambda: [str(directory)])
 
 
-def _print_removed(entries: tuple[Entry, ...], *, json: bool) -> None:
+def _say_removed(entries: tuple[Entry, ...], answer: Answer) -> None:
     size_bytes = sum(entry.size_bytes for entry in entries)
-    if json:
-        print_json({"removed": [entry.key for entry in entries], "bytes": size_bytes})
-    else:
-        print_lines([f"{len(entries)} entries removed, {size_bytes:,} bytes"])
+    answer.give(
+        lambda: {"removed": [entry.key for entry in entries], "bytes": size_bytes},
+        lambda: [f"{len(entries)} entries removed, {size_bytes:,} bytes"],
+    )
 
 
 def _described(entry: Entry) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.plan.simt import plan_simt
 from cutegen.plan.sm80 import plan_sm80
 from cutegen.plan.sm90 import plan_sm90
-from cutegen.spec import PROBE, GemmSpec
+from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
 __all__ = [
@@ -47,18 +47,18 @@ FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": p
 """The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
 
 
-def plan(
-    spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None
-) -> GemmPlan | ProbePlan:
-    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
+def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
+    """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
+
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` what people call a target, as `sm_90` or `h100`.
 
     With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
     every other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    if not isinstance(target, Target):
-        target = choose_target(target, least=spec.needs)
+    spec = as_spec(spec)
+    target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
     gemm = FAMILIES[spec.family](transposed.as_read(spec), target, ProblemShape.of(problem))
     if spec.problem.b.transposed is not None:
         gemm = transposed.as_given(gemm, spec)

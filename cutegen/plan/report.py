@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cutegen.algebra import Layout, TiledMma, format_layout
-from cutegen.plan.columns import WIDTH, aligned, wrapped
+from cutegen.plan.columns import aligned, text_width, wrapped
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.text import extents, plural
 
@@ -21,11 +21,13 @@ SHOWN_RANKS = 6
 SHARED_ACCESSES = ("g2s.a", "g2s.b", "s2r.a", "s2r.b", "epilogue.write", "epilogue.read")
 
 
-def explain(plan: GemmPlan, *, everything: bool = False, width: int = WIDTH) -> str:
+def explain(plan: GemmPlan, *, everything: bool = False, width: int | None = None) -> str:
     """Every decision with its reason and what was rejected, the ranked shared layouts, and the predictions.
 
-    Of long lists only the first entries are shown, unless `everything`.
+    Of long lists only the first entries are shown, unless `everything`. Lines have `width` columns, by default what
+    COLUMNS says or 100.
     """
+    width = width or text_width()
     blocks = (
         title_lines(plan, width),
         decision_lines(plan, everything, width),

@@ -116,7 +116,7 @@ def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
     """
     assert not unpredictable(plan, problem)
     cta_m, cta_n, cta_k = plan["tile"]
-    ctas, k_tiles = problem.m // cta_m * (problem.n // cta_n), problem.k // cta_k
+    ctas, k_tiles = problem.batch * (problem.m // cta_m) * (problem.n // cta_n), problem.k // cta_k
     k_blocks = cta_k // plan["mma"]["permutation"][2]
     # A prologue loads one k-block; then each k-block loads the next one, the last of all included. A single stage has
     # no prologue.

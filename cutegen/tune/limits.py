@@ -59,7 +59,7 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
     predictions = plan.predictions
     # cp.async.cg writes shared memory by lines of global memory, which is never less than what banks alone need.
     wavefronts = {**predictions.wavefronts, **predictions.line_writes}
-    k_tiles = -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
+    k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
         flops=Extents(m, n, k).flops,
