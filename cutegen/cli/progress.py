@@ -1,4 +1,4 @@
-"""How far a long job is, executing or measuring, on stderr: on a terminal a bar that goes when it is over, else lines."""
+"""How far a long job is, executing or measuring, on stderr: a bar on a terminal, gone when it is over; else lines."""
 
 from __future__ import annotations
 

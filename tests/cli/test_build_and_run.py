@@ -91,7 +91,7 @@ def test_cache_lists_and_verifies(small: Path, cli: Cli) -> None:
     (entry,) = cli("cache list --json").json["entries"]
     assert (entry["key"], entry["arch"]) == (key, "sm_80")
     assert key[:16] in cli("cache list").out
-    assert cli("cache verify --json").json == {"checked": 1, "damaged": []}
+    assert cli("cache verify --json").json == {"schema": 1, "checked": 1, "damaged": []}
     assert cli("cache path").out.strip() == cli("cache info --json").json["path"]
     assert cli("cache prune --json").json == {"removed": [], "bytes": 0}
 
@@ -117,7 +117,7 @@ def test_clear_leaves_nothing(
     shutil.copytree(built / "cache", tmp_path / "cache")
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
     assert len(cli("cache clear --json").json["removed"]) == 1
-    assert cli("cache list --json").json == {"entries": []}
+    assert cli("cache list --json").json == {"schema": 1, "entries": []}
 
 
 def test_run_on_the_cpu_is_right(small: Path, cli: Cli) -> None:

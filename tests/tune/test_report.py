@@ -79,6 +79,17 @@ def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixtu
     assert limits["device memory"]["cycles"] is None
     assert found["ceilings"] is found["executed"] is found["waves"] is None
     assert found["results"] == found["counters"] == []
+    assert (found["not_measured"], found["no_counters"]) == ("no GPU", "no ncu on PATH")
+    assert found["no_main_loop"] is None
+
+
+def test_a_batch_is_that_many_problems_of_a_launch(capsys: pytest.CaptureFixture[str]) -> None:
+    once = table(capsys, "--problem", "256,256,512")
+    found = table(capsys, "--problem", "256,256,512", "--batch", "3")
+    assert (once["batch"], found["batch"], found["problem"]) == (1, 3, [256, 256, 512])
+    assert (once["ctas"], found["ctas"], found["k_tiles"]) == (4, 12, once["k_tiles"])
+    assert main([*WORDS, "--problem", "256,256,512", "--batch", "3"]) == 0
+    assert capsys.readouterr().out.startswith("sm80_hgemm_tn for sm_90, 3 x 256x256x512\n")
 
 
 def test_the_executor_counts_what_was_predicted(capsys: pytest.CaptureFixture[str]) -> None:
