@@ -30,7 +30,7 @@ from cutegen.tune.suites import Extents
 
 ROUNDS = 20
 COMPILERS = 8
-SHIPPED = ("sm80_hgemm_tn", "sm90_hgemm_tn")
+SHIPPED = ("sm80_hgemm_tn", "sm120_hgemm_tn")
 PACKAGES = ("torch", "triton", "nvidia-cutlass-dsl", "cuda-python")
 F16_SUMS_IN_F32 = MmaTypes("f16", "f32")
 SWEEP = tuple(
@@ -110,7 +110,7 @@ KINDS = {
 def _kind(name: str) -> Entrant:
     element, a, b, sums = KINDS[name]
     operands = Problem(a=Operand(element, a), b=Operand(element, b), c=Operand(element, "n"), accumulator=sums)
-    return Entrant(name, compile_spec(GemmSpec(family="sm90", problem=operands, name="kind")))
+    return Entrant(name, compile_spec(GemmSpec(family="sm120", problem=operands, name="kind")))
 
 
 def _nobody(contract: LaunchContract, operands: Operands) -> Iterable[tuple[str, Prepare]]:

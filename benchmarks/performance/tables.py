@@ -70,7 +70,7 @@ def kinds(figures: Figures) -> str:
     (row,) = by_problem(figures.kinds).values()
     plain = row[next(iter(KINDS))]
     rows = [[name, _figure(row[name].tflops), _ratio(row[name], plain)] for name in KINDS if name in row]
-    return _table(["`sm90`", "TFLOP/s", "to TN"], rows)
+    return _table(["`sm120`", "TFLOP/s", "to TN"], rows)
 
 
 def sample(figures: Figures) -> str:

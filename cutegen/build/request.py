@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # to open an artifact nothing is planned or rendered, so 100 
     from cutegen.arch import Target
     from cutegen.render.source import KernelSource
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 # The DSL's settings in the child process; every other CUTE_DSL_* variable is removed there.
 COMPILE_OPTIONS = ("CUTE_DSL_KEEP=ptx,cubin", "CUTE_DSL_DISABLE_FILE_CACHING=1")

@@ -19,7 +19,7 @@ from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.plan.simt import plan_simt
 from cutegen.plan.sm80 import plan_sm80
-from cutegen.plan.sm90 import plan_sm90
+from cutegen.plan.sm120 import plan_sm120
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
-FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm90": plan_sm90, "simt": plan_simt})
+FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm120": plan_sm120, "simt": plan_simt})
 """The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
 
 

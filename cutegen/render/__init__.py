@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.render import probe, simt, sm80, sm90
+from cutegen.render import probe, simt, sm80, sm120
 from cutegen.render.environment import environment
 from cutegen.render.source import KernelSource
 
@@ -16,7 +16,7 @@ __all__ = ["TEMPLATES", "KernelSource", "render"]
 TEMPLATES: Mapping[str, tuple[str, Callable[[GemmPlan], dict[str, Any]]]] = MappingProxyType(
     {
         "sm80": ("sm80_gemm.py.j2", sm80.context),
-        "sm90": ("sm90_gemm.py.j2", sm90.context),
+        "sm120": ("sm120_gemm.py.j2", sm120.context),
         "simt": ("simt_gemm.py.j2", simt.context),
     }
 )

@@ -122,8 +122,8 @@ class FamilyName:
             return Mismatch(found=known.found, expected=self.expected, fix=known.fix) if known else None
         if family.available:
             return None
-        here = " and ".join(f'"{row.name}" ({row.instructions})' for row in FAMILIES.values() if row.available)
-        fix = f"{family.name} ({family.instructions}) comes later; today there is {here}"
+        now = FAMILIES[family.instead]
+        fix = f"{family.name} ({family.instructions}) comes later; {now.instructions} are family = {literal(now.name)}"
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
 
 

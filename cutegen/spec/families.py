@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class Family:
     """What its kernels are made of, the first target that has those, and whether kernels can be planned for it.
 
-    `without` are the keys of a spec that it has no use for, each with what stands in their place.
+    `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
+    family that serves while this one is not `available`.
     """
 
     name: str
@@ -18,6 +19,7 @@ class Family:
     needs: str
     available: bool
     without: Mapping[str, str] = field(default_factory=dict)
+    instead: str = ""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -44,7 +46,7 @@ FAMILIES: Mapping[str, Family] = {
             },
         ),
         Family(
-            "sm90",
+            "sm120",
             "mma.sync, ldmatrix, bulk tensor copies",
             "sm_90",
             available=True,
@@ -53,5 +55,7 @@ FAMILIES: Mapping[str, Family] = {
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
         ),
+        # Families are named as in CUTLASS, by the architecture whose main loop they are: wgmma is of sm_90 alone.
+        Family("sm90", "wgmma, bulk tensor copies", "sm_90", available=False, instead="sm120"),
     )
 }

@@ -372,12 +372,12 @@ class GemmSpec(Part):
                 )
         for name in ("a", "b"):
             copy = getattr(self.g2s, name)
-            if copy is not None and copy.op == BULK_TENSOR and self.family != "sm90":
+            if copy is not None and copy.op == BULK_TENSOR and self.family != "sm120":
                 return Mismatch(
                     key=f"g2s.{name}.op",
                     found=f'"{copy.op}" in family {self.family}',
                     expected=alternatives((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), UNIVERSAL)),
-                    fix='family = "sm90" has bulk tensor copies',
+                    fix='family = "sm120" has bulk tensor copies',
                 )
         return None
 

@@ -7,17 +7,18 @@ import json
 import pytest
 
 from cutegen.build import Digest, InstructionCounts, KeyInputs, Manifest
+from cutegen.build.request import FORMAT_VERSION
 from cutegen.errors import ArtifactError
 
 INPUTS = KeyInputs(
-    format_version=4,
+    format_version=FORMAT_VERSION,
     source_sha256="ab" * 32,
     gpu_arch="sm_80",
     dsl_distributions=("nvidia-cutlass-dsl==4.8.1",),
     compile_options=("A=1",),
 )
 MANIFEST = Manifest(
-    format_version=4,
+    format_version=FORMAT_VERSION,
     key=INPUTS.key,
     entry="gemm_0",
     inputs=INPUTS,
@@ -59,8 +60,8 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
 
 def test_another_format_version_says_so() -> None:
     table = json.loads(MANIFEST.to_bytes())
-    table["format_version"] = 5
-    with pytest.raises(ArtifactError, match=r"found format version 5; expected 4; build the kernel again"):
+    table["format_version"] = FORMAT_VERSION - 1
+    with pytest.raises(ArtifactError, match=f"found format version {FORMAT_VERSION - 1}; expected {FORMAT_VERSION}; build the kernel again"):
         Manifest.from_bytes(json.dumps(table).encode())
 
 

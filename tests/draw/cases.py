@@ -22,7 +22,7 @@ SPECS = {
     "sm80_bf16_nn": "",
     "cute_tutorial_tn": "",
     "sm80_s8_tn": "",
-    "sm90_hgemm_tn": "",
+    "sm120_hgemm_tn": "",
     "simt_sgemm_nt": "",
     "simt_sgemm_tn": "",
     "no swizzle": OPERANDS + "tile.cta = [128, 128, 64]\nsmem.a = { pad = 0 }\nsmem.b = { pad = 8 }\n",

@@ -65,8 +65,8 @@ _SANITIZED = (
         tile=Tile(cta=(64, 64, 32), stages=4),
         smem=Smem(a=SmemLayout(pad=4), b=SmemLayout(pad=8)),
     ),
-    _gemm("bulk_tn", family="sm90"),
-    _gemm("bulk_column_major", "mnm", family="sm90", tile=Tile(cta=(64, 64, 32), stages=2)),
+    _gemm("bulk_tn", family="sm120"),
+    _gemm("bulk_column_major", "mnm", family="sm120", tile=Tile(cta=(64, 64, 32), stages=2)),
     _gemm("split_k", tile=Tile(cta=(64, 64, 32), stages=2), schedule=Schedule(split_k=3)),
     GemmSpec(
         family="sm80",

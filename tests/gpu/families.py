@@ -10,8 +10,8 @@ from cutegen.arch import Target
 from cutegen.plan.for_problem import Candidate
 from cutegen.plan.sm80 import candidates as sm80
 from cutegen.plan.sm80.for_problem import work_of as sm80_work
-from cutegen.plan.sm90 import candidates as sm90
-from cutegen.plan.sm90.for_problem import work_of as sm90_work
+from cutegen.plan.sm120 import candidates as sm120
+from cutegen.plan.sm120.for_problem import work_of as sm120_work
 from cutegen.plan.tile_model import ModelConstants, Work
 from cutegen.spec import GemmSpec, Operand, Problem
 
@@ -63,13 +63,13 @@ FAMILIES: Mapping[str, Family] = {
         in_orders=(1, 2),
         table=HERE / "h200_tiles.json",
     ),
-    "sm90": Family(
-        name="sm90",
-        candidates=sm90.CANDIDATES,
+    "sm120": Family(
+        name="sm120",
+        candidates=sm120.CANDIDATES,
         splits=(1,),
-        constants=sm90.H200,
-        work_of=lambda spec, target, candidate, _: sm90_work(spec, target, candidate),
+        constants=sm120.H200,
+        work_of=lambda spec, target, candidate, _: sm120_work(spec, target, candidate),
         in_orders=(),
-        table=HERE / "h200_tiles_sm90.json",
+        table=HERE / "h200_tiles_sm120.json",
     ),
 }

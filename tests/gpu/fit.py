@@ -4,7 +4,7 @@
     python -m tests.gpu.fit [TABLE.json] --seconds 300    better constants, by random search, to be written into the
                                                           family's candidates.py by hand
 
-Both take `--family sm90`. TABLE.json is what `tests.gpu.sweep` measured; without one, the stored table of an H200.
+Both take `--family sm120`. TABLE.json is what `tests.gpu.sweep` measured; without one, the stored table of an H200.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m tests.gpu.sweep build DIR [--arch sm_90]      where there is the CuTe DSL: an artifact for each candidate
     python -m tests.gpu.sweep measure DIR OUT.json          where there is the GPU; a few minutes
 
-Both take `--family sm90` to measure another family's candidates than sm80's.
+Both take `--family sm120` to measure another family's candidates than sm80's.
 Every result is checked against float64 before it is timed; times are medians with a cold L2, all candidates of a
 problem in turn (`cutegen/tune/measure.py`), torch.matmul among them.
 """

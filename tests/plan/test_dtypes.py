@@ -130,7 +130,7 @@ def test_what_brings_fragments(dtype: str, majors: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_100", "sm_120"])
-@pytest.mark.parametrize("family", ["sm80", "sm90"])
+@pytest.mark.parametrize("family", ["sm80", "sm120"])
 @pytest.mark.parametrize("majors", ["mkn", "knn", "mnn"])
 def test_8_bit_elements_are_transposed_where_the_target_does(majors: str, family: str, arch: str) -> None:
     """Without a bank conflict, and B's columns in pairs of atoms: 16 bytes along N are one warp's."""
@@ -154,11 +154,11 @@ def test_8_bit_elements_are_transposed_where_the_target_does(majors: str, family
 
 @pytest.mark.parametrize(("dtype", "elsewhere"), [("s8", "and sm_100 or sm_120 an ldmatrix for s8"), ("tf32", "")])
 def test_without_plain_loads_an_operand_must_be_one_that_ldmatrix_loads(dtype: str, elsewhere: str) -> None:
-    error = refusal(replace(gemm("mkn", dtype), family="sm90"))
+    error = refusal(replace(gemm("mkn", dtype), family="sm120"))
     assert error.key == "problem.a.major"
     assert "ldmatrix.trans exchanges 16-bit elements" in error.found
     assert error.fix == 'family = "sm80" has plain loads' + (f", {elsewhere}" if elsewhere else "")
-    asked = replace(gemm("kkn", dtype, s2r=S2r(a=S2rCopy("universal"))), family="sm90")
+    asked = replace(gemm("kkn", dtype, s2r=S2r(a=S2rCopy("universal"))), family="sm120")
     assert (refusal(asked).key, refusal(asked).found) == ("s2r.a.atom", '"universal"')
 
 
@@ -318,6 +318,6 @@ def test_8_bit_floats_that_become_f16_leave_fewer_registers_to_sums(arch: str, w
     [("f16", (128, 256, 64)), ("tf32", (128, 256, 32)), ("s8", (128, 256, 128)), ("e4m3", (128, 128, 128))],
 )
 def test_bulk_copies_fetch_lines_of_128_bytes_of_any_type(dtype: str, tile: tuple[int, int, int]) -> None:
-    found = plan(replace(gemm(dtype=dtype), family="sm90"), "sm_90")
+    found = plan(replace(gemm(dtype=dtype), family="sm120"), "sm_90")
     assert found.cta_tile == tile
     assert ("f16 that sm_90 makes of e4m3" in chosen(found, "tile.cta")[1]) is (dtype == "e4m3")

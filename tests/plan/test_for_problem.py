@@ -19,7 +19,7 @@ from cutegen.plan.pipeline import STAGES
 from cutegen.plan.raster import TileGrid, tile_order, traffic
 from cutegen.plan.report import plan_json
 from cutegen.plan.sm80.candidates import CANDIDATES, H200, SPLITS
-from cutegen.plan.sm90 import candidates as sm90
+from cutegen.plan.sm120 import candidates as sm120
 from cutegen.plan.tile_model import Work, estimate
 from cutegen.render import render
 from cutegen.run.producer import block_of
@@ -137,7 +137,7 @@ def test_the_tile_fits_the_problem() -> None:
 
 @pytest.mark.parametrize(
     ("family", "target"),
-    [*(("sm80", x) for x in TARGETS), *(("sm90", x) for x in TARGETS if TARGETS[x].has_bulk_tensor_copies)],
+    [*(("sm80", x) for x in TARGETS), *(("sm120", x) for x in TARGETS if TARGETS[x].has_bulk_tensor_copies)],
 )
 @pytest.mark.parametrize("problem", [SKINNY, TINY, (300, 300, 100000)])
 def test_every_target_finds_a_plan_for_every_problem(family: str, target: str, problem: tuple[int, int, int]) -> None:
@@ -146,32 +146,32 @@ def test_every_target_finds_a_plan_for_every_problem(family: str, target: str, p
     assert found.problem == ProblemShape(*problem)
 
 
-SM90 = replace(gemm(), family="sm90")
+SM120 = replace(gemm(), family="sm120")
 
 
 def test_persistent_ctas_get_a_tile_for_the_problem_too() -> None:
-    assert plan(SM90, "sm_90", SQUARE).cta_tile == (128, 256, 64)
-    assert plan(SM90, "sm_90", SKINNY).cta_tile[0] == 16
-    assert plan(SM90, "sm_90", (4096, 16, 4096)).cta_tile[1] <= 32
-    assert plan(SM90, "sm_90", (1024, 1024, 1024)).stages > plan(SM90, "sm_90").stages
+    assert plan(SM120, "sm_90", SQUARE).cta_tile == (128, 256, 64)
+    assert plan(SM120, "sm_90", SKINNY).cta_tile[0] == 16
+    assert plan(SM120, "sm_90", (4096, 16, 4096)).cta_tile[1] <= 32
+    assert plan(SM120, "sm_90", (1024, 1024, 1024)).stages > plan(SM120, "sm_90").stages
 
 
 def test_the_choice_of_persistent_ctas_is_explained() -> None:
-    found = plan(SM90, "sm_90", SKINNY)
+    found = plan(SM120, "sm_90", SKINNY)
     tile, warps, stages = (
         next(x for x in found.decisions if x.key == key) for key in ("tile.cta", "mma.atom_layout", "tile.stages")
     )
     assert "16x4096x4096 on H200 (132 multiprocessors)" in tile.for_problem
-    assert len(tile.rejected) == len(sm90.CANDIDATES) - 1
+    assert len(tile.rejected) == len(sm120.CANDIDATES) - 1
     assert all("us predicted, bound by" in x.why and "slice" not in x.what for x in tile.rejected)
     assert "comes with the tile" in warps.why
     assert stages.why == "comes with the tile"
 
 
-@pytest.mark.parametrize("candidate", sm90.CANDIDATES, ids=str)
+@pytest.mark.parametrize("candidate", sm120.CANDIDATES, ids=str)
 def test_persistent_ctas_have_as_many_stages_as_fit_beside_c(candidate: Candidate) -> None:
     """A stage more, and there is none, or C would have to leave from registers."""
-    spec = replace(SM90, tile=Tile(candidate.cta, candidate.stages), mma=Mma(atom_layout=candidate.atom_layout))
+    spec = replace(SM120, tile=Tile(candidate.cta, candidate.stages), mma=Mma(atom_layout=candidate.atom_layout))
     assert plan(spec, "sm_90").epilogue.smem is not None
     if candidate.stages < STAGES[-1]:
         deeper = planned(replace(spec, tile=Tile(candidate.cta, candidate.stages + 1)), "sm_90")
@@ -184,17 +184,17 @@ def test_persistent_ctas_have_as_many_stages_as_fit_beside_c(candidate: Candidat
 )
 def test_other_elements_have_lines_of_as_many_bytes(a: str, c: str, tile: tuple[int, int, int]) -> None:
     """8-bit floats are multiplied as f16 on sm_90, which takes registers from the sums."""
-    assert plan(replace(gemm("kkn", a, c_dtype=c), family="sm90"), "sm_90", SQUARE).cta_tile == tile
+    assert plan(replace(gemm("kkn", a, c_dtype=c), family="sm120"), "sm_90", SQUARE).cta_tile == tile
 
 
 def test_what_a_spec_of_persistent_ctas_says_is_kept() -> None:
-    assert plan(replace(SM90, tile=Tile((64, 64, 64))), "sm_90", SQUARE).cta_tile == (64, 64, 64)
-    assert plan(replace(SM90, tile=Tile(stages=2)), "sm_90", SQUARE).stages == 2
-    assert plan(replace(SM90, mma=Mma(atom_layout=(4, 2, 1))), "sm_90", SKINNY).threads == 256 + 128
+    assert plan(replace(SM120, tile=Tile((64, 64, 64))), "sm_90", SQUARE).cta_tile == (64, 64, 64)
+    assert plan(replace(SM120, tile=Tile(stages=2)), "sm_90", SQUARE).stages == 2
+    assert plan(replace(SM120, mma=Mma(atom_layout=(4, 2, 1))), "sm_90", SKINNY).threads == 256 + 128
 
 
 def test_persistent_ctas_take_an_order_and_no_slices() -> None:
-    spec = load_spec("sm90_hgemm_tn")
+    spec = load_spec("sm120_hgemm_tn")
     found = plan(spec, "sm_90", SQUARE)
     assert "H200 (132 multiprocessors)" in next(x.for_problem for x in found.decisions if x.key == "schedule.raster")
     with pytest.raises(SpecError, match=r"schedule.split_k: found 2; expected 1: a persistent CTA"):

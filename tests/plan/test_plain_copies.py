@@ -126,8 +126,8 @@ REFUSED = {
         gemm(g2s=G2s(b=PLAIN[8])),
         r"g2s.b.bits: found 8; expected at least 16, one f16 of B",
     ),
-    "in family sm90": (
-        replace(gemm(g2s=G2s(a=G2sCopy("universal"))), family="sm90"),
+    "in family sm120": (
+        replace(gemm(g2s=G2s(a=G2sCopy("universal"))), family="sm120"),
         r'g2s.a.op: found "universal"; expected "cp.async.bulk.tensor".*"sm80" has cp.async and plain copies',
     ),
 }

@@ -213,8 +213,8 @@ def test_what_is_said_of_it_is_only_what_it_does() -> None:
 
 
 def test_a_family_without_probes_is_told_so() -> None:
-    spec = replace(load_spec("sm90_hgemm_tn"), kind=PROBE)
-    with pytest.raises(SpecError, match=r'kind: found "ldmatrix_probe" in family sm90; expected family = "sm80"'):
+    spec = replace(load_spec("sm120_hgemm_tn"), kind=PROBE)
+    with pytest.raises(SpecError, match=r'kind: found "ldmatrix_probe" in family sm120; expected family = "sm80"'):
         plan(spec, "sm_90")
 
 

@@ -227,7 +227,7 @@ def test_loads_of_simt_are_not_torn_by_a_swizzle() -> None:
         plan(asked[1], "sm_80")
 
 
-OF_SM90: dict[str, Case] = {
+OF_SM120: dict[str, Case] = {
     "an operand that nothing transposes": (
         {"majors": "mkn", "dtype": "tf32"},
         "problem.a.major",
@@ -242,12 +242,12 @@ OF_SM90: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", OF_SM90)
-def test_fragments_of_sm90_come_by_ldmatrix(name: str) -> None:
+@pytest.mark.parametrize("name", OF_SM120)
+def test_fragments_of_sm120_come_by_ldmatrix(name: str) -> None:
     """The error stands at the key that leaves no ldmatrix, which the spec wrote."""
-    asked, key, said = OF_SM90[name]
+    asked, key, said = OF_SM120[name]
     with pytest.raises(SpecError) as caught:
-        plan(replace(gemm(**asked), family="sm90"), "sm_90")
+        plan(replace(gemm(**asked), family="sm120"), "sm_90")
     assert caught.value.key == key
     assert [part for part in (*said, 'family = "sm80"') if part not in str(caught.value)] == [], str(caught.value)
 

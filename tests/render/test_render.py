@@ -97,7 +97,7 @@ def combinations() -> list[GemmSpec]:
         for majors, load, (family, kind) in product(
             ["knn", "mnm"],
             [S2rCopy("SM100_U8x16_LDSM_T"), S2rCopy("SM100_U8x8_LDSM_T")],
-            [("sm80", GEMM), ("sm80", PROBE), ("sm90", GEMM)],
+            [("sm80", GEMM), ("sm80", PROBE), ("sm120", GEMM)],
         )
     ]
     of_bytes.append(gemm("kkn", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual"))))

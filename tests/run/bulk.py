@@ -1,4 +1,4 @@
-"""Kernels of family sm90, small enough for the CPU executor; the GPU's tests take the same."""
+"""Kernels of family sm120, small enough for the CPU executor; the GPU's tests take the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spec(
     """`majors` of A, B and C; `extras` are problem.residual, problem.bias, problem.aux."""
     a, b, out = (Operand(dtype, major) for major in majors)
     return GemmSpec(
-        family="sm90",
+        family="sm120",
         problem=Problem(a=a, b=b, c=c or out, accumulator=accumulator, **extras),  # type: ignore[arg-type]
         tile=tile,
         mma=Mma(atom_layout=warps),

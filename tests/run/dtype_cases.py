@@ -18,7 +18,7 @@ def case(majors: str, dtype: str, **asked: object) -> GemmSpec:
 
 def bulk(dtype: str, majors: str = "kkn", **asked: object) -> GemmSpec:
     """Fed by bulk tensor copies."""
-    return replace(case(majors, dtype, mma=Mma(atom_layout=(2, 2, 1)), **asked), family="sm90")
+    return replace(case(majors, dtype, mma=Mma(atom_layout=(2, 2, 1)), **asked), family="sm120")
 
 
 def scaled() -> GemmSpec:

@@ -27,7 +27,7 @@ def spec_of(majors: str = "kkn", ops: tuple[str, ...] = ()) -> GemmSpec:
     """Four warps that multiply and a tile of three boxes of 8 KiB."""
     a, b, c = (Operand("f16", major) for major in majors)
     return GemmSpec(
-        family="sm90",
+        family="sm120",
         problem=Problem(a=a, b=b, c=c),
         tile=Tile(cta=CTA, stages=STAGES),
         mma=Mma(atom_layout=(2, 2, 1)),

@@ -1,4 +1,4 @@
-"""Family sm90 on a real GPU, against float64: edges, batches, broadcast, streams of tiles, graph capture."""
+"""Family sm120 on a real GPU, against float64: edges, batches, broadcast, streams of tiles, graph capture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
         torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no bulk tensor copies"
     ),
 ]
-SHIPPED = ("sm90_hgemm_tn",)
+SHIPPED = ("sm120_hgemm_tn",)
 EDGES = [(1, 1, 1), (7, 127, 33), (127, 7, 8), (64, 64, 32), (257, 1000, 0), (1000, 257, 1000), (4096, 2048, 520)]
 
 

@@ -57,7 +57,11 @@ def figures() -> Figures:
         rounds=20,
         mma_tflops=500.0,
         copy_tb_per_s=4.567,
-        chosen={large: "sm90 128x256x64, 3 stages", THIN: "sm90 16x64x64, 8 stages", EVEN: "sm90 16x64x64, 8 stages"},
+        chosen={
+            large: "sm120 128x256x64, 3 stages",
+            THIN: "sm120 16x64x64, 8 stages",
+            EVEN: "sm120 16x64x64, 8 stages",
+        },
         peers=timed(large, torch=250.0, example=1000.0, sm80=800.0, ours=500.0),
         sweep=timed(large, slow=1000.0, fast=625.0, ours=500.0),
         kinds=timed(large, TN=500.0, NT=510.0),
@@ -71,7 +75,7 @@ def test_the_peers_have_a_row_for_each_problem(figures: Figures) -> None:
         "| M x N x K | `torch.matmul` | CUTLASS example | `sm80_hgemm_tn` | cutegen's choice | least"
     )
     assert header.count("|") == rule.count("|") == row.count("|")
-    spread, kernel = "220 to 344", "sm90 128x256x64, 3 stages"
+    spread, kernel = "220 to 344", "sm120 128x256x64, 3 stages"
     assert row == f"| 4096 x 4096 x 4096 | 550 | 137 | 172 | 275 | {spread} | {kernel} | 55% | 2.00 |"
 
 
@@ -107,8 +111,8 @@ def test_the_sample_is_judged_by_the_better_peer_and_worst_first(figures: Figure
     assert "geometric average 2.00 times" in sentence  # of 0.5 and 8
     assert "at the worst 0.50 times; 1 below 0.9" in sentence
     assert table.splitlines()[2:] == [
-        "| 1000 x 500 x 8 | 4.0 | sm90 16x64x64, 8 stages | 8.0 | 2.0 | 1.0 | 0.50 |",
-        "| 1000 x 500 x 16 | 1.0 | sm90 16x64x64, 8 stages | 8.0 |  |  | 8.00 |",
+        "| 1000 x 500 x 8 | 4.0 | sm120 16x64x64, 8 stages | 8.0 | 2.0 | 1.0 | 0.50 |",
+        "| 1000 x 500 x 16 | 1.0 | sm120 16x64x64, 8 stages | 8.0 |  |  | 8.00 |",
     ]
 
 
@@ -195,7 +199,7 @@ def test_the_sample_is_what_the_documents_say() -> None:
 def test_the_choice_is_the_plans_own(problem: Extents, tile: tuple[int, int, int]) -> None:
     made = plan(choice.SPEC, "sm_90", (problem.m, problem.n, problem.k))
     assert made.cta_tile == tile
-    assert described(_Built(made.to_json())).startswith("sm90 ")  # type: ignore[arg-type]
+    assert described(_Built(made.to_json())).startswith("sm120 ")  # type: ignore[arg-type]
 
 
 class _Built:

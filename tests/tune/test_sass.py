@@ -86,7 +86,7 @@ def test_a_built_kernels_loop_holds_what_a_warp_does_for_a_k_tile_of_each_stage(
 @pytest.mark.dsl
 def test_the_loop_over_k_tiles_of_a_persistent_kernel(kernels: Cache) -> None:
     """128 HMMA and 32 LDSM for a k-tile of a warp with 64x64; the last k-tile stands again in the loop over tiles."""
-    artifact = compile_spec(load_spec("sm90_hgemm_tn"), "sm_90", cache=kernels).artifact
+    artifact = compile_spec(load_spec("sm120_hgemm_tn"), "sm_90", cache=kernels).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
     assert (loop.multiplications(), loop.count("LDSM")) == (128, 32)
 

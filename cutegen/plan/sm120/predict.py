@@ -1,4 +1,4 @@
-"""Instructions as often as the `sm90` template's kernels have them in their PTX text."""
+"""Instructions as often as the `sm120` template's kernels have them in their PTX text."""
 
 from __future__ import annotations
 

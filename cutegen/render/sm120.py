@@ -1,4 +1,4 @@
-"""What the `sm90` template writes down: every constant of the kernel, each with its decision as the comment."""
+"""What the `sm120` template writes down: every constant of the kernel, each with its decision as the comment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cutegen.algebra import inner_layout
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import BulkTensorCopy, OperandPlan, SmemTile
 from cutegen.plan.launch import gemm_parameters
-from cutegen.plan.sm90 import Sm90Plan
-from cutegen.plan.sm90.memory import SMEM_ALIGN_BYTES
+from cutegen.plan.sm120 import Sm120Plan
+from cutegen.plan.sm120.memory import SMEM_ALIGN_BYTES
 from cutegen.render.holes import (
     TensorHoles,
     fragment_constants,
@@ -26,7 +26,7 @@ MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_p
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
-    assert isinstance(plan, Sm90Plan)
+    assert isinstance(plan, Sm120Plan)
     launch = plan.launch
     context = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
     tensors = {tensor.name: tensor for tensor in context["tensors"]}
@@ -39,7 +39,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "host_parameters": [parameter_holes(x) for x in host],
         "host_strides": [stride_holes(x) for x in host if x.type == "i64"],
         "maps": [_map_holes(tensors[each.name]) for each in launch.maps],
-        "launch_template": "sm90_launch.py.j2",
+        "launch_template": "sm120_launch.py.j2",
         "launch_numbers": "Int32(1), Int32(1)",
         "launch_arguments": "1, multiprocessors",
         "self_check": replace(check, operands=(*check.operands, MULTIPROCESSORS)),
@@ -60,7 +60,7 @@ def _map_holes(tensor: TensorHoles) -> MapHoles:
     return MapHoles(tensor, "CopyBulkTensorTileS2GOp" if tensor.name == "c" else "CopyBulkTensorTileG2SOp", tile)
 
 
-def _settled(plan: Sm90Plan) -> dict[str, tuple[str, ...]]:
+def _settled(plan: Sm120Plan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
     settled = {
@@ -104,7 +104,7 @@ def _box_constants(x: str, smem: SmemTile, copy: object) -> tuple[str, ...]:
     )
 
 
-def _c_constants(plan: Sm90Plan) -> tuple[str, ...]:
+def _c_constants(plan: Sm120Plan) -> tuple[str, ...]:
     epilogue = plan.epilogue
     common = (
         f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",

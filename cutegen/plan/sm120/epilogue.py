@@ -9,7 +9,7 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.epilogue import DIRECT, PAIR_ELEMS, accumulators
 from cutegen.plan.gemm_plan import BulkTensorCopy, EpiloguePlan, Fusion, SmemTile
 from cutegen.plan.operand import OperandTile, operand_tile
-from cutegen.plan.sm90.boxes import box_shapes, bulk_copy, check_bulk, full_lines, requested_boxes
+from cutegen.plan.sm120.boxes import box_shapes, bulk_copy, check_bulk, full_lines, requested_boxes
 from cutegen.plan.smem import Access, SmemRanking, lay_out, rank_shapes
 from cutegen.plan.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.plan.text import plural

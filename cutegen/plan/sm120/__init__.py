@@ -1,4 +1,4 @@
-"""The `sm90` family: mma.sync fed by ldmatrix from shared memory that bulk tensor copies (TMA) fill.
+"""The `sm120` family: mma.sync fed by ldmatrix from shared memory that bulk tensor copies (TMA) fill.
 
 One warp asks for the copies and the others multiply; they meet at two barriers for each stage (mbarrier), and no thread
 waits for a whole CTA. CTAs are persistent, so that the next tile's copies are under way while C leaves.
@@ -43,13 +43,13 @@ from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r, targets_transposing
-from cutegen.plan.sm90.boxes import check_bulk, choose_boxes, choose_bulk_copy
-from cutegen.plan.sm90.epilogue import choose_epilogue
-from cutegen.plan.sm90.for_problem import settled_for
-from cutegen.plan.sm90.main_loop import shown_main_loop
-from cutegen.plan.sm90.memory import MOST_BARRIERS_BYTES, SMEM_ALIGN_BYTES, STAGE_BARRIERS_BYTES, capacity_bytes
-from cutegen.plan.sm90.predict import predict_instructions
-from cutegen.plan.sm90.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
+from cutegen.plan.sm120.boxes import check_bulk, choose_boxes, choose_bulk_copy
+from cutegen.plan.sm120.epilogue import choose_epilogue
+from cutegen.plan.sm120.for_problem import settled_for
+from cutegen.plan.sm120.main_loop import shown_main_loop
+from cutegen.plan.sm120.memory import MOST_BARRIERS_BYTES, SMEM_ALIGN_BYTES, STAGE_BARRIERS_BYTES, capacity_bytes
+from cutegen.plan.sm120.predict import predict_instructions
+from cutegen.plan.sm120.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
 from cutegen.plan.split_k import refuse_split_k
 from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.plan.text import extents, round_up
@@ -60,8 +60,8 @@ DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sm90Plan(GemmPlan):
-    """A finished plan of the `sm90` family. C's tile and the barriers have shared memory behind the stages."""
+class Sm120Plan(GemmPlan):
+    """A finished plan of the `sm120` family. C's tile and the barriers have shared memory behind the stages."""
 
     registers: RegisterSplit
     smem_c_offset_bytes: int
@@ -73,16 +73,16 @@ class Sm90Plan(GemmPlan):
         return self.tiled_mma.threads + WARPGROUP_THREADS
 
 
-def plan_sm90(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> Sm90Plan:
+def plan_sm120(spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> Sm120Plan:
     """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if it cannot be met."""
     _check_target(spec, target)
-    refuse_split_k(spec, "a persistent CTA of family sm90 multiplies all of a tile's K")
+    refuse_split_k(spec, "a persistent CTA of family sm120 multiplies all of a tile's K")
     mma.check_dtypes(spec, target)
     settled = settled_for(spec, target, problem) if problem else ()
     return first_that_holds(spec, settled, lambda filled: _decide(filled, target, problem))
 
 
-def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm90Plan:
+def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm120Plan:
     """The rules in their order."""
     cta_tile = _choose_cta_tile(spec, target)
     atom = mma.choose_atom(spec, cta_tile.value)
@@ -112,7 +112,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm9
     raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy))
     mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
-    plan = Sm90Plan(
+    plan = Sm120Plan(
         spec=spec,
         target=target,
         problem=problem,
@@ -168,7 +168,7 @@ def _check_target(spec: GemmSpec, target: Target) -> None:
     if not target.has_bulk_tensor_copies:
         raise spec.error(
             "family",
-            found=f'"sm90" for {target.name}',
+            found=f'"sm120" for {target.name}',
             expected="sm_90 or later, which have bulk tensor copies",
             fix='--arch sm_90, or family = "sm80"',
         )

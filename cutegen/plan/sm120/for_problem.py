@@ -19,9 +19,9 @@ from cutegen.plan.for_problem import (
 )
 from cutegen.plan.pipeline import STAGES
 from cutegen.plan.problem import ProblemShape
-from cutegen.plan.sm90.candidates import CANDIDATES, H200
-from cutegen.plan.sm90.epilogue import WORTHWHILE_STAGES
-from cutegen.plan.sm90.memory import capacity_bytes
+from cutegen.plan.sm120.candidates import CANDIDATES, H200
+from cutegen.plan.sm120.epilogue import WORTHWHILE_STAGES
+from cutegen.plan.sm120.memory import capacity_bytes
 from cutegen.plan.tile_model import Work
 from cutegen.spec import GemmSpec
 
