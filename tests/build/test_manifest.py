@@ -61,7 +61,10 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
 def test_another_format_version_says_so() -> None:
     table = json.loads(MANIFEST.to_bytes())
     table["format_version"] = FORMAT_VERSION - 1
-    with pytest.raises(ArtifactError, match=f"found format version {FORMAT_VERSION - 1}; expected {FORMAT_VERSION}; build the kernel again"):
+    with pytest.raises(
+        ArtifactError,
+        match=f"found format version {FORMAT_VERSION - 1}; expected {FORMAT_VERSION}; build the kernel again",
+    ):
         Manifest.from_bytes(json.dumps(table).encode())
 
 

@@ -70,7 +70,7 @@ SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))
         ("sm80_hgemm_tn", Extents(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
         (SPLIT, CUBE, "schedule.split_k = 1 is countable"),
         ("simt_sgemm_nt", CUBE, 'family = "sm80" is countable'),
-        ("sm90_hgemm_tn", CUBE, 'family = "sm80" is countable'),
+        ("sm120_hgemm_tn", CUBE, 'family = "sm80" is countable'),
         (replace(CASES["counters_bk64_plain"], s2r=S2r(S2rCopy("universal"))), CUBE, "an ldmatrix as s2r.a.atom"),
     ],
 )
