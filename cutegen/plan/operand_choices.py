@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cutegen.algebra import Layout, TiledMma, ldmatrix_trace, size
-from cutegen.arch import LdmatrixAtom
-from cutegen.plan.access import by_warp, fragment_loads, vectors
+from cutegen.algebra.line_writes import LINE_BYTES
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom
+from cutegen.plan.access import Coordinates, by_warp, fragment_loads, vectors
 from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import BulkTensorCopy, FragmentCopy, OperandPlan, VectorCopy
 from cutegen.plan.occupancy import passing_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, SmemRanking, choose_smem, lay_out
+from cutegen.plan.text import round_up
 from cutegen.spec import MODES, GemmSpec
 
 CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
@@ -68,7 +70,17 @@ def choose_layout(
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
     """Which addresses the lanes of each store to shared memory have."""
-    return Access(by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0]), copy.bits // 8, at_once=True)
+    first = by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0])
+    bypasses = isinstance(copy.atom, CpAsyncAtom) and copy.atom.op == "cp.async.cg"
+    return Access(first, copy.bits // 8, at_once=True, source_bytes=source_bytes(x, first) if bypasses else None)
+
+
+def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
+    """Where elements of a tile lie in global memory, each row of which begins at a whole line."""
+    i, j = coordinates % x.extents[0], coordinates // x.extents[0]
+    along, across = (j, i) if x.major_mode == 1 else (i, j)
+    row_bytes = round_up(x.extents[x.major_mode] * x.dtype.bytes, LINE_BYTES)
+    return across * row_bytes + along * x.dtype.bytes
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:

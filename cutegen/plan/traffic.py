@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom
+from cutegen.algebra import TiledMma
+from cutegen.arch import LdmatrixAtom
 from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import accumulators, held_together
 from cutegen.plan.gemm_plan import (
@@ -40,18 +40,9 @@ def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -
 
 
 def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
-    """Of one k-tile of operands whose rows begin at whole lines of global memory, each line written once at best."""
-    found = {}
-    for x in operands:
-        if isinstance(x.g2s, VectorCopy) and isinstance(x.g2s.atom, CpAsyncAtom) and x.g2s.atom.op == "cp.async.cg":
-            first = by_warp(vectors(x.g2s.threads, x.g2s.values, x.tile)[..., 0])
-            row_bytes = round_up(x.tile[x.major_mode] * x.dtype.bytes, LINE_BYTES)
-            along, across = _along_and_across(first, x.tile, x.major_mode)
-            source = across * row_bytes + along * x.dtype.bytes
-            target = offsets(x.smem.layout_of_one_stage)[first] * x.dtype.bytes
-            lines = len(np.unique(source // LINE_BYTES))
-            found[f"g2s.{x.name}"] = Wavefronts(lines, int(line_write_wavefronts(source, target).sum()))
-    return found
+    """Of one k-tile of the operands whose copies bypass L1."""
+    lines = {f"g2s.{x.name}": x.smem.chosen.lines for x in operands}
+    return {key: found for key, found in lines.items() if found is not None}
 
 
 def predict_sectors(
