@@ -16,8 +16,8 @@ from cutegen.build import Cache
 from cutegen.targeting import present_target
 from tests.build.warm import WarmCompiler, warm_compiler
 
-STARTS_THE_COMPILER = {"build", "cli"}
-"""Folders of tests that compile as users do."""
+STARTS_THE_COMPILER = {"build"}
+"""Folders of tests that compile as users do: what stands above that room finds the same kernels."""
 
 
 os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own terminal is not for expected texts
