@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-slow test-all test-gpu check format bench-cost gallery clean
+.PHONY: help run quick test test-slow test-all test-gpu check format bench-cost gallery mutants clean
 
 help: ## these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
@@ -47,6 +47,9 @@ format: $(INSTALLED) ## reformat the sources, and mend what the linter can mend
 
 bench-cost: $(INSTALLED) ## what using cutegen costs: import, plan, cold and warm build, a hit in process
 	$(BIN)/python benchmarks/cost.py
+
+mutants: $(INSTALLED) ## plant small mistakes in the sources, one at a time, and list those that no fast test sees (MUTANTS="--sample 100")
+	$(BIN)/python -m tests.mutation $(MUTANTS)
 
 gallery: $(INSTALLED) ## draw docs/pictures again, and write docs/gallery.md
 	$(BIN)/python scripts/make_gallery.py

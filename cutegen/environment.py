@@ -3,8 +3,9 @@
     CUTEGEN_CACHE_DIR     folder of built kernels; default: the platform's user cache directory
     CUTEGEN_CACHE_SIZE    the cache's size bound, as in `2GiB`, `500MB` or plain bytes
     COLUMNS               the width of text, which shells know and rarely pass on
+    PYTHONPATH            Python's own: folders that a person wants modules imported from
 
-A variable that is unset, or set to nothing, answers None.
+A variable that is unset, or set to nothing, answers None; PYTHONPATH no folders.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ def columns() -> int | None:
     """The width of text that COLUMNS asks for; None where it is no positive number, as other programs take it."""
     text = os.environ.get(COLUMNS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0 else None
+
+
+def python_path() -> tuple[str, ...]:
+    """The folders that PYTHONPATH names, absolute."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return tuple(os.path.abspath(folder) for folder in folders if os.path.isabs(folder))
 
 
 def parse_size_bytes(text: str, origin: str = CACHE_SIZE) -> int:

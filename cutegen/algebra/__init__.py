@@ -24,7 +24,7 @@ from cutegen.algebra.layout import (
 )
 from cutegen.algebra.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.algebra.line_writes import line_write_wavefronts
-from cutegen.algebra.notation import Dyn, format_layout, parse_layout
+from cutegen.algebra.notation import Dyn, format_layout, parse_layout, spec_notation
 from cutegen.algebra.partition import Partition
 from cutegen.algebra.tables import offsets, offsets_2d, offsets_by_row
 from cutegen.algebra.tiled_copy import CopyAtomLike, TiledCopy
@@ -63,6 +63,7 @@ __all__ = [
     "parse_layout",
     "phases",
     "size",
+    "spec_notation",
     "tile_to_shape",
     "view_in_order",
     "wavefronts",

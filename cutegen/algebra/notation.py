@@ -196,3 +196,12 @@ def _congruent(a: IntTree, b: IntTree) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_congruent, a, b))
     return not isinstance(a, tuple) and not isinstance(b, tuple)
+
+
+def spec_notation(layout: Layout) -> str:
+    """A layout as a spec would write it.
+
+    >>> spec_notation(Layout((16, 8), (8, 1)))
+    '(16,8):(8,1)'
+    """
+    return f"{layout.shape}:{layout.stride}".replace(" ", "")

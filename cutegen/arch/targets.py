@@ -47,6 +47,11 @@ class Target:
         """Whether there is a tensor memory accelerator: from compute capability 9.0 on (PTX ISA)."""
         return self.compute_capability >= (9, 0)
 
+    @property
+    def packs_f32(self) -> bool:
+        """Whether two f32 in a register of 64 bits are operands: from compute capability 10.0 on (PTX ISA, "fma")."""
+        return self.compute_capability >= (10, 0)
+
     def has_all_of(self, name: str) -> bool:
         """Whether it is the target called `name` or a later one, and so has that one's instructions.
 

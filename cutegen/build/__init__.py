@@ -6,11 +6,14 @@ and `manifest.json`. There is no host code and no pickle in it, so an entry can 
     request.py    what is asked, and the key it has
     builder.py    the one straight line: look up, else compile, check, publish
     compiler.py   runs child.py, the only file that leads to `cutlass`, under a time limit
+    workspace.py  temporary folders that go when their process goes
     emission.py   instructions in the PTX against the plan's
     cubin.py      registers and local memory out of the ELF; disassembly
     manifest.py   what an artifact says of itself
     artifact.py   an artifact's files, read and verified, or written
     cache.py      the folder of artifacts: locks, atomic publishing, quarantine, eviction
+    misses.py     why a look-up found nothing
+    disk.py       files that somebody else may have put there: read within bounds, removed with a word
 
 Everything worth a person's attention that is not an error is logged as one line to the logger `cutegen.build`.
 """
@@ -19,9 +22,10 @@ from __future__ import annotations
 
 from cutegen.build.artifact import Artifact, open_artifact
 from cutegen.build.builder import build
-from cutegen.build.cache import Cache, CacheInfo, Damage, Entry, Miss
+from cutegen.build.cache import Cache, CacheInfo, Damage, Entry, Removed
 from cutegen.build.cubin import disassemble, find_nvdisasm
 from cutegen.build.manifest import Digest, InstructionCounts, Manifest
+from cutegen.build.misses import Miss, explain_miss
 from cutegen.build.request import BuildRequest, KeyInputs, dsl_distributions
 
 __all__ = [
@@ -36,9 +40,11 @@ __all__ = [
     "KeyInputs",
     "Manifest",
     "Miss",
+    "Removed",
     "build",
     "disassemble",
     "dsl_distributions",
+    "explain_miss",
     "find_nvdisasm",
     "open_artifact",
 ]

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
+from cutegen.build.disk import open_folder, read_file, sync_directory
 from cutegen.build.manifest import Digest, Manifest
 from cutegen.errors import ArtifactError
+from cutegen.typed_json import shown
 
 MANIFEST = "manifest.json"
 SOURCE = "kernel.py"
 PLAN = "plan.json"
 PTX = "kernel.ptx"
 CUBIN = "kernel.cubin"
-FILES = frozenset({MANIFEST, SOURCE, PLAN, PTX, CUBIN})
+
+FILES: Mapping[str, int] = MappingProxyType(
+    {MANIFEST: 1 << 20, SOURCE: 16 << 20, PLAN: 16 << 20, PTX: 64 << 20, CUBIN: 64 << 20}
+)
+"""An artifact's files, and the bytes that each may have: a hundred times what the largest kernels take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,10 @@ class Content:
                 file.flush()
                 os.fsync(file.fileno())
         sync_directory(directory)
+
+    def with_plan(self, plan_json: str) -> Content:
+        """The same kernel with the plan that it is asked for by: the key covers the kernel's text, not `plan.json`."""
+        return replace(self, files={**self.files, PLAN: plan_json.encode()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,65 +103,41 @@ def read_content(directory: Path, *, owner: int | None = None) -> Content:
 
     Raises ArtifactError for anything missing, extra, linked, changed or foreign.
     """
-    try:
-        _check_kind(directory, os.lstat(directory), stat.S_ISDIR, "a folder", owner)
-        _check_names(directory)
-        files = {name: _read_file(directory / name, owner) for name in sorted(FILES)}
-    except OSError as error:
-        raise ArtifactError(f"{directory}: cannot be read: {error.strerror or error}") from error
+    with open_folder(directory, owner) as folder:
+        _check_names(directory, folder)
+        files = {
+            name: read_file(directory / name, limit_bytes, owner=owner, folder=folder)
+            for name, limit_bytes in FILES.items()
+        }
     try:
         manifest = Manifest.from_bytes(files[MANIFEST])
         _check_digests(manifest, files)
+        _check_texts(files)
     except ArtifactError as error:
         raise ArtifactError(f"{directory}: {error}") from error
     return Content(manifest, files)
 
 
-def sync_directory(directory: Path) -> None:
-    """Wait until the names in `directory` are on disk. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _check_names(directory: Path, folder: int) -> None:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _check_names(directory: Path) -> None:
-    names = frozenset(os.listdir(directory))
-    if missing := FILES - names:
-        raise ArtifactError(f"{directory}: incomplete: {', '.join(sorted(missing))} missing")
-    if extra := names - FILES:
-        raise ArtifactError(f"{directory}: holds {', '.join(sorted(extra))}, which is no part of an artifact")
-
-
-def _check_kind(
-    path: Path, status: os.stat_result, is_kind: Callable[[int], bool], kind: str, owner: int | None
-) -> None:
-    if not is_kind(status.st_mode):
-        raise ArtifactError(f"{path}: found {stat.filemode(status.st_mode)}; expected {kind}")
-    if owner is not None and status.st_uid != owner:
-        raise ArtifactError(f"{path}: belongs to user id {status.st_uid}; expected {owner}")
-
-
-def _read_file(path: Path, owner: int | None) -> bytes:
-    # O_NONBLOCK: a FIFO put there must be refused, not waited for.
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.scandir(folder) as entries:
+            names = {entry.name for entry in islice(entries, 2 * len(FILES))}  # there may be a million
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be opened as a file of its own: {error.strerror}") from error
-    try:
-        _check_kind(path, os.fstat(descriptor), stat.S_ISREG, "a regular file", owner)
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(descriptor)
+        raise ArtifactError(f"{directory}: cannot be listed: {error.strerror}") from error
+    if extra := sorted(names - FILES.keys()):
+        printable = (name if name.isprintable() else ascii(name) for name in extra[:3])
+        raise ArtifactError(f"{directory}: holds {', '.join(printable)}, which is no part of an artifact")
+    if missing := sorted(FILES.keys() - names):
+        raise ArtifactError(f"{directory}: incomplete: {', '.join(missing)} missing")
 
 
 def _check_digests(manifest: Manifest, files: Mapping[str, bytes]) -> None:
     if manifest.inputs.key != manifest.key:
         raise ArtifactError(f"manifest.json: key {manifest.key} is not that of its inputs, {manifest.inputs.key}")
-    if frozenset(manifest.files) != FILES - {MANIFEST}:
-        raise ArtifactError(f"manifest.json: lists {sorted(manifest.files)}; expected {sorted(FILES - {MANIFEST})}")
+    if manifest.files.keys() != FILES.keys() - {MANIFEST}:
+        raise ArtifactError(
+            f"manifest.json: lists {shown(sorted(manifest.files))}; expected {sorted(FILES.keys() - {MANIFEST})}"
+        )
     for name, expected in manifest.files.items():
         found = Digest.of(files[name])
         if found != expected:
@@ -160,3 +147,11 @@ def _check_digests(manifest: Manifest, files: Mapping[str, bytes]) -> None:
             )
     if manifest.files[SOURCE].sha256 != manifest.inputs.source_sha256:
         raise ArtifactError("kernel.py is not the text that the key was made of")
+
+
+def _check_texts(files: Mapping[str, bytes]) -> None:
+    for name in (SOURCE, PLAN, PTX):
+        try:
+            files[name].decode()
+        except UnicodeDecodeError as error:
+            raise ArtifactError(f"{name}: byte {error.start} is not UTF-8") from error

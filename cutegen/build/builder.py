@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import atexit
 import logging
-import shutil
-import tempfile
 from datetime import UTC, datetime
-from pathlib import Path
 
 from cutegen.build.artifact import CUBIN, MANIFEST, PLAN, PTX, SOURCE, Artifact, Content
 from cutegen.build.cache import Cache
-from cutegen.build.compiler import CompilerOutput, compile_source, workspace
+from cutegen.build.compiler import CompilerOutput, compile_source
 from cutegen.build.cubin import resource_usage
 from cutegen.build.emission import check_emission, count_instructions
 from cutegen.build.manifest import Digest, InstructionCounts, Manifest
 from cutegen.build.request import BuildRequest
+from cutegen.build.workspace import TemporaryFolder, workspace
 from cutegen.errors import CacheError, EmissionError
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -86,9 +84,9 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
 def _keep_uncached(content: Content, reason: CacheError) -> Artifact:
     _log.warning("%s; this build is not cached", reason)
     try:
-        directory = Path(tempfile.mkdtemp(prefix="cutegen-uncached-"))
-        atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        content.write(directory)
+        folder = TemporaryFolder.make("uncached")
+        atexit.register(folder.remove)
+        content.write(folder.path)
     except OSError as error:
         raise CacheError(f"{reason}; nor is there room for a temporary artifact: {error}") from error
-    return Artifact(directory, content, hit=False)
+    return Artifact(folder.path, content, hit=False)

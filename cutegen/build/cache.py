@@ -7,22 +7,23 @@ entry's folder is when it was last used. Names that begin with a dot are entries
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
-import shutil
+import stat
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 from platformdirs import user_cache_path
 
 from cutegen import environment
-from cutegen.build.artifact import MANIFEST, SOURCE, Artifact, Content, read_content, sync_directory
+from cutegen.build.artifact import FILES, MANIFEST, Artifact, Content, read_content
+from cutegen.build.disk import FULL, folder_bytes, names_in, open_folder, read_file, remove, sync_directory
 from cutegen.build.manifest import Manifest
 from cutegen.build.request import BuildRequest
 from cutegen.errors import ArtifactError, CacheError
@@ -51,15 +52,15 @@ class Entry:
 
     def manifest(self) -> Manifest:
         """What the entry says of itself. Raises ArtifactError when that cannot be read."""
-        try:
-            return Manifest.from_bytes((self.path / MANIFEST).read_bytes())
-        except OSError as error:
-            raise ArtifactError(f"{self.path / MANIFEST}: {error.strerror}") from error
+        owner = os.geteuid()
+        with open_folder(self.path, owner) as folder:
+            data = read_file(self.path / MANIFEST, FILES[MANIFEST], owner=owner, folder=folder)
+        return Manifest.from_bytes(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheInfo:
-    """The state of the cache as a whole."""
+    """The state of the cache as a whole; `problem` says why it cannot be read, if it cannot."""
 
     directory: Path
     entries: int
@@ -67,37 +68,25 @@ class CacheInfo:
     size_limit_bytes: int
     quarantined: int
     writable: bool
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """An entry that failed its verification: how, and what was done with it."""
+    """An entry that failed its verification: how, whether it was set aside, and a sentence on that."""
 
     path: Path
     problem: str
+    set_aside: bool
     outcome: str
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """A field of the key that differs between a cached entry and a request."""
+class Removed:
+    """The entries that are gone, and of what should be gone too, why it is still there."""
 
-    field: str
-    cached: str
-    requested: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Miss:
-    """Why a look-up found nothing: the nearest entry of the same kernel, and what differs from it.
-
-    `nearest` is None when the kernel was never built here. `source_diff` is a unified diff of the two kernel files.
-    """
-
-    key: str
-    nearest: Entry | None
-    differences: tuple[Difference, ...]
-    source_diff: tuple[str, ...]
+    entries: tuple[Entry, ...] = ()
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +109,15 @@ class Cache:
         """Where the entry for `key` is, or would be."""
         return self.directory / key[:2] / key
 
+    def holds(self, key: str) -> bool:
+        """Whether something lies where the entry for `key` would be."""
+        return os.path.lexists(self.path(key))
+
     def lookup(self, request: BuildRequest) -> Artifact | None:
-        """The verified artifact for `request`; None when there is none, or it was damaged and has been set aside."""
+        """The verified artifact for `request`; None when there is none, or it was damaged and has been set aside.
+
+        Its plan is the request's: the entry may have been built for another problem, or by another version.
+        """
         directory = self.path(request.inputs.key)
         if not os.path.lexists(directory):
             return None
@@ -130,11 +126,11 @@ class Cache:
             _check_prediction(content, request)
         except ArtifactError as error:
             if os.path.lexists(directory):  # else evicted while it was read: an ordinary miss
-                _log.warning("damaged cache entry: %s; %s", error, self._quarantine(directory))
+                _log.warning("damaged cache entry: %s; %s", error, self._quarantine(directory)[1])
             return None
         with suppress(OSError):  # a read-only cache still serves
             os.utime(directory)
-        return Artifact(directory, content, hit=True)
+        return Artifact(directory, content.with_plan(request.plan_json), hit=True)
 
     def lock(self, key: str, *, wait_s: float) -> AbstractContextManager[BaseFileLock]:
         """Take the lock under which `key` is built; released when the answer's `with` block ends.
@@ -143,7 +139,7 @@ class Cache:
         """
         path = self._lock_path(key)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folder(path.parent)
             return FileLock(path, timeout=wait_s, poll_interval=0.02).acquire()
         except Timeout as error:
             raise CacheError(f"{path}: held by another process for more than {wait_s:g} s") from error
@@ -159,83 +155,73 @@ class Cache:
         key = content.manifest.key
         directory = self.path(key)
         try:
-            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for abandoned in directory.parent.glob(f".{key}-*"):  # by a process killed while it held the lock
-                _remove(abandoned)
+            self._make_folder(directory.parent)
+            for abandoned in self._leftovers(key):  # by a process killed while it held the lock
+                remove(abandoned)
             self._write_and_rename(content, directory)
         except OSError as error:
             try:
                 return Artifact(directory, _read_entry(directory), hit=True)
             except ArtifactError:
                 raise self._unusable(error) from error
-        self._evict(self.size_limit_bytes, keep=key)
+        with suppress(CacheError):  # a folder that can be written but not listed
+            self._evict(self.size_limit_bytes, keep=key)
         return Artifact(directory, content, hit=False)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, the one used last first."""
+        """All entries, the one used last first. Raises CacheError when the folder cannot be read."""
         found = [entry for path in self._entry_paths() if (entry := _entry(path))]
         return tuple(sorted(found, key=lambda entry: entry.last_used_s, reverse=True))
 
     def info(self) -> CacheInfo:
         """How many entries, how large, how many set aside, and whether this process could write."""
-        entries = self.entries()
-        existing = next((path for path in (self.directory, *self.directory.parents) if path.exists()), self.directory)
+        entries: tuple[Entry, ...] = ()
+        problem = ""
+        try:
+            entries = self.entries()
+        except CacheError as error:
+            problem = str(error)
+        existing = next((path for path in (self.directory, *self.directory.parents) if os.path.exists(path)), "/")
         return CacheInfo(
             directory=self.directory,
             entries=len(entries),
             size_bytes=sum(entry.size_bytes for entry in entries),
             size_limit_bytes=self.size_limit_bytes,
             quarantined=len(self._quarantined()),
-            writable=existing.is_dir() and os.access(existing, os.W_OK | os.X_OK),
+            writable=os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK) and not problem,
+            problem=problem,
         )
 
     def verify(self) -> tuple[Damage, ...]:
-        """Read and check every entry; the damaged ones, which are moved to the quarantine."""
-        damages = []
-        for path in self._entry_paths():
-            try:
-                _read_entry(path)
-            except ArtifactError as error:
-                damages.append(Damage(path, str(error), self._quarantine(path)))
-        return tuple(damages)
+        """Read and check every entry; the damaged ones, moved to the quarantine where that can be done.
 
-    def prune(self, size_limit_bytes: int | None = None) -> tuple[Entry, ...]:
-        """Evict the least recently used entries over the bound (the cache's own unless given); sweep up leftovers."""
-        evicted = self._evict(self.size_limit_bytes if size_limit_bytes is None else size_limit_bytes)
+        Raises CacheError when the folder cannot be read.
+        """
+        return tuple(damage for path in self._entry_paths() if (damage := self._verified(path)))
+
+    def prune(self, size_limit_bytes: int | None = None) -> Removed:
+        """Evict the least recently used entries over the bound (the cache's own unless given); sweep up leftovers.
+
+        Raises CacheError when the folder cannot be read.
+        """
+        removed = self._evict(self.size_limit_bytes if size_limit_bytes is None else size_limit_bytes)
         oldest_s = time.time() - _ABANDONED_AFTER_S
-        for leftover in self._leftovers():
-            with suppress(OSError):
-                if leftover.lstat().st_mtime < oldest_s:
-                    _remove(leftover)
-        return evicted
+        leftovers = [path for path in self._leftovers() if _older_than(path, oldest_s)]
+        return replace(removed, failures=removed.failures + _remove_all(leftovers))
 
-    def clear(self) -> tuple[Entry, ...]:
-        """Remove every entry, everything set aside and every lock; the entries that were there."""
+    def clear(self) -> Removed:
+        """Remove every entry, everything set aside and every lock.
+
+        Raises CacheError when the folder cannot be read.
+        """
         entries = self.entries()
         # Only what the cache itself made: CUTEGEN_CACHE_DIR may name a folder that holds more.
-        locks = _children(self._locks_directory, _LOCK)
-        for path in (*self._entry_paths(), *self._leftovers(), *self._quarantined(), *locks):
-            _remove(path)
+        locks = names_in(self._locks_directory, _LOCK)
+        failures = _remove_all([*self._entry_paths(), *self._leftovers(), *self._quarantined(), *locks])
         for directory in (*self._shards(), self._quarantine_directory, self._locks_directory):
             with suppress(OSError):
                 directory.rmdir()
-        return entries
-
-    def explain_miss(self, request: BuildRequest) -> Miss:
-        """Compare `request` with the entry of the same kernel that differs in the fewest fields of the key."""
-        nearest: tuple[Entry, tuple[Difference, ...]] | None = None
-        for entry in self.entries():
-            try:
-                manifest = entry.manifest()
-            except ArtifactError:
-                continue
-            differences = _differences(manifest, request)
-            if manifest.entry == request.source.entry and (nearest is None or len(differences) < len(nearest[1])):
-                nearest = entry, differences
-        if nearest is None:
-            return Miss(key=request.inputs.key, nearest=None, differences=(), source_diff=())
-        diff = _source_diff(nearest[0], request)
-        return Miss(key=request.inputs.key, nearest=nearest[0], differences=nearest[1], source_diff=diff)
+        return Removed(tuple(entry for entry in entries if not os.path.lexists(entry.path)), failures)
 
     @property
     def _quarantine_directory(self) -> Path:
@@ -249,22 +235,36 @@ class Cache:
         return self._locks_directory / f"{key}.lock"
 
     def _shards(self) -> list[Path]:
-        return _children(self.directory, _SHARD)
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unusable(error, "read") from error
+        return [self.directory / name for name in names if _SHARD.fullmatch(name)]
 
     def _entry_paths(self) -> list[Path]:
-        return [path for shard in self._shards() for path in _children(shard, _KEY)]
+        return [path for shard in self._shards() for path in names_in(shard, _KEY)]
 
-    def _leftovers(self) -> list[Path]:
-        return [path for shard in self._shards() for path in _children(shard, _LEFTOVER)]
+    def _leftovers(self, key: str = "") -> list[Path]:
+        """Of an entry that a killed process was writing or removing, or of all."""
+        shards = [self.path(key).parent] if key else self._shards()
+        return [path for shard in shards for path in names_in(shard, _LEFTOVER) if path.name.startswith(f".{key}")]
 
     def _quarantined(self) -> list[Path]:
-        return _children(self._quarantine_directory, _QUARANTINED)
+        return names_in(self._quarantine_directory, _QUARANTINED)
 
-    def _unusable(self, error: OSError) -> CacheError:
+    def _unusable(self, error: OSError, done: str = "written") -> CacheError:
+        room = "free some space there or " if error.errno in FULL else ""
         return CacheError(
-            f"cache {self.directory} cannot be written: {error.strerror or error}; "
-            f"free some space there or set {environment.CACHE_DIR} to another folder"
+            f"cache {self.directory} cannot be {done}: {error.strerror or error}; "
+            f"{room}set {environment.CACHE_DIR} to another folder"
         )
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder of the cache's, and the cache itself, for this user alone. Raises OSError."""
+        for each in (self.directory, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode is not that of parents
 
     def _write_and_rename(self, content: Content, directory: Path) -> None:
         staging = Path(tempfile.mkdtemp(prefix=f".{content.manifest.key}-", dir=directory.parent))
@@ -272,46 +272,62 @@ class Cache:
             content.write(staging)
             os.rename(staging, directory)
         except OSError:
-            _remove(staging)
+            remove(staging)
             raise
         sync_directory(directory.parent)
 
-    def _quarantine(self, directory: Path) -> str:
-        """Move a damaged entry out of the way and keep the newest few such; a sentence that says where it went."""
+    def _verified(self, path: Path) -> Damage | None:
+        try:
+            _read_entry(path)
+        except ArtifactError as error:
+            if os.path.lexists(path):  # else evicted while it was read
+                return Damage(path, str(error), *self._quarantine(path))
+        return None
+
+    def _quarantine(self, directory: Path) -> tuple[bool, str]:
+        """Move a damaged entry out of the way and keep the newest few such: whether it was, and where it went."""
         target = self._quarantine_directory / f"{time.time_ns()}-{directory.name}"
         try:
-            self._quarantine_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folder(self._quarantine_directory)
             os.rename(directory, target)
         except OSError as error:
-            return f"it cannot be moved away: {error.strerror}"
+            return False, f"it cannot be moved away: {error.strerror}"
         for old in sorted(self._quarantined())[:-QUARANTINE_LIMIT]:
-            _remove(old)
-        return f"it was moved to {target} and will be built again"
+            remove(old)
+        return True, f"it was moved to {target} and will be built again"
 
-    def _evict(self, size_limit_bytes: int, keep: str = "") -> tuple[Entry, ...]:
+    def _evict(self, size_limit_bytes: int, keep: str = "") -> Removed:
         """Remove the least recently used entries, never `keep`, until the rest fits."""
         entries = self.entries()
         size_bytes = sum(entry.size_bytes for entry in entries)
-        evicted = []
+        evicted, failures = [], []
         for entry in reversed(entries):
             if size_bytes <= size_limit_bytes:
                 break
-            if entry.key != keep and self._discard(entry):
+            if entry.key == keep:
+                continue
+            if failure := self._discard(entry):
+                failures.append(failure)
+            else:
                 evicted.append(entry)
                 size_bytes -= entry.size_bytes
-        return tuple(evicted)
+        return Removed(tuple(evicted), tuple(failures))
 
-    def _discard(self, entry: Entry) -> bool:
+    def _discard(self, entry: Entry) -> str:
+        """Remove an entry; why it is still there, or nothing."""
         # Renamed first, so that nobody meets an entry of which half the files are gone.
         try:
-            trash = tempfile.mkdtemp(prefix=f".{entry.key}-", dir=entry.path.parent)
-            os.rename(entry.path, trash)
-        except OSError:
-            return False
-        _remove(Path(trash))
+            trash = Path(tempfile.mkdtemp(prefix=f".{entry.key}-", dir=entry.path.parent))
+        except OSError as error:
+            return f"{entry.path}: {error.strerror}"
+        try:
+            os.rename(entry.path, trash / entry.key)  # into it, because an entry may be no folder
+        except OSError as error:
+            remove(trash)
+            return f"{entry.path}: {error.strerror}"
         # A builder that waits for this very lock may then build twice; publishing stays atomic.
-        _remove(self._lock_path(entry.key))
-        return True
+        remove(self._lock_path(entry.key))
+        return remove(trash)
 
 
 def _read_entry(directory: Path) -> Content:
@@ -331,50 +347,27 @@ def _check_prediction(content: Content, request: BuildRequest) -> None:
 
 
 def _entry(path: Path) -> Entry | None:
-    """The entry at `path`; None when it is gone or cannot be read."""
+    """The entry at `path`, even if it is none that can be used; None when it is gone."""
     try:
-        size_bytes = sum(file.stat(follow_symlinks=False).st_size for file in os.scandir(path))
-        return Entry(key=path.name, path=path, size_bytes=size_bytes, last_used_s=path.stat().st_mtime)
+        status = os.lstat(path)
     except OSError:
         return None
+    is_folder = stat.S_ISDIR(status.st_mode)
+    return Entry(
+        key=path.name,
+        path=path,
+        size_bytes=folder_bytes(path) if is_folder else status.st_size,
+        last_used_s=status.st_mtime,
+    )
 
 
-def _children(directory: Path, name: re.Pattern[str]) -> list[Path]:
+def _older_than(path: Path, time_s: float) -> bool:
     try:
-        return [directory / child for child in os.listdir(directory) if name.fullmatch(child)]
+        return os.lstat(path).st_mtime < time_s
     except OSError:
-        return []
+        return False
 
 
-def _remove(path: Path) -> None:
-    """Remove the file, link or folder as far as that is possible."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
-
-
-def _differences(manifest: Manifest, request: BuildRequest) -> tuple[Difference, ...]:
-    cached, requested = manifest.inputs, request.inputs
-    return tuple(
-        Difference(field.name, _text(getattr(cached, field.name)), _text(getattr(requested, field.name)))
-        for field in fields(requested)
-        if getattr(cached, field.name) != getattr(requested, field.name)
-    )
-
-
-def _text(value: object) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _source_diff(entry: Entry, request: BuildRequest) -> tuple[str, ...]:
-    try:
-        cached = (entry.path / SOURCE).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ()
-    return tuple(
-        difflib.unified_diff(
-            cached.splitlines(), request.source.text.splitlines(), "cached", "requested", n=0, lineterm=""
-        )
-    )
+def _remove_all(paths: Iterable[Path]) -> tuple[str, ...]:
+    """Remove each; why those that are still there are."""
+    return tuple(failure for path in paths if (failure := remove(path)))

@@ -1,7 +1,8 @@
-"""Compiles one generated kernel: `python -P child.py KERNEL_PY GPU_ARCH LIMIT_S NAME=VALUE...`, run but never imported.
+"""Compiles one generated kernel: `python -I -S child.py KERNEL_PY GPU_ARCH LIMIT_S NAME=VALUE... [-- MODULE_PATH...]`.
 
 The CuTe DSL can abort the process it runs in, so it gets one of its own. This file imports nothing of cutegen: the
-process starts as fast as Python does. It leaves `kernel.ptx` and `kernel.cubin` in the current directory.
+process starts as fast as Python does. Modules come from Python itself and then from the given paths, nowhere else.
+It leaves `kernel.ptx` and `kernel.cubin` in the current directory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from types import ModuleType
 
 def main() -> None:
     """Compile as the arguments say; any failure is an exception, and so a traceback and exit status 1."""
-    kernel_py, gpu_arch, limit_s, *options = sys.argv[1:]
+    (kernel_py, gpu_arch, limit_s, *options), paths = split(sys.argv[1:])
+    sys.path.extend(path for path in paths if path not in sys.path)
     signal.alarm(int(limit_s))  # the parent may be killed before it can stop us
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["TMPDIR"] = os.getcwd()  # the DSL makes a folder there as soon as it is imported
@@ -25,6 +27,12 @@ def main() -> None:
     artifacts = load(Path(kernel_py)).compile_kernel(gpu_arch).artifacts
     Path("kernel.ptx").write_text(artifacts.PTX, encoding="utf-8")
     Path("kernel.cubin").write_bytes(artifacts.CUBIN)
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before `--` and behind it."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:end], arguments[end + 1 :]
 
 
 def set_compiler_options(options: list[str]) -> None:

@@ -5,26 +5,27 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from cutegen.build.request import COMPILE_OPTIONS
-from cutegen.errors import CacheError, CompileError, CutegenError
+from cutegen.build.artifact import CUBIN, FILES, PTX, SOURCE
+from cutegen.build.disk import read_file
+from cutegen.build.request import COMPILE_OPTIONS, module_paths
+from cutegen.build.workspace import no_room
+from cutegen.errors import ArtifactError, CompileError
 
 if TYPE_CHECKING:
     from cutegen.render.source import KernelSource
 
 _CHILD = Path(__file__).with_name("child.py")
 _LOG = "log.txt"
+_LOG_BYTES = 1 << 20  # what is read of it for a message
 _FATAL = "Fatal Python error"  # how faulthandler begins, after whatever the DSL itself said
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -42,49 +43,44 @@ class CompilerOutput:
     cubin: bytes
 
 
-@contextmanager
-def workspace() -> Iterator[Path]:
-    """A temporary folder, removed at the end, but kept when a CutegenError passes through: its message points there.
-
-    Raises CacheError when no folder can be made.
-    """
-    try:
-        directory = Path(tempfile.mkdtemp(prefix="cutegen-"))
-    except OSError as error:
-        raise CacheError(f"no temporary folder to compile in: {error}; free some space or set TMPDIR") from error
-    try:
-        yield directory
-    except CutegenError:
-        raise
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    shutil.rmtree(directory, ignore_errors=True)
-
-
 def compile_source(source: KernelSource, gpu_arch: str, directory: Path, *, timeout_s: float) -> CompilerOutput:
     """Compile `source` for `gpu_arch` inside `directory`, which is left with the source and the compiler's log.
 
-    Raises CompileError when the compiler refuses, crashes, leaves nothing or runs longer than `timeout_s`.
+    Raises CompileError when the compiler refuses, crashes, leaves nothing or runs longer than `timeout_s`; CacheError
+    when `directory` cannot be written.
     """
-    (directory / "kernel.py").write_text(source.text, encoding="utf-8")
-    status = _run_child(directory, gpu_arch, timeout_s)
+    try:
+        (directory / SOURCE).write_text(source.text, encoding="utf-8")
+        status = _run_child(directory, gpu_arch, timeout_s)
+    except OSError as error:
+        raise no_room(error) from error
     if status != 0:
         raise CompileError(f"{source.entry} for {gpu_arch}: {_explain(status, directory, timeout_s)}")
     try:
-        return CompilerOutput((directory / "kernel.ptx").read_bytes(), (directory / "kernel.cubin").read_bytes())
-    except OSError as error:
+        return CompilerOutput(*(read_file(directory / name, FILES[name]) for name in (PTX, CUBIN)))
+    except ArtifactError as error:
         raise CompileError(f"{source.entry} for {gpu_arch}: the compiler left no output: {error}") from error
 
 
+def child_environment(directory: Path) -> dict[str, str]:
+    """All that the compiler's process sees of the environment.
+
+    HOME and TMPDIR are `directory`, so that the DSL finds no settings and leaves no files elsewhere; LANG makes text
+    UTF-8. LD_LIBRARY_PATH is handed on, because the interpreter may not start without it. Everything else might change
+    the output of the compiler (CUTE_DSL_*, CUDA_HOME, CUDA_PATH, LLVM_*) or what Python imports (PYTHON*), and is not
+    in the key.
+    """
+    kept = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+    return {"HOME": str(directory), "TMPDIR": str(directory), "LANG": "C.UTF-8", **kept}
+
+
 def _run_child(directory: Path, gpu_arch: str, timeout_s: float) -> int | None:
-    """The child's exit status as `subprocess` gives it; None when it ran out of time."""
-    command = [sys.executable, "-P", "-X", "faulthandler", str(_CHILD), "kernel.py", gpu_arch]
-    command += [str(math.ceil(timeout_s) + 1), *COMPILE_OPTIONS]
+    """The child's exit status as `subprocess` gives it; None when it ran out of time. Raises OSError."""
+    # -I and -S: no PYTHON* variable, no current folder, no user's packages, no .pth file, no sitecustomize.
+    command = [sys.executable, "-I", "-S", "-X", "faulthandler", str(_CHILD), SOURCE, gpu_arch]
+    command += [str(math.ceil(timeout_s) + 1), *COMPILE_OPTIONS, "--", *module_paths()]
     with open(directory / _LOG, "wb") as log:
-        child = subprocess.Popen(
-            command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+        child = _started(command, directory, log)
         try:
             return child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -96,15 +92,49 @@ def _run_child(directory: Path, gpu_arch: str, timeout_s: float) -> int | None:
                 child.wait()
 
 
+def _started(command: list[str], directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=directory,
+            env=child_environment(directory),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CompileError(f"{command[0]} cannot be started to compile: {error.strerror}") from error
+
+
 def _explain(status: int | None, directory: Path, timeout_s: float) -> str:
-    log = _ANSI.sub("", (directory / _LOG).read_text(encoding="utf-8", errors="replace"))
+    log = _ANSI.sub("", _last_of(directory / _LOG))
     if status is None:
         outcome = f"the compiler was stopped after the time limit of {timeout_s:g} s"
     elif status < 0:
-        outcome = f"the compiler was killed by {signal.Signals(-status).name}"
+        outcome = f"the compiler was killed by {_signal_name(-status)}"
     else:
         outcome = "the compiler refused the kernel"
-    return f"{outcome}{_place(log)}: {useful_line(log)}; kernel.py and the full log, {_LOG}, are in {directory}"
+    full = f"the file system of {directory} is full, free some space or set TMPDIR; " if _is_full(directory) else ""
+    return f"{outcome}{_place(log)}: {useful_line(log)}; {full}kernel.py and the full log, {_LOG}, are in {directory}"
+
+
+def _last_of(log: Path) -> str:
+    """The end of the log, which may be of any length."""
+    with open(log, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+        return file.read(_LOG_BYTES).decode(errors="replace")
+
+
+def _signal_name(number: int) -> str:
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(number, f"signal {number}")  # most real-time signals have no name
+
+
+def _is_full(directory: Path) -> bool:
+    """Whether no block or no inode is left there."""
+    found = os.statvfs(directory)
+    return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
 
 
 def _place(log: str) -> str:

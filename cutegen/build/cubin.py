@@ -10,11 +10,11 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutegen.build.workspace import no_room, workspace
 from cutegen.errors import CompileError, OutsideError
 
 _EIATTR_REGCOUNT = 0x2F
@@ -59,10 +59,13 @@ def resource_usage(cubin: bytes, entry: str) -> ResourceUsage:
 def disassemble(cubin: bytes) -> str:
     """The SASS text of `cubin`, by nvdisasm. Raises OutsideError when there is no nvdisasm or it refuses."""
     program = find_nvdisasm()
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        done = subprocess.run([program, "--print-code", file.name], capture_output=True, text=True, check=False)
+    with workspace() as directory:
+        try:
+            (directory / "kernel.cubin").write_bytes(cubin)
+        except OSError as error:
+            raise no_room(error) from error
+        command = [program, "--print-code", str(directory / "kernel.cubin")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OutsideError(f"{program}: exit status {done.returncode}: {done.stderr.strip()}")
     return done.stdout

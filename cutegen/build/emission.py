@@ -1,7 +1,9 @@
 """The instructions in the emitted PTX against those the plan calls for.
 
 Another kind of instruction than planned means that the kernel is not the one that was explained and proved: an error.
-Another static count of the right kind (the compiler unrolled differently) is worth a warning.
+So are other counts of copies and loads beside as many multiplications as planned: the template's loop has other steps
+than the plan's (`cutegen/plan/loop.py`). Where multiplications differ too, the compiler unrolled a loop in its own way,
+which is worth a warning.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def count_instructions(ptx: str, entry: str, predicted: Collection[str] = ()) ->
 def check_emission(predicted: Mapping[str, int], emitted: Mapping[str, int]) -> tuple[str, ...]:
     """Warnings, one for each opcode whose count differs.
 
-    Raises EmissionError, naming both sides, when the kinds differ.
+    Raises EmissionError, naming both sides, when the kinds differ, or the steps of the main loop.
     """
     missing = _listing(predicted, predicted.keys() - emitted.keys())
     unplanned = _listing(emitted, emitted.keys() - predicted.keys())
@@ -57,11 +59,14 @@ def check_emission(predicted: Mapping[str, int], emitted: Mapping[str, int]) -> 
         raise EmissionError(
             f"the compiler emitted {unplanned or 'nothing else'} where the plan calls for {missing or 'none of it'}"
         )
-    return tuple(
-        f"{opcode}: {predicted[opcode]} predicted, {count} emitted"
-        for opcode, count in emitted.items()
-        if count != predicted[opcode]
-    )
+    differing = {opcode: count for opcode, count in emitted.items() if count != predicted[opcode]}
+    steps = {opcode for opcode in differing if COUNTED.match(opcode)}
+    if steps and any(opcode.startswith(MULTIPLY) for opcode in predicted.keys() - steps):
+        found, wanted = _listing(emitted, steps), _listing(predicted, steps)
+        raise EmissionError(
+            f"the compiler emitted {found} where the plan's main loop has {wanted}, beside as many multiplications"
+        )
+    return tuple(f"{opcode}: {predicted[opcode]} predicted, {count} emitted" for opcode, count in differing.items())
 
 
 def _listing(counts: Mapping[str, int], opcodes: set[str]) -> str:

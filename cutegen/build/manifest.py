@@ -13,6 +13,10 @@ from typing import Any
 
 from cutegen.build.request import FORMAT_VERSION, KeyInputs
 from cutegen.errors import ArtifactError
+from cutegen.typed_json import parse_object, read, shown
+
+_NAME = "manifest.json"
+_DIGEST_OF_ITSELF = "manifest_sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,52 +62,23 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The text of `manifest.json`: the fields, and last a SHA-256 over them."""
         table = asdict(self)
-        return _encode({**table, "manifest_sha256": hashlib.sha256(_encode(table)).hexdigest()})
+        return _encode({**table, _DIGEST_OF_ITSELF: hashlib.sha256(_encode(table)).hexdigest()})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
         """Read what `to_bytes` wrote. Raises ArtifactError if a single byte differs, or for another format version."""
-        table = _decode(data)
+        table = parse_object(data, _NAME)
         if table.get("format_version") != FORMAT_VERSION:
             raise ArtifactError(
-                f"manifest.json: found format version {table.get('format_version')!r}; expected {FORMAT_VERSION}; "
+                f"{_NAME}: found format version {shown(table.get('format_version'))}; expected {FORMAT_VERSION}; "
                 "build the kernel again with this version of cutegen"
             )
-        try:
-            manifest = cls._from_table(table)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArtifactError(f"manifest.json: a field is missing or malformed: {error!r}") from error
+        manifest = read(cls, {name: value for name, value in table.items() if name != _DIGEST_OF_ITSELF}, _NAME)
         # Writing it again must give the same bytes; that covers every field, the digest and the white space at once.
         if manifest.to_bytes() != data:
-            raise ArtifactError(
-                "manifest.json: its own digest does not match; the file was changed after it was written"
-            )
+            raise ArtifactError(f"{_NAME}: its own digest does not match; the file was changed after it was written")
         return manifest
-
-    @classmethod
-    def _from_table(cls, table: dict[str, Any]) -> Manifest:
-        inputs = table["inputs"]
-        lists = {name: tuple(inputs[name]) for name in ("dsl_distributions", "compile_options")}
-        return cls(
-            **{
-                **{name: value for name, value in table.items() if name != "manifest_sha256"},
-                "inputs": KeyInputs(**{**inputs, **lists}),
-                "files": {name: Digest(**digest) for name, digest in table["files"].items()},
-                "instructions": InstructionCounts(**table["instructions"]),
-                "warnings": tuple(table["warnings"]),
-            }
-        )
 
 
 def _encode(table: dict[str, Any]) -> bytes:
     return (json.dumps(table, indent=2) + "\n").encode()
-
-
-def _decode(data: bytes) -> dict[str, Any]:
-    try:
-        table = json.loads(data)
-    except ValueError as error:
-        raise ArtifactError(f"manifest.json: not JSON: {error}") from error
-    if not isinstance(table, dict):
-        raise ArtifactError(f"manifest.json: found a JSON {type(table).__name__}; expected an object")
-    return table

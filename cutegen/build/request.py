@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from cutegen import environment
+
 if TYPE_CHECKING:  # to open an artifact nothing is planned or rendered, so 100 ms of imports can be left out
     from cutegen.arch import Target
     from cutegen.render.source import KernelSource
 
 FORMAT_VERSION = 5
 
-# The DSL's settings in the child process; every other CUTE_DSL_* variable is removed there.
+# The DSL's settings in the child process, which sees no other CUTE_DSL_* variable.
 COMPILE_OPTIONS = ("CUTE_DSL_KEEP=ptx,cubin", "CUTE_DSL_DISABLE_FILE_CACHING=1")
 
 _DISTRIBUTION = re.compile(r"(nvidia[-_.]cutlass[-_.]dsl[-_.\w]*)-([^-]+)\.(?:dist|egg)-info", re.IGNORECASE)
@@ -75,17 +77,36 @@ class BuildRequest:
         )
 
 
+def module_paths() -> tuple[str, ...]:
+    """The folders and archives of `sys.path` that the compiler's process imports from, in their order.
+
+    Left out are relative ones, and the current folder and that of the script, which Python puts there by itself: what
+    lies in them must not be taken for a module of the compiler. PYTHONPATH may name them nevertheless.
+    """
+    main_file = getattr(sys.modules.get("__main__"), "__file__", None)
+    script = os.path.dirname(os.path.abspath(main_file)) if main_file else ""
+    by_itself = {_current_folder(), script} - set(environment.python_path())
+    return tuple(dict.fromkeys(path for path in sys.path if os.path.isabs(path) and path not in by_itself))
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
 def dsl_distributions() -> tuple[str, ...]:
-    """`name==version` of every `nvidia-cutlass-dsl*` distribution on `sys.path`, sorted.
+    """`name==version` of every `nvidia-cutlass-dsl*` distribution in `module_paths`, sorted.
 
     The names of the `.dist-info` folders are read instead of their metadata: `importlib.metadata` would cost 30 ms, and
     both name and version stand in the folder's name (PyPA specification "Recording installed projects").
     """
     found: dict[str, str] = {}
-    for directory in sys.path:
-        for name in _names_in(directory or "."):
+    for directory in module_paths():
+        for name in _names_in(directory):
             if match := _DISTRIBUTION.fullmatch(name):
-                # The first on sys.path is the one that is imported.
+                # The first is the one that is imported.
                 found.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), match[2])
     return tuple(sorted(f"{name}=={version}" for name, version in found.items()))
 

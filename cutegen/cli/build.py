@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cutegen.build import Artifact, Cache, Manifest, Miss
+from cutegen.build import Artifact, Cache, Manifest, Miss, explain_miss
 from cutegen.build import build as build_artifact
 from cutegen.cli.options import (
     ArchOption,
@@ -31,7 +31,7 @@ def build(
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
-    explain_miss: Annotated[
+    with_source: Annotated[
         bool, typer.Option("--explain-miss", help="Show how the nearest cached source differs.")
     ] = False,
     out: OutOption = None,
@@ -41,11 +41,11 @@ def build(
     answer = Answer.asked(json=json, out=out)
     loaded, cache = load_spec(spec), Cache.from_environment()
     request = build_request(loaded, arch, problem=named_problem(problem, batch))
-    miss = None if cache.path(request.inputs.key).exists() else cache.explain_miss(request)
+    miss = None if cache.holds(request.inputs.key) else explain_miss(cache, request)
     artifact = build_artifact(request, cache)
     answer.give(
         lambda: _table(artifact, request.target.name, miss),
-        lambda: _lines(artifact, f"{loaded.name} for {request.target.name}", miss, explain_miss),
+        lambda: _lines(artifact, f"{loaded.name} for {request.target.name}", miss, with_source),
     )
 
 

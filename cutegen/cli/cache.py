@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cutegen.build import Cache, Entry
+from cutegen.build import Cache, Damage, Entry, Removed, explain_miss
 from cutegen.cli.build import miss_lines, miss_table
 from cutegen.cli.options import ArchOption, JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.environment import parse_size_bytes
-from cutegen.errors import ArtifactError, CheckError
+from cutegen.errors import ArtifactError, CacheError, CheckError
 from cutegen.plan.columns import aligned, wrapped
 from cutegen.spec import load_spec
 from cutegen.straight_line import build_request
@@ -62,6 +62,7 @@ def info(
         "limit_bytes": found.size_limit_bytes,
         "quarantined": found.quarantined,
         "writable": found.writable,
+        "problem": found.problem or None,
     }
     lines = aligned(
         [
@@ -72,6 +73,7 @@ def info(
             ("writable", "yes" if found.writable else "no"),
         ],
     )
+    lines += wrapped(found.problem, first="", rest="  ") if found.problem else []
     if spec is not None:
         more_lines, table["lookup"] = _look_up(cache, spec, arch)
         lines += ["", *more_lines]
@@ -81,28 +83,47 @@ def info(
 def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict[str, Any]]:
     request = build_request(load_spec(spec), arch)
     key = request.inputs.key
-    if cache.path(key).exists():
+    if cache.holds(key):
         return [f"{spec}: in the cache under {key}"], {"key": key, "hit": True, "miss": None}
-    miss = cache.explain_miss(request)
+    miss = explain_miss(cache, request)
     return miss_lines(miss, with_source=True), {"key": key, "hit": False, "miss": miss_table(miss)}
 
 
 @verbs.command()
 def verify(out: OutOption = None, json: JsonOption = False) -> None:
-    """Check every file of every entry; damaged entries are set aside. Exit 1 if there are any."""
+    """Check every file of every entry; damaged ones are set aside where that can be done. Exit 1 if there are any."""
     answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     count, damages = len(cache.entries()), cache.verify()
-    table = [{"path": str(damage.path), "problem": damage.problem} for damage in damages]
-    lines = [x for damage in damages for x in wrapped(damage.problem, first="  ", rest="    ")]
+    texts = [f"{damage.problem}; {damage.outcome}" for damage in damages]
     answer.give(
-        lambda: {"checked": count, "damaged": table},
-        lambda: [f"{count} entries checked, {len(damages)} damaged", *lines],
+        lambda: {"checked": count, "damaged": [_damage_table(damage) for damage in damages]},
+        lambda: [
+            f"{count} entries checked, {len(damages)} damaged",
+            *(x for text in texts for x in wrapped(text, first="  ", rest="    ")),
+        ],
     )
     if damages:
-        raise CheckError(
-            f"{len(damages)} of {count} cache entries are damaged and were set aside; they will be built again"
-        )
+        raise CheckError(_verdict(count, damages))
+
+
+def _damage_table(damage: Damage) -> dict[str, Any]:
+    return {
+        "path": str(damage.path),
+        "problem": damage.problem,
+        "set_aside": damage.set_aside,
+        "outcome": damage.outcome,
+    }
+
+
+def _verdict(count: int, damages: tuple[Damage, ...]) -> str:
+    staying = [damage for damage in damages if not damage.set_aside]
+    text = f"{len(damages)} of {count} cache entries are damaged"
+    if len(staying) < len(damages):
+        text += f"; {len(damages) - len(staying)} set aside, to be built again"
+    if staying:
+        text += f"; {len(staying)} still in the cache: {staying[0].path}: {staying[0].outcome}"
+    return text
 
 
 @verbs.command()
@@ -127,7 +148,7 @@ def prune(
 
 @verbs.command()
 def clear(out: OutOption = None, json: JsonOption = False) -> None:
-    """Remove every entry."""
+    """Remove every entry. Exit 3 if one is still there."""
     answer = Answer.asked(json=json, out=out)
     _say_removed(Cache.from_environment().clear(), answer)
 
@@ -140,12 +161,16 @@ def path(out: OutOption = None, json: JsonOption = False) -> None:
     answer.give(lambda: {"path": str(directory)}, lambda: [str(directory)])
 
 
-def _say_removed(entries: tuple[Entry, ...], answer: Answer) -> None:
-    size_bytes = sum(entry.size_bytes for entry in entries)
+def _say_removed(removed: Removed, answer: Answer) -> None:
+    """What is gone. Raises CacheError when something is still there."""
+    size_bytes = sum(entry.size_bytes for entry in removed.entries)
+    keys = [entry.key for entry in removed.entries]
     answer.give(
-        lambda: {"removed": [entry.key for entry in entries], "bytes": size_bytes},
-        lambda: [f"{len(entries)} entries removed, {size_bytes:,} bytes"],
+        lambda: {"removed": keys, "bytes": size_bytes, "failures": list(removed.failures)},
+        lambda: [f"{len(keys)} entries removed, {size_bytes:,} bytes"],
     )
+    if removed.failures:
+        raise CacheError(f"{len(removed.failures)} cannot be removed; the first is {removed.failures[0]}")
 
 
 def _described(entry: Entry) -> dict[str, Any]:
@@ -155,15 +180,21 @@ def _described(entry: Entry) -> dict[str, Any]:
         kernel, arch = manifest.entry, manifest.inputs.gpu_arch
     except ArtifactError:
         kernel, arch = "unreadable", ""
-    used = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.last_used_s))
     return {
         "key": entry.key,
         "entry": kernel,
         "arch": arch,
         "bytes": entry.size_bytes,
-        "last_used": used,
+        "last_used": _stamp(entry.last_used_s),
         "path": str(Path(entry.path)),
     }
+
+
+def _stamp(seconds: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):  # a file system holds times that no calendar has
+        return "unknown"
 
 
 def register(app: typer.Typer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from cutegen.cli.output import complain
 from cutegen.errors import CutegenError, OutsideError
 
 VERBS = ("list", "show", "plan", "emit", "build", "run", "bench", "report", "cache", "doctor")
+_OUT_OF = (errno.ENOSPC, errno.EDQUOT)
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
 
 
@@ -49,6 +51,8 @@ def _verdict(error: Exception) -> tuple[int, str]:
             return error.exit_code, f"{error.format_message().rstrip('.')}; see cutegen --help"
         case MemoryError():
             return OutsideError.exit_code, f"out of memory: {error}; a smaller --problem needs less"
+        case OSError() if error.errno in _OUT_OF:
+            return OutsideError.exit_code, f"{error}; free some space, or set TMPDIR to another folder"
         case _:
             return DEFECT, f"{error!r}: this is a defect of cutegen, please report it with the traceback"
 

@@ -83,6 +83,8 @@ def suffix_of(out: Path | None, known: Collection[str], option: str = "--out") -
 def _print(text: str) -> None:
     """Text for people. No line is broken here: whoever lays out text keeps within its columns."""
     console = Console(theme=_THEME, highlight=False, soft_wrap=True)
+    # A path may hold bytes that are no text, which Python keeps as surrogates and no stream encodes.
+    text = text.encode("utf-8", "backslashreplace").decode()
     if console.is_terminal and not console.no_color:
         console.print(_Highlighter()(Text(text)))
     else:

@@ -209,7 +209,7 @@ def _loop_lines(made: Report) -> Iterator[str]:
         yield from wrapped(f"Main loop not disassembled: {made.no_loop}")
         return
     total, mix = len(made.loop.instructions), list(made.loop.mix.items())
-    turn = made.plan.k_tiles_per_turn
+    turn = made.plan.loop.k_tiles_per_turn
     yield f"Main loop in the SASS: {total} instructions for each warp and {plural(turn, 'k-tile')}"
     rows = [(name, f"{count:,}", f"{count / total:.0%}") for name, count in mix[:SHOWN_SASS]]
     if rest := sum(count for _, count in mix[SHOWN_SASS:]):
@@ -299,7 +299,7 @@ def report_table(made: Report, execution: Execution | None, timing: Timing, prof
         },
         "main_loop": None if made.loop is None else dict(made.loop.mix),
         "no_main_loop": made.no_loop or None,
-        "k_tiles_per_turn": made.plan.k_tiles_per_turn,
+        "k_tiles_per_turn": made.plan.loop.k_tiles_per_turn,
         "limits": [_limit_table(limit) for limit in made.limits(timing.ceilings)],
         "executed": None if execution is None else _execution_table(execution),
         "ceilings": None if timing.ceilings is None else ceilings_table(timing.ceilings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.algebra import LayoutExpr, offsets
+from cutegen.algebra import LayoutExpr, offsets, spec_notation
 from cutegen.draw.banks import BANK_BYTES, BANKS, Table, bank_legend, phase_charts, phase_legend
 from cutegen.draw.colours import BANKS_PER_HUE, hue
 from cutegen.draw.grid import Cell, sparse_grid
@@ -12,10 +12,12 @@ from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.smem import shared_tile
 from cutegen.draw.threads import WARP, holder, span, warp_legend
 from cutegen.plan import GemmPlan
-from cutegen.plan.access import WarpLoad, by_warp, first_fragment_load, vectors
-from cutegen.plan.gemm_plan import BulkTensorCopy, OperandPlan, VectorCopy
-from cutegen.plan.report import spec_notation, ways
+from cutegen.plan.access import by_warp, vectors
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.report import ways
 from cutegen.plan.text import extents, plural
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.warp_load import WarpLoad, first_fragment_load
 
 Tile = tuple[int, int]
 Modes = tuple[str, str]

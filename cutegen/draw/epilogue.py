@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import format_layout
+from cutegen.algebra import format_layout, spec_notation
 from cutegen.draw.banks import bank_legend, phase_legend
 from cutegen.draw.copies import copy_grid, copy_legend, copy_phases
 from cutegen.draw.mma import mma_legend, operand
@@ -10,8 +10,9 @@ from cutegen.draw.picture import Picture, beside, captioned, titled
 from cutegen.draw.smem import cell_meaning, part_of, shared_tile
 from cutegen.draw.threads import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import BulkTensorCopy, SmemTile, VectorCopy
-from cutegen.plan.report import spec_notation, ways
+from cutegen.plan.gemm_plan import SmemTile
+from cutegen.plan.report import ways
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
 MODES = ("m", "n")
 

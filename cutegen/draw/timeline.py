@@ -9,8 +9,9 @@ from cutegen.draw.colours import GREY, hue
 from cutegen.draw.grid import Cell, legend
 from cutegen.draw.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
 from cutegen.plan import GemmPlan
-from cutegen.plan.main_loop import Action, Residence, Slot, Step, passages, residences
+from cutegen.plan.loop import Action
 from cutegen.plan.text import plural
+from cutegen.plan.timeline import Residence, Slot, Step, passages, residences, shown
 
 SLOT_PX, ROW_PX, GAP_PX = 62, 34, 3
 IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
@@ -31,7 +32,7 @@ HEAD_PX = 20
 
 def pipeline(plan: GemmPlan, thread: int) -> Picture:
     """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
-    slots = plan.main_loop
+    slots = shown(plan.loop)
     rows = _rows(slots)
     issued = [
         _issued(n, step, rows.index(step.action), plan.stages)

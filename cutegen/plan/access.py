@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra import LayoutExpr, OperandName, TiledMma, ldmatrix_trace, offsets, offsets_2d
-from cutegen.arch import LdmatrixAtom
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.algebra import LayoutExpr, OperandName, TiledMma, offsets, offsets_2d
 
 Coordinates = NDArray[np.int64]
 WARP = 32
+MOST_ACCESS_BITS = 128
 
 
 def over_tile(within: Coordinates, tiler: tuple[int, int], tile: tuple[int, int]) -> Coordinates:
@@ -42,6 +39,42 @@ def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> C
     return over_tile(within, tiler, tile)
 
 
+def joined(
+    threads: LayoutExpr, values: LayoutExpr, layout: LayoutExpr, tile: tuple[int, int], element_bits: int
+) -> tuple[Coordinates, tuple[int, ...]]:
+    """A thread's accesses to shared memory when vectors of a copy that lie side by side are made one access.
+
+    int64[access, thread], the coordinate of the first element of each, and the elements of each access. Made one are
+    two, four or more vectors, up to 16 bytes, that follow one another and begin at a multiple of what they are
+    together, for each of the threads.
+    """
+    table = vectors(threads, values, tile)
+    placed = offsets(layout)[table[..., 0]]
+    in_order = np.argsort(placed, axis=0, kind="stable")
+    first = np.take_along_axis(placed, in_order, axis=0).T  # [thread, vector], ascending
+    lengths: list[int] = []
+    starts: list[int] = []
+    at = 0
+    while at < first.shape[1]:
+        starts.append(at)
+        lengths.append(_longest_run(first[:, at:], table.shape[2], MOST_ACCESS_BITS // element_bits))
+        at += lengths[-1] // table.shape[2]
+    coordinates: Coordinates = np.take_along_axis(table[..., 0], in_order, axis=0)[starts]
+    return coordinates, tuple(lengths)
+
+
+def _longest_run(first: Coordinates, vector: int, most: int) -> int:
+    """Elements of the longest access that begins at each thread's first place; `first` [thread, access] is in order."""
+    length = most
+    while length > vector:
+        run = first[:, : length // vector]
+        follow = run == run[:, :1] + vector * np.arange(run.shape[1])
+        if run.shape[1] == length // vector and follow.all() and not (run[:, 0] % length).any():
+            return length
+        length //= 2
+    return vector
+
+
 def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:
     """Elements of plain fragment loads, int64[instruction, thread, element], in the order of the MMA's values.
 
@@ -53,30 +86,6 @@ def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, i
         return columns.transpose(0, 2, 3, 1).reshape(-1, table.shape[1], vector_elems)
     split = table.reshape(table.shape[0], table.shape[1], -1, vector_elems)
     return split.transpose(0, 2, 1, 3).reshape(-1, table.shape[1], vector_elems)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WarpLoad:
-    """One load of fragments by one warp, in column-major coordinates of the operand's tile.
-
-    `addressed` [lane] is what each address points at, for as many lanes as address something; `access_bytes` lie there.
-    `received` [lane, value] is what comes to each register.
-    """
-
-    addressed: Coordinates
-    received: Coordinates
-    access_bytes: int
-
-
-def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
-    """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    op, atom, bits = operand.operand, operand.s2r.atom, operand.dtype.bits
-    if isinstance(atom, LdmatrixAtom):
-        trace = ldmatrix_trace(tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits, operand.s2r.order)
-        received = by_warp(trace.destination_coords)[0, warp]
-        return WarpLoad(trace.source_coords[0, warp, : atom.rows, 0], received, access_bytes=16)
-    received = by_warp(fragment_loads(tiled_mma, op, operand.tile, operand.s2r.bits // bits))[0, warp]
-    return WarpLoad(received[:, 0], received, operand.s2r.bits // 8)
 
 
 def by_warp(table: Coordinates) -> Coordinates:

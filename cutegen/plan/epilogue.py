@@ -7,10 +7,11 @@ from cutegen.arch import universal_atom
 from cutegen.errors import SpecError
 from cutegen.plan.access import Coordinates, by_warp, over_tile, vectors
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.smem import Access, choose_smem, lay_out
 from cutegen.plan.text import extents
+from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import GemmSpec
 

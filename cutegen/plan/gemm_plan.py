@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import (
-    Layout,
     LayoutExpr,
     OperandName,
     Swizzle,
-    TiledCopy,
     TiledMma,
-    compose,
     inner_layout,
     make_layout,
     mode,
@@ -22,22 +20,18 @@ from cutegen.algebra import (
     with_inner,
 )
 from cutegen.arch import (
-    BULK_TENSOR,
-    UNIVERSAL,
-    BulkTensorAtom,
-    CopyAtom,
-    CpAsyncAtom,
     DType,
-    LdmatrixAtom,
     MmaAtom,
     Target,
 )
 from cutegen.plan import report
-from cutegen.plan.decision import Decision, Rejected
+from cutegen.plan.decision import Decision
 from cutegen.plan.launch import LaunchContract
-from cutegen.plan.main_loop import Slot
+from cutegen.plan.loop import Action, Loop, Step
 from cutegen.plan.problem import ProblemShape
-from cutegen.spec import GemmSpec, Step
+from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, Landing, VectorCopy
+from cutegen.spec import GemmSpec
+from cutegen.spec import Step as ChainStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,90 +104,6 @@ class SmemTile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorCopy:
-    """A copy between global and shared memory: each thread moves vectors of `bits` along the contiguous mode."""
-
-    atom: CpAsyncAtom | CopyAtom
-    bits: int
-    threads: Layout
-    values: Layout
-    tiled_copy: TiledCopy
-
-    @property
-    def through_registers(self) -> bool:
-        """Whether it is made of plain loads and stores, with the data in a thread's registers between the two."""
-        return self.atom.name == UNIVERSAL
-
-    def to_json(self) -> dict[str, Any]:
-        """Instruction, width and threads, as a spec would write them."""
-        op = self.atom.op if isinstance(self.atom, CpAsyncAtom) else self.atom.name
-        return {"op": op, "bits": self.bits, "threads": report.spec_notation(self.threads)}
-
-
-@dataclass(frozen=True, slots=True)
-class BulkTensorCopy:
-    """A copy of a tile between global and shared memory that one thread asks for, box after box.
-
-    A box has the extents `box`, the contiguous mode first; `boxes` of them lie side by side along the contiguous mode.
-    In shared memory a box's rows follow each other, permuted by Swizzle<swizzle_bits,4,3> on byte addresses.
-    """
-
-    atom: BulkTensorAtom
-    box: tuple[int, int]
-    boxes: int
-    swizzle_bits: int
-
-    @property
-    def swizzle_bytes(self) -> int:
-        """Length of the rows that are permuted, 0 for none, as a tensor map names its swizzle."""
-        return 16 << self.swizzle_bits if self.swizzle_bits else 0
-
-    @property
-    def through_registers(self) -> bool:
-        """Never: no thread holds what it copies."""
-        return False
-
-    def to_json(self) -> dict[str, Any]:
-        """Instruction and boxes."""
-        return {"op": BULK_TENSOR, "box": list(self.box), "boxes": self.boxes, "swizzle_bytes": self.swizzle_bytes}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FragmentCopy:
-    """The copy from shared memory to the MMA's fragments: an `ldmatrix`, or plain loads of `bits`.
-
-    Where it numbers a thread's values otherwise than the MMA, `order` maps its numbers to the MMA's in the tiled MMA's
-    tile, and `view` (CPY, CPY_X, CPY_K) to those in the whole fragment.
-    """
-
-    atom: LdmatrixAtom | CopyAtom
-    bits: int
-    tiled_copy: TiledCopy
-    order: Layout | None = None
-    view: Layout | None = None
-    rejected: tuple[Rejected, ...]
-
-    @property
-    def matrices(self) -> int | None:
-        """Matrices per instruction; None for plain loads."""
-        return self.atom.matrices if isinstance(self.atom, LdmatrixAtom) else None
-
-    @property
-    def registers(self) -> int | None:
-        """Registers of 32 bits that one instruction fills in a thread; None for plain loads."""
-        return self.atom.registers if isinstance(self.atom, LdmatrixAtom) else None
-
-    @property
-    def transpose(self) -> bool | None:
-        """Whether the ldmatrix transposes; None for plain loads."""
-        return self.atom.transpose if isinstance(self.atom, LdmatrixAtom) else None
-
-    def retile(self, fragment: Layout) -> Layout:
-        """A fragment (MMA, MMA_X, MMA_K) as this copy fills it: (CPY, CPY_X, CPY_K)."""
-        return self.tiled_copy.retile(fragment) if self.view is None else compose(fragment, self.view)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OperandPlan:
     """A or B on its way from global memory to the tensor core; `tile` is its (X, K) share of the CTA tile."""
 
@@ -212,6 +122,20 @@ class OperandPlan:
     def major_mode(self) -> int:
         """Index of the contiguous mode in `modes`."""
         return self.modes.index(self.major)
+
+    def loads(self, tiled_mma: TiledMma) -> Counter[str]:
+        """What a warp, or a thread by itself, issues to load the fragments of one k-tile."""
+        return self.s2r.opcodes(Step(Action.LOAD), self.operand, self.tile, self.dtype, tiled_mma)
+
+    def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
+        """Where its copies bring a k-tile."""
+        stage = self.smem.layout_of_one_stage
+        return Landing(tile=self.tile, element=self.dtype, stage=stage, tiled_mma=tiled_mma, target=target)
+
+    def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
+        """What each thread, or warp, that takes part issues for it in a step on a k-tile."""
+        copied = self.g2s.opcodes(step, self.landing(tiled_mma, target))
+        return copied + self.s2r.opcodes(step, self.operand, self.tile, self.dtype, tiled_mma)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +159,7 @@ class Fusion:
     `source_behind_beta` says that C as it was is not read when beta is 0.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
     tensors: tuple[EpilogueTensor, ...]
     scalars: tuple[str, ...]
     source_behind_beta: bool
@@ -256,6 +180,10 @@ class EpiloguePlan:
     def major_mode(self) -> int:
         """Index of the contiguous mode in (M, N)."""
         return ("m", "n").index(self.major)
+
+    def store_opcodes(self) -> dict[str, int]:
+        """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
+        return {self.store.atom.ptx: self.store.boxes} if isinstance(self.store, BulkTensorCopy) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +242,7 @@ class Predictions:
 class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
-    `main_loop` is the prologue and the first k-tiles in program order; unrolled, the loop takes `k_tiles_per_turn` at
-    a time. `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
+    `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
     a `problem` is right for every other too.
     """
 
@@ -332,8 +259,7 @@ class GemmPlan:
     epilogue: EpiloguePlan
     raster: RasterPlan
     split_k: SplitPlan | None = None
-    main_loop: tuple[Slot, ...]
-    k_tiles_per_turn: int = 1
+    loop: Loop
     smem_bytes: int
     smem_b_offset_bytes: int
     predictions: Predictions
@@ -379,3 +305,26 @@ class GemmPlan:
     def k_blocks(self) -> int:
         """Steps of the tiled MMA along K in one k-tile."""
         return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
+
+    def opcodes(self, step: Step) -> Counter[str]:
+        """What each thread that takes part issues for a step on a whole k-tile; what a warp issues counts once."""
+        return step_opcodes(step, (self.a, self.b), self.atom, self.tiled_mma, self.cta_tile, self.target)
+
+
+def step_opcodes(
+    step: Step,
+    operands: Iterable[OperandPlan],
+    atom: MmaAtom,
+    tiled_mma: TiledMma,
+    cta_tile: tuple[int, int, int],
+    target: Target,
+) -> Counter[str]:
+    """What each thread that takes part issues for a step on a whole k-tile; what a warp issues together counts once."""
+    counts: Counter[str] = Counter()
+    for x in operands:
+        counts += x.opcodes(step, tiled_mma, target)
+    if step.action is Action.MULTIPLY:
+        (m, n, k), (atom_m, atom_n, atom_k) = cta_tile, atom.shape_mnk
+        atoms = tiled_mma.threads // size(atom.thr_id)
+        counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
+    return counts

@@ -1,50 +1,51 @@
-"""Plain loads and stores: how the compiler spells them, and how many a copy takes."""
+"""Plain loads and stores: how the compiler spells them."""
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
-from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.arch import DType, Target
 
 
-def load_global(bits: int, element_bits: int) -> str:
+def load_global(bits: int, element: DType, target: Target) -> str:
     """The opcode of a plain load of `bits` from global memory, as the compiler writes it.
 
-    >>> load_global(128, 32)
-    'ld.global.v4.b32'
+    >>> from cutegen.arch import dtype, target
+    >>> load_global(128, dtype("f32"), target("sm_80")), load_global(128, dtype("f32"), target("sm_120"))
+    ('ld.global.v4.b32', 'ld.global.v2.b64')
     """
-    return f"ld.global.{_copied(bits, element_bits)}"
+    return f"ld.global.{_copied(bits, element, target)}"
 
 
-def store_shared(bits: int, element_bits: int) -> str:
+def store_shared(bits: int, element: DType, target: Target) -> str:
     """The opcode of a plain store of `bits` to shared memory, as the compiler writes it."""
-    return f"st.shared.{_copied(bits, element_bits)}"
+    return f"st.shared.{_copied(bits, element, target)}"
 
 
 def load_shared(bits: int, element_bits: int) -> str:
-    """The opcode of a plain load of `bits` from shared memory; less than 16 bytes come as elements.
+    """The opcode of plain loads of elements from shared memory, of which the compiler makes one of `bits`.
 
     >>> load_shared(64, 16), load_shared(128, 16)
     ('ld.shared.v4.b16', 'ld.shared.v4.b32')
     """
-    elems = bits // element_bits
-    return f"ld.shared.{_copied(bits, bits)}" if elems == 1 or bits == 128 else f"ld.shared.v{elems}.b{element_bits}"
+    return f"ld.shared.{_joined(bits, element_bits)}"
 
 
-def _copied(bits: int, element_bits: int) -> str:
-    if (bits, element_bits) == (16, 8):
-        return "v2.b8"
+def _copied(bits: int, element: DType, target: Target) -> str:
+    """One vector on its way from memory to memory. Where two f32 are a register, a vector of them is made of those."""
+    if target.packs_f32 and element.name == "f32" and bits == 128:
+        return "v2.b64"
+    if target.packs_f32 and element.in_memory == "f32" and bits == 64:
+        return "b64"
+    return _joined(bits, bits) if (bits, element.bits) != (16, 8) else "v2.b8"
+
+
+def store_joined(bits: int, part_bits: int) -> str:
+    """The opcode of plain stores of `part_bits` each to shared memory, of which the compiler makes one of `bits`."""
+    return f"st.shared.{_joined(bits, part_bits)}"
+
+
+def _joined(bits: int, part_bits: int) -> str:
+    """Accesses of `part_bits` as one of `bits`: a vector of up to four, of words where that holds no more."""
+    parts = bits // part_bits
+    if (part_bits == 16 and parts in (2, 4)) or (part_bits == 8 and parts == 2):
+        return f"v{parts}.b{part_bits}"
     return {8: "b8", 16: "b16", 32: "b32", 64: "v2.b32", 128: "v4.b32"}[bits]
-
-
-def copies_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """Vectors that one thread copies of one k-tile of an operand."""
-    assert isinstance(operand.g2s, VectorCopy)
-    vector = operand.g2s.bits // operand.dtype.bits
-    return operand.tile[0] * operand.tile[1] // (vector * tiled_mma.threads)
-
-
-def ambiguous(operand: OperandPlan) -> tuple[str, ...]:
-    """The opcodes of a copy that the compiler writes now as one word, now as two elements: of pairs of 16 bits."""
-    assert isinstance(operand.g2s, VectorCopy)
-    pairs = operand.g2s.bits == 2 * operand.dtype.bits == 32
-    return (load_global(32, 16), store_shared(32, 16)) if pairs else ()

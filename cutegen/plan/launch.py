@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from cutegen.arch import dtype
 from cutegen.plan.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
+from cutegen.typed_json import read
 
 Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
@@ -235,25 +236,12 @@ class LaunchContract:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, table: dict[str, Any]) -> LaunchContract:
-        """Read what `to_json` wrote. Raises KeyError or TypeError when a field is missing or unknown."""
+    def from_json(cls, table: Any, file: str = "plan.json") -> LaunchContract:
+        """Read what `to_json` wrote, the `launch` table of `file`.
 
-        def tensors(name: str) -> tuple[TensorContract, ...]:
-            return tuple(TensorContract(**{**t, "modes": tuple(t["modes"])}) for t in table[name])
-
-        return cls(
-            **{
-                **table,
-                "tensors": tensors("tensors"),
-                "given": tensors("given"),
-                "scalars": tuple(table["scalars"]),
-                "epilogue": tuple(table["epilogue"]),
-                "parameters": tuple(Parameter(**p) for p in table["parameters"]),
-                "cta_tile": tuple(table["cta_tile"]),
-                "maps": tuple(TensorMapContract(**{**each, "box": tuple(each["box"])}) for each in table["maps"]),
-                "split": SplitContract(**table["split"]) if table.get("split") else None,
-            }
-        )
+        Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
+        """
+        return read(cls, table, file, "launch")
 
 
 def _map_fields(

@@ -10,7 +10,6 @@ from cutegen.plan.text import round_up
 ADDRESS_REGISTERS = 40
 FRAGMENT_BUFFERS = 2
 REGISTER_GRANULE = 8
-REGISTER_BITS = 32
 WARP = 32
 
 
@@ -35,17 +34,6 @@ def allocated_registers(target: Target, threads: int, wanted: int) -> int:
     """Registers a thread has when it wants so many: whole granules, and no more than all threads of a CTA can have."""
     available = target.registers_per_sm // threads // REGISTER_GRANULE * REGISTER_GRANULE
     return min(round_up(wanted, REGISTER_GRANULE), available, target.registers_per_thread)
-
-
-def passing_registers(elems: int, element_bits: int, copy_bits: int, threads: int) -> int:
-    """Registers a thread for its share of `elems` elements that plain loads and stores take from memory to memory.
-
-    A vector narrower than a register still takes one.
-
-    >>> passing_registers(128 * 64, 16, 16, 128), passing_registers(128 * 64, 16, 128, 128)
-    (64, 32)
-    """
-    return elems * element_bits // threads // min(copy_bits, REGISTER_BITS)
 
 
 def ctas_by_smem(target: Target, smem_bytes: int) -> int:

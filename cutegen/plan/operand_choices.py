@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cutegen.algebra import Layout, TiledMma, ldmatrix_trace, size
+from cutegen.algebra import Layout, LayoutExpr, TiledMma, ldmatrix_trace
 from cutegen.algebra.line_writes import LINE_BYTES
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom
-from cutegen.plan.access import Coordinates, by_warp, fragment_loads, vectors
+from cutegen.arch import LdmatrixAtom
+from cutegen.plan.access import Coordinates, by_warp, fragment_loads, joined, vectors
 from cutegen.plan.decision import Choice
-from cutegen.plan.gemm_plan import BulkTensorCopy, FragmentCopy, OperandPlan, VectorCopy
-from cutegen.plan.occupancy import passing_registers
+from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.operand import OperandTile
-from cutegen.plan.smem import Access, SmemRanking, choose_smem, lay_out
+from cutegen.plan.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
 from cutegen.plan.text import round_up
+from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, VectorCopy
 from cutegen.spec import MODES, GemmSpec
 
 CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
@@ -32,11 +32,7 @@ class OperandChoices(Generic[CopyT]):
     @property
     def passing_registers(self) -> int:
         """Registers a thread with its share of a k-tile on the way to shared memory; none but of plain copies."""
-        copy: VectorCopy | BulkTensorCopy = self.g2s.value
-        x, k = self.tile.extents
-        if isinstance(copy, BulkTensorCopy) or not copy.through_registers:
-            return 0
-        return passing_registers(x * k, self.tile.dtype.bits, copy.bits, size(copy.threads))
+        return self.g2s.value.passing_registers(self.tile.extents, self.tile.dtype)
 
     def plan(self, stages: int) -> OperandPlan:
         """The operand's part of the plan."""
@@ -62,17 +58,17 @@ def choose_layout(
 
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
     """
-    write, read = vector_access(x, g2s.value), fragment_access(x, s2r.value, tiled_mma)
+    read = fragment_access(x, s2r.value, tiled_mma)
     # Each cp.async is given an address of its own; all other copies take a slice of the layout.
-    sliced = (write, read) if g2s.value.through_registers else (read,)
-    return OperandChoices(x, g2s, s2r, choose_smem(spec, x, write, read, sliced))
+    sliced = (vector_access(x, g2s.value), read) if g2s.value.through_registers else (read,)
+    return OperandChoices(x, g2s, s2r, choose_smem(spec, x, write_access(x, g2s.value, tiled_mma), read, sliced))
 
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
     """Which addresses the lanes of each store to shared memory have."""
     first = by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0])
-    bypasses = isinstance(copy.atom, CpAsyncAtom) and copy.atom.op == "cp.async.cg"
-    return Access(first, copy.bits // 8, at_once=True, source_bytes=source_bytes(x, first) if bypasses else None)
+    source = source_bytes(x, first) if copy.bypasses_l1 else None
+    return Access(first, copy.bits // 8, at_once=True, source_bytes=source)
 
 
 def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
@@ -81,6 +77,19 @@ def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
     along, across = (j, i) if x.major_mode == 1 else (i, j)
     row_bytes = round_up(x.extents[x.major_mode] * x.dtype.bytes, LINE_BYTES)
     return across * row_bytes + along * x.dtype.bytes
+
+
+def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> AccessOf:
+    """The same of the stores as the compiler makes them of a layout, which may join those that lie side by side."""
+    plain = vector_access(x, copy)
+
+    def of(layout: LayoutExpr) -> Access:
+        if not copy.joins(x.dtype, tiled_mma):
+            return plain
+        first, lengths = joined(copy.threads, copy.values, layout, x.extents, x.dtype.bits)
+        return Access(by_warp(first), lengths[0] * x.dtype.bytes) if len(set(lengths)) == 1 else plain
+
+    return of
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 
 from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName
 from cutegen.errors import RequestError
-from cutegen.plan.gemm_plan import BulkTensorCopy, GemmPlan, OperandPlan
+from cutegen.plan.gemm_plan import GemmPlan, OperandPlan
+from cutegen.plan.values.copies import BulkTensorCopy
 
 Problem = tuple[int, int, int]
 

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutegen.arch import LdmatrixAtom, Target, dtype
+from cutegen.arch import Target, dtype
 from cutegen.plan import report
 from cutegen.plan.columns import aligned, text_width
 from cutegen.plan.decision import Decision
@@ -19,7 +19,6 @@ from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.registers import FragmentTable, fragment_table
 from cutegen.plan.text import extents, plural
-from cutegen.plan.traffic import ldmatrix_per_k_block
 from cutegen.spec import GEMM, GemmSpec
 
 PROBED_FAMILY = "sm80"
@@ -143,8 +142,8 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
         )
     instructions: Counter[str] = Counter()
     for operand in (gemm.a, gemm.b):
-        if isinstance(operand.s2r.atom, LdmatrixAtom):  # in the text each k-block once; stages take turns at run time
-            instructions[operand.s2r.atom.ptx] += gemm.k_blocks * ldmatrix_per_k_block(operand, gemm.tiled_mma)
+        if operand.s2r.matrices is not None:  # in the text each k-block once; stages take turns at run time
+            instructions += operand.loads(gemm.tiled_mma)
     wavefronts = {key: gemm.predictions.wavefronts[key] for key in ("s2r.a", "s2r.b")}
     return ProbePlan(
         gemm=gemm,

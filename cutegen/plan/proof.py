@@ -8,9 +8,10 @@ from cutegen.algebra import TiledMma, inner_layout, ldmatrix_trace, modes, offse
 from cutegen.arch import LdmatrixAtom
 from cutegen.errors import ProofError
 from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
-from cutegen.plan.gemm_plan import BulkTensorCopy, EpiloguePlan, GemmPlan, OperandPlan, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, SmemTile
 from cutegen.plan.registers import fragment_table
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16

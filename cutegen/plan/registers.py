@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra import Layout, OperandName, TiledMma, modes, offsets_2d, size
+from cutegen.arch.units import REGISTER_BITS
 from cutegen.plan.gemm_plan import OperandPlan
 
 Coordinates = NDArray[np.int64]
 Place = tuple[int, int, int]
-REGISTER_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)

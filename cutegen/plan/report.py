@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cutegen.algebra import Layout, TiledMma, format_layout
+from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
 from cutegen.plan.columns import aligned, text_width, wrapped
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.text import extents, plural
@@ -56,7 +56,8 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "problem": None if plan.problem is None else asdict(plan.problem),
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
-        "k_tiles_per_turn": plan.k_tiles_per_turn,
+        "k_tiles_per_turn": plan.loop.k_tiles_per_turn,
+        "loop": plan.loop.to_json(),
         "threads": plan.threads,
         "smem_bytes": plan.smem_bytes,
         "mma": _mma_table(plan),
@@ -74,15 +75,6 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "decisions": [asdict(decision) for decision in plan.decisions],
         "launch": plan.launch.to_json(),
     }
-
-
-def spec_notation(layout: Layout) -> str:
-    """A layout as a spec would write it.
-
-    >>> spec_notation(Layout((16, 8), (8, 1)))
-    '(16,8):(8,1)'
-    """
-    return f"{layout.shape}:{layout.stride}".replace(" ", "")
 
 
 BY_LINE = (

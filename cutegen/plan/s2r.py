@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Layout, TiledCopy, TiledMma, ldmatrix_trace, order_of_byte_loads, view_in_order
 from cutegen.arch import COPY_ATOMS, TARGETS, UNIVERSAL, CopyAtom, LdmatrixAtom, Target, ldmatrix_atoms, universal_atom
+from cutegen.arch.units import REGISTER_BITS
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import FragmentCopy
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.text import extents
+from cutegen.plan.values.copies import FragmentCopy
 from cutegen.spec import GemmSpec
 
 ROW_BITS = 128
-REGISTER_BITS = 32
 TRANSPOSED_BITS = 16
 TOO_FEW_VALS = "TiledCopy uses too few vals for selected CopyAtom"
 

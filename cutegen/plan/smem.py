@@ -14,6 +14,7 @@ from cutegen.algebra import (
     ComposedLayout,
     LayoutExpr,
     Swizzle,
+    cosize,
     ideal_wavefronts,
     inner_layout,
     leaves,
@@ -34,6 +35,7 @@ from cutegen.plan.shapes import Shape, all_shapes
 from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
 
+_MOST_STAGES = 8
 TORN = "a thread's own accesses swizzle one another"
 UNEVEN = "the tile ends within a period of the swizzle"
 WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
@@ -71,12 +73,13 @@ class Access:
         predicted = int(wavefronts(placed, self.bytes).sum()) - merged
         return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
 
-    def tears(self, layout: LayoutExpr) -> bool:
+    def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:
         """Whether a thread's accesses differ in bits of the offset that they also swizzle, as those of threads do.
 
         Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
         layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
-        are alike, and is right then, unless one copy makes all accesses.
+        are alike, and is right then, unless one copy makes all accesses. Where the tile is `staged`, further ones lie
+        behind it, and which is accessed is as little known as the thread.
         """
         if not isinstance(layout, ComposedLayout):
             return False
@@ -84,8 +87,9 @@ class Access:
         placed = offsets(inner_layout(layout))[self.coordinates]
         own = int(np.bitwise_or.reduce(placed[:, 0, 0] ^ placed[0, 0, 0]))
         threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
+        stages = int(np.bitwise_or.reduce(np.arange(_MOST_STAGES) * cosize(layout.inner))) if staged else 0
         swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
-        differing = threads & (swizzled | swizzled << swizzle.shift)
+        differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
         return bool(own & own >> swizzle.shift & swizzled) and (self.at_once or bool(differing))
 
 
@@ -101,7 +105,7 @@ class SmemRanking:
 
 
 def choose_smem(
-    spec: GemmSpec, x: OperandTile, write: Access, read: Access, sliced: tuple[Access, ...]
+    spec: GemmSpec, x: OperandTile, write: Access | AccessOf, read: Access, sliced: tuple[Access, ...]
 ) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
     shapes = tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes))
@@ -112,7 +116,7 @@ def rank_addressable(
     spec: GemmSpec,
     x: OperandTile,
     shapes: tuple[Shape, ...],
-    write: Access,
+    write: Access | AccessOf,
     read: Access | AccessOf,
     sliced: tuple[Access, ...],
 ) -> Choice[SmemRanking]:
@@ -123,8 +127,10 @@ def rank_addressable(
 
     def hindered(shape: Shape) -> str:
         layout = tile_to_shape(shape.atom, x.extents)
-        return TORN if any(access.tears(layout) for access in sliced) else "" if _is_even(layout) else UNEVEN
+        torn = any(access.tears(layout, staged=staged) for access in sliced)
+        return TORN if torn else "" if _is_even(layout) else UNEVEN
 
+    staged = x.name != "c" and spec.tile.stages != 1
     hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
     requested = tuple(shape for shape in x.requested if not hinders[shape])
     if x.requested and not requested:
@@ -149,7 +155,7 @@ def rank_shapes(
     x: OperandTile,
     shapes: tuple[Shape, ...],
     requested: tuple[Shape, ...],
-    write: Access | Wavefronts,
+    write: Access | AccessOf | Wavefronts,
     read: Access | AccessOf | Wavefronts,
 ) -> Choice[SmemRanking]:
     """The best of `requested`, or of all `shapes` when the spec leaves them open.
@@ -180,12 +186,12 @@ def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> 
 
 
 def _measure(
-    x: OperandTile, shape: Shape, write: Access | Wavefronts, read: Access | AccessOf | Wavefronts
+    x: OperandTile, shape: Shape, write: Access | AccessOf | Wavefronts, read: Access | AccessOf | Wavefronts
 ) -> SmemCandidate:
     layout = tile_to_shape(shape.atom, x.extents)
+    written, fetched = (access(layout) if callable(access) else access for access in (write, read))
 
-    def count(access: Access | AccessOf | Wavefronts) -> Wavefronts:
-        access = access(layout) if callable(access) else access
+    def count(access: Access | Wavefronts) -> Wavefronts:
         return access.count(layout, x.dtype.bytes) if isinstance(access, Access) else access
 
     return SmemCandidate(
@@ -194,9 +200,9 @@ def _measure(
         swizzle=shape.swizzle,
         pad_elems=shape.pad_elems,
         tile_bytes=_span_elems(layout) * x.dtype.bytes,
-        write=count(write),
-        read=count(read),
-        lines=write.count_by_line(layout, x.dtype.bytes) if isinstance(write, Access) else None,
+        write=count(written),
+        read=count(fetched),
+        lines=written.count_by_line(layout, x.dtype.bytes) if isinstance(written, Access) else None,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cutegen.arch import UNIVERSAL, dtype
-from cutegen.plan.occupancy import passing_registers
 from cutegen.plan.operand import align_bytes
+from cutegen.plan.values.copies import passing_registers
 from cutegen.spec import G2sCopy, GemmSpec, Operand
 
 NARROWEST_CP_ASYNC_BYTES = 4

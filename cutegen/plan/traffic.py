@@ -5,21 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.algebra import TiledMma
-from cutegen.arch import LdmatrixAtom
 from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import accumulators, held_together
-from cutegen.plan.gemm_plan import (
-    BulkTensorCopy,
-    EpiloguePlan,
-    EpilogueTensor,
-    OperandPlan,
-    Sectors,
-    SplitPlan,
-    VectorCopy,
-    Wavefronts,
-)
+from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
 from cutegen.plan.split_k import bytes_per_slice
 from cutegen.plan.text import round_up
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
 SECTOR_BYTES = 32
 LINE_BYTES = 128
@@ -105,11 +96,3 @@ def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int
     """Coordinates along the contiguous mode of a tile, and along the other."""
     x, y = table % tile[0], table // tile[0]
     return (y, x) if major_mode == 1 else (x, y)
-
-
-def ldmatrix_per_k_block(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """`ldmatrix` that one warp executes for one k-block of an operand."""
-    assert isinstance(operand.s2r.atom, LdmatrixAtom)
-    extent = tiled_mma.tile_of(operand.operand)[0]
-    bits = tiled_mma.values(operand.operand) * operand.dtype.bits
-    return operand.tile[0] // extent * bits // (32 * operand.s2r.atom.registers)

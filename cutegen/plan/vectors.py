@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.algebra import Layout, TiledCopy
 from cutegen.arch import CopyAtom, CpAsyncAtom
-from cutegen.plan.gemm_plan import VectorCopy
+from cutegen.plan.values.copies import VectorCopy
 
 
 def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> Layout | None:

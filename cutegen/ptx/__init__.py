@@ -8,13 +8,13 @@ Knows nothing of specs or plans: any PTX will do. `docs/ptx.md` says what is mod
 
 from __future__ import annotations
 
+from cutegen.ptx.arithmetic.tensor_core import AMPERE, HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
-from cutegen.ptx.policy import IN_ORDER, REVERSED, Policy, random_order
+from cutegen.ptx.machine.policy import IN_ORDER, REVERSED, Policy, random_order
+from cutegen.ptx.machine.report import InstructionReport, LaunchReport
+from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.program import Program
-from cutegen.ptx.report import InstructionReport, LaunchReport
-from cutegen.ptx.tensor_core import AMPERE, HOPPER, TensorCore
-from cutegen.ptx.tensor_map import TensorMap
-from cutegen.ptx.violations import ALL_KINDS, ExecutionFault, Violation, ViolationKind
+from cutegen.ptx.watch.violations import ALL_KINDS, ExecutionFault, Violation, ViolationKind
 
 __all__ = [
     "ALL_KINDS",

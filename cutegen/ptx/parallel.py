@@ -7,11 +7,13 @@ the caller's arrays. CTAs must not depend on each other: an entry with atomics o
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,12 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.arguments import Argument, bytes_of, extent, root_of
-from cutegen.ptx.executable import Executable, prepare
-from cutegen.ptx.launch import Outcome, Rules, Shape, run_ctas
-from cutegen.ptx.parser import parse_module
-from cutegen.ptx.special import Dim3
-from cutegen.ptx.tensor_map import TensorMap
+from cutegen.ptx.machine.arguments import Argument, extent, root_of
+from cutegen.ptx.machine.executable import Executable
+from cutegen.ptx.machine.launch import Outcome, Rules, Shape, run_ctas
+from cutegen.ptx.machine.tensor_map import TensorMap
+from cutegen.ptx.prepare import prepare
+from cutegen.ptx.text.parser import parse_module
+from cutegen.ptx.text.types import Dim3
+
+_MOST_PLACES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,9 @@ class _SharedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    text: str
+    """What a worker is sent. It fits a pipe, so that no sender waits for a worker that is ended early."""
+
+    text: Path
     entry: str
     shape: Shape
     arguments: tuple[Any, ...]
@@ -75,23 +82,51 @@ def run_in_processes(
     Raises:
         ExecutionFault: the first violation that a worker raises.
     """
-    chunk = max(1, -(-len(places) // (4 * jobs)))
+    chunk = max(1, min(-(-len(places) // (4 * jobs)), _MOST_PLACES))
     chunks = [tuple(places[i : i + chunk]) for i in range(0, len(places), chunk)]
     with ExitStack() as stack:
-        files = _Files(Path(stack.enter_context(TemporaryDirectory(prefix="cutegen-ptx-"))))
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="cutegen-ptx-")))
+        files = _Files(directory)
         shared = tuple(files.share(argument) for argument in arguments)
+        (directory / "text").write_text(text)
         pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-        stack.callback(pool.shutdown, cancel_futures=True)
+        stack.push(partial(_leave, pool))
         futures = {}
-        for part in chunks:
-            task = _Task(text=text, entry=entry, shape=shape, arguments=shared, rules=rules, places=part)
-            futures[pool.submit(_work, task)] = len(part)
+        with _deaf_children():
+            for part in chunks:
+                task = _Task(
+                    text=directory / "text", entry=entry, shape=shape, arguments=shared, rules=rules, places=part
+                )
+                futures[pool.submit(_work, task)] = len(part)
         outcomes = []
         for future in as_completed(futures):
             outcomes.append(future.result())
             done(futures[future])
         files.copy_back()
     return outcomes
+
+
+def _leave(pool: ProcessPoolExecutor, failed: type[BaseException] | None, *_: object) -> None:
+    """Ends the workers; after a fault or Ctrl-C at once, because nobody wants what they are at."""
+    if failed is not None:
+        # `terminate_workers` does this from Python 3.14 on; before, the processes have no public name.
+        for worker in tuple((pool._processes or {}).values()):
+            worker.terminate()
+    pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that start meanwhile do not hear Ctrl-C, which a terminal sends to all: whoever started them ends them.
+
+    A blocked signal stays blocked in a child; it is delivered here once the children have started.
+    """
+    resource_tracker.ensure_running()  # which would unblock the signal when the first child starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Files:
@@ -113,7 +148,7 @@ class _Files:
             return argument
         start, _ = extent(root_of(argument))
         if start not in self._maps:
-            self._maps[start] = self._create(bytes_of(root_of(argument)))
+            self._maps[start] = self._create(root_of(argument))
         offset = int(argument.__array_interface__["data"][0]) - start
         writeable = bool(argument.flags.writeable)
         if writeable:
@@ -121,18 +156,24 @@ class _Files:
         path = self._maps[start][0]
         return _SharedArray(path, offset, argument.shape, argument.strides, argument.dtype.str, writeable)
 
-    def _create(self, data: npt.NDArray[np.uint8]) -> tuple[Path, npt.NDArray[np.uint8]]:
+    def _create(self, root: npt.NDArray[Any]) -> tuple[Path, npt.NDArray[np.uint8]]:
+        """A file as long as `root` reaches, with holes where it has no elements."""
         path = self._directory / f"array{len(self._maps)}"
-        mapped = np.memmap(path, np.uint8, "w+", shape=data.shape)
-        mapped[:] = data
+        start, size = extent(root)
+        mapped = np.memmap(path, np.uint8, "w+", shape=(size,))
+        _within(mapped, start, root)[...] = root
         return path, mapped
 
     def copy_back(self) -> None:
-        """Brings what the kernel wrote into the caller's arrays."""
+        """Brings what the kernel wrote into the caller's arrays; what lies between their elements is not theirs."""
         for array, root_start in self._written:
-            start, size = extent(array)
-            mapped = self._maps[root_start][1]
-            bytes_of(array)[:] = mapped[start - root_start : start - root_start + size]
+            array[...] = _within(self._maps[root_start][1], root_start, array)
+
+
+def _within(mapped: npt.NDArray[np.uint8], start: int, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The elements of `array` in a copy of the memory from address `start` on."""
+    offset = int(array.__array_interface__["data"][0]) - start
+    return np.ndarray(array.shape, array.dtype, mapped, offset, array.strides)
 
 
 def _work(task: _Task) -> Outcome:
@@ -144,8 +185,8 @@ def _work(task: _Task) -> Outcome:
 
 
 @lru_cache(maxsize=1)
-def _prepared(text: str, entry: str) -> Executable:
-    module = parse_module(text)
+def _prepared(text: Path, entry: str) -> Executable:
+    module = parse_module(text.read_text())
     return prepare(module, next(found for found in module.entries if found.name == entry))
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from cutegen.ptx.arguments import Argument
+from cutegen.ptx.arithmetic.tensor_core import HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
-from cutegen.ptx.executable import Executable, prepare
-from cutegen.ptx.launch import Rules, Shape, all_ctas, check_shape, dim3, make_report, run_ctas
+from cutegen.ptx.machine.arguments import Argument
+from cutegen.ptx.machine.executable import Executable
+from cutegen.ptx.machine.launch import Rules, Shape, all_ctas, check_shape, dim3, make_report, run_ctas
+from cutegen.ptx.machine.policy import IN_ORDER, Policy
+from cutegen.ptx.machine.report import LaunchReport
 from cutegen.ptx.parallel import run_in_processes
-from cutegen.ptx.parser import parse_module
-from cutegen.ptx.policy import IN_ORDER, Policy
-from cutegen.ptx.report import LaunchReport
-from cutegen.ptx.syntax import Entry
-from cutegen.ptx.tensor_core import HOPPER, TensorCore
-from cutegen.ptx.violations import ALL_KINDS, ViolationKind
+from cutegen.ptx.prepare import prepare
+from cutegen.ptx.text.parser import parse_module
+from cutegen.ptx.text.syntax import Entry, Module
+from cutegen.ptx.watch.violations import ALL_KINDS, ViolationKind
 
 DEFAULT_MAX_STEPS = 1_000_000_000
 
@@ -51,19 +52,31 @@ class Program:
     text: str
     target: str
     entries: Mapping[str, Entry]
-    _executables: Mapping[str, Executable]
+    _module: Module
+    _executables: dict[str, Executable] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Program:
-        """Reads PTX text and readies every entry in it.
+        """Reads PTX text. An entry is readied when it is first launched, so that one does not stand in another's way.
 
         Raises:
-            PtxSyntaxError: text that is not PTX, or an instruction that this package does not know; with its line.
+            PtxSyntaxError: text that is not PTX; with its line.
         """
         module = parse_module(text)
-        entries = MappingProxyType({entry.name: entry for entry in module.entries})
-        executables = MappingProxyType({entry.name: prepare(module, entry) for entry in module.entries})
-        return cls(text, module.target, entries, executables)
+        return cls(text, module.target, MappingProxyType({entry.name: entry for entry in module.entries}), module)
+
+    def prepare(self, entry: str) -> Executable:
+        """Readies `entry`, once.
+
+        Raises:
+            LaunchError: no such entry.
+            PtxSyntaxError: an instruction in it that this package does not know; with its line.
+        """
+        if entry not in self.entries:
+            raise LaunchError(f"no entry {entry!r}; the program has {', '.join(self.entries) or 'none'}")
+        if entry not in self._executables:
+            self._executables[entry] = prepare(self._module, self.entries[entry])
+        return self._executables[entry]
 
     def launch(
         self,
@@ -90,9 +103,10 @@ class Program:
 
         Raises:
             LaunchError: the launch does not fit the entry.
+            PtxSyntaxError: an instruction of the entry that this package does not know; with its line.
             PtxFault: undefined behaviour while executing (an `ExecutionFault`, with its `violation`).
         """
-        executable = self._find(entry)
+        executable = self.prepare(entry)
         shape = Shape(grid=dim3(grid, "grid"), block=dim3(block, "block"), dynamic_smem_bytes=dynamic_smem_bytes)
         check_shape(executable, shape)
         chosen_policy = Policy.parse(policy) if isinstance(policy, str) else policy
@@ -106,11 +120,6 @@ class Program:
         else:
             outcomes = run_in_processes(self.text, entry, shape, args, rules, places, jobs, counter.step)
         return make_report(executable, shape, rules, outcomes)
-
-    def _find(self, entry: str) -> Executable:
-        if entry not in self._executables:
-            raise LaunchError(f"no entry {entry!r}; the program has {', '.join(self.entries) or 'none'}")
-        return self._executables[entry]
 
 
 class _Counter:

@@ -9,9 +9,10 @@ from typing import Any
 from cutegen.algebra import Layout, inner_layout
 from cutegen.arch import DType, LdmatrixAtom
 from cutegen.plan import GemmPlan, TensorContract
-from cutegen.plan.gemm_plan import EpilogueTensor, FragmentCopy, OperandPlan, SmemTile, SplitPlan, VectorCopy
+from cutegen.plan.gemm_plan import EpilogueTensor, OperandPlan, SmemTile, SplitPlan
 from cutegen.plan.launch import SOURCE, Parameter
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
+from cutegen.plan.values.copies import FragmentCopy, VectorCopy
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.spec import STORE

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.copies import VectorCopy
 from cutegen.render.holes import gemm_context, layout_constants, vector_constants
 from cutegen.render.python_text import constant
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from cutegen.algebra import inner_layout
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import BulkTensorCopy, OperandPlan, SmemTile
+from cutegen.plan.gemm_plan import OperandPlan, SmemTile
 from cutegen.plan.launch import gemm_parameters
 from cutegen.plan.sm120 import Sm120Plan
 from cutegen.plan.sm120.memory import SMEM_ALIGN_BYTES
+from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.render.holes import (
     TensorHoles,
     fragment_constants,

@@ -7,7 +7,8 @@ from typing import Any
 
 from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan, VectorCopy
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.copies import VectorCopy
 from cutegen.render.holes import fragment_constants, gemm_context, layout_constants, mma_constants, vector_constants
 
 
@@ -112,8 +113,8 @@ def _turn(plan: GemmPlan) -> tuple[str, ...]:
     """How many k-tiles a turn of the main loop takes; with one stage it is not a question."""
     if plan.stages == 1:
         return ()
-    why = "each one's stage is a constant" if plan.k_tiles_per_turn > 1 else "each waits in registers"
-    return (f"K_TILES_PER_TURN = {plan.k_tiles_per_turn}  # {why}",)
+    why = "each one's stage is a constant" if plan.loop.k_tiles_per_turn > 1 else "each waits in registers"
+    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # {why}",)
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Runs an artifact on a GPU through cuda-python, or its PTX on the CPU.
 
-    operands.py   a caller's tensor -> TensorView (dlpack.py reads capsules)
+    operands.py   a caller's tensor -> TensorView (dlpack.py reads capsules, cuda_array.py the CUDA array interface)
     storage.py    how each matrix has to lie in memory; allocation
     check.py      do these operands fit this kernel (fixes.py: what to paste if not)
     places.py     where they lie: alignment, shared memory
@@ -8,6 +8,7 @@
     driver.py     the CUDA driver, its errors made readable
     gpu.py        launches; cpu.py executes the PTX instead; streams.py picks the stream
     kept.py       transposed copies of B, made once and kept
+    plan_table.py what an artifact's plan.json says to those who launch it, checked
     kernel.py     Kernel: the call
     bits.py       floats that NumPy has no type for
     probe.py      Probe: the call of a kernel that writes registers out

@@ -18,6 +18,7 @@ from cutegen.spec import Binary, Call, Expression, Name, Negation, Number, Step
 
 UNIT = 2.0**-24
 FUNCTION_UNITS = 8 * UNIT
+HALF_STEP = 2.0**-150  # the rounding error of what is subnormal in float32
 SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
 
 
@@ -73,7 +74,7 @@ def _evaluate(expression: Expression, known: Mapping[str, Bounded]) -> Bounded:
 
 
 def _rounded(value: Any, error: Any, units: float = UNIT) -> Bounded:
-    return Bounded(value, error + units * (abs(value) + error))
+    return Bounded(value, error + units * (abs(value) + error) + HALF_STEP)
 
 
 def _add(a: Bounded, b: Bounded) -> Bounded:

@@ -16,6 +16,9 @@ from cutegen.run.operands import Device, Form, name_of
 from cutegen.run.places import Placed, check_address, copy_fix
 from cutegen.run.storage import CallTensor, call_tensors
 
+MAX_SPAN_BYTES = 1 << 57
+"""The largest address space of any CPU and GPU; strides are 64-bit integers, of which kernels multiply some."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
@@ -224,6 +227,13 @@ def place(tensor: CallTensor, form: Form) -> Placed:
     placed = Placed(tensor, form, rows, columns * size, stride * size, batch, matrices.batch_stride * size)
     if batch > 1 and rows and columns:
         _check_batch_stride(placed, matrices.batch_stride)
+    if placed.span_bytes > MAX_SPAN_BYTES:
+        raise OperandError(
+            operand=tensor.name,
+            found=f"strides {tuple(form.strides)}: {placed.span_bytes:,} bytes from the first to the last element",
+            expected=f"at most {MAX_SPAN_BYTES:,}, more than any address space holds",
+            fix=copy_fix(tensor, form, fresh=True),
+        )
     return placed
 
 

@@ -1,8 +1,6 @@
 """What the executor counted in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
 
-The plan predicts for one CTA and one k-tile; a launch does that for every CTA and every k-tile. The kernel loads
-one k-block of fragments ahead, and asynchronous copies fill every stage, with zeros past the end of K. Plain copies
-load no zeros; they store every k-tile, and before the first one all stages but one.
+The plan predicts for one CTA and one k-tile; how often a launch does each of them, its loop says (`plan/loop.py`).
 """
 
 from __future__ import annotations
@@ -12,15 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom, dtype
+from cutegen.arch import dtype
+from cutegen.arch.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import BulkTensorCopy, VectorCopy
-from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, store_shared
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.instructions import load_global
 from cutegen.plan.launch import ProblemSize
-from cutegen.plan.simt.predict import MAIN_LOOPS
+from cutegen.plan.loop import Action, Step
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.text import plural
-from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES, ldmatrix_per_k_block
+from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 
@@ -77,7 +77,7 @@ class LaunchCounts:
 
 def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> LaunchCounts:
     """Hold the report of a launch of `plan`'s kernel on a problem of `size` against the plan."""
-    often = _Often.of(plan, size)
+    often = _Often(plan, size)
     return LaunchCounts(
         wavefronts=_wavefronts(plan, size, often, report),
         line_writes=_line_writes(plan, size, often, report),
@@ -99,78 +99,45 @@ class _Times:
         return Count(int(unit * self.times), measured, f"{unit:,} x {self.words}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Often:
-    """How often a launch writes a C tile, fills a stage, multiplies a k-tile, and loads a k-tile of fragments.
+    """How often a launch does what a plan predicts once: a C tile, a slice of K's sums, a k-tile's step of the loop."""
 
-    A `store` is a stage that is filled from registers. `slice` is how often the sums of a slice of K are left, which is
-    never where K is whole.
-    """
+    plan: GemmPlan
+    size: ProblemSize
 
-    tile: _Times
-    fill: _Times
-    store: _Times
-    k_tile: _Times
-    load: _Times
-    slice: _Times | None = None
+    @property
+    def tile(self) -> _Times:
+        """Tiles of C."""
+        return self._for_each_tile(Fraction(1), "")
 
-    @classmethod
-    def of(cls, plan: GemmPlan, size: ProblemSize) -> _Often:
-        if plan.split_k is not None:
-            return cls._of_slices(plan, plan.split_k.slices, size)
-        tiles = plan.launch.tiles(size.m, size.n, size.batch)
-        what = plural(tiles, "CTA" if plan.launch.ctas_per_multiprocessor is None else "CTA tile")
-        k_tiles = -(-size.k // plan.cta_tile[2])
+    @property
+    def slice(self) -> _Times:
+        """The sums that CTAs leave, one for each slice of K."""
+        assert self.plan.split_k is not None
+        return self._for_each_tile(Fraction(self.plan.split_k.slices), plural(self.plan.split_k.slices, "slice"))
 
-        def for_each_tile(times: int | Fraction, words: str) -> _Times:
-            return _Times(Fraction(tiles * times), f"{what} x {words}")
+    def step(self, action: Action, *, past_end: bool = True) -> _Times:
+        """A step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
+        done = [self.plan.loop.executed(action, k_tiles) for k_tiles in self._k_tiles]
+        inside = sum((each.k_tiles for each in done), Fraction(0))
+        beyond = sum((each.past_end for each in done), Fraction(0)) if past_end else Fraction(0)
+        words = f"({int(inside):,} + {beyond}) k-tiles" if beyond else plural(int(inside), "k-tile")
+        return self._for_each_tile(inside + beyond, words)
 
-        tile = _Times(Fraction(tiles), what)
-        if isinstance(plan.a.g2s, BulkTensorCopy):
-            # A turn for each k-tile, and one of zeros where K has none: nothing is fetched or read ahead of its turn.
-            turns = max(k_tiles, 1)
-            each = for_each_tile(turns, plural(turns, "k-tile"))
-            return cls(tile=tile, fill=each, store=each, k_tile=each, load=each)
-        in_k = for_each_tile(k_tiles, plural(k_tiles, "k-tile"))
-        if plan.stages == 1:
-            return cls(tile=tile, fill=in_k, store=in_k, k_tile=in_k, load=in_k)
-        blocks_ahead, stages_ahead = k_tiles + Fraction(1, plan.k_blocks), plan.stages - 1
-        filled = _filled(plan, k_tiles)
-        return cls(
-            tile=tile,
-            fill=in_k if filled == k_tiles else for_each_tile(filled, plural(filled, "stage")),
-            store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
-            k_tile=in_k,
-            load=in_k if plan.by_thread else for_each_tile(blocks_ahead, f"({k_tiles:,} + 1/{plan.k_blocks}) k-tiles"),
-        )
+    @property
+    def _k_tiles(self) -> tuple[int, ...]:
+        """The k-tiles of each CTA of a tile: slices differ by one at most."""
+        k_tiles = -(-self.size.k // self.plan.cta_tile[2])
+        slices = self.plan.split_k.slices if self.plan.split_k else 1
+        return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
 
-    @classmethod
-    def _of_slices(cls, plan: GemmPlan, slices: int, size: ProblemSize) -> _Often:
-        """Each slice has a CTA of its own, with a prologue of its own; the slices' k-tiles differ by one at most."""
-        tiles = size.batch * plan.launch.tiles(size.m, size.n)
-        k_tiles = -(-size.k // plan.cta_tile[2])
-        shares = [k_tiles // slices + (index < k_tiles % slices) for index in range(slices)]
-        # A single stage has no prologue.
-        prologues = slices if plan.stages > 1 else 0
-        filled = sum(_filled(plan, share) for share in shares)
-        stages_ahead, blocks_ahead = prologues * (plan.stages - 1), Fraction(prologues, plan.k_blocks)
-
-        def for_each_tile(times: int | Fraction, words: str) -> _Times:
-            return _Times(Fraction(tiles * times), f"{plural(tiles, 'tile')} x {words}")
-
-        return cls(
-            tile=_Times(Fraction(tiles), plural(tiles, "tile")),
-            slice=for_each_tile(slices, plural(slices, "slice")),
-            fill=for_each_tile(filled, f"{plural(filled, 'fill')} of a stage in {plural(slices, 'slice')}"),
-            store=for_each_tile(k_tiles + stages_ahead, f"({k_tiles:,} + {stages_ahead}) k-tiles"),
-            k_tile=for_each_tile(k_tiles, plural(k_tiles, "k-tile")),
-            load=for_each_tile(k_tiles + blocks_ahead, f"({k_tiles:,} + {prologues}/{plan.k_blocks}) k-tiles"),
-        )
-
-
-def _filled(plan: GemmPlan, k_tiles: int) -> int:
-    """How often asynchronous copies fill a stage for so many k-tiles; where there are none, all but one are filled."""
-    return max(k_tiles, plan.stages if k_tiles else plan.stages - 1)
+    def _for_each_tile(self, times: Fraction, words: str) -> _Times:
+        launch = self.plan.launch
+        tiles = launch.tiles(self.size.m, self.size.n, self.size.batch)
+        one_each = launch.split is None and launch.ctas_per_multiprocessor is None
+        what = plural(tiles, "CTA" if one_each else "CTA tile")
+        return _Times(tiles * times, f"{what} x {words}" if words else what)
 
 
 def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
@@ -179,13 +146,12 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
     unit |= {key: unit[f"{key}.a"] + unit[f"{key}.b"] for key in ("g2s", "s2r")}
-    bulk = isinstance(plan.a.g2s, BulkTensorCopy)
-    copies = () if bulk else _copies(plan, report)
-    counts = {key: count(often.fill, unit[key], sites) for key, sites in copies}
+    written = (each for each in _copies(plan, report) if each.operand.g2s.fetch is Action.FETCH)
+    counts = {each.key: count(often.step(Action.FETCH), unit[each.key], each.sites) for each in written}
     if key := _plain_key(plan):
-        counts[key] = count(often.store, unit[key], _main_loop_sites(plan, report, "st.shared"))
+        counts[key] = count(often.step(Action.STORE), unit[key], _main_loop_sites(plan, report, "st.shared"))
         counts = dict(sorted(counts.items()))
-    counts |= {key: count(often.load, unit[key], sites) for key, sites in _loads(plan, report)}
+    counts |= {key: count(often.step(Action.LOAD), unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
         stores, reads = _epilogue_sites(plan, report, "st.shared"), _epilogue_sites(plan, report, "ld.shared")
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
@@ -200,10 +166,10 @@ def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launc
     """Zeros past the end of K are written like data, so stages are counted, not k-tiles."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
-    for key, sites in _copies(plan, report):
-        measured = sum(site.line_wavefronts for site in sites)
-        if (lines := plan.predictions.line_writes.get(key)) is not None:
-            counts[key] = _unless(unknown, often.fill, lines.predicted, measured)
+    for each in _copies(plan, report):
+        measured = sum(site.line_wavefronts for site in each.sites)
+        if (lines := plan.predictions.line_writes.get(each.key)) is not None:
+            counts[each.key] = _unless(unknown, often.step(Action.FETCH), lines.predicted, measured)
     return counts
 
 
@@ -217,16 +183,19 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
             return Count(None, measured, unknown or missing)
         return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
-    counts = {key: count(often.k_tile, sites, key) for key, sites in _copies(plan, report)}
+    def fetched(action: Action) -> _Times:
+        return often.step(action, past_end=False)  # nothing is read past the end of K
+
+    counts = {each.key: count(fetched(each.operand.g2s.fetch), each.sites, each.key) for each in _copies(plan, report)}
     if plain := _plain_key(plan):
         keys = [f"g2s.{x.name}" for x in plan.through_registers]
-        counts[plain] = count(often.k_tile, _main_loop_sites(plan, report, "ld.global"), *keys)
+        counts[plain] = count(fetched(Action.GLOBAL_LOAD), _main_loop_sites(plan, report, "ld.global"), *keys)
         counts = dict(sorted(counts.items()))
     extras = plan.epilogue.fusion.tensors
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
     loads = _epilogue_sites(plan, report, "ld.global")
-    if plan.split_k is not None and not plan.split_k.atomics and often.slice is not None:
+    if plan.split_k is not None and not plan.split_k.atomics:
         # The text has them before whatever the epilogue stores and loads.
         vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
         for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
@@ -242,13 +211,13 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
 
 def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """One thread asks for a box, once: what a whole warp asks for is moved as often as it has threads."""
-    counts = {}
-    copies = dict(_copies(plan, report))
-    for operand in (plan.a, plan.b):
-        if isinstance(operand.g2s, BulkTensorCopy):
-            key = f"g2s.{operand.name}"
-            sites = copies[key]
-            counts[key] = often.fill.predict(operand.g2s.boxes, sum(site.boxes for site in sites))
+    counts = {
+        each.key: often.step(Action.BULK_FETCH).predict(
+            _sends(plan, each.operand).total(), sum(site.boxes for site in each.sites)
+        )
+        for each in _copies(plan, report)
+        if each.operand.g2s.fetch is Action.BULK_FETCH
+    }
     if isinstance(plan.epilogue.store, BulkTensorCopy):
         measured = sum(site.boxes for site in _bulk_stores(plan, report))
         counts["epilogue"] = often.tile.predict(plan.epilogue.store.boxes, measured)
@@ -266,62 +235,80 @@ def _executed(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRe
 
 def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
-    loads, stores = Counter[str](), Counter[str]()
-    for operand in plan.through_registers:
-        assert isinstance(operand.g2s, VectorCopy)
-        vectors = copies_per_k_tile(operand, plan.tiled_mma) * plan.threads // 32
-        bits, element_bits = operand.g2s.bits, operand.dtype.bits
-        loads[load_global(element_bits, element_bits)] += 0
-        loads[load_global(bits, element_bits)] += vectors
-        stores[store_shared(bits, element_bits)] += vectors
+    units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
+    of = plan.through_registers if plan.by_thread else ()
+    spellings = tuple(name for x in of for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target)))
+    for x in plan.through_registers:
+        units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype, plan.target)] += 0
+        for action, unit in units.items():
+            unit.update(x.opcodes(Step(action), plan.tiled_mma, plan.target))
     unknown = "" if _is_whole(plan, size) else EDGES
-    executed = {opcode: _executions(plan, report, opcode) for opcode in (*loads, *stores)}
-    counts = {opcode: _unless(unknown, often.k_tile, loads[opcode], executed[opcode]) for opcode in loads}
-    counts |= {opcode: often.store.predict(stores[opcode], executed[opcode]) for opcode in stores}
-    spellings = (
-        {opcode for operand in plan.through_registers for opcode in ambiguous(operand)} if plan.by_thread else ()
-    )
-    return {opcode: count for opcode, count in counts.items() if opcode not in spellings}
+    counts = {}
+    for action, unit in units.items():
+        times = often.step(action, past_end=action is Action.STORE)
+        for opcode, count in unit.items():
+            if not opcode.startswith(spellings):
+                measured, why = _executions(plan, report, opcode), unknown if action is Action.GLOBAL_LOAD else ""
+                counts[opcode] = _unless(why, times, count * plan.threads // WARP, measured)
+    return counts
 
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """Instructions that only the main loop has."""
-    warps, units, times = plan.tiled_mma.threads // 32, Counter[str](), {}
-    for operand in (plan.a, plan.b):
-        copy, load = operand.g2s.atom, operand.s2r.atom
-        if isinstance(copy, CpAsyncAtom):
-            units[copy.ptx] += copies_per_k_tile(operand, plan.tiled_mma) * warps
-            times[copy.ptx] = often.fill
-        if isinstance(load, LdmatrixAtom):
-            units[load.ptx] += ldmatrix_per_k_block(operand, plan.tiled_mma) * plan.k_blocks * warps
-            times[load.ptx] = often.load
+    """Instructions that only the main loop has: cp.async, ldmatrix, and what multiplies."""
     (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
-    lanes = 32 if plan.by_thread else 1
-    units[plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * lanes)
-    times[plan.atom.ptx] = often.k_tile
-    return {opcode: times[opcode].predict(units[opcode], _executions(plan, report, opcode)) for opcode in sorted(units)}
+    units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
+    for x in (plan.a, plan.b):
+        units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
+        if x.s2r.matrices is not None:
+            units[Action.LOAD] += x.loads(plan.tiled_mma)
+    warps = plan.tiled_mma.threads // WARP
+    units[Action.MULTIPLY][plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * warps)
+    if plan.by_thread:
+        units[Action.MULTIPLY][plan.atom.ptx] //= WARP
+    return {
+        opcode: often.step(action).predict(count * warps, _executions(plan, report, opcode))
+        for action, unit in units.items()
+        for opcode, count in sorted(unit.items())
+    }
 
 
 def _executions(plan: GemmPlan, report: LaunchReport, opcode: str) -> int:
     return sum(site.executed for site in _main_loop_sites(plan, report, opcode))
 
 
-def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An operand's copies to shared memory, those of them that the text has instructions of its own for."""
+
+    operand: OperandPlan
+    sites: Sites
+
+    @property
+    def key(self) -> str:
+        return f"g2s.{self.operand.name}"
+
+
+def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
     """The copies of A and of B, except plain ones. Each fill of a stage is written as all of A's, then all of B's."""
-    a, b = plan.a.g2s, plan.b.g2s
-    if isinstance(a, BulkTensorCopy) and isinstance(b, BulkTensorCopy):
-        split = _split(report.matching(a.atom.ptx), a.boxes, b.boxes)
-        yield from ((f"g2s.{name}", sites) for name, sites in split)
-    elif plan.asynchronous:
-        yield from _cp_async(plan, report)
-
-
-def _cp_async(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
-    sites = [site for site in report.matching("cp.async") if "shared" in site.opcode.split(".")]
-    asynchronous = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
-    a, b = (copies_per_k_tile(x, plan.tiled_mma) if x in asynchronous else 0 for x in (plan.a, plan.b))
+    copied = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
+    if not copied:
+        return
+    written = [site for opcode in {_copy_opcode(plan, x) for x in copied} for site in report.matching(opcode)]
+    sites = sorted(written, key=lambda site: site.line)
+    a, b = (_sends(plan, x).total() if x in copied else 0 for x in (plan.a, plan.b))
     split = dict(_split(sites, a, b))
-    yield from ((f"g2s.{x.name}", split[x.name]) for x in asynchronous)
+    yield from (_Copy(x, split[x.name]) for x in copied)
+
+
+def _copy_opcode(plan: GemmPlan, x: OperandPlan) -> str:
+    """The one opcode that sends for it."""
+    (opcode,) = _sends(plan, x)
+    return opcode
+
+
+def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
+    """What a thread, or the one that asks for boxes, issues to send for one k-tile."""
+    return x.opcodes(Step(x.g2s.fetch), plan.tiled_mma, plan.target)
 
 
 def _plain_key(plan: GemmPlan) -> str:
@@ -339,9 +326,9 @@ def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
-    by_ldmatrix = {x.name: isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)}
+    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in (plan.a, plan.b)}
     if all(by_ldmatrix.values()):
-        a, b = (ldmatrix_per_k_block(x, plan.tiled_mma) for x in (plan.a, plan.b))
+        a, b = (x.loads(plan.tiled_mma).total() // plan.k_blocks for x in (plan.a, plan.b))
         yield from ((f"s2r.{name}", sites) for name, sites in _split(ldmatrix, a, b))
     elif any(by_ldmatrix.values()):
         yield from ((f"s2r.{name}", ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items())
@@ -372,11 +359,19 @@ def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
     """Of the last mma in the text; without tensor cores of the main loop's last fma or st.shared."""
     if not plan.by_thread:
         return max((site.line for site in report.matching("mma")), default=0)
-    m, n, k = plan.cta_tile
-    stores = sum(copies_per_k_tile(x, plan.tiled_mma) for x in (plan.a, plan.b))
-    fmas = report.matching(plan.atom.ptx)[: MAIN_LOOPS * m * n * k // plan.threads]
-    stored = report.matching("st.shared")[: (MAIN_LOOPS + plan.stages - 1) * stores]
+    multiplies, stores = (_written(plan, action) for action in (Action.MULTIPLY, Action.STORE))
+    fmas, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")[:stores]
     return max(site.line for site in (*fmas, *stored))
+
+
+def _written(plan: GemmPlan, action: Action) -> int:
+    """How many instructions of a step of the main loop the text holds."""
+
+    def opcodes(step: Step) -> Mapping[str, int]:
+        issued = plan.opcodes(step)
+        return issued if step.action is action else {}
+
+    return sum(plan.loop.written(opcodes).values())
 
 
 def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:

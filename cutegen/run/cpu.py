@@ -49,7 +49,7 @@ class CpuLaunch:
         size = call.size
         geometry = contract.geometry(size.m, size.n, size.batch, multiprocessors=MULTIPROCESSORS)
         if contract.adds_to_result:
-            clear(call.placed[RESULT], arrays[RESULT])
+            arrays[RESULT][...] = 0
         workspace = host_workspace(contract.workspace(size.m, size.n, size.batch))
         return self._program.launch(
             contract.entry,
@@ -59,13 +59,6 @@ class CpuLaunch:
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )
-
-
-def clear(placed: Placed, storage: np.ndarray[Any, Any]) -> None:
-    """Set a matrix's elements to 0, and nothing between its rows."""
-    item = storage.itemsize
-    shape = placed.batch, placed.rows, placed.row_bytes // item
-    np.lib.stride_tricks.as_strided(storage, shape, (placed.batch_pitch_bytes, placed.pitch_bytes, item))[...] = 0
 
 
 def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], ...]:
@@ -94,12 +87,17 @@ def tensor_maps(
 
 
 def host_array(placed: Placed, pointer: int) -> np.ndarray[Any, Any]:
-    """The storage of a host matrix from its address to its last element, flat; bf16 as uint16.
+    """The elements of a host matrix where they lie, (batch, rows, elements of a row); bf16 as uint16.
 
-    It borrows the memory, which the caller's operand keeps alive. Its bounds are exact, so that the executor notices an
-    access past the last element.
+    It borrows the memory, which the caller's operand keeps alive. It reaches from the first element to the last, so
+    that the executor notices an access past them, and what lies between rows is none of it.
     """
     dtype = numpy_dtype(placed.tensor.dtype.torch_name)
     if placed.span_bytes == 0:
         return np.empty(0, dtype)
-    return np.ctypeslib.as_array((ctypes.c_uint8 * placed.span_bytes).from_address(pointer)).view(dtype)
+    return np.ndarray(
+        (placed.batch, placed.rows, placed.row_bytes // dtype.itemsize),
+        dtype,
+        memoryview((ctypes.c_uint8 * placed.span_bytes).from_address(pointer)),
+        strides=(placed.batch_pitch_bytes, placed.pitch_bytes, dtype.itemsize),
+    )

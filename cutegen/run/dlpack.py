@@ -6,7 +6,10 @@ A capsule is looked into and not consumed: its name stays as it is, so its own d
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import Any, NamedTuple
+
+from cutegen.run.cuda_array import MOST_MODES
 
 _DEVICE_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # kDLCPU, kDLCUDA, kDLCUDAHost, kDLCUDAManaged
 # (kDLInt | kDLUInt | kDLFloat | kDLBfloat | kDLFloat8_e4m3fn | kDLFloat8_e5m2, bits)
@@ -64,24 +67,36 @@ class ExportedTensor(NamedTuple):
 
 def device_of(operand: Any) -> tuple[str, int]:
     """`("cuda", ordinal)`, `("cpu", 0)`, or a name for anything else."""
-    kind, ordinal = operand.__dlpack_device__()
-    name = _DEVICE_KINDS.get(int(kind), f"DLPack device type {int(kind)}")
-    return (name, 0 if name == "cpu" else int(ordinal))
+    answer = operand.__dlpack_device__()
+    try:
+        kind, ordinal = (operator.index(each) for each in answer)
+    except (TypeError, ValueError):
+        raise ValueError(f"__dlpack_device__: found {answer!r:.60}, expected a device type and an ordinal") from None
+    return _device(kind, ordinal)
 
 
-def read(operand: Any, stream: int | None) -> ExportedTensor:
-    """Ask `operand` for a capsule that is safe to use on `stream` (None on the CPU), and read it.
+def _device(kind: int, ordinal: int) -> tuple[str, int]:
+    name = _DEVICE_KINDS.get(kind, f"DLPack device type {kind}")
+    return (name, 0 if name == "cpu" else ordinal)
 
-    Raises BufferError, RuntimeError or ValueError as the producer does.
+
+def read(operand: Any, device: tuple[str, int], stream: int | None) -> ExportedTensor:
+    """Ask `operand`, on `device`, for a capsule that is safe to use on `stream` (None on the CPU), and read it.
+
+    Raises what the producer raises, and ValueError for what no tensor is.
     """
     try:
         capsule = operand.__dlpack__(stream=stream, max_version=_NEWEST_VERSION, copy=False)
     except TypeError:  # a producer from before version 1.0
         capsule = operand.__dlpack__(stream=stream)
     tensor, flags = _open(capsule)
-    shape = tuple(tensor.shape[: tensor.ndim])
+    if (lies := _device(tensor.device_type, tensor.device_id)) != device:
+        raise ValueError(
+            f"a DLPack capsule on {lies[0]}:{lies[1]}, expected {device[0]}:{device[1]} as __dlpack_device__ has it"
+        )
+    shape = _shape(tensor)
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
-    pointer = (tensor.data or 0) + tensor.byte_offset
+    pointer = tensor.data + tensor.byte_offset if tensor.data else 0
     return ExportedTensor(pointer, shape, strides, _dtype(tensor), bool(flags & _READ_ONLY), capsule)
 
 
@@ -89,8 +104,23 @@ def _open(capsule: object) -> tuple[_Tensor, int]:
     for name, structure in ((b"dltensor_versioned", _VersionedTensor), (b"dltensor", _Tensor)):
         if _is_valid(capsule, name):
             content = structure.from_address(_get_pointer(capsule, name))
-            return (content.tensor, content.flags) if isinstance(content, _VersionedTensor) else (content, 0)
-    raise ValueError("__dlpack__ returned no DLPack capsule")
+            if not isinstance(content, _VersionedTensor):
+                return content, 0
+            if content.major != _NEWEST_VERSION[0]:  # of another one, only the version may be read
+                raise ValueError(f"a DLPack capsule of version {content.major}.{content.minor}, expected 1")
+            return content.tensor, content.flags
+    raise ValueError("__dlpack__ returned no DLPack capsule, or one that was consumed")
+
+
+def _shape(tensor: _Tensor) -> tuple[int, ...]:
+    if not 0 <= tensor.ndim <= MOST_MODES:
+        raise ValueError(f"a DLPack capsule of {tensor.ndim} dimensions, expected 0 to {MOST_MODES}")
+    if tensor.ndim and not tensor.shape:
+        raise ValueError("a DLPack capsule without a shape")
+    shape = tuple(tensor.shape[: tensor.ndim])
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"a DLPack capsule of shape {shape}, expected extents of 0 and more")
+    return shape
 
 
 def _dtype(tensor: _Tensor) -> str:

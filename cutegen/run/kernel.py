@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build import Artifact, open_artifact
-from cutegen.errors import ArtifactError, OperandError
+from cutegen.errors import OperandError
 from cutegen.plan.launch import LaunchContract, ProblemSize
 from cutegen.ptx import IN_ORDER, LaunchReport, Policy
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
@@ -22,8 +21,9 @@ from cutegen.run.driver import Driver, load_driver
 from cutegen.run.extras import TENSOR_NAMES, Extras
 from cutegen.run.gpu import GpuKernel
 from cutegen.run.kept import Transposed, kept_copies, span_elems
-from cutegen.run.operands import Form, TensorView, view_of
+from cutegen.run.operands import Form, TensorView, count_write, view_of
 from cutegen.run.places import check_address, check_apart
+from cutegen.run.plan_table import PlanTable
 from cutegen.run.quick import Launch, QuickCalls
 from cutegen.run.storage import MatrixStorage, call_tensors, empty
 from cutegen.spec import GEMM, SCALARS
@@ -41,7 +41,7 @@ class Kernel:
 
     def __init__(self, artifact: Artifact, *, driver: Callable[[], Driver] = load_driver) -> None:
         self.artifact = artifact
-        self._read = _contract(artifact)
+        self._read = PlanTable.of(artifact, GEMM).launch
         self.contract = self._read.of_a_call()
         self._transposed = _transposed(self._read)
         self._load_driver = driver
@@ -52,7 +52,7 @@ class Kernel:
 
     @classmethod
     def open(cls, path: Path | str) -> Kernel:
-        """Open the artifact in the folder `path`. Raises ArtifactError."""
+        """Open the artifact in the folder `path`. Raises ArtifactError for whatever else lies there."""
         return cls(open_artifact(path))
 
     def __call__(
@@ -105,8 +105,7 @@ class Kernel:
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
-            if kept_copies.entries:
-                prepared.forget_copies(pointers)
+            prepared.announce((given, aux), pointers)
             if plain and prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
                 self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
         return out
@@ -155,8 +154,7 @@ class Kernel:
             raise OperandError(
                 operand="out", found=f"shape {views[2].form.shape}", expected="at least one element to compute"
             )
-        if kept_copies.entries:
-            prepared.forget_copies(pointers)
+        prepared.announce((out, aux), pointers)
         return prepared.launch.execute(
             pointers, scalars, policy=policy, jobs=jobs, max_steps=max_steps, progress=progress
         )
@@ -228,8 +226,13 @@ class _PreparedCall:
             if address < others + other.span_bytes and others < address + mine.span_bytes:
                 check_apart(mine, address, other, others)
 
-    def forget_copies(self, pointers: tuple[int, ...]) -> None:
-        """Copies of what this call writes are out of date."""
+    def announce(self, written: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
+        """Tell torch, and forget copies, of what this call writes; None is no tensor of the caller's."""
+        for operand in written:
+            if operand is not None:
+                count_write(operand)
+        if not kept_copies.entries:
+            return
         for each, pointer in zip(self.call.placed, pointers, strict=True):
             if each.tensor.written:
                 kept_copies.written(pointer, pointer + each.span_bytes)
@@ -251,15 +254,3 @@ def _transposed(read: LaunchContract) -> Transposed | None:
     if not read.given:
         return None
     return Transposed(call_tensors(read.of_a_call())[1], call_tensors(read)[1])
-
-
-def _contract(artifact: Artifact) -> LaunchContract:
-    try:
-        table = json.loads(artifact.plan_json)
-        if (kind := table.get("kind", GEMM)) != GEMM:
-            raise ArtifactError(f"{artifact.path}: found a kernel of kind {kind}; expected a GEMM; open it as a Probe")
-        return LaunchContract.from_json(table["launch"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"{artifact.path}: plan.json holds no launch contract that this version reads: {error!r}"
-        ) from error

@@ -6,15 +6,16 @@ No framework is imported here. An operand can only be a torch tensor when the ca
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cutegen.arch import DTYPES
-from cutegen.errors import OperandError
-from cutegen.run import dlpack
+from cutegen.errors import CutegenError, OperandError
+from cutegen.run import cuda_array, dlpack
 from cutegen.run.driver import load_driver
 
 Device = tuple[str, int]
@@ -70,18 +71,46 @@ def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
     >>> view_of(np.zeros((2, 8), np.float16), "a").form.strides
     (8, 1)
 
-    Raises OperandError when it is no array, or one without strided memory.
+    Raises OperandError when it is no array, or one without strided memory, or when its memory is not its values.
     """
+    view = _view(operand, name, stream)
+    if not view.pointer and 0 not in view.form.shape and view.form.device[0] in ("cuda", "cpu"):
+        raise _without_memory(operand, name, view.form)
+    return view
+
+
+def count_write(operand: Any) -> None:
+    """Tell torch that a kernel wrote `operand`, so that autograd refuses a gradient which needs what was there."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(operand, torch.Tensor):
+        torch.autograd.graph.increment_version(operand)
+
+
+def _view(operand: Any, name: str, stream: int | None) -> TensorView:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(operand, torch.Tensor):
         return _view_torch(operand, name, torch)
     if isinstance(operand, np.ndarray):
         return _view_numpy(operand, name)
-    if hasattr(operand, "__cuda_array_interface__"):
-        return _view_cuda_array(operand, name)
-    if hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__"):
+    with _foreign(name, "an object that cannot be asked what it is"):
+        table = getattr(operand, "__cuda_array_interface__", None)
+        exports = table is None and hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__")
+    if table is not None:
+        return _view_cuda_array(operand, table, name)
+    if exports:
         return _view_dlpack(operand, name, stream)
     raise OperandError(operand=name, found=f"a {type(operand).__qualname__}", expected=_NO_ARRAY)
+
+
+def _without_memory(operand: Any, name: str, form: Form) -> OperandError:
+    """A freed storage, or a tensor that only stands for others: FakeTensor and other wrappers, lazy zeros."""
+    lazy_zeros = form.framework == "torch" and operand._is_zerotensor()
+    return OperandError(
+        operand=name,
+        found=f"shape {tuple(form.shape)} at address 0: its memory was freed, or it never had any",
+        expected="an address for its elements",
+        fix=f"`{name}.clone()`, which stores the zeros" if lazy_zeros else "",
+    )
 
 
 def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
@@ -98,7 +127,7 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
             Form,
             (tensor.shape, tensor.stride(), _torch_dtype(tensor.dtype), _torch_device(tensor.device), "torch", False),
         )
-        return tuple.__new__(TensorView, (tensor.data_ptr(), form, None, None))
+        view: TensorView = tuple.__new__(TensorView, (tensor.data_ptr(), form, None, None))
     except RuntimeError as error:
         first_line = str(error).partition("\n")[0]
         raise OperandError(
@@ -107,6 +136,35 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
             expected="a dense tensor with an address",
             fix=f"`{name}.to_dense()` for a sparse one" if tensor.layout is not torch.strided else "",
         ) from error
+    if differs_from_memory(tensor, torch.autograd.forward_ad):
+        _check_memory_says_all(tensor, name, torch)
+    return view
+
+
+def differs_from_memory(tensor: Any, forward_ad: Any) -> bool:
+    """Whether a torch tensor may stand for more than its memory holds: a sign, or a tangent of forward-mode AD.
+
+    `forward_ad` is torch's module. Every call asks this of each tensor, so it looks no further than it must.
+    """
+    return bool(tensor.is_neg() or forward_ad._current_level >= 0)
+
+
+def _check_memory_says_all(tensor: Any, name: str, torch: Any) -> None:
+    """Refuse a tensor that reading its memory would misread. Raises OperandError."""
+    if tensor.is_neg():
+        raise OperandError(
+            operand=name,
+            found="a tensor with the negative bit set: its memory holds the values with the other sign",
+            expected="memory that holds the values",
+            fix=f"`{name}.resolve_neg()`, a tensor of its own",
+        )
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        raise OperandError(
+            operand=name,
+            found="a tensor with a tangent of forward-mode AD",
+            expected="one without: a kernel call is not recorded by autograd",
+            fix=f"pass `{name}.detach()`",
+        )
 
 
 @lru_cache(maxsize=64)
@@ -138,6 +196,8 @@ def _numpy_dtype_name(dtype: np.dtype[Any], names: Mapping[str, str]) -> str:
 
 
 def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str) -> tuple[int, ...]:
+    if item_bytes == 0:  # a type without fields, which no kernel takes
+        return strides_bytes
     if any(stride % item_bytes for stride in strides_bytes):
         raise OperandError(
             operand=name,
@@ -148,23 +208,36 @@ def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str)
     return tuple(stride // item_bytes for stride in strides_bytes)
 
 
-def _view_cuda_array(operand: Any, name: str) -> TensorView:
-    """`__cuda_array_interface__` version 2 and 3 (Numba's documentation, "CUDA Array Interface")."""
-    interface = operand.__cuda_array_interface__
-    if interface.get("mask") is not None:
-        raise _masked(name)
-    pointer, read_only = interface["data"]
-    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    strides = interface.get("strides")
+def _view_cuda_array(operand: Any, table: Any, name: str) -> TensorView:
+    with _foreign(name, "a malformed __cuda_array_interface__"):
+        array = cuda_array.read(table)
+        if array.masked:
+            raise _masked(name)
+        device = _cuda_array_device(operand, array.pointer)
+    strides = array.strides_bytes
     form = Form(
-        shape=shape,
-        strides=compact_strides(shape) if strides is None else _element_strides(tuple(strides), dtype.itemsize, name),
-        dtype=_numpy_dtype_name(dtype, _DTYPE_NAMES),
-        device=_cuda_array_device(operand, pointer),
+        shape=array.shape,
+        strides=compact_strides(array.shape)
+        if strides is None
+        else _element_strides(strides, array.dtype.itemsize, name),
+        dtype=_numpy_dtype_name(array.dtype, _DTYPE_NAMES),
+        device=device,
         framework=_framework(operand),
-        read_only=read_only,
+        read_only=array.read_only,
     )
-    return TensorView(pointer, form, interface.get("stream"), operand)
+    return TensorView(array.pointer, form, array.stream, operand)
+
+
+@contextmanager
+def _foreign(name: str, found: str) -> Iterator[None]:
+    """Turn whatever another library's object raises, or answers wrongly, into an OperandError."""
+    try:
+        yield
+    except CutegenError:
+        raise
+    except Exception as error:  # a property of anybody's may raise anything
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise OperandError(operand=name, found=f"{found} ({reason})", expected=_NO_ARRAY) from error
 
 
 def _masked(name: str) -> OperandError:
@@ -180,14 +253,10 @@ def _cuda_array_device(operand: Any, pointer: int) -> Device:
 
 
 def _view_dlpack(operand: Any, name: str, stream: int | None) -> TensorView:
-    device = dlpack.device_of(operand)
-    consumer = (stream or LEGACY_STREAM) if device[0] == "cuda" else None
-    try:
-        tensor = dlpack.read(operand, consumer)
-    except (BufferError, RuntimeError, ValueError) as error:
-        raise OperandError(
-            operand=name, found=f"an object that does not export itself ({error})", expected=_NO_ARRAY
-        ) from error
+    with _foreign(name, "an object that does not export itself"):
+        device = dlpack.device_of(operand)
+        consumer = (stream or LEGACY_STREAM) if device[0] == "cuda" else None
+        tensor = dlpack.read(operand, device, consumer)
     strides = compact_strides(tensor.shape) if tensor.strides is None else tensor.strides
     form = Form(tensor.shape, strides, tensor.dtype, device, _framework(operand), tensor.read_only)
     return TensorView(tensor.pointer, form, consumer, tensor.capsule)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +22,10 @@ from cutegen.run.driver import Driver, load_driver
 from cutegen.run.gpu import GpuKernel
 from cutegen.run.operands import TensorView, view_of
 from cutegen.run.places import check_address
+from cutegen.run.plan_table import PlanTable
 from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
-from cutegen.spec import GEMM, PROBE
+from cutegen.spec import PROBE
+from cutegen.typed_json import read
 
 
 class Registers(NamedTuple):
@@ -48,19 +49,21 @@ class ProbeContract:
     @classmethod
     def of(cls, artifact: Artifact) -> ProbeContract:
         """That of an artifact's `plan.json`. Raises ArtifactError when it holds no probe."""
-        try:
-            table = json.loads(artifact.plan_json)
-            if (kind := table.get("kind", GEMM)) != PROBE:
-                raise ArtifactError(
-                    f"{artifact.path}: found a kernel of kind {kind}; expected a probe; open it as a Kernel"
-                )
-            (m, n, k), stages, values = table["tile"], table["stages"], table["values"]
-            launch = LaunchContract.from_json(table["launch"])
-            return cls(launch, (m, n, stages * k), (stages * values["a"], stages * values["b"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(
-                f"{artifact.path}: plan.json describes no probe that this version reads: {error!r}"
-            ) from error
+        plan = PlanTable.of(artifact, PROBE)
+        m, n, k = read(tuple[int, int, int], plan.table.get("tile"), plan.file, "tile")
+        stages = read(int, plan.table.get("stages"), plan.file, "stages")
+        values = read(_Values, plan.table.get("values"), plan.file, "values")
+        if min(m, n, k, stages, values.a, values.b) < 1:
+            raise ArtifactError(f"{plan.file}: tile, stages, values: found one below 1; expected at least 1 of each")
+        return cls(plan.launch, (m, n, stages * k), (stages * values.a, stages * values.b))
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Registers of a thread for each k-tile, of A and of B."""
+
+    a: int
+    b: int
 
 
 class Probe:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.arch import LdmatrixAtom
 from cutegen.plan import ProbePlan
 from cutegen.plan.text import plural
-from cutegen.plan.traffic import ldmatrix_per_k_block
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.run.counts import Count, LaunchCounts
 
@@ -39,9 +37,9 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
 def _loads(plan: ProbePlan, report: LaunchReport) -> Iterator[tuple[str, list[InstructionReport]]]:
     """The loads of A, then those of B, as the text has them; where one is plain, its opcode tells it apart."""
     ldmatrix, plain = list(report.matching("ldmatrix")), list(report.matching("ld.shared"))
-    by_ldmatrix = {x.name: isinstance(x.s2r.atom, LdmatrixAtom) for x in plan.operands}
+    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in plan.operands}
     if by_ldmatrix["a"] and by_ldmatrix["b"]:
-        of_a = plan.gemm.k_blocks * ldmatrix_per_k_block(plan.gemm.a, plan.gemm.tiled_mma)
+        of_a = plan.gemm.a.loads(plan.gemm.tiled_mma).total()
         yield from (("s2r.a", ldmatrix[:of_a]), ("s2r.b", ldmatrix[of_a:]))
     elif by_ldmatrix["a"] or by_ldmatrix["b"]:
         yield from ((f"s2r.{name}", ldmatrix if by_ldmatrix[name] else plain) for name in "ab")

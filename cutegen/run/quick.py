@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cutegen.run.check import CheckedCall
+from cutegen.run.operands import count_write, differs_from_memory
 from cutegen.run.streams import stream_handle
 
 _REMEMBERED_CALLS = 256
@@ -33,20 +34,24 @@ class QuickCalls:
             known = self._known.get(_attributes(a, b, out))
         except (AttributeError, RuntimeError, TypeError):  # no torch tensors, or some without strides
             return None
-        if known is None or a.requires_grad or b.requires_grad:
+        if known is None or known.unusual(a) or known.unusual(b):
             return None
+        given = out
         if out is None:
             if stream is not None:  # memory for the result belongs to that stream
                 return None
             out = known.allocate()
-        elif out.requires_grad:
+        elif known.unusual(out):
             return None
         at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), out.data_ptr()
         end = at_out + known.span_out
         apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
-        if not apart or at_a & known.low_a or at_b & known.low_b or at_out & known.low_out:
+        aligned = not (at_a & known.low_a or at_b & known.low_b or at_out & known.low_out)
+        if not (apart and aligned and at_a and at_b and at_out):
             return None
         known.launch((at_a, at_b, at_out), (), known.stream() if stream is None else stream_handle(stream))
+        if given is not None:
+            count_write(out)
         return out
 
     def remember(self, a: Any, b: Any, out: Any, result: Any, call: CheckedCall, launch: Launch) -> None:
@@ -67,6 +72,7 @@ class QuickCalls:
             low_out=low_out,
             allocate=partial(torch.empty_strided, result.shape, result.stride(), **like_result),
             stream=partial(torch._C._cuda_getCurrentRawStream, call.device[1]),
+            forward_ad=torch.autograd.forward_ad,
         )
 
 
@@ -82,6 +88,11 @@ class _Known(NamedTuple):
     low_out: int
     allocate: Callable[[], Any]
     stream: Callable[[], int]
+    forward_ad: Any
+
+    def unusual(self, tensor: Any) -> bool:
+        """Whether there is more to a tensor than its attributes and its memory say."""
+        return tensor.requires_grad or differs_from_memory(tensor, self.forward_ad)
 
 
 def _attributes(a: Any, b: Any, out: Any) -> tuple[object, ...]:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutegen.arch.units import REGISTER_BITS
 from cutegen.plan import ProbePlan
-from cutegen.plan.registers import REGISTER_BITS, FragmentTable, Place
+from cutegen.plan.registers import FragmentTable, Place
 from cutegen.run.probe import Registers
 from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
 

@@ -18,16 +18,8 @@ from cutegen.run.bounded import UNIT, Bounded, Outcome, run_chain
 from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
 from cutegen.spec import chain_of, guards_source
 
-_SMALLEST_STEP = {
-    "f16": 2.0**-24,
-    "bf16": 2.0**-133,
-    "f32": 2.0**-149,
-    "e4m3": 2.0**-9,
-    "e5m2": 2.0**-16,
-    "s8": 0.5,
-    "u8": 0.5,
-    "s32": 0.5,
-}
+_HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
+"""Half the smallest step of an accumulator: the rounding error of sums that are subnormal."""
 # What a conversion to the type makes of larger values: cvt.satfinite, and the clamps of generated kernels.
 _LIMITS = {
     "e4m3": (-448.0, 448.0),
@@ -63,7 +55,7 @@ class Reference:
         """
         if dtype(accumulator).is_integer:
             return Bounded(self.product, 0 * self.scale)
-        error = 2 * accumulation_error(accumulator, self.k) * self.scale
+        error = 2 * accumulation_error(accumulator, self.k) * self.scale + self.k * _HALF_STEP[accumulator]
         if self.operands == "tf32":
             error = error + 2.0**-9 * abs(self.product) + 2.0**-9 * self.scale
         if self.operands in ("e4m3", "e5m2") and accumulator == "f32":
@@ -264,16 +256,20 @@ def _read(contract: LaunchContract) -> list[CallTensor]:
 
 
 def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator: str = "f32") -> Comparison:
-    """Compare `out`, whose elements are `dtype`, with the reference. An element passes when
+    """Compare `out`, whose elements are `dtype`, with the reference. An element passes when it lies in
 
-        |out - product| <= 2 u(dtype) |product| + 2 g(K) scale + e + s(dtype)
+        [nearest(product - error), nearest(product + error)],  error = 2 g(K) scale + e
         g(K) = u(accumulator) sqrt(K) + 2**-24 K / 8
 
-    u is the unit roundoff (f16 2**-11, bf16 2**-8, f32 2**-24, e4m3 2**-4, e5m2 2**-3; integers have none) and s the
-    smallest step of `dtype`, of integers 1/2. The first term is the last rounding; 8-bit floats and integers clamp what
-    is out of their range, and so does this. g is the accumulation: K roundings that do not know of each other, plus
-    what the tensor core cuts off instead of rounding, always towards zero, once per instruction (K >= 8) at no less
-    than float32's precision. Integers sum without error.
+    `nearest` rounds once to `dtype`, ties to even; 8-bit floats and integers clamp what is out of their range. So the
+    last rounding has no room of its own: where the error is 0, or too small to reach over the middle between two
+    values, one value passes. A result that is truncated instead, or one step off everywhere, is found as long as the
+    error of the sum is smaller than a step of `dtype`. u is the unit roundoff (f16 2**-11, f32 2**-24).
+
+    g is the accumulation: K roundings that do not know of each other, plus what the tensor core cuts off instead of
+    rounding, always towards zero, once per instruction (K >= 8) at no less than float32's precision. Integers sum
+    without error. In C of f32 at K = 4096 this is some hundred steps, so that no comparison with a product tells a
+    result that is a few steps off from what a tensor core may do.
 
     e is what a tensor core leaves out of its operands and sums. Of tf32 it reads 11 significant bits: each of the two
     operands of a product loses up to 2**-10 of itself, half of that on average, which is a loss of 2**-10 |product| and
@@ -282,7 +278,7 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
     point, cut towards zero in each instruction of K = 32: e = 2 * 2**-13 (K / 32) scale. (Those of sm_90 multiply such
     floats as f16 and stay within g, as the CPU executor does. Zhang et al., "SageAttention2", arXiv 2411.10958.)
 
-    Of a `Bounded` value, as `expected_outcome` gives it, the error stands in place of 2 g(K) scale + e.
+    Of a `Bounded` value, as `expected_outcome` gives it, the error is the bound's.
 
     Raises OperandError when the shapes differ.
     """
@@ -295,19 +291,32 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
             expected=f"the reference's {tuple(product.shape)}",
         )
     found = float64(out, dtype)
+    low, high = _nearest(product - expected.error, dtype), _nearest(product + expected.error, dtype)
+    wrong = ~((low <= found) & (found <= high))  # not `found < low`, which is false for NaN
     if dtype in _LIMITS:
         product = product.clip(*_LIMITS[dtype])
     error = abs(found - product)
-    bound = 2 * _unit_roundoff(dtype) * abs(product) + expected.error + _SMALLEST_STEP[dtype]
-    wrong = ~(error <= bound)  # not `error > bound`, which is false for NaN
     norm = float((product * product).sum()) ** 0.5
     error_norm = float((error * error).sum()) ** 0.5
     return Comparison(
         rel_error=error_norm / norm if norm else error_norm,
         max_abs_error=float(error.max()) if 0 not in error.shape else 0.0,
         wrong=int(wrong.sum()),
-        first_wrong=_first_wrong(wrong, found, product, bound),
+        first_wrong=_first_wrong(wrong, found, product, (low, high)),
     )
+
+
+def _nearest(values: Any, name: str) -> Any:
+    """What a conversion of float64 to the type gives, as float64: to nearest, ties to even, clamped where it clamps."""
+    element = dtype(name)
+    if name in _LIMITS:
+        values = values.clip(*_LIMITS[name])
+    if element.is_integer:
+        return values.round()  # ties to even
+    if isinstance(values, np.ndarray | np.generic):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float64(_to_numpy(np.asarray(values), element), name)
+    return values.to(getattr(sys.modules["torch"], element.torch_name)).double()
 
 
 def accumulation_error(accumulator: str, k: int) -> float:
@@ -325,7 +334,7 @@ def _unit_roundoff(name: str) -> float:
     return 0.0 if bits is None else 2.0**-bits
 
 
-def _first_wrong(wrong: Any, found: Any, product: Any, bound: Any) -> FirstWrong | None:
+def _first_wrong(wrong: Any, found: Any, product: Any, passes: tuple[Any, Any]) -> FirstWrong | None:
     if not bool(wrong.any()):
         return None
     # Of NumPy's tuple of index arrays as of torch's (n, 1) tensor, [0][0] is the first index.
@@ -333,7 +342,8 @@ def _first_wrong(wrong: Any, found: Any, product: Any, bound: Any) -> FirstWrong
     batch, row = divmod(index, wrong.shape[-2])
     at = (row, column) if wrong.ndim == 2 else (batch, row, column)
     in_batch = None if wrong.ndim == 2 else batch
-    return FirstWrong(row, column, float(found[at]), float(product[at]), float(bound[at]), in_batch)
+    expected, low, high = (float(x[at]) for x in (product, *passes))
+    return FirstWrong(row, column, float(found[at]), expected, max(expected - low, high - expected), in_batch)
 
 
 def float64(array: Any, name: str = "") -> Any:

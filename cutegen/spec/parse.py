@@ -12,6 +12,7 @@ from cutegen.spec.model import GemmSpec
 from cutegen.spec.schema import Key, Part, keys_of, known_keys
 from cutegen.spec.text import literal, nearest, quoted_key
 
+DEEPEST_NESTING = 16  # a spec has four levels of tables; what goes deeper has more than messages can be made of
 _A_SPEC = "a spec: family, and under [problem] the operands a, b and c"
 _KEYS_BY_DOTTED_NAME = dict(known_keys(GemmSpec))
 
@@ -35,12 +36,28 @@ def parse_spec(toml: str, *, file: str = "", name: str = "") -> GemmSpec:
 
 def _table(toml: str, file: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(toml)
+        table = tomllib.loads(toml)
+        if nesting(table) <= DEEPEST_NESTING:
+            return table
+        found, fix = f"tables or lists nested more than {DEEPEST_NESTING} deep", ""
     except RecursionError:
         found, fix = "tables or lists nested too deeply to read", ""
     except ValueError as error:  # TOMLDecodeError, and what int() says of a number of thousands of digits
         found, fix = f"a syntax error: {error}", _offending_line(toml, str(error))
     raise SpecError(file=file, key="", found=found, expected="TOML", fix=fix)
+
+
+def nesting(value: object) -> int:
+    """How many tables and lists stand within one another. It does not call itself: tomllib reads deeper than that goes.
+
+    >>> nesting(3), nesting({"cta": [1, [2]]})
+    (0, 3)
+    """
+    depth, level = 0, [value]
+    while level := [x for x in level if isinstance(x, dict | list)]:
+        depth += 1
+        level = [item for x in level for item in (x.values() if isinstance(x, dict) else x)]
+    return depth
 
 
 def _offending_line(toml: str, message: str) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 _LONGEST = 60
+_DEEPEST = 8
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _INT64 = range(-(2**63), 2**63)
 _KINDS: dict[type, str] = {
@@ -24,8 +25,8 @@ _KINDS: dict[type, str] = {
 }
 
 
-def literal(value: object) -> str:
-    """`value` as TOML would write it, cut after about 60 characters.
+def literal(value: object, levels: int = _DEEPEST) -> str:
+    """`value` as TOML would write it, cut after about 60 characters and below so many `levels` of lists.
 
     >>> literal((3, 3, 3)), literal(True), literal("f16")
     ('[3, 3, 3]', 'true', '"f16"')
@@ -40,7 +41,8 @@ def literal(value: object) -> str:
         case str():
             return json.dumps(_shortened(value))
         case list() | tuple():
-            return _shortened(f"[{', '.join(literal(item) for item in value[:_LONGEST])}]")
+            items = (literal(item, levels - 1) for item in value[:_LONGEST]) if levels else ("...",)
+            return _shortened(f"[{', '.join(items)}]")
         case dict():
             return "{" + _shortened(", ".join(quoted_key(key) for key in list(value)[:_LONGEST])) + "}"
         case _:

@@ -12,10 +12,12 @@ import math
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from cutegen.arch import UNIVERSAL, dtype
 from cutegen.errors import OutsideError
+from cutegen.plan.loop import Action, Loop
 from cutegen.plan.text import round_up
 from cutegen.plan.traffic import LINE_BYTES
 from cutegen.tune.suites import Extents
@@ -83,7 +85,7 @@ def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
         return (
             "K is split: a prologue for each slice fetches past the end of its share; schedule.split_k = 1 is countable"
         )
-    nearest = Extents(*_whole(problem, m, n, k, plan["stages"]))
+    nearest = Extents(*_countable(problem, m, n, k, plan["stages"]))
     way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
     if problem.m % m or problem.n % n or problem.k % k:
         return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}; {way_out}"
@@ -100,7 +102,7 @@ def _other_loads(plan: Mapping[str, Any]) -> str:
     return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
 
 
-def _whole(problem: Extents, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
+def _countable(problem: Extents, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
     """The least problem of whole CTA tiles, and of k-tiles for all stages, that holds this one."""
     return (
         round_up(problem.m, m),
@@ -117,16 +119,14 @@ def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
     assert not unpredictable(plan, problem)
     cta_m, cta_n, cta_k = plan["tile"]
     ctas, k_tiles = problem.batch * (problem.m // cta_m) * (problem.n // cta_n), problem.k // cta_k
-    k_blocks = cta_k // plan["mma"]["permutation"][2]
-    # A prologue loads one k-block; then each k-block loads the next one, the last of all included. A single stage has
-    # no prologue.
-    loaded_k_blocks = k_blocks * k_tiles + (plan["stages"] > 1)
+    loop = Loop.from_json(plan["loop"])
+    loaded_k_tiles = loop.executed(Action.LOAD, k_tiles).total
 
     s2r = _sum(plan, "s2r.a", "s2r.b")
     extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
-    # Plain copies store every k-tile, and before that those that fill all stages but one.
     stored = {f"g2s.{x}" for x in "ab" if plan["g2s"][x]["op"] == UNIVERSAL}
-    stored_k_tiles = k_tiles + plan["stages"] - 1
+    stored_k_tiles = loop.executed(Action.STORE, k_tiles).total
+    epilogue_writes = plan["wavefronts"]["epilogue.write"]["predicted"]
     stores, store_conflicts = _sum(plan, *stored), sum(extra[key] for key in stored)
     copied = sorted({"g2s.a", "g2s.b"} - stored)
     access = [key for key in copied if plan["g2s"][key[-1]]["op"] == "cp.async.ca"]
@@ -134,19 +134,19 @@ def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
     vectors = sum(_bits(plan, key[-1]) // plan["g2s"][key[-1]]["bits"] for key in copied)
     matrices = sum(_matrices(plan, x) // plan["s2r"][x]["registers"] for x in "ab")
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
-    loads = _each(extra["s2r.a"] + extra["s2r.b"], k_blocks) * loaded_k_blocks + extra["epilogue.read"]
+    loads = (extra["s2r.a"] + extra["s2r.b"]) * loaded_k_tiles + extra["epilogue.read"]
     # Operands of 8 bits are multiplied by IMMA or QMMA, or by two HMMA and conversions: what is counted is not known.
     hmma = {} if _element_bits(plan, "a") == 8 else {MMA: problem.flops // (2 * atom_m * atom_n * atom_k)}
     return {
         **hmma,
-        f"{WAVEFRONTS}ldsm.sum": ctas * _each(s2r, k_blocks) * loaded_k_blocks,
+        f"{WAVEFRONTS}ldsm.sum": _whole(ctas * s2r * loaded_k_tiles),
         f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ctas * k_tiles * by_line,
         f"{WAVEFRONTS}ldgsts_cache_access.sum": ctas * k_tiles * _sum(plan, *access),
-        f"{WAVEFRONTS}st.sum": ctas * (stored_k_tiles * stores + plan["wavefronts"]["epilogue.write"]["predicted"]),
-        f"{CONFLICTS}ld.sum": ctas * loads,
-        f"{CONFLICTS}st.sum": ctas * (stored_k_tiles * store_conflicts + extra["epilogue.write"]),
+        f"{WAVEFRONTS}st.sum": _whole(ctas * (stored_k_tiles * stores + epilogue_writes)),
+        f"{CONFLICTS}ld.sum": _whole(ctas * loads),
+        f"{CONFLICTS}st.sum": _whole(ctas * (stored_k_tiles * store_conflicts + extra["epilogue.write"])),
         f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[key] for key in copied),
-        LDMATRIX: ctas * _each(matrices, k_blocks) * loaded_k_blocks,
+        LDMATRIX: _whole(ctas * matrices * loaded_k_tiles),
         CP_ASYNC: ctas * k_tiles * vectors // 32,
         STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
     }
@@ -232,10 +232,10 @@ def _extra(plan: Mapping[str, Any], name: str) -> int:
     return int(plan["wavefronts"][name]["predicted"] - plan["wavefronts"][name]["ideal"])
 
 
-def _each(count: int, k_blocks: int) -> int:
-    """What one k-block has of a k-tile's count: all k-blocks are alike."""
-    assert count % k_blocks == 0, f"{count} is no multiple of {k_blocks} k-blocks"
-    return count // k_blocks
+def _whole(count: Fraction) -> int:
+    """A count of a launch: k-blocks are parts of a k-tile, and come out even."""
+    assert count.denominator == 1, f"{count} of a counter"
+    return int(count)
 
 
 def _element_bits(plan: Mapping[str, Any], name: str) -> int:

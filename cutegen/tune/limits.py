@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from cutegen.arch import SmRates
 from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.loop import Action
 from cutegen.plan.traffic import SECTOR_BYTES
 from cutegen.tune.suites import Extents
 
@@ -27,7 +30,7 @@ class KTileCost:
 
     flops: int
     multiplier: str
-    wavefronts: int
+    wavefronts: float
     issued: float | None
     l2_bytes: int
     hbm_bytes: float
@@ -59,12 +62,23 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
     predictions = plan.predictions
     # cp.async.cg writes shared memory by lines of global memory, which is never less than what banks alone need.
     wavefronts = {**predictions.wavefronts, **predictions.line_writes}
+    k_tiles_of_a_tile = max(-(-problem.k // k), 1)
+
+    def each(action: Action, *operands: OperandPlan) -> Fraction:
+        """Wavefronts of a step for one k-tile, its share of what a tile does once, before and behind its k-tiles."""
+        done = plan.loop.executed(action, k_tiles_of_a_tile).total
+        table = "s2r" if action is Action.LOAD else "g2s"
+        return (
+            sum((wavefronts[f"{table}.{x.name}"].predicted * done for x in operands), Fraction(0)) / k_tiles_of_a_tile
+        )
+
+    written = sum(each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, x) for x in (plan.a, plan.b))
     k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
         flops=Extents(m, n, k).flops,
         multiplier=multiplier(plan),
-        wavefronts=sum(wavefronts[name].predicted for name in ("g2s.a", "g2s.b", "s2r.a", "s2r.b")),
+        wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
         issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // 32,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
         hbm_bytes=compulsory / k_tiles,

@@ -93,7 +93,7 @@ def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
         occupancy=predict_occupancy(plan.target, plan.threads, plan.smem_bytes, manifest.registers),
         loop=loop,
         no_loop=no_loop,
-        cost=k_tile_cost(plan, problem, None if loop is None else len(loop.instructions) / plan.k_tiles_per_turn),
+        cost=k_tile_cost(plan, problem, None if loop is None else len(loop.instructions) / plan.loop.k_tiles_per_turn),
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra.wavefronts import merged_phases, wavefronts
-from cutegen.ptx.traffic import shared_wavefronts
+from cutegen.ptx.watch.traffic import shared_wavefronts
 
 LANES = np.arange(32)
 PATTERNS = {

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -82,26 +83,28 @@ def calls(tmp_path: Path) -> Path:
     return tmp_path / "calls.txt"
 
 
+def stand_in_request(
+    calls: Path,
+    action: str = "pass",
+    *,
+    ptx: str = stand_in_ptx(),
+    entry: str = ENTRY,
+    arch: str = "sm_80",
+    instructions: Mapping[str, int] = INSTRUCTIONS,
+    plan_json: str = "{}\n",
+    cubin: bytes = stand_in_cubin(),
+) -> BuildRequest:
+    """A request whose kernel is a stand-in, noted in `calls`; `action` is a Python statement run in the child."""
+    text = STAND_IN.format(calls=str(calls), action=action, ptx=ptx, cubin=cubin)
+    return BuildRequest(
+        source=KernelSource(text, entry), target=target(arch), plan_json=plan_json, instructions=instructions
+    )
+
+
 @pytest.fixture
 def stand_in(calls: Path) -> MakeRequest:
-    """Makes a request whose kernel is a stand-in; `action` is a Python statement run in the child."""
-
-    def make(
-        action: str = "pass",
-        *,
-        ptx: str = stand_in_ptx(),
-        entry: str = ENTRY,
-        arch: str = "sm_80",
-        instructions: Mapping[str, int] = INSTRUCTIONS,
-        plan_json: str = "{}\n",
-        cubin: bytes = stand_in_cubin(),
-    ) -> BuildRequest:
-        text = STAND_IN.format(calls=str(calls), action=action, ptx=ptx, cubin=cubin)
-        return BuildRequest(
-            source=KernelSource(text, entry), target=target(arch), plan_json=plan_json, instructions=instructions
-        )
-
-    return make
+    """Makes a request whose kernel is a stand-in."""
+    return partial(stand_in_request, calls)
 
 
 @pytest.fixture

@@ -14,51 +14,10 @@ import pytest
 
 from cutegen.build import Artifact, BuildRequest, Cache, build, open_artifact
 from cutegen.errors import ArtifactError
+from tests.build.faults import FILES, ON_A_FILE
 
-FILES = ("kernel.cubin", "kernel.ptx", "kernel.py", "manifest.json", "plan.json")
 MakeRequest = Callable[..., BuildRequest]
 Damage = Callable[[Path, random.Random], object]
-
-
-def flip(path: Path, rng: random.Random) -> None:
-    """Flip one bit somewhere."""
-    data = bytearray(path.read_bytes())
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    path.write_bytes(data)
-
-
-def truncate(path: Path, rng: random.Random) -> None:
-    """Cut the file somewhere."""
-    os.truncate(path, rng.randrange(path.stat().st_size))
-
-
-def append(path: Path, rng: random.Random) -> None:
-    """Add a byte."""
-    path.write_bytes(path.read_bytes() + rng.randbytes(1))
-
-
-def remove(path: Path, rng: random.Random) -> None:
-    """Remove the file."""
-    path.unlink()
-
-
-def link(path: Path, rng: random.Random) -> None:
-    """Replace the file by a symbolic link to the same bytes."""
-    elsewhere = path.parent.parent / path.name
-    shutil.move(path, elsewhere)
-    path.symlink_to(elsewhere)
-
-
-def pipe(path: Path, rng: random.Random) -> None:
-    """Replace the file by a pipe, which would be read for ever."""
-    path.unlink()
-    os.mkfifo(path)
-
-
-def folder(path: Path, rng: random.Random) -> None:
-    """Replace the file by a folder."""
-    path.unlink()
-    path.mkdir()
 
 
 def give_away(path: Path, rng: random.Random) -> None:
@@ -68,16 +27,13 @@ def give_away(path: Path, rng: random.Random) -> None:
     os.chown(path, 12345, -1)
 
 
-IN_ANY_FOLDER = (flip, truncate, append, remove, link, pipe, folder)
-
-
 @pytest.fixture
 def artifact(stand_in: MakeRequest, cache: Cache) -> Artifact:
     return build(stand_in(), cache)
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", [*IN_ANY_FOLDER, give_away])
+@pytest.mark.parametrize("damage", [*ON_A_FILE, give_away])
 def test_a_damaged_entry_is_a_miss_with_one_warning_and_is_set_aside(
     artifact: Artifact,
     stand_in: MakeRequest,
@@ -100,7 +56,7 @@ def test_a_damaged_entry_is_a_miss_with_one_warning_and_is_set_aside(
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", IN_ANY_FOLDER)
+@pytest.mark.parametrize("damage", ON_A_FILE)
 def test_a_damaged_copy_is_refused(artifact: Artifact, damage: Damage, name: str, rng: random.Random) -> None:
     damage(artifact.path / name, rng)
     with pytest.raises(ArtifactError, match=name):
@@ -133,7 +89,7 @@ def test_an_entry_under_another_key_is_refused(artifact: Artifact, stand_in: Mak
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"nowhere: cannot be read: No such file"):
+    with pytest.raises(ArtifactError, match=r"nowhere: cannot be opened as a folder: No such file"):
         open_artifact(tmp_path / "nowhere")
 
 

@@ -124,23 +124,6 @@ def is_dead(pid: int) -> bool:
     return False
 
 
-def test_the_child_sees_our_compiler_settings_and_no_others(
-    stand_in: MakeRequest, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUTE_DSL_LINEINFO", "1")
-    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path))
-    monkeypatch.setenv("UNRELATED", "kept")
-    seen = tmp_path / "seen"
-    build(stand_in(f"import os; Path({str(seen)!r}).write_text(repr(dict(os.environ)) + repr(os.getcwd()))"), cache)
-    text = seen.read_text()
-    assert "LINEINFO" not in text
-    assert "DUMP_DIR" not in text
-    assert "'CUTE_DSL_KEEP': 'ptx,cubin'" in text
-    assert "'CUTE_DSL_ARCH': 'sm_80'" in text
-    assert "'UNRELATED': 'kept'" in text
-    assert str(tmp_path / "tmp") in text  # its current directory is a temporary one
-
-
 def test_two_processes_build_once(
     stand_in: MakeRequest, cache: Cache, calls: Path, tmp_path: Path, spawn: Spawn
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.build import Artifact, BuildRequest, Cache, build
+from cutegen.build import Artifact, BuildRequest, Cache, Removed, build, explain_miss
 from cutegen.build.cache import QUARANTINE_LIMIT
 from cutegen.errors import CacheError
 
@@ -37,6 +37,20 @@ def test_an_entry_lies_where_the_design_says(stand_in: MakeRequest, cache: Cache
     ]  # fmt: skip
 
 
+def test_folders_are_for_their_user_alone(stand_in: MakeRequest, cache: Cache) -> None:
+    """Also for a user who lets everybody write by default."""
+    before = os.umask(0)
+    try:
+        artifact = build(stand_in(), cache)
+        (artifact.path / "kernel.ptx").write_text("")
+        assert len(cache.verify()) == 1
+    finally:
+        os.umask(before)
+    folders = [cache.directory, *(path for path in cache.directory.rglob("*") if path.is_dir())]
+    assert {path.name for path in folders} >= {"cache", "locks", "quarantine"}
+    assert {path.stat().st_mode & 0o077 for path in folders} == {0}
+
+
 def test_entries_and_info(stand_in: MakeRequest, cache: Cache) -> None:
     artifacts = publish_all(stand_in, cache)
     entries = cache.entries()
@@ -50,9 +64,9 @@ def test_entries_and_info(stand_in: MakeRequest, cache: Cache) -> None:
 def test_a_folder_that_is_not_there_yet_is_an_empty_cache(cache: Cache, stand_in: MakeRequest) -> None:
     info = cache.info()
     assert (info.entries, info.size_bytes, info.writable) == (0, 0, True)
-    assert (cache.entries(), cache.verify(), cache.prune(), cache.clear()) == ((), (), (), ())
+    assert (cache.entries(), cache.verify(), cache.prune(), cache.clear()) == ((), (), Removed(), Removed())
     assert not cache.directory.exists()
-    assert cache.explain_miss(stand_in()).nearest is None
+    assert explain_miss(cache, stand_in()).nearest is None
 
 
 def test_publishing_evicts_the_least_recently_used_first(stand_in: MakeRequest, cache: Cache) -> None:
@@ -73,14 +87,14 @@ def test_the_entry_just_published_stays_though_it_is_over_the_bound(stand_in: Ma
 
 def test_prune_to_a_bound_and_clear(stand_in: MakeRequest, cache: Cache) -> None:
     artifacts = publish_all(stand_in, cache)
-    assert cache.prune() == ()
-    evicted = cache.prune(size_limit_bytes=cache.info().size_bytes // 2 + SLACK_BYTES)
+    assert cache.prune() == Removed()
+    evicted = cache.prune(size_limit_bytes=cache.info().size_bytes // 2 + SLACK_BYTES).entries
     assert [entry.key for entry in evicted] == [artifact.key for artifact in artifacts[:2]]
     strangers = [cache.directory / "ab" / "notes.txt", cache.directory / "locks" / "notes.txt"]
     for stranger in strangers:
         stranger.parent.mkdir(exist_ok=True)
         stranger.write_text("not the cache's")
-    assert len(cache.clear()) == 2
+    assert len(cache.clear().entries) == 2
     assert sorted(path for path in cache.directory.rglob("*") if path.is_file()) == strangers
     assert not build(stand_in(), cache).hit
 
@@ -138,7 +152,7 @@ def test_other_predictions_for_the_same_text_are_checked_anew(
 def test_a_miss_is_explained_by_the_nearest_entry(stand_in: MakeRequest, cache: Cache) -> None:
     for arch in ("sm_86", "sm_80"):
         build(stand_in("stages = 3", arch=arch), cache)
-    miss = cache.explain_miss(stand_in("stages = 4"))
+    miss = explain_miss(cache, stand_in("stages = 4"))
     assert miss.nearest is not None
     assert miss.nearest.manifest().inputs.gpu_arch == "sm_80"
     [difference] = miss.differences
@@ -148,9 +162,9 @@ def test_a_miss_is_explained_by_the_nearest_entry(stand_in: MakeRequest, cache: 
 
 def test_a_miss_names_the_field(stand_in: MakeRequest, cache: Cache) -> None:
     build(stand_in(), cache)
-    [difference] = cache.explain_miss(stand_in(arch="sm_90")).differences
+    [difference] = explain_miss(cache, stand_in(arch="sm_90")).differences
     assert (difference.field, difference.cached, difference.requested) == ("gpu_arch", "sm_80", "sm_90a")
-    assert cache.explain_miss(stand_in(entry="other_0")).nearest is None
+    assert explain_miss(cache, stand_in(entry="other_0")).nearest is None
 
 
 def test_a_hit_of_200_kb_costs_under_2_ms(stand_in: MakeRequest, cache: Cache, rng: random.Random) -> None:

@@ -20,7 +20,9 @@ def test_every_line_is_a_file_or_a_test_in_it() -> None:
     for line in LISTED:
         file, _, test = line.partition("::")
         assert (ROOT / file).is_file(), line
-        names = {node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)}
+        names = {
+            node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
+        }
         assert not test or test.partition("[")[0] in names, line
 
 

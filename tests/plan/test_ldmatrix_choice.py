@@ -211,3 +211,13 @@ def test_counts_of_two_by_two_warps(atom: str, permutation: tuple[int, int, int]
     mma = Mma(atom=atom, atom_layout=(2, 2, 1), permutation=permutation)
     found = plan(gemm(majors, tile=Tile(cta=(128, 128, 64), stages=2), mma=mma), "sm_80")
     assert (found.a.s2r.matrices, found.b.s2r.matrices) == (a, b)
+
+
+@pytest.mark.parametrize(("n", "matrices"), [(8, 2), (16, 4), (24, 2), (32, 4), (48, 4), (56, 2)])
+def test_a_count_divides_the_values_it_does_not_only_fit_into_them(n: int, matrices: int) -> None:
+    """A thread holds 4 values of B an atom of 8 columns: 3 atoms are 12 values, and x4 brings 8."""
+    mma = Mma(atom="SM80_16x8x16_F32F16F16F32_TN", atom_layout=(2, 1, 1), permutation=(32, n, 16))
+    found = plan(gemm("kkn", tile=Tile(cta=(64, 2 * n, 32), stages=2), mma=mma), "sm_80")
+    assert found.tiled_mma.values("B") == n // 2
+    assert found.b.s2r.matrices == matrices == largest_by_hand(found, found.b)
+    assert np.array_equal(delivered(found, found.b), fragment_by_hand(found, found.b))

@@ -9,8 +9,8 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache, build
-from cutegen.plan.main_loop import Action, residences
-from cutegen.plan.sm80.main_loop import main_loop
+from cutegen.plan.loop import Action, pipelined
+from cutegen.plan.timeline import Slot, residences, slots
 from cutegen.straight_line import build_request
 
 INSTRUCTION = re.compile(
@@ -28,6 +28,11 @@ def issued(ptx: str) -> list[str]:
         f"wait {match['pending']}" if match["wait"] else str(match.lastgroup) for match in INSTRUCTION.finditer(ptx)
     ]
     return [kind for kind, _ in groupby(kinds)]
+
+
+def main_loop(stages: int, k_blocks: int, k_tiles: int) -> tuple[Slot, ...]:
+    """The prologue and the first k-tiles of a pipeline of cp.async."""
+    return slots(pipelined(stages, k_blocks, stages, (Action.FETCH,)), k_tiles)
 
 
 def steps(stages: int, k_blocks: int) -> tuple[list[str], list[str]]:
@@ -69,20 +74,20 @@ def test_a_k_tile_is_sent_for_lands_and_is_read_in_that_order(stages: int, k_blo
 @pytest.mark.parametrize(("stages", "k_blocks"), SHAPES)
 def test_a_stage_is_not_refilled_before_it_was_read(stages: int, k_blocks: int) -> None:
     """Between the slot of a stage's last reads and the one that refills it, there is one with a barrier."""
-    slots = main_loop(stages, k_blocks, 3 * stages)
-    stays = list(residences(slots, stages))
+    first = main_loop(stages, k_blocks, 3 * stages)
+    stays = list(residences(first, stages))
     for earlier in stays:
         for later in stays:
             if later.k_tile == earlier.k_tile + stages:
                 assert earlier.last_read is not None
-                between = slots[earlier.last_read + 1 : later.fetched]
+                between = first[earlier.last_read + 1 : later.fetched]
                 assert any(slot.step(Action.BARRIER) for slot in between)
 
 
 @pytest.mark.parametrize(("stages", "k_blocks"), SHAPES)
 def test_a_k_block_is_loaded_one_slot_before_it_is_multiplied(stages: int, k_blocks: int) -> None:
-    slots = main_loop(stages, k_blocks, 4)
-    for before, slot in pairwise(slots):
+    first = main_loop(stages, k_blocks, 4)
+    for before, slot in pairwise(first):
         multiply, load = slot.step(Action.MULTIPLY), before.step(Action.LOAD)
         if multiply is not None:
             assert load is not None

@@ -9,8 +9,8 @@ import pytest
 
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.main_loop import Action, passages, residences
-from cutegen.plan.sm80.main_loop import main_loop
+from cutegen.plan.loop import Action, pipelined
+from cutegen.plan.timeline import passages, residences, slots
 from cutegen.run import Kernel, compare, float64_reference, random_operands
 from cutegen.run.counts import count_launch
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
@@ -228,10 +228,9 @@ def words(steps: list[str]) -> list[str]:
 
 def planned(found: GemmPlan) -> tuple[list[str], list[str]]:
     """Prologue, and one k-tile of the loop, in the words of `issued`."""
-    copies = tuple(Action.GLOBAL_LOAD if x.g2s.through_registers else Action.FETCH for x in (found.a, found.b))
     prologue: list[str] = []
     body: list[str] = []
-    for slot in main_loop(found.stages, found.k_blocks, 1, copies):
+    for slot in slots(found.loop, 1):
         for step in slot.steps:
             word = f"wait {step.pending}" if step.action is Action.WAIT else step.action.name.lower()
             (prologue if slot.k_tile is None else body).append(word)
@@ -251,24 +250,23 @@ def test_the_emitted_loop_runs_the_steps_of_the_timeline(name: str, built: Build
 @pytest.mark.parametrize("name", SPECS)
 def test_a_stage_is_stored_after_it_was_read_and_before_it_is_read_again(name: str) -> None:
     found = plan(named(name), target_of(name))
-    copies = tuple(Action.GLOBAL_LOAD if x.g2s.through_registers else Action.FETCH for x in (found.a, found.b))
     stages = found.stages
-    slots = main_loop(stages, found.k_blocks, 3 * stages + 2, copies)
-    stays = list(residences(slots, stages))
+    first = slots(found.loop, 3 * stages + 2)
+    stays = list(residences(first, stages))
     for earlier in stays:
         assert earlier.landed is None or earlier.fetched <= earlier.landed
         for later in stays:
             if later.k_tile == earlier.k_tile + stages and earlier.last_read is not None:
                 assert earlier.last_read < later.fetched
-    for k_tile, loaded, stored in passages(slots):
-        following = [first for other, first, _ in passages(slots) if other == k_tile + 1]
-        assert stored is None or (loaded <= stored and all(stored <= first for first in following))
+    for k_tile, loaded, stored in passages(first):
+        following = [sent for other, sent, _ in passages(first) if other == k_tile + 1]
+        assert stored is None or (loaded <= stored and all(stored <= sent for sent in following))
 
 
 def test_a_load_has_a_k_tile_to_arrive() -> None:
     """4 k-blocks: sent for in the first of a k-tile, stored in the last."""
-    slots = main_loop(2, 4, 6, (Action.GLOBAL_LOAD,))
-    times = {stored - loaded for k_tile, loaded, stored in passages(slots) if stored is not None and k_tile >= 2}
+    first = slots(pipelined(2, 4, 1, (Action.GLOBAL_LOAD,)), 6)
+    times = {stored - loaded for k_tile, loaded, stored in passages(first) if stored is not None and k_tile >= 2}
     assert times == {3}
 
 

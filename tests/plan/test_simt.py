@@ -13,8 +13,9 @@ from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.access import fragment_loads, vectors
 from cutegen.plan.epilogue import accumulators
-from cutegen.plan.main_loop import Action, residences
+from cutegen.plan.loop import Action
 from cutegen.plan.proof import prove
+from cutegen.plan.timeline import residences, shown
 from cutegen.spec import (
     G2s,
     G2sCopy,
@@ -112,6 +113,15 @@ def test_a_precondition_that_does_not_hold_is_named(name: str) -> None:
     assert refused.value.key == key
     assert expected in str(refused.value)
     assert "mine: " in str(refused.value)
+
+
+def test_a_swizzle_that_further_stages_change_is_refused() -> None:
+    """The second stage lies 256 elements on, which is bit 8, and Sw<2,4,3> exchanges bits 4 and 5 by bits 7 and 8."""
+    layout = SmemLayout(layout="Sw<2,4,3> o (16,(4,2)):(1,(16,64))")
+    asked = simt("kkm", tile=Tile(cta=(16, 16, 16), stages=1), smem=Smem(b=layout))
+    assert plan(asked, "sm_80").b.smem.chosen.name == "Swizzle<2,4,3> on 16x8"
+    with pytest.raises(SpecError, match=r"smem.b: found Swizzle<2,4,3> on 16x8 .*: a thread's own accesses swizzle"):
+        plan(replace(asked, tile=Tile(cta=(16, 16, 16))), "sm_80")
 
 
 @pytest.mark.parametrize("family", ["sm80", "simt"])
@@ -215,8 +225,9 @@ def test_thread_counts_follow_what_is_given() -> None:
 @pytest.mark.parametrize("stages", [1, 2])
 def test_the_main_loop_multiplies_what_has_landed(stages: int) -> None:
     found = plan(simt(tile=Tile(stages=stages)), "sm_80")
-    stays = {stay.k_tile: stay for stay in residences(found.main_loop, stages)}
-    for number, slot in enumerate(found.main_loop):
+    slots = shown(found.loop)
+    stays = {stay.k_tile: stay for stay in residences(slots, stages)}
+    for number, slot in enumerate(slots):
         if (step := slot.step(Action.MULTIPLY)) is not None:
             stay = stays[step.k_tile]
             assert stay.landed is not None

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from gpu_counters import WAVEFRONTS, ncu_counts
 from kernels import kernel
 
-from cutegen.ptx.traffic import line_writes, shared_wavefronts, staged_writes
+from cutegen.ptx.watch.traffic import line_writes, shared_wavefronts, staged_writes
 
 Units = npt.NDArray[np.int64]
 """(lanes,): places in units of 16 bytes, or of 8."""

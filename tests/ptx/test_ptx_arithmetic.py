@@ -348,4 +348,4 @@ def test_a_pair_of_f32_is_two_of_them(op: str, modifiers: str) -> None:
 
 def test_only_arithmetic_is_done_on_pairs_of_f32() -> None:
     with pytest.raises(PtxSyntaxError, match=r"f32x2"):
-        Program.parse(kernel("min.f32x2 %rd2, %rd3, %rd4;"))
+        Program.parse(kernel("min.f32x2 %rd2, %rd3, %rd4;")).prepare("k")

@@ -105,7 +105,7 @@ def test_truncated_text(name: str) -> None:
 def test_operands_that_are_missing(instruction: str) -> None:
     head = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n.reg .b32 %r<9>;\n"
     with pytest.raises(PtxSyntaxError, match="line 6"):
-        Program.parse(head + instruction + "\nret;\n}\n")
+        Program.parse(head + instruction + "\nret;\n}\n").prepare("k")
 
 
 def test_random_tokens() -> None:

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from kernels import cuda_program, kernel
 
-from cutegen.ptx import IN_ORDER, REVERSED, ExecutionFault, LaunchError, Policy, Program, ViolationKind, random_order
+from cutegen.errors import PtxSyntaxError
+from cutegen.ptx import (
+    IN_ORDER,
+    REVERSED,
+    ExecutionFault,
+    LaunchError,
+    Policy,
+    Program,
+    ViolationKind,
+    parallel,
+    random_order,
+)
+from cutegen.ptx.text import flow
+from cutegen.ptx.text.parser import parse_module
 
 
 def test_numbers_are_packed_by_the_declared_type() -> None:
@@ -28,7 +49,7 @@ def test_numbers_are_packed_by_the_declared_type() -> None:
     [
         ([], "has 2 parameters, 0 arguments"),
         ([np.zeros(32, np.uint32), np.zeros(4)], "argument 1 is an array, its parameter is .u8"),
-        ([np.zeros(32, np.uint32), 256], "takes integers of 8 bits"),
+        ([np.zeros(32, np.uint32), 256], "takes integers from -128 to 255"),
         ([np.zeros(32, np.uint32), 1.5], "takes integers of 8 bits"),
         ([np.zeros(32, np.uint32), b"x"], "is a structure"),
     ],
@@ -141,6 +162,68 @@ def test_a_fault_in_another_process_comes_back() -> None:
     assert caught.value.violation.kind is ViolationKind.OUT_OF_BOUNDS
 
 
+ENDLESS = "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p0, %r3, 0; @%p0 bra DONE; AGAIN: bra AGAIN; DONE: mov.u32 %r3, 1;"
+"""CTA 0 ends, the others never do."""
+
+
+def test_workers_are_ended_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C arrives while a CTA has 500,000 more steps to go."""
+    workers: list[Any] = []
+    blocked: list[bool] = []
+
+    class Pool(parallel.ProcessPoolExecutor):
+        def shutdown(self, **options: Any) -> None:
+            workers.extend((self._processes or {}).values())
+            super().shutdown(**options)
+
+    def interrupt(done: int, total: int) -> None:
+        blocked.extend(blocks_sigint(child.pid) for child in multiprocessing.active_children())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", Pool)
+    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 500_000}
+    with pytest.raises(KeyboardInterrupt):
+        Program.parse(kernel(ENDLESS)).launch("k", **options, progress=interrupt)
+    assert [worker.exitcode for worker in workers] == [-signal.SIGTERM] * 2
+    assert blocked == [True] * 2
+    assert not blocks_sigint(os.getpid())
+
+
+def blocks_sigint(process: int | None) -> bool:
+    """Whether the process does not hear Ctrl-C: a bit of SigBlk, from signal 1 on (proc(5))."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    mask = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
+    return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
+
+
+INTERRUPTED = """
+import numpy as np
+from cutegen.ptx import Program
+
+if __name__ == "__main__":
+    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 500_000}
+    program = Program.parse(open("kernel.ptx").read())
+    try:
+        program.launch("k", **options, progress=lambda done, total: print(done, flush=True))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_ctrl_c_at_a_terminal_is_heard_once(tmp_path: Path) -> None:
+    """A terminal sends it to every process of the group; workers say nothing about it."""
+    (tmp_path / "kernel.ptx").write_text(kernel(ENDLESS))
+    (tmp_path / "launch.py").write_text(INTERRUPTED)
+    command = [sys.executable, str(tmp_path / "launch.py")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, errors = process.communicate()
+    assert (out, errors, process.returncode) == ("interrupted\n", "", 0)
+
+
 def test_ctas_that_communicate_run_in_one_process() -> None:
     program = Program.parse(kernel("mov.u32 %r3, 0; red.global.add.u32 [%rd0+128], 1;"))
     with pytest.raises(LaunchError, match="communicate"):
@@ -187,3 +270,31 @@ def test_barrier_reductions_count_the_whole_cta() -> None:
     out = np.zeros(64, np.uint32)
     Program.parse(kernel(body)).launch("k", grid=1, block=64, args=[out])
     assert (out == 40).all()
+
+
+def test_an_entry_that_cannot_be_readied_keeps_no_other_from_running() -> None:
+    other = kernel("mov.u64 %rd2, %globaltimer; mov.u32 %r3, 0;").partition(".visible")[2].replace("k(", "timed(", 1)
+    program = Program.parse(kernel("mov.u32 %r3, 7;") + ".visible" + other)
+    out = np.zeros(32, np.uint32)
+    program.launch("k", grid=1, block=32, args=[out])
+    assert set(out.tolist()) == {7}
+    with pytest.raises(PtxSyntaxError, match="%globaltimer is neither declared"):
+        program.launch("timed", grid=1, block=32, args=[out])
+
+
+@pytest.mark.parametrize("blocks", [1, 2000])
+def test_readying_looks_at_each_register_a_few_times(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of additions, each to a register of its own: bounded by the registers that are looked at, and by bits."""
+    looked = []
+    keys = flow._keys
+    monkeypatch.setattr(flow, "_keys", lambda operands: looked.append(len(operands)) or keys(operands))
+    count = 6000
+    body = [f"L{i}: " * (i % (count // blocks) == 0) + f"add.u32 %q{i + 1}, %q{i}, 1;" for i in range(count)]
+    text = kernel(f".reg .b32 %q<{count + 1}>; mov.u32 %q0, 0;" + "\n".join(body) + f"mov.u32 %r3, %q{count};")
+    entry = parse_module(text).entries[0]
+    graph = flow.build_flow(entry)
+    looked.clear()
+    assert flow.unsure_reads(entry, graph) == {}
+    assert len(looked) < 8 * count
+    uses = [flow._uses(entry, block) for block in graph.blocks]
+    assert sum(len(keys) for use in uses for keys in use.exposed.values()) <= 4 * len(graph.blocks)

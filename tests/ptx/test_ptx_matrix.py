@@ -171,7 +171,7 @@ def test_ldmatrix_transposes_bytes(count: int) -> None:
 )
 def test_other_forms_of_ldmatrix_are_refused(form: str) -> None:
     with pytest.raises(PtxSyntaxError):
-        Program.parse(kernel(f"ldmatrix.sync.aligned.{form} {{%r4, %r5}}, [%r0];", shared_bytes=512))
+        Program.parse(kernel(f"ldmatrix.sync.aligned.{form} {{%r4, %r5}}, [%r0];", shared_bytes=512)).prepare("k")
 
 
 @pytest.mark.parametrize("trans", ["", ".trans"])

@@ -59,7 +59,7 @@ def test_debug_lines_sections_and_functions_are_read_over() -> None:
     ("body", "message"),
     [
         ("wgmma.fence.sync.aligned;", "wgmma is not supported"),
-        ("add.s32.foo %r1, %r1, 1;", "modifier .foo"),
+        ("add.s32.foo %r1, %r1, 1;", "add.s32.foo is not PTX, or not supported here; the nearest that is: add.s32"),
         ("add.s32 %r1, %r1;", "expected 3 operands, found 2"),
         ("add.s64 %r1, %r1, 1;", "has 32 bits, type .s64 has 64"),
         ("add.s32 %r99, %r1, 1;", "%r99 is not one"),
@@ -69,13 +69,13 @@ def test_debug_lines_sections_and_functions_are_read_over() -> None:
         ("cp.async.cg.shared.global [%r1], [%rd1], 8;", "16 bytes"),
         ("mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32 {%r1,%r1,%r1,%r1}, {%r1,%r1,%r1,%r1}, {%r1,%r1}, "
          "{%r1,%r1,%r1,%r1};", "f16 .bf16"),
-        ("setp.lo.s32 %p1, %r1, %r1;", "does not exist for type .s32"),
+        ("setp.lo.s32 %p1, %r1, %r1;", "is not PTX, or not supported here; the nearest that is: setp.lo.u32"),
         ("@%r1 mov.u32 %r1, 0;", "not a predicate"),
     ],
 )  # fmt: skip
 def test_unknown_instructions_are_refused_with_line_and_text(body: str, message: str) -> None:
     with pytest.raises(PtxSyntaxError, match=message) as caught:
-        Program.parse(kernel("mov.u32 %r1, 0;\n" + body))
+        Program.parse(kernel("mov.u32 %r1, 0;\n" + body)).prepare("k")
     assert caught.value.line == kernel("").count("\n", 0, kernel("").index("// body")) + 2 + 1
 
 

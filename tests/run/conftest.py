@@ -61,7 +61,7 @@ def artifact() -> Callable[..., Any]:
             plan_json=json.dumps({"launch": contract.to_json()}),
             cubin=b"\x7fELF",
             ptx=ptx,
-            manifest=SimpleNamespace(inputs=SimpleNamespace(gpu_arch=gpu_arch)),
+            manifest=SimpleNamespace(entry=contract.entry, inputs=SimpleNamespace(gpu_arch=gpu_arch)),
         )
 
     return make

@@ -101,6 +101,12 @@ def test_extents_that_32_bits_do_not_count_to_the_end_of_are_refused(contract: M
     assert (size.n, size.strides["b"].leading) == (MAX_EXTENT, 2**31 + 8)
 
 
+def test_strides_that_leave_every_address_space_are_refused(contract: MakeContract) -> None:
+    far = Form((64, 48), (1 << 60, 1), "f16", CPU, "numpy", False)
+    with pytest.raises(OperandError, match=r"operand a: found strides \(1152921504606846976, 1\): 145,268,"):
+        check_call(contract(), far, view_of(Bad.b, "b").form, view_of(Bad.out, "out").form)
+
+
 class Bad:
     """a (64,48), b (48,32), out (64,32) fit; each case spoils one of them."""
 

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
+from cutegen.ptx.machine.arguments import bytes_of
 from cutegen.run import Kernel, compare, cpu, float64_reference, random_operands
 from cutegen.run.reference import bf16_bits, float64
+
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """All that lies from the first element of an array to the last."""
+    return bytes_of(array).view(array.dtype)
 
 
 class Executor:
@@ -24,7 +30,7 @@ class Executor:
 
     def launch(self, entry: str, **options: Any) -> str:
         self.launches.append({"entry": entry, **options})
-        flat_a, flat_b, flat_c, m, n, k, lda, ldb, ldc, *_ = options["args"]
+        (flat_a, flat_b, flat_c), (m, n, k, lda, ldb, ldc, *_) = map(flat, options["args"][:3]), options["args"][3:]
         a, b = (
             np.lib.stride_tricks.as_strided(float64(flat), (extent, k), (8 * stride, 8))
             for flat, extent, stride in ((flat_a, m, lda), (flat_b, n, ldb))
@@ -72,8 +78,8 @@ def test_arguments_are_the_contracts(executor: type[Executor], artifact: Any, co
     (launch,) = executor.launches
     assert launch["entry"] == "gemm"
     assert (launch["grid"], launch["block"], launch["dynamic_smem_bytes"]) == ((2 * 2, 1, 1), (128, 1, 1), 98304)
-    flat_a, flat_b, flat_c, *integers = launch["args"]
-    assert integers == [200, 65, 13, 16, 16, 72, 0, 0, 0]
+    (flat_a, flat_b, flat_c), integers = map(flat, launch["args"][:3]), launch["args"][3:]
+    assert [*integers] == [200, 65, 13, 16, 16, 72, 0, 0, 0]
     # From the address to the last element: the padding of the last row is no part of the operand.
     assert [flat.size for flat in (flat_a, flat_b, flat_c)] == [199 * 16 + 13, 64 * 16 + 13, 199 * 72 + 65]
     assert np.shares_memory(flat_a, a)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from cutegen.errors import OperandError
 from cutegen.plan.launch import MAX_BATCH, LaunchContract, Strides, TensorContract
-from cutegen.run import Kernel
+from cutegen.run import Kernel, cpu
 from cutegen.run.check import check_call
 from cutegen.run.driver import Driver
 from cutegen.run.operands import CPU, Form, view_of
@@ -230,3 +231,29 @@ def test_fresh_results_of_a_batch_are_padded_and_apart(contract: MakeContract, f
         out = empty(result.storage((L, 5, 11)), "float16", like, view_of(like, "a").form, None)
         assert tuple(out.shape) == (L, 5, 11)
         assert check_call(contract(majors), *forms(half(L, 5, 8), half(11, 8).t(), out)).size.batch == L
+
+
+def as_freed(tensor: Any) -> Any:
+    copy = tensor.clone()
+    copy.untyped_storage().resize_(0)
+    return copy
+
+
+@pytest.mark.parametrize("spoil", [as_freed, torch._neg_view], ids=["freed", "negative bit"])
+@pytest.mark.parametrize("name", ["a", "b", "out", "c", "residual", "bias", "aux"])
+def test_every_tensor_of_a_call_is_what_its_memory_says(kernel: Kernel, name: str, spoil: Callable[[Any], Any]) -> None:
+    good = {"a": Tensors.a, "b": Tensors.b, "out": Tensors.out, **Tensors.extras}[name]
+    assert refused(kernel, **{name: spoil(good)}).operand == name
+    operands = {"out": Tensors.out, **Tensors.extras, "a": Tensors.a, "b": Tensors.b, name: spoil(good)}
+    with pytest.raises(OperandError, match=f"operand {name}: found"):
+        kernel.execute(operands.pop("a"), operands.pop("b"), **operands)
+
+
+def test_what_a_call_writes_is_no_longer_what_autograd_kept(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = SimpleNamespace(launch=lambda *arguments, **options: None)
+    monkeypatch.setattr(cpu, "Program", SimpleNamespace(parse=lambda text: idle))
+    versions = {name: Tensors.extras[name]._version for name in ("c", "residual", "bias", "aux")}
+    out, before = Tensors.out.clone(), Tensors.out.clone()._version
+    kernel(Tensors.a, Tensors.b, out=out, **Tensors.extras)
+    assert out._version > before
+    assert {name for name, version in versions.items() if Tensors.extras[name]._version > version} == {"aux"}

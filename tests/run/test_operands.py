@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
-from cutegen.run import operands
+from cutegen.run import dlpack, operands
 from cutegen.run.driver import Driver
-from cutegen.run.operands import CPU, Form, view_of
+from cutegen.run.operands import CPU, Form, count_write, view_of
 
 torch = pytest.importorskip("torch")
 
@@ -20,8 +21,10 @@ torch = pytest.importorskip("torch")
 class Producer:
     """Speaks DLPack only. `versioned` is the protocol of 1.0; without it, the one before `max_version`."""
 
-    def __init__(self, tensor: Any, *, device: tuple[int, int] = (1, 0), versioned: bool = True) -> None:
-        self.tensor, self.device, self.versioned = tensor, device, versioned
+    def __init__(
+        self, tensor: Any, *, device: tuple[int, int] = (1, 0), versioned: bool = True, **spoiled: Any
+    ) -> None:
+        self.tensor, self.device, self.versioned, self.spoiled = tensor, device, versioned, spoiled
         self.streams: list[int | None] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -31,7 +34,12 @@ class Producer:
         if options and not self.versioned:
             raise TypeError("unexpected keyword argument 'max_version'")
         self.streams.append(stream)
-        return self.tensor.__dlpack__(**options)
+        capsule = self.tensor.__dlpack__(**options)
+        exported, _ = dlpack._open(capsule)
+        exported.device_type, exported.device_id = self.device
+        for field, value in self.spoiled.items():
+            setattr(exported, field, value)
+        return capsule
 
 
 def test_torch_tensor() -> None:
@@ -66,6 +74,11 @@ def test_strides_that_are_no_whole_elements() -> None:
         OperandError, match=r"found strides of \(3,\) bytes; expected multiples of the element's 2 bytes"
     ):
         view_of(array, "b")
+
+
+@pytest.mark.parametrize("dtype", ["V0", [], "O", "M8[s]", "U3", np.longdouble])
+def test_types_that_no_kernel_takes_have_a_view_with_their_name(dtype: Any) -> None:
+    assert view_of(np.zeros((2, 2), dtype), "a").form.dtype == np.zeros(1, dtype).dtype.name
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -168,6 +181,144 @@ def test_cuda_array_without_a_device_asks_the_driver(fake_api: Any, monkeypatch:
     assert (view.form.dtype, view.form.strides, view.stream) == ("uint16", (8, 1), None)
 
 
+class Never:
+    """A value that nothing can be done with."""
+
+    def __repr__(self) -> str:
+        return "x" * 5000
+
+    def __index__(self) -> int:
+        raise TypeError("never")
+
+
+MALFORMED = {
+    "no table": (3, "found a int, expected a dict"),
+    "shape missing": ({"shape": ...}, "shape: found none"),
+    "shape a number": ({"shape": 32}, "shape: found 32, expected a tuple"),
+    "shape of text": ({"shape": ("4", 8)}, "shape: found '4', expected an integer"),
+    "shape of floats": ({"shape": (4.0, 8)}, "shape: found 4.0"),
+    "shape below zero": ({"shape": (-4, 8)}, "shape: found -4, expected 0 to"),
+    "shape huge": ({"shape": (10**5000, 8)}, "shape: found an integer of 16610 bits"),
+    "shape of 65": ({"shape": (1,) * 65}, "shape: found"),
+    "shape endless": ({"shape": Never()}, r"shape: found x{57}\.\.\., expected"),
+    "data missing": ({"data": ...}, "data: found none"),
+    "data a number": ({"data": 4096}, "data: found 4096, expected an address and"),
+    "data None": ({"data": (None, False)}, "data: found None, expected an integer"),
+    "data below zero": ({"data": (-1, False)}, "data: found -1"),
+    "data huge": ({"data": (1 << 64, False)}, "data: found 18446744073709551616"),
+    "typestr missing": ({"typestr": ...}, "typestr: found none"),
+    "typestr nonsense": ({"typestr": "<q9"}, "typestr: found '<q9'"),
+    "typestr None": ({"typestr": None}, "typestr: found None"),
+    "typestr of no bytes": ({"typestr": "|V0"}, r"typestr: found '\|V0'"),
+    "typestr long": ({"typestr": "f2," * 9999}, "typestr"),
+    "strides a number": ({"strides": 2}, "strides: found 2"),
+    "strides too few": ({"strides": (2,)}, "strides: found 1, expected 2"),
+    "strides huge": ({"strides": (1 << 63, 4)}, "strides: found 9223372036854775808"),
+    "stream text": ({"stream": "main"}, "stream: found 'main'"),
+    "stream below zero": ({"stream": -2}, "stream: found -2"),
+    "version missing": ({"version": ...}, "version: found none"),
+    "version to come": ({"version": 4}, "version: found 4, expected 0 to 3"),
+    "version None": ({"version": None}, "version: found None"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_cuda_array_interface_is_refused_by_its_key(case: str) -> None:
+    changed, message = MALFORMED[case]
+    if isinstance(changed, dict):
+        table = {"shape": (4, 8), "typestr": "<f2", "data": (4096, False), "version": 3, **changed}
+        changed = {key: value for key, value in table.items() if value is not ...}
+    with pytest.raises(
+        OperandError, match=f"^operand a: found a malformed __cuda_array_interface__.*{message}"
+    ) as caught:
+        view_of(SimpleNamespace(__cuda_array_interface__=changed), "a")
+    assert len(str(caught.value)) < 500
+
+
+def test_numbers_of_numpy_are_numbers(cuda_array: Any) -> None:
+    array = SimpleNamespace(
+        __dlpack_device__=lambda: (2, 0),
+        __cuda_array_interface__={
+            "shape": list(np.array([4, 8])),
+            "typestr": "<f2",
+            "data": [np.uint64(4096), np.False_],
+            "strides": tuple(np.array([16, 2], np.int32)),
+            "version": np.int8(2),
+        },
+    )
+    form = view_of(array, "a").form
+    assert (form.shape, form.strides) == ((4, 8), (8, 1))
+    assert {type(x) for x in (*form.shape, *form.strides)} == {int}
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, MemoryError, RecursionError, ZeroDivisionError])
+@pytest.mark.parametrize("attribute", ["__cuda_array_interface__", "__dlpack__", "__dlpack_device__"])
+def test_what_a_property_raises_is_an_operand_error(attribute: str, error: type[Exception]) -> None:
+    def fails(self: Any) -> Any:
+        raise error("on purpose")
+
+    members = {"__dlpack__": lambda self, **options: None, "__dlpack_device__": lambda self: (1, 0)}
+    for made in (property(fails), lambda self, **options: fails(self)):
+        operand = type("Failing", (), {**members, attribute: made})()
+        with pytest.raises(OperandError, match="operand a: found"):
+            view_of(operand, "a")
+
+
+SPOILED = {
+    "ndim below zero": ({"ndim": -1}, "of -1 dimensions, expected 0 to 64"),
+    "ndim huge": ({"ndim": 2**31 - 1}, "of 2147483647 dimensions"),
+    "no shape": ({"shape": None}, "without a shape"),
+    "another device": ({"device_type": 2, "device_id": 3}, "capsule on cuda:3, expected cpu:0"),
+}
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+@pytest.mark.parametrize("case", SPOILED)
+def test_a_malformed_capsule_is_refused(case: str, versioned: bool) -> None:
+    spoiled, message = SPOILED[case]
+    if "shape" in spoiled:
+        spoiled = {"shape": type(dlpack._Tensor().shape)()}
+    # NumPy's destructor does not read what is spoiled here.
+    producer = Producer(np.zeros((4, 8), np.float16), versioned=versioned, **spoiled)
+    with pytest.raises(OperandError, match=f"operand a: found an object that does not export itself .*{message}"):
+        view_of(producer, "a")
+
+
+def test_a_capsule_of_an_extent_below_zero_is_refused() -> None:
+    shape = (ctypes.c_int64 * 2)(-4, 8)
+    producer = Producer(np.zeros((4, 8), np.float16), shape=ctypes.cast(shape, type(dlpack._Tensor().shape)))
+    with pytest.raises(OperandError, match=r"of shape \(-4, 8\), expected extents of 0 and more"):
+        view_of(producer, "a")
+
+
+def test_a_capsule_of_a_later_version_is_not_looked_into() -> None:
+    class Later(Producer):
+        def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
+            capsule = super().__dlpack__(stream, **options)
+            dlpack._VersionedTensor.from_address(dlpack._get_pointer(capsule, b"dltensor_versioned")).major = 2
+            return capsule
+
+    with pytest.raises(OperandError, match="capsule of version 2"):
+        view_of(Later(np.zeros((4, 8), np.float16)), "a")
+
+
+def test_a_capsule_that_was_consumed_is_refused() -> None:
+    class Consumed(Producer):
+        def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
+            capsule = super().__dlpack__(stream, **options)
+            torch.from_dlpack(capsule)
+            return capsule
+
+    with pytest.raises(OperandError, match="no DLPack capsule, or one that was consumed"):
+        view_of(Consumed(torch.zeros(4, 8)), "a")
+
+
+@pytest.mark.parametrize("answer", [None, 3, (1,), (1, 0, 0), ("cpu", 0), (1.0, 0), (None, None)])
+def test_a_device_that_is_none_is_refused(answer: Any) -> None:
+    with pytest.raises(OperandError, match=r"__dlpack_device__: found .*, expected a device type and an ordinal"):
+        view_of(Producer(torch.zeros(4, 8), device=answer), "a")
+
+
 def test_masked_numpy_array_is_refused() -> None:
     with pytest.raises(OperandError, match="operand a: found a masked array; expected one without a mask"):
         view_of(np.ma.masked_array(np.zeros((2, 2), np.float16)), "a")
@@ -177,3 +328,116 @@ def test_masked_cuda_array_is_refused() -> None:
     interface = {"shape": (2, 8), "typestr": "<f2", "data": (4096, False), "version": 3, "mask": object()}
     with pytest.raises(OperandError, match="found a masked array"):
         view_of(SimpleNamespace(__cuda_array_interface__=interface), "a")
+
+
+def freed(tensor: Any) -> Any:
+    """Without its memory, as sharded training leaves a weight between two uses."""
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def wrapped(tensor: Any) -> Any:
+    """A tensor that stands for another, as distributed and masked tensors do."""
+
+    class Wrapper(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, *arguments: Any) -> Any:
+            raise AssertionError("nobody computes with it")
+
+    return torch.Tensor._make_wrapper_subclass(Wrapper, tensor.shape, dtype=tensor.dtype)
+
+
+def fake(tensor: Any) -> Any:
+    with torch._subclasses.FakeTensorMode() as mode:
+        return mode.from_tensor(tensor)
+
+
+def jagged(tensor: Any) -> Any:
+    return torch.nested.nested_tensor([tensor, tensor[1:]], layout=torch.jagged)
+
+
+def exported(array: Any, **changed: Any) -> Any:
+    interface = {"shape": (4, 8), "typestr": "<f4", "data": (0, False), "version": 3, **changed}
+    return SimpleNamespace(__cuda_array_interface__=interface)
+
+
+def null_dlpack(tensor: Any) -> Any:
+    return Producer(freed(tensor))
+
+
+# Torch's own, when fake tensors are first used:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Accessing the data pointer of FakeTensor")
+@pytest.mark.parametrize("made", [freed, wrapped, fake, jagged, exported, null_dlpack])
+@pytest.mark.parametrize("name", ["a", "b", "c", "residual", "bias", "aux", "out"])
+def test_an_operand_that_is_not_empty_has_an_address(made: Any, name: str) -> None:
+    with pytest.raises(OperandError, match=f"operand {name}: found shape .* at address 0: its memory was freed"):
+        view_of(made(torch.zeros(4, 8)), name)
+
+
+def test_an_empty_operand_needs_no_address() -> None:
+    assert view_of(torch.zeros(0, 8), "a").pointer == 0
+    assert view_of(exported(None, shape=(4, 0)), "a").pointer == 0
+
+
+def pasted(error: OperandError, tensor: Any) -> Any:
+    """The operand after the expression in the message's backticks."""
+    return eval(error.fix.split("`")[1], {"a": tensor, "torch": torch})
+
+
+def test_lazy_zeros_are_refused_with_a_way_out() -> None:
+    lazy = torch._efficientzerotensor((4, 8))
+    with pytest.raises(OperandError, match="address 0") as caught:
+        view_of(lazy, "a")
+    assert view_of(pasted(caught.value, lazy), "a").pointer
+
+
+@pytest.mark.parametrize("made", [torch._neg_view, lambda x: torch.complex(x, x).conj().imag], ids=["view", "conj"])
+def test_a_negative_bit_is_refused_with_a_way_out(made: Any) -> None:
+    """Such a tensor's memory holds the values with the other sign."""
+    tensor = made(torch.randn(4, 8))
+    with pytest.raises(OperandError, match="operand a: found a tensor with the negative bit set") as caught:
+        view_of(tensor, "a")
+    found = pasted(caught.value, tensor)
+    assert view_of(found, "a").form.dtype == "f32"
+    assert torch.equal(found, tensor)
+
+
+def test_a_conjugate_bit_comes_with_a_dtype_that_no_kernel_takes() -> None:
+    tensor = torch.zeros(4, 8, dtype=torch.complex64).conj()
+    assert tensor.is_conj()
+    assert view_of(tensor, "a").form.dtype == "complex64"
+    assert not torch.zeros(4, 8).conj().is_conj()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when forward-mode AD is first used
+def test_a_tangent_of_forward_mode_ad_is_refused_as_a_gradient_is() -> None:
+    plain = torch.zeros(4, 8)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(plain, torch.ones(4, 8))
+        with pytest.raises(
+            OperandError, match=r"found a tensor with a tangent of forward-mode AD.*`a.detach\(\)`"
+        ) as caught:
+            view_of(dual, "a")
+        assert view_of(pasted(caught.value, dual), "a").pointer == dual.data_ptr()
+        assert view_of(plain, "a").pointer == plain.data_ptr()
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_tensors_of_function_transforms_are_refused(transform: Any) -> None:
+    """What they carry beside memory (a gradient, a batch) would be lost."""
+
+    def reads_memory(tensor: Any) -> Any:
+        with pytest.raises(OperandError):
+            view_of(tensor, "a")
+        return tensor.sum()
+
+    transform(reads_memory)(torch.ones(4, 8))
+
+
+def test_a_write_counts_where_autograd_kept_the_values() -> None:
+    kept = torch.ones(4, 8)
+    product = (torch.ones(4, 8, requires_grad=True) * kept).sum()
+    count_write(kept)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    count_write(np.ones(3))

@@ -27,12 +27,16 @@ class FakeTensor:
     requires_grad: bool = False
     dtype: str = "f16"
     device: str = "cuda:0"
+    negative: bool = False
 
     def stride(self) -> tuple[int, int]:
         return self.strides
 
     def data_ptr(self) -> int:
         return self.address
+
+    def is_neg(self) -> bool:
+        return self.negative
 
 
 A = FakeTensor(0x10000, (M, K), (K, 1))
@@ -47,8 +51,15 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def empty_strided(shape: Any, strides: Any, *, dtype: Any, device: Any) -> FakeTensor:
         return FakeTensor(0x40000, shape, strides, False, dtype, device)
 
+    counted: list[FakeTensor] = []
     torch = SimpleNamespace(
-        empty_strided=empty_strided, _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda index: STREAM + index)
+        Tensor=FakeTensor,
+        empty_strided=empty_strided,
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda index: STREAM + index),
+        autograd=SimpleNamespace(
+            forward_ad=SimpleNamespace(_current_level=-1),
+            graph=SimpleNamespace(increment_version=counted.append, counted=counted),
+        ),
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
     return []
@@ -96,6 +107,12 @@ def test_memory_for_a_result_on_the_callers_stream_is_not_taken_here(calls: Quic
         (replace(A, requires_grad=True), B, OUT),
         (A, replace(B, requires_grad=True), OUT),
         (A, B, replace(OUT, requires_grad=True)),
+        (replace(A, negative=True), B, OUT),
+        (A, replace(B, negative=True), None),
+        (A, B, replace(OUT, negative=True)),
+        (replace(A, address=0), B, OUT),
+        (A, replace(B, address=0), None),
+        (A, B, replace(OUT, address=0)),
         (replace(A, address=A.address + 8), B, OUT),
         (A, replace(B, address=B.address + 2), OUT),
         (A, B, replace(OUT, address=OUT.address + 8)),
@@ -111,6 +128,18 @@ def test_whatever_is_out_of_the_ordinary_goes_the_thorough_way(
 ) -> None:
     assert calls(a, b, out, None) is None
     assert launches == []
+
+
+def test_within_forward_mode_ad_every_call_goes_the_thorough_way(calls: QuickCalls, launches: list[Any]) -> None:
+    sys.modules["torch"].autograd.forward_ad._current_level = 0
+    assert calls(A, B, OUT, None) is None
+    assert launches == []
+
+
+def test_torch_is_told_of_what_the_caller_sees_written(calls: QuickCalls) -> None:
+    calls(A, B, None, None)
+    calls(A, B, OUT, None)
+    assert sys.modules["torch"].autograd.graph.counted == [OUT]
 
 
 def test_neighbours_in_memory_are_apart(calls: QuickCalls, launches: list[Any]) -> None:

@@ -105,7 +105,8 @@ def test_types_with_an_end_stop_there() -> None:
     wanted = Bounded(np.array([[1000.0, -1000.0, 126.4, 2.5]]), 0.0)
     assert compare(np.array([[127, -128, 126, 2]], np.int8), wanted, dtype="s8").ok
     assert compare(np.array([[127, -128, 127, 2]], np.int8), wanted, dtype="s8").wrong == 1
-    assert compare(np.array([[-24, -128, 126, 3]], np.int8), wanted, dtype="s8").wrong == 1  # 1000 modulo 256
+    assert compare(np.array([[-24, -128, 126, 2]], np.int8), wanted, dtype="s8").wrong == 1  # 1000 modulo 256
+    assert compare(np.array([[127, -128, 126, 3]], np.int8), wanted, dtype="s8").wrong == 1  # ties go to even
     assert compare(np.array([[255, 0, 126, 2]], np.uint8), wanted, dtype="u8").ok
     assert compare(np.array([[232, 24, 127, 2]], np.uint8), wanted, dtype="u8").wrong == 3  # modulo 256
     assert compare(float8_bits(wanted.value, "e4m3"), wanted, dtype="e4m3").ok

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.plan.gemm_plan import BulkTensorCopy, SmemTile
+from cutegen.plan.gemm_plan import SmemTile
 from cutegen.plan.text import extents
+from cutegen.plan.values.copies import BulkTensorCopy
 
 
 def bulk_facts(copy: BulkTensorCopy, shared: SmemTile, modes: tuple[str, str]) -> list[tuple[str, str]]:

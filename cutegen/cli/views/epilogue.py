@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.algebra import format_layout, offsets
+from cutegen.algebra import format_layout, offsets, spec_notation
 from cutegen.cli.views.bulk import bulk_facts
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
-from cutegen.plan.gemm_plan import BulkTensorCopy, SmemTile, VectorCopy
+from cutegen.plan.gemm_plan import SmemTile
 from cutegen.plan.partitions import Problem
-from cutegen.plan.report import ranking, ranking_lines, spec_notation, ways
+from cutegen.plan.report import ranking, ranking_lines, ways
 from cutegen.plan.text import extents
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
 MODES = ("m", "n")
 

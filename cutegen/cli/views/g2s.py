@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.algebra import format_layout, offsets
+from cutegen.algebra import format_layout, offsets, spec_notation
 from cutegen.cli.views.bulk import bulk_facts, bulk_table
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.access import by_warp, vectors
-from cutegen.plan.gemm_plan import BulkTensorCopy, OperandPlan, VectorCopy
+from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
-from cutegen.plan.report import spec_notation, ways
+from cutegen.plan.report import ways
 from cutegen.plan.text import plural
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
 
 def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:

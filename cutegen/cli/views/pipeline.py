@@ -8,9 +8,10 @@ from typing import Any
 from cutegen.cli.views.view import View, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.columns import wrapped
-from cutegen.plan.main_loop import Action, Residence, Slot, passages, residences
+from cutegen.plan.loop import Action
 from cutegen.plan.partitions import Problem
 from cutegen.plan.text import plural
+from cutegen.plan.timeline import Residence, Slot, passages, residences, shown
 
 COLUMNS = {
     "st.shared": (Action.STORE, "st.shared of a k-tile"),
@@ -35,7 +36,7 @@ NOTE = (
 
 def pipeline(plan: GemmPlan, thread: int, problem: Problem) -> View:
     """Prologue and first k-tiles, one line for each k-block."""
-    slots = plan.main_loop
+    slots = shown(plan.loop)
     stays = list(residences(slots, plan.stages))
     counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
     title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"

@@ -10,11 +10,11 @@ from cutegen.arch import LdmatrixAtom
 from cutegen.cli.views.registers import holds, register_lines
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
-from cutegen.plan.access import first_fragment_load
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.registers import fragment_table
 from cutegen.plan.report import ways
+from cutegen.plan.warp_load import first_fragment_load
 
 
 def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:

@@ -6,8 +6,7 @@
     copies.py     who copies what (tA, tB), how wide, and in which shared layout
     stages.py     one k-tile at a time, or the next one on its way meanwhile
     epilogue.py   C's way out
-    predict.py    how often each instruction stands in the PTX
-    main_loop.py  what the template's loop issues in which order, for people to look at
+    predict.py    how often each instruction stands in the PTX, the epilogue's among them
 
 The preconditions of CuTe's gemm_device are the errors of tile.py and copies.py, by the names that they have there.
 Shared layouts, the order of tiles, the epilogue, predictions and proof are every family's: `cutegen/plan/`.
@@ -24,6 +23,8 @@ from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.fusion import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan, Predictions
+from cutegen.plan.loop import through_registers
+from cutegen.plan.mma import check_dtypes
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.pipeline import choose_raster, smem_offsets, tiles_in_flight
@@ -31,7 +32,6 @@ from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.simt.copies import choose_copies
 from cutegen.plan.simt.epilogue import choose_store
-from cutegen.plan.simt.main_loop import main_loop
 from cutegen.plan.simt.predict import estimate_registers, predict_instructions
 from cutegen.plan.simt.stages import choose_stages
 from cutegen.plan.simt.tile import check_possible, choose_cta_tile, choose_threads, tiled_fma
@@ -44,6 +44,7 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
     Raises SpecError where the spec cannot be met.
     """
     check_possible(spec)
+    check_dtypes(spec, target)
     cta_tile = choose_cta_tile(spec)
     threads = choose_threads(spec, cta_tile.value, target)
     tiled_mma = tiled_fma(threads.value)
@@ -62,6 +63,7 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
     registers = estimate_registers(target, a, b, tiled_mma, cta_tile.value, passing)
     occupancy = predict_occupancy(target, tiled_mma.threads, smem_bytes, registers)
     raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy))
+    loop = through_registers(stages.value)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = GemmPlan(
         spec=spec,
@@ -76,14 +78,14 @@ def plan_simt(spec: GemmSpec, target: Target, problem: ProblemShape | None = Non
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
-        main_loop=main_loop(stages.value),
+        loop=loop,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=smem_b_offset_bytes,
         predictions=Predictions(
             wavefronts=traffic.predict_wavefronts(a, b, epilogue.value),
             line_writes=traffic.predict_line_writes(a, b),
             sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
-            instructions=predict_instructions(a, b, epilogue.value, target, tiled_mma, cta_tile.value, stages.value),
+            instructions=predict_instructions(loop, a, b, epilogue.value, target, tiled_mma, cta_tile.value),
             occupancy=occupancy,
         ),
         launch=launch_contract(spec, fusion, cta_tile.value, tiled_mma.threads, smem_bytes),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, tile_to_shape
+from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
 from cutegen.arch import UNIVERSAL, UNIVERSAL_BITS, universal_atom
 from cutegen.errors import SpecError
 from cutegen.plan.access import by_warp, contiguity, fragment_loads
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import FragmentCopy, VectorCopy
 from cutegen.plan.operand import OperandTile
-from cutegen.plan.operand_choices import OperandChoices, vector_access
-from cutegen.plan.report import spec_notation
+from cutegen.plan.operand_choices import OperandChoices, vector_access, write_access
 from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
 from cutegen.plan.simt.tile import as_threads, check_divides
 from cutegen.plan.smem import Access, SmemRanking, rank_addressable
 from cutegen.plan.text import extents, plural
+from cutegen.plan.values.copies import FragmentCopy, VectorCopy
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import MODES, G2sCopy, GemmSpec
 
@@ -72,8 +71,12 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
     # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
     shapes = all_shapes(x.extents, x.major_mode, x.dtype.bytes, copy.bits // 8, turned=turned)
-    write, element = vector_access(x, copy), by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0])
-    smem = rank_addressable(spec, x, tuple(shapes), write, read, (write, Access(element, x.dtype.bytes)))
+    write, element = (
+        write_access(x, copy, tiled_mma),
+        by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0]),
+    )
+    sliced = (vector_access(x, copy), Access(element, x.dtype.bytes))
+    smem = rank_addressable(spec, x, tuple(shapes), write, read, sliced)
     elems = _read_elems(x, tile_to_shape(smem.value.chosen.atom, x.extents))
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)

@@ -7,42 +7,31 @@ from collections.abc import Iterator
 
 from cutegen.algebra import TiledMma
 from cutegen.arch import UNIVERSAL_FMA, Target
-from cutegen.plan.gemm_plan import EpiloguePlan, OperandPlan, VectorCopy
-from cutegen.plan.instructions import ambiguous, copies_per_k_tile, load_global, load_shared, store_shared
+from cutegen.plan.gemm_plan import EpiloguePlan, OperandPlan
+from cutegen.plan.loop import Loop
 from cutegen.plan.occupancy import ADDRESS_REGISTERS, allocated_registers
+from cutegen.plan.predict import written_instructions
 from cutegen.spec import OPS, STORE
-
-MAIN_LOOPS = 2
-PACKS_F32 = ("sm_100", "sm_120")  # where the epilogue has fma.rn.f32x2 (PTX ISA, "fma")
 
 
 def predict_instructions(
+    loop: Loop,
     a: OperandPlan,
     b: OperandPlan,
     epilogue: EpiloguePlan,
     target: Target,
     tiled_mma: TiledMma,
     cta_tile: tuple[int, int, int],
-    stages: int,
 ) -> dict[str, int]:
-    """Opcodes as often as the PTX text holds them, but for those whose number in the epilogue is the compiler's choice.
-
-    There are two main loops, for k-tiles that lie inside the matrices and for the others, which are fetched one element
-    at a time; neither is unrolled over k-tiles. Two stages have a prologue that fetches one k-tile.
-    """
-    m, n, k = cta_tile
-    fma, sums = UNIVERSAL_FMA.ptx, m * n // tiled_mma.threads
-    counts = Counter({fma: MAIN_LOOPS * sums * k})
-    for x in (a, b):
-        copies, elements = copies_per_k_tile(x, tiled_mma), x.tile[0] * x.tile[1] // tiled_mma.threads
-        assert isinstance(x.g2s, VectorCopy)
-        counts[load_global(x.g2s.bits, x.dtype.bits)] += stages * copies
-        counts[load_global(x.dtype.bits, x.dtype.bits)] += stages * elements
-        counts[store_shared(x.g2s.bits, x.dtype.bits)] += (MAIN_LOOPS + stages - 1) * copies
-        counts[load_shared(x.s2r.bits, x.dtype.bits)] += MAIN_LOOPS * loads_per_k_tile(x, tiled_mma)
-    if target.name not in PACKS_F32 and any(step.text == OPS["beta"] for step in epilogue.fusion.steps):
-        counts[fma] += sums  # LLVM makes one instruction of the product with beta and the sum
-    unknown = (*_also_in(epilogue, fma), *(name for x in (a, b) for name in ambiguous(x)))
+    """Opcodes as often as the PTX text holds them, without those that the epilogue has as the compiler likes."""
+    counts = Counter(written_instructions(loop, (a, b), UNIVERSAL_FMA, tiled_mma, cta_tile, target))
+    if not target.packs_f32 and any(step.text == OPS["beta"] for step in epilogue.fusion.steps):
+        # LLVM makes one instruction of the product with beta and the sum.
+        counts[UNIVERSAL_FMA.ptx] += cta_tile[0] * cta_tile[1] // tiled_mma.threads
+    unknown = (
+        *_also_in(epilogue, UNIVERSAL_FMA.ptx),
+        *(name for x in (a, b) for name in x.g2s.ambiguous(x.landing(tiled_mma, target))),
+    )
     return {name: count for name, count in counts.items() if not name.startswith(unknown)}
 
 
@@ -70,9 +59,3 @@ def estimate_registers(
     columns = sum(x.tile[0] // tiled_mma.tile_of(x.operand)[0] * max(1, x.s2r.bits // 32) for x in (a, b))
     wanted = m * n // tiled_mma.threads + columns + passing + ADDRESS_REGISTERS
     return allocated_registers(target, tiled_mma.threads, wanted)
-
-
-def loads_per_k_tile(operand: OperandPlan, tiled_mma: TiledMma) -> int:
-    """Loads from shared memory that one thread executes for one k-tile of an operand."""
-    x, k = operand.tile
-    return x * k * operand.dtype.bits // (tiled_mma.tile_of(operand.operand)[0] * operand.s2r.bits)

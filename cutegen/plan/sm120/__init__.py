@@ -8,8 +8,6 @@ waits for a whole CTA. CTAs are persistent, so that the next tile's copies are u
     memory.py       what shared memory holds beside the stages
     epilogue.py     C's way out
     registers.py    how the multiprocessor's registers are shared out
-    predict.py      how often each instruction stands in the PTX
-    main_loop.py    what the template's loop issues in which order, for people to look at
 
 The rest of the rules are every family's: `cutegen/plan/`.
 """
@@ -28,31 +26,26 @@ from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.for_problem import first_that_holds
 from cutegen.plan.fusion import choose_fusion
-from cutegen.plan.gemm_plan import (
-    BulkTensorCopy,
-    EpiloguePlan,
-    GemmPlan,
-    OperandPlan,
-    Predictions,
-)
+from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, Predictions
+from cutegen.plan.loop import produced
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.permutation import choose_permutation
 from cutegen.plan.pipeline import choose_raster, choose_stages, tiles_in_flight
+from cutegen.plan.predict import written_instructions
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.sm120.boxes import check_bulk, choose_boxes, choose_bulk_copy
 from cutegen.plan.sm120.epilogue import choose_epilogue
 from cutegen.plan.sm120.for_problem import settled_for
-from cutegen.plan.sm120.main_loop import shown_main_loop
 from cutegen.plan.sm120.memory import MOST_BARRIERS_BYTES, SMEM_ALIGN_BYTES, STAGE_BARRIERS_BYTES, capacity_bytes
-from cutegen.plan.sm120.predict import predict_instructions
 from cutegen.plan.sm120.registers import WARPGROUP_THREADS, RegisterSplit, split_registers
 from cutegen.plan.split_k import refuse_split_k
 from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.plan.text import extents, round_up
+from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
 
 DEFAULT_CTA_ROWS = (128, 256)
@@ -110,6 +103,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm1
     smem_bytes = barriers_offset_bytes + STAGE_BARRIERS_BYTES * stages.value
     occupancy = predict_occupancy(target, threads, smem_bytes, _registers_at_launch(target, threads))
     raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy))
+    loop = produced(stages.value, cta_tile.value[2] // tiled_mma.tile_mnk[2])
     mma_choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
     copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
     plan = Sm120Plan(
@@ -126,7 +120,7 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm1
         b=b,
         epilogue=epilogue.value,
         raster=raster.value,
-        main_loop=shown_main_loop(stages.value, cta_tile.value[2] // tiled_mma.tile_mnk[2]),
+        loop=loop,
         registers=registers,
         smem_bytes=smem_bytes,
         smem_b_offset_bytes=b_offset_bytes,
@@ -136,7 +130,10 @@ def _decide(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Sm1
             wavefronts=traffic.predict_wavefronts(a, b, epilogue.value),
             line_writes={},
             sectors=traffic.predict_sectors(a, b, epilogue.value, tiled_mma, cta_tile.value),
-            instructions=predict_instructions(a, b, epilogue.value, atom.value, tiled_mma, cta_tile.value),
+            instructions={
+                **written_instructions(loop, (a, b), atom.value, tiled_mma, cta_tile.value, target),
+                **epilogue.value.store_opcodes(),
+            },
             occupancy=occupancy,
         ),
         launch=launch_contract(

@@ -13,12 +13,13 @@ from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, inner_l
 from cutegen.arch import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import BulkTensorCopy, Wavefronts
+from cutegen.plan.gemm_plan import Wavefronts
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.shapes import VECTOR_BYTES, Shape
 from cutegen.plan.smem import Access, SmemRanking, rank_shapes
 from cutegen.plan.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.plan.text import extents
+from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
 
 SWIZZLE_SHIFT = 3

@@ -6,10 +6,10 @@ from cutegen.algebra import Layout, modes, parse_layout, size
 from cutegen.arch import UNIVERSAL, cp_async_atom, universal_atom
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.gemm_plan import VectorCopy
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.staging import NARROWEST_CP_ASYNC_BYTES
 from cutegen.plan.text import extents
+from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import G2sCopy, GemmSpec
 from cutegen.spec.text import alternatives

@@ -15,8 +15,9 @@ from cutegen.ptx.instructions import (
     mbarrier,
     memory,
 )
-from cutegen.ptx.lowering import Lowering, Step
-from cutegen.ptx.syntax import Instruction
+from cutegen.ptx.instructions.forms import check_form
+from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.text.syntax import Instruction
 
 _LOWERERS = {
     **integer.LOWERERS,
@@ -38,6 +39,7 @@ def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
     Raises:
         PtxSyntaxError: the instruction, a modifier or an operand is not known or does not fit.
     """
+    check_form(instruction)
     name = instruction.parts[0]
     is_float = name in floating.LOWERERS and (
         name not in _LOWERERS or bool({*floating.FLOATS, floating.F32X2} & set(instruction.parts))

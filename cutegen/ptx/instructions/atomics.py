@@ -10,18 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.ptx.arithmetic.rounding import Array, decode, encode
 from cutegen.ptx.instructions.compare import select
 from cutegen.ptx.instructions.floating import element_type, on_pairs
 from cutegen.ptx.instructions.memory import take_hints, take_space
-from cutegen.ptx.lowering import Lowering, Step
-from cutegen.ptx.rounding import Array, decode, encode
-from cutegen.ptx.spaces import resolve_space
-from cutegen.ptx.syntax import Instruction
-from cutegen.ptx.types import Kind, ScalarType
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.types import Kind, ScalarType
 
-_OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas")
-_TYPES = ("b16", "b32", "b64", "u32", "u64", "s32", "s64", "f16", "bf16", "f16x2", "bf16x2", "f32", "f64")
+_HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+_BITWISE, _INTEGERS = ("b32", "b64"), ("u32", "u64", "s32", "s64")
+_TYPES = {
+    "add": ("u32", "u64", "s32", "f32", "f64", *_HALVES),
+    **dict.fromkeys(("and", "or", "xor", "exch"), _BITWISE),
+    **dict.fromkeys(("min", "max"), _INTEGERS),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    "cas": ("b16", *_BITWISE),
+}
 
 
 def _increment(old: Array, limit: Array) -> Array:
@@ -34,8 +41,6 @@ def _decrement(old: Array, limit: Array) -> Array:
 
 def _operation(instruction: Instruction, name: str, kind: ScalarType) -> Callable[..., Array]:
     if kind.kind is Kind.FLOAT:
-        if name != "add":
-            raise instruction.error(f"atomic .{name} of .{kind.name} is not supported")
         half = element_type(kind)
         to_double, to_kind = decode(half), encode(half, "rn")
         return on_pairs(lambda a, b: to_kind(to_double(a) + to_double(b)), kind)
@@ -62,9 +67,13 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     modifiers.flag("noftz", "relaxed", "acquire", "release", "acq_rel")
     operands = instruction.operands[int(returns) :]
     space = resolve_space(context, instruction, take_space(modifiers), operands[0])
-    name = modifiers.need(*_OPERATIONS)
-    kind = modifiers.type(*_TYPES)
+    name = modifiers.need(*_TYPES)
+    kind = modifiers.type(*_TYPES[name])
     modifiers.finish()
+    if kind.name in _HALVES and "noftz" not in instruction.parts:
+        raise instruction.error(f"an atomic of .{kind.name} is written with .noftz")
+    if not returns and name in ("exch", "cas"):
+        raise instruction.error(f"red has no .{name}; atom has")
     values = operands[1 : len(operands) - has_policy]
     if len(values) != (2 if name == "cas" else 1):
         raise instruction.error("wrong number of operands")

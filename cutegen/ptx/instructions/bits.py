@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.rounding import Array
+from cutegen.ptx.arithmetic.rounding import Array
 
 
 def _bits(a: Array) -> int:

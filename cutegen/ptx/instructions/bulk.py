@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cutegen.ptx.bulk import Box
-from cutegen.ptx.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.memory import PARAM_WINDOW
-from cutegen.ptx.syntax import Address, Immediate, Instruction
-from cutegen.ptx.types import scalar_type
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.bulk import Box
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.memory import PARAM_WINDOW
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Address, Immediate, Instruction
+from cutegen.ptx.text.types import scalar_type
 
 _LANES = np.arange(32)
 _S32 = scalar_type("s32")

@@ -1,8 +1,6 @@
 """Instructions that the lanes of a warp execute together: shuffles, votes, matches, reductions.
 
-Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`, `bar.warp.sync`. A
-lane that the member mask names and that is not here (it took another path and has not exited) is a fault: nothing
-makes it arrive.
+Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`, `bar.warp.sync`.
 """
 
 from __future__ import annotations
@@ -11,41 +9,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.rounding import Array
-from cutegen.ptx.syntax import Instruction, Operand, Pair, Sink
-from cutegen.ptx.types import scalar_type
-from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.arithmetic.rounding import Array
+from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_members
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction, Operand, Pair, Sink
+from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.violations import ViolationKind
 
 _B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")
 _LANES = np.arange(32)
-_WEIGHTS = np.uint32(1) << np.arange(32, dtype=np.uint32)
-
-
-def ballot(mask: Array) -> int:
-    """The bits of a mask of lanes, lane 0 lowest."""
-    return int(_WEIGHTS[mask].sum())
-
-
-def check_members(warp: Warp, site: int, members: int) -> None:
-    """Faults where the member mask names a lane that is not active here, or leaves an active one out."""
-    active, alive = ballot(warp.mask), ballot(warp.alive)
-    missing, extra = members & alive & ~active, active & ~members
-    if missing or extra:
-        lanes = [lane for lane in range(32) if (missing or extra) >> lane & 1]
-        what = "names lanes that took another path" if missing else "leaves out lanes that execute it"
-        message = f"the member mask {members:#010x} {what}: {lanes}"
-        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lanes[0], message)
-
-
-def check_converged(warp: Warp, site: int) -> None:
-    """Faults where not all lanes of the warp that are still running are here (`.aligned` instructions)."""
-    if not warp.full and (warp.mask != warp.alive).any():
-        lane = int(np.flatnonzero(warp.alive & ~warp.mask)[0])
-        warp.cta.fault(
-            ViolationKind.DIVERGENCE, site, warp.thread0 + lane, "not all lanes of the warp execute it together"
-        )
 
 
 def _members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:
@@ -151,7 +124,7 @@ def lower_match(context: Lowering, instruction: Instruction) -> Step:
         values = warp.cells[source]
         same = (values[:, None] == values[None, :]) & warp.mask
         if mode == "any":
-            warp.put(target, (same * _WEIGHTS).sum(axis=1, dtype=np.uint32))
+            warp.put(target, (same * LANE_BITS).sum(axis=1, dtype=np.uint32))
             return
         equal = bool(same[warp.mask].sum() == warp.count**2)
         warp.put(target, np.full(32, ballot(warp.mask) if equal else 0, np.uint32))

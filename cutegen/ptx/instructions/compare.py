@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.rounding import Array, decode, flush_subnormals
-from cutegen.ptx.syntax import Instruction, Operand, Pair
-from cutegen.ptx.types import Kind, ScalarType, scalar_type
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.arithmetic.rounding import Array, decode, flush_subnormals
+from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction, Operand, Pair
+from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 
 _PRED = scalar_type("pred")
 _ORDERED: dict[str, Callable[[Array, Array], Array]] = {
@@ -43,7 +43,8 @@ def select(mask: Array, a: Array, b: Array) -> Array:
 def _comparison(name: str, kind: ScalarType, *, flush: bool) -> Callable[[Array, Array], Array]:
     if kind.kind is not Kind.FLOAT:
         return _ORDERED[_UNSIGNED_NAMES.get(name, name)]
-    to_double = decode(kind) if kind.name != "f32" else (flush_subnormals if flush else np.asarray)
+    wide = np.asarray if kind.name == "f32" else decode(kind)
+    to_double: Callable[[Array], Array] = (lambda a: wide(flush_subnormals(a))) if flush else wide
 
     def compare(a: Array, b: Array) -> Array:
         left, right = to_double(a), to_double(b)
@@ -65,7 +66,6 @@ def lower_setp(context: Lowering, instruction: Instruction) -> Step:
     flush = modifiers.flag("ftz")
     kind = modifiers.type()
     modifiers.finish()
-    _check_comparison(instruction, name, kind)
     first, second = _destinations(instruction.operands[0])
     target = context.target(instruction, first, _PRED)
     negated_target = None if second is None else context.target(instruction, second, _PRED)
@@ -74,17 +74,6 @@ def lower_setp(context: Lowering, instruction: Instruction) -> Step:
     if combine is None and negated_target is None:
         return elementwise(compare, target, a, b)
     return _combined(context, instruction, compare, combine, (target, negated_target, a, b))
-
-
-def _check_comparison(instruction: Instruction, name: str, kind: ScalarType) -> None:
-    only_float = name in _UNORDERED or name in ("num", "nan")
-    only_unsigned = name in _UNSIGNED_NAMES
-    if (
-        (only_float and kind.kind is not Kind.FLOAT)
-        or (only_unsigned and kind.kind is not Kind.UNSIGNED)
-        or kind.name.endswith("x2")
-    ):
-        raise instruction.error(f"comparison .{name} does not exist for type .{kind.name}")
 
 
 def _destinations(operand: Operand) -> tuple[Operand, Operand | None]:
@@ -127,7 +116,6 @@ def lower_set(context: Lowering, instruction: Instruction) -> Step:
     result_kind = modifiers.type("u32", "s32", "f32")
     kind = modifiers.type()
     modifiers.finish()
-    _check_comparison(instruction, name, kind)
     true = np.float32(1.0) if result_kind.name == "f32" else np.array(-1, np.int32).astype(result_kind.dtype)
     compare = _comparison(name, kind, flush=flush)
     target = context.target(instruction, instruction.operands[0], result_kind)
@@ -151,13 +139,14 @@ def lower_selp(context: Lowering, instruction: Instruction) -> Step:
 def lower_slct(context: Lowering, instruction: Instruction) -> Step:
     """`slct.dtype.ctype d, a, b, c`: a where c >= 0, else b."""
     modifiers = context.modifiers(instruction, 4)
-    modifiers.flag("ftz")
+    flush = modifiers.flag("ftz")
     kind, sign_kind = modifiers.type(), modifiers.type("s32", "f32")
     modifiers.finish()
     target = context.target(instruction, instruction.operands[0], kind)
     a, b = (context.source(instruction, operand, kind) for operand in instruction.operands[1:3])
     c = context.source(instruction, instruction.operands[3], sign_kind)
-    return elementwise(lambda x, y, z: select(z >= 0, x, y), target, a, b, c)
+    sign: Callable[[Array], Array] = flush_subnormals if flush else np.asarray
+    return elementwise(lambda x, y, z: select(sign(z) >= 0, x, y), target, a, b, c)
 
 
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {

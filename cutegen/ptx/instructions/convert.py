@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cutegen.ptx.arithmetic.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
 from cutegen.ptx.instructions.floating import element_type
-from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
-from cutegen.ptx.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
-from cutegen.ptx.syntax import Instruction, Sink, Vector
-from cutegen.ptx.types import Kind, ScalarType, scalar_type
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction, Sink, Vector
+from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 
 _INTEGER_ROUNDINGS: dict[str, Callable[[Doubles], Doubles]] = {
     "rni": np.rint,
@@ -86,8 +86,8 @@ def lower_cvt(context: Lowering, instruction: Instruction) -> Step:
     """`cvt`, between any two scalar types, and from two floats to a packed pair and back."""
     modifiers = context.modifiers(instruction, (2, 3))
     mode = modifiers.one_of(*ROUNDINGS, *_INTEGER_ROUNDINGS, "rna")
-    flush, saturate, finite = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("satfinite")
-    rectify = modifiers.flag("relu")
+    modifiers.flag("satfinite")
+    flush, saturate, rectify = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("relu")
     result, kind = modifiers.type(), modifiers.type()
     modifiers.finish()
     if result.name.endswith("x2"):
@@ -96,7 +96,7 @@ def lower_cvt(context: Lowering, instruction: Instruction) -> Step:
         raise instruction.error("this conversion is not supported")
     if Kind.BITS in (result.kind, kind.kind):
         raise instruction.error("cvt needs numeric types")
-    function = _conversion(result, kind, mode, flush=flush, saturate=saturate or finite, rectify=rectify)
+    function = _conversion(result, kind, mode, flush=flush, saturate=saturate, rectify=rectify)
     target = context.target(instruction, instruction.operands[0], result, wide=True)
     return elementwise(function, target, context.source(instruction, instruction.operands[1], kind, wide=True))
 
@@ -213,6 +213,7 @@ def _lower_to_pair(
         return to_half(np.where(values < 0, 0.0, values) if rectify else values)
 
     if kind.name.endswith("x2"):
+        context.modifiers(instruction, 2)
         source = context.source(instruction, instruction.operands[1], kind)
         return elementwise(
             lambda a: np.ascontiguousarray(convert(a.copy().view(source_half.dtype))).view(result.dtype), target, source

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.instructions.bulk import lower_bulk
-from cutegen.ptx.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.memory import Addresses, Data, data_dtype
-from cutegen.ptx.syntax import Immediate, Instruction, Negated, Register
-from cutegen.ptx.types import scalar_type
-from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.memory import Addresses, Data, data_dtype
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Immediate, Instruction, Negated, Register
+from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.violations import ViolationKind
 
 _U32 = scalar_type("u32")
 

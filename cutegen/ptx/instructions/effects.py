@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cutegen.ptx.instructions.collective import check_converged
-from cutegen.ptx.lowering import Lowering, Step
-from cutegen.ptx.syntax import Immediate, Instruction
-from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.convergence import check_converged
+from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Immediate, Instruction
+from cutegen.ptx.watch.violations import ViolationKind
 
 _WITHOUT_EFFECT = (
     *("membar", "prefetch", "prefetchu", "discard", "applypriority"),

@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.rational import double_function
-from cutegen.ptx.rounding import (
+from cutegen.ptx.arithmetic.rational import double_function
+from cutegen.ptx.arithmetic.rounding import (
     ROUNDINGS,
     Array,
     Doubles,
@@ -25,8 +24,9 @@ from cutegen.ptx.rounding import (
     odd_sum,
     signed_zero,
 )
-from cutegen.ptx.syntax import Instruction
-from cutegen.ptx.types import ScalarType, scalar_type
+from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.types import ScalarType, scalar_type
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 F32X2 = "f32x2"
@@ -66,7 +66,7 @@ def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> 
         return _flushing(single) if flush else single
     wide, to_double, to_kind = _exact(name, mode), decode(kind), encode(kind, mode)
     general: Callable[..., Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
-    return _flushing(general) if flush and kind.name == "f32" else general
+    return _flushing(general) if flush else general
 
 
 def _flushing(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -187,7 +187,7 @@ def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
     kind = modifiers.type(*FLOATS)
     modifiers.finish()
     function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan, by_size=by_size)
-    if flush and kind.name == "f32":
+    if flush:
         function = _flushing(function)
     return _lower(context, instruction, on_pairs(function, kind), kind)
 
@@ -208,7 +208,7 @@ def lower_sign(context: Lowering, instruction: Instruction) -> Step:
         changed = (raw & ~sign if clears else raw ^ sign).view(scalar.dtype)
         return canonical(np.where(a != a, a, changed), scalar)
 
-    flushed = _flushing(function) if flush and kind.name == "f32" else function
+    flushed = _flushing(function) if flush else function
     return _lower(context, instruction, on_pairs(flushed, kind), kind)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.instructions.bits import (
     bit_reverse,
     count_leading_zeros,
@@ -20,11 +21,10 @@ from cutegen.ptx.instructions.bits import (
     multiply_high,
     permute_bytes,
 )
-from cutegen.ptx.lowering import Lowering, Step, elementwise
-from cutegen.ptx.rounding import Array
-from cutegen.ptx.syntax import Immediate, Instruction
-from cutegen.ptx.types import Kind, ScalarType, scalar_type
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Immediate, Instruction
+from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 
 INTEGERS = ("u16", "u32", "u64", "s16", "s32", "s64")
 _U32 = scalar_type("u32")

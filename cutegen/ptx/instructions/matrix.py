@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.instructions.collective import check_converged
-from cutegen.ptx.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.rounding import Array
-from cutegen.ptx.spaces import resolve_space
-from cutegen.ptx.syntax import Instruction
-from cutegen.ptx.tensor_core import multiply_floats, multiply_integers
-from cutegen.ptx.types import ScalarType
-from cutegen.ptx.violations import ViolationKind
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.arithmetic.rounding import Array
+from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integers
+from cutegen.ptx.machine.convergence import check_converged
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.types import ScalarType
+from cutegen.ptx.watch.violations import ViolationKind
 
 _ROW_BYTES = 16
 _LANES = np.arange(32)

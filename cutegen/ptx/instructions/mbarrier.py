@@ -13,13 +13,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.mbarriers import Mbarrier
-from cutegen.ptx.memory import SHARED_WINDOW, WINDOW_BYTES, Addresses
-from cutegen.ptx.ordering import NOTHING
-from cutegen.ptx.syntax import Immediate, Instruction, Sink
-from cutegen.ptx.types import scalar_type
-from cutegen.ptx.warp import Path, Warp
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.mbarriers import Mbarrier
+from cutegen.ptx.machine.memory import SHARED_WINDOW, WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.warp import Path, Warp
+from cutegen.ptx.text.syntax import Immediate, Instruction, Sink
+from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.ordering import NOTHING
 
 _U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")
 _PENDING_BITS = 20

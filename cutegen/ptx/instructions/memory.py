@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.ptx.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.memory import Data, data_dtype
-from cutegen.ptx.spaces import resolve_space
-from cutegen.ptx.syntax import Instruction, Sink
-from cutegen.ptx.types import Kind, ScalarType
-from cutegen.ptx.warp import Warp
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.memory import Data, data_dtype
+from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import Instruction, Sink
+from cutegen.ptx.text.types import Kind, ScalarType
 
 _HINTS = (
     *("weak", "cta", "cluster", "gpu", "sys"),
@@ -92,7 +92,8 @@ def _bits_or_float(kind: ScalarType) -> np.dtype[Any]:
 
 
 def _check_access(instruction: Instruction, kind: ScalarType, width: int) -> None:
-    if kind.kind is Kind.PREDICATE or kind.bits > 64 or kind.size_bytes * width > 32:
+    named = kind.kind is not Kind.FLOAT or kind.name in ("f32", "f64")
+    if kind.kind is Kind.PREDICATE or not named or kind.bits > 64 or kind.size_bytes * width > 32:
         raise instruction.error(f"an access of {width} x .{kind.name} does not exist")
 
 

@@ -1,0 +1,16 @@
+"""Sizes that every target shares, each with its source."""
+
+from __future__ import annotations
+
+WARP = 32
+"""Threads of a warp (CUDA C++ Programming Guide, "SIMT Architecture")."""
+WARPGROUP = 4 * WARP
+"""Threads of a warpgroup: four warps in a row, the first of which has a rank that 4 divides (PTX ISA, "wgmma")."""
+REGISTER_BITS = 32
+"""Bits of a register of a thread."""
+BANKS = 32
+"""Banks of shared memory, of 4 bytes each (CUDA C++ Programming Guide, "Shared Memory")."""
+LINE_BYTES = 128
+"""A line of L1 and of L2 (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+SECTOR_BYTES = 32
+"""The part of a line that is read or written at once (CUDA C++ Programming Guide, "Device Memory Accesses")."""

@@ -1,0 +1,125 @@
+"""Folders and files that somebody else may have put there: read without waiting and within bounds, removed with a word.
+
+Every read in the cache goes through `read_file`: a regular file of its own (no link, FIFO or device), of at most so
+many bytes, of the owner that is asked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cutegen.errors import ArtifactError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The errors of a file system without room, or without inodes."""
+
+# O_NONBLOCK: a FIFO that was put there must be refused, not waited for.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def open_folder(path: Path, owner: int | None = None) -> Iterator[int]:
+    """A descriptor of the folder `path`, which must belong to the user id `owner`, unless None.
+
+    Raises ArtifactError. Names looked up in the descriptor are those of this folder, whatever is renamed meanwhile.
+    """
+    with _opened(path, path, None, stat.S_ISDIR, "a folder", owner) as descriptor:
+        yield descriptor
+
+
+def read_file(path: Path, limit_bytes: int, *, owner: int | None = None, folder: int | None = None) -> bytes:
+    """The bytes of the regular file `path`; with `folder`, a descriptor, of the file of that name in it.
+
+    Raises ArtifactError for a link, anything but a file, another owner than the user id `owner` (unless None), more
+    than `limit_bytes`, and when it cannot be read.
+    """
+    name = path if folder is None else path.name
+    with _opened(path, name, folder, stat.S_ISREG, "a regular file", owner) as descriptor:
+        found_bytes = os.fstat(descriptor).st_size
+        if found_bytes > limit_bytes:
+            raise ArtifactError(f"{path}: found {found_bytes:,} bytes; expected at most {limit_bytes:,}")
+        try:
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(found_bytes)
+        except OSError as error:
+            raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def names_in(path: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """What in the folder `path` has a name of this pattern; nothing where there is no folder that can be read."""
+    try:
+        return [path / name for name in os.listdir(path) if pattern.fullmatch(name)]
+    except OSError:
+        return []
+
+
+def folder_bytes(directory: Path) -> int:
+    """The sizes of the files in `directory`, as far as they can be seen."""
+    total = 0
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def remove(path: Path) -> str:
+    """Remove the file, link or folder as far as that is possible; why the rest is still there, or nothing."""
+    try:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+            if os.path.lexists(path):
+                shutil.rmtree(path)  # once more, to hear why
+        else:
+            os.unlink(path)
+    except FileNotFoundError:  # it was not there, or somebody else removes it as well
+        return ""
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    except RecursionError:
+        return f"{path}: folders nested too deep for Python; remove it with rm -r"
+    return ""
+
+
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in `directory` are on disk. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened(
+    path: Path,
+    name: Path | str,
+    folder: int | None,
+    is_kind: Callable[[int], bool],
+    kind: str,
+    owner: int | None,
+) -> Iterator[int]:
+    """A descriptor of `name`, which messages call `path`, once it is known to be of this kind and owner."""
+    try:
+        descriptor = os.open(name, _OPEN_FLAGS, dir_fd=folder)
+    except OSError as error:
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise ArtifactError(f"{path}: cannot be opened as {kind}: {reason}") from error
+    except ValueError as error:  # a NUL in the path
+        raise ArtifactError(f"{str(path)!a}: cannot be opened as {kind}: {error}") from error
+    try:
+        status = os.fstat(descriptor)
+        if not is_kind(status.st_mode):
+            raise ArtifactError(f"{path}: found {stat.filemode(status.st_mode)}; expected {kind}")
+        if owner is not None and status.st_uid != owner:
+            raise ArtifactError(f"{path}: belongs to user id {status.st_uid}; expected {owner}")
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,404 @@
+"""A main loop, described once: who does which step on which k-tile, how often, and who waits for whom.
+
+Each role's threads run its parts in order. A part is a run of k-tiles `first` to `last`, and the steps on one of them.
+What is said of a main loop elsewhere is a fold over this value: instructions in the PTX text (`written`), instructions,
+wavefronts and hardware counters of a launch (`executed`), the limits of a k-tile, and the timeline
+(`cutegen/plan/timeline.py`). A template writes its loop down once more, in the CuTe DSL; the PTX that it yields is held
+against these counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+BLOCKS_AHEAD = 1
+"""K-blocks whose fragments are loaded before they are multiplied: while b is multiplied, b + 1 comes to registers."""
+
+
+class Action(StrEnum):
+    """What a step does, by the instruction that does it."""
+
+    WAIT = "cp.async.wait_group"
+    BARRIER = "bar.sync"
+    LOAD = "load"
+    FETCH = "cp.async"
+    COMMIT = "cp.async.commit_group"
+    BULK_FETCH = "cp.async.bulk.tensor"
+    BULK_WAIT = "mbarrier.try_wait"
+    RELEASE = "mbarrier.arrive"
+    GLOBAL_LOAD = "ld.global"
+    STORE = "st.shared"
+    MULTIPLY = "mma.sync"
+
+
+FETCHES = frozenset({Action.FETCH, Action.BULK_FETCH, Action.GLOBAL_LOAD})
+"""The steps that send for a k-tile."""
+
+
+class Mark(StrEnum):
+    """Where a run of k-tiles begins or ends; `whole` are the leading k-tiles that the turns take."""
+
+    FIRST = "0"
+    ONE = "1"
+    FIRST_WHOLE = "min(whole, 1)"
+    FILLED = "stages - 1"
+    WHOLE = "whole"
+    LAST = "k_tiles - 1"
+    END = "k_tiles"
+    FETCHED = "max(k_tiles, stages)"
+
+    def of(self, k_tiles: int, whole: int, stages: int) -> int:
+        """The k-tile that it stands for, in a loop of `k_tiles`."""
+        return {
+            Mark.FIRST: 0,
+            Mark.ONE: 1,
+            Mark.FIRST_WHOLE: min(whole, 1),
+            Mark.FILLED: stages - 1,
+            Mark.WHOLE: whole,
+            Mark.LAST: k_tiles - 1,
+            Mark.END: k_tiles,
+            Mark.FETCHED: max(k_tiles, stages),
+        }[self]
+
+
+class Check(StrEnum):
+    """How a step that may cross an edge of the matrices finds out: for each vector, or for each element."""
+
+    NONE = "none"
+    VECTOR = "vector"
+    ELEMENT = "element"
+
+
+class PartName(StrEnum):
+    """A part's place in the loop. The edge turn takes the k-tiles that may cross an edge of the matrices."""
+
+    PROLOGUE = "prologue"
+    TURN = "turn"
+    EDGE_TURN = "edge turn"
+    TAIL = "tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action on the k-tile that lies `ahead` of the part's own, on one of its k-blocks or on all of it.
+
+    `pending` is how many groups of cp.async a WAIT leaves in flight. `check` says how what lies outside of the matrices
+    is told apart. A step with `below` is left out for k-tiles at or behind that mark.
+    """
+
+    action: Action
+    ahead: int = 0
+    k_block: int | None = None
+    pending: int | None = None
+    check: Check = Check.NONE
+    below: Mark | None = None
+
+
+Slot = tuple[Step, ...]
+"""The steps between two multiplications, in program order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The slots of one k-tile, done for the k-tiles `first` to `last`; the text holds them `copies` times."""
+
+    name: PartName
+    slots: tuple[Slot, ...]
+    first: Mark
+    last: Mark
+    copies: int = 1
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        """Every step, in program order."""
+        return (step for slot in self.slots for step in slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Threads that run the same parts."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A barrier for each stage: what `source` does there, `target` waits for; `credits` waits pass before the first."""
+
+    name: str
+    source: str
+    target: str
+    credits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How often a step is executed for one tile, in k-tiles: those of K, and those past its end."""
+
+    k_tiles: Fraction
+    past_end: Fraction
+
+    @property
+    def total(self) -> Fraction:
+        """Both."""
+        return self.k_tiles + self.past_end
+
+    def __add__(self, other: Executed) -> Executed:
+        return Executed(self.k_tiles + other.k_tiles, self.past_end + other.past_end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """The main loop of one tile, which takes at least `least_k_tiles`, also of an empty K.
+
+    A `persistent` CTA runs it for one tile after another, with no step between a tile's last and the next one's first.
+    """
+
+    stages: int
+    k_blocks: int
+    roles: tuple[Role, ...]
+    edges: tuple[Edge, ...] = ()
+    least_k_tiles: int = 0
+    persistent: bool = False
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """The parts of all roles."""
+        return (part for role in self.roles for part in role.parts)
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        """The steps of all parts."""
+        return (step for part in self.parts for step in part.steps)
+
+    @property
+    def k_tiles_per_turn(self) -> int:
+        """K-tiles that one turn of the unrolled loop takes."""
+        return max(part.copies for part in self.parts if part.name is PartName.TURN)
+
+    def whole(self, k_tiles: int) -> int:
+        """How many of `k_tiles` that lie whole in the matrices the turns take: what they send for is whole, too."""
+        turns = (part for part in self.parts if part.name is PartName.TURN)
+        ahead = max((step.ahead for part in turns for step in part.steps if step.action in FETCHES), default=0)
+        return max(k_tiles - ahead, 0) // self.k_tiles_per_turn * self.k_tiles_per_turn
+
+    def written(self, opcodes: Callable[[Step], Mapping[str, int]]) -> dict[str, int]:
+        """How often the text holds each opcode; `opcodes` are those that a step on a whole k-tile issues."""
+        counts: Counter[str] = Counter()
+        for part in self.parts:
+            for step in part.steps:
+                for opcode, count in opcodes(step).items():
+                    counts[opcode] += _integer(part.copies * self._share(step) * count)
+        return {opcode: count for opcode, count in counts.items() if count}
+
+    def executed(self, action: Action, k_tiles: int) -> Executed:
+        """How often a tile with so many k-tiles executes a step, whichever part does it."""
+        k_tiles = max(k_tiles, self.least_k_tiles)
+        found = Executed(Fraction(0), Fraction(0))
+        for part in self.parts:
+            for step in part.steps:
+                if step.action is action:
+                    found += self._times(part, step, k_tiles)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The plain form that `from_json` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Loop:
+        """Read what `to_json` wrote. Raises KeyError, TypeError or ValueError where that is not it."""
+        roles = (Role(role["name"], tuple(map(_part, role["parts"]))) for role in table["roles"])
+        return cls(**{**table, "roles": tuple(roles), "edges": tuple(Edge(**edge) for edge in table["edges"])})
+
+    def _times(self, part: Part, step: Step, k_tiles: int) -> Executed:
+        """How often `part` executes `step`, where all k-tiles lie whole in the matrices.
+
+        Where they do not, edge turns take k-tiles from the turns, and the sum over the parts stays the same.
+        """
+        marks = (k_tiles, self.whole(k_tiles), self.stages)
+        stop = part.last.of(*marks) + step.ahead
+        if step.below is not None:
+            stop = min(stop, step.below.of(*marks))
+        touched = range(part.first.of(*marks) + step.ahead, stop)
+        inside, share = len(range(touched.start, min(touched.stop, k_tiles))), self._share(step)
+        return Executed(share * inside, share * (len(touched) - inside))
+
+    def _share(self, step: Step) -> Fraction:
+        """Of a k-tile: a k-block is one of `k_blocks`."""
+        return Fraction(1) if step.k_block is None else Fraction(1, self.k_blocks)
+
+
+def _part(table: Mapping[str, Any]) -> Part:
+    slots = tuple(tuple(map(_step, slot)) for slot in table["slots"])
+    first, last = Mark(table["first"]), Mark(table["last"])
+    return Part(PartName(table["name"]), slots, first, last, table["copies"])
+
+
+def _step(table: Mapping[str, Any]) -> Step:
+    below = None if table["below"] is None else Mark(table["below"])
+    return Step(**{**table, "action": Action(table["action"]), "check": Check(table["check"]), "below": below})
+
+
+def _integer(count: Fraction) -> int:
+    assert count.denominator == 1, f"{count} of an instruction"
+    return int(count)
+
+
+def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[Action, ...]) -> Loop:
+    """Every thread copies and multiplies: `stages - 1` k-tiles are on their way while one is multiplied.
+
+    When a k-tile begins, every warp has left the stage of the one before, which is refilled then. What plain loads
+    bring (GLOBAL_LOAD among `fetches`) waits in registers and is stored before the k-tile's last k-block. Needs two
+    stages.
+    """
+    if stages == 1:
+        return _alone(k_blocks, fetches)
+    behind = stages - 1
+    arrive = (*_wait(fetches, stages - 2), Step(Action.BARRIER))
+    fill = (*_fetch(fetches, 0, check=Check.VECTOR), *_commit(fetches)), _store(fetches, 0)
+    first = Part(PartName.PROLOGUE, ((*arrive, *_loads_before(k_blocks)),), Mark.FIRST, Mark.ONE)
+
+    def k_tile(*, check: Check) -> tuple[Slot, ...]:
+        send = (*_fetch(fetches, behind, check=check, bounded=check is not Check.NONE), *_commit(fetches, behind))
+        arrived = (*_store(fetches, behind), *_wait(fetches, stages - 2, 1), Step(Action.BARRIER, 1))
+        return _k_blocks(k_blocks, before=send, leaving=arrived)
+
+    parts = (
+        Part(PartName.PROLOGUE, tuple(slot for slot in fill if slot), Mark.FIRST, Mark.FILLED, copies=behind),
+        first,
+        Part(PartName.TURN, k_tile(check=Check.NONE), Mark.FIRST, Mark.WHOLE, copies=k_tiles_per_turn),
+        Part(PartName.EDGE_TURN, k_tile(check=Check.VECTOR), Mark.WHOLE, Mark.END),
+    )
+    return _alike(stages, k_blocks, parts)
+
+
+def _alone(k_blocks: int, fetches: tuple[Action, ...]) -> Loop:
+    """One stage: a k-tile is sent for, waited for, multiplied, and left by every warp before the next one comes."""
+
+    def k_tile(*, check: Check) -> tuple[Slot, ...]:
+        arrive = (*_store(fetches, 0), *_commit(fetches), *_wait(fetches, 0), Step(Action.BARRIER))
+        blocks = tuple((Step(Action.LOAD, 0, b), Step(Action.MULTIPLY, 0, b)) for b in range(k_blocks))
+        return (_fetch(fetches, 0, check=check), arrive, *blocks, (Step(Action.BARRIER, 1),))
+
+    return Loop(
+        stages=1,
+        k_blocks=k_blocks,
+        roles=(Role("threads", _turns(k_tile(check=Check.NONE), k_tile(check=Check.VECTOR))),),
+    )
+
+
+def through_registers(stages: int) -> Loop:
+    """Every thread copies by plain loads and stores, and multiplies a k-tile as a whole, straight from shared memory.
+
+    With two stages the next k-tile is loaded into registers before this one is multiplied, and stored after.
+    """
+    multiply = (Step(Action.LOAD), Step(Action.MULTIPLY))
+    if stages == 1:
+
+        def alone(*, check: Check) -> tuple[Slot, ...]:
+            load = (Step(Action.GLOBAL_LOAD, check=check),)
+            return load, (Step(Action.STORE), Step(Action.BARRIER)), multiply, (Step(Action.BARRIER, 1),)
+
+        return Loop(
+            stages=1, k_blocks=1, roles=(Role("threads", _turns(alone(check=Check.NONE), alone(check=Check.ELEMENT))),)
+        )
+
+    def overlapped(*, check: Check) -> tuple[Slot, ...]:
+        load = (Step(Action.GLOBAL_LOAD, 1, check=check),)
+        return load, multiply, (Step(Action.STORE, 1), Step(Action.BARRIER, 1))
+
+    # The text has the first load twice, of which one is executed: the k-tile lies whole in the matrices or does not.
+    loads = [((Step(Action.GLOBAL_LOAD, check=check),),) for check in (Check.NONE, Check.ELEMENT)]
+    prologue = (
+        Part(PartName.PROLOGUE, loads[0], Mark.FIRST, Mark.FIRST_WHOLE),
+        Part(PartName.PROLOGUE, loads[1], Mark.FIRST_WHOLE, Mark.ONE),
+        Part(PartName.PROLOGUE, ((Step(Action.STORE), Step(Action.BARRIER)),), Mark.FIRST, Mark.ONE),
+    )
+    turns = _turns(overlapped(check=Check.NONE), overlapped(check=Check.ELEMENT))
+    return _alike(stages, 1, (*prologue, *turns))
+
+
+def produced(stages: int, k_blocks: int) -> Loop:
+    """One warp sends for k-tiles by bulk tensor copies, the others multiply; two barriers a stage lie between them.
+
+    A stage is filled again as soon as every warp that multiplies has arrived at its `empty` barrier, which each does
+    before a k-tile's last k-block. Without a K there is still one k-tile, of zeros.
+    """
+    fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
+    begin = ((Step(Action.BULK_WAIT), *_loads_before(k_blocks)),)
+    leaving = (Step(Action.RELEASE), Step(Action.BULK_WAIT, 1))
+    consume = (
+        Part(PartName.PROLOGUE, begin, Mark.FIRST, Mark.ONE),
+        Part(PartName.TURN, _k_blocks(k_blocks, leaving=leaving), Mark.FIRST, Mark.LAST),
+        Part(PartName.TAIL, (*_k_blocks(k_blocks, last=True), (Step(Action.RELEASE),)), Mark.LAST, Mark.END),
+    )
+    return Loop(
+        stages=stages,
+        k_blocks=k_blocks,
+        roles=(Role("producer", (fetch,)), Role("consumers", consume)),
+        edges=(Edge("full", "producer", "consumers"), Edge("empty", "consumers", "producer", credits=stages)),
+        least_k_tiles=1,
+        persistent=True,
+    )
+
+
+def _alike(stages: int, k_blocks: int, parts: tuple[Part, ...]) -> Loop:
+    """A loop that every thread of a CTA runs, for a tile of its own."""
+    return Loop(stages=stages, k_blocks=k_blocks, roles=(Role("threads", parts),))
+
+
+def _turns(whole: tuple[Slot, ...], checked: tuple[Slot, ...]) -> tuple[Part, Part]:
+    """The two loops of a k-tile a turn."""
+    return (
+        Part(PartName.TURN, whole, Mark.FIRST, Mark.WHOLE),
+        Part(PartName.EDGE_TURN, checked, Mark.WHOLE, Mark.END),
+    )
+
+
+def _k_blocks(k_blocks: int, *, before: Slot = (), leaving: Slot = (), last: bool = False) -> tuple[Slot, ...]:
+    """The k-blocks of a k-tile, each with the load of the one that lies BLOCKS_AHEAD.
+
+    `before` comes first of all, and `leaving` before the loads of the next k-tile, which the `last` one has not.
+    """
+    slots = []
+    for k_block in range(k_blocks):
+        next_tile, loaded = divmod(k_block + BLOCKS_AHEAD, k_blocks)
+        begin = before if k_block == 0 else ()
+        left = leaving if next_tile and loaded == 0 else ()
+        load = () if next_tile and last else (Step(Action.LOAD, next_tile, loaded),)
+        slots.append((*begin, *left, *load, Step(Action.MULTIPLY, 0, k_block)))
+    return (*slots, leaving) if leaving and not BLOCKS_AHEAD else tuple(slots)
+
+
+def _loads_before(k_blocks: int) -> tuple[Step, ...]:
+    """The loads of the first k-tile that no multiplication hides."""
+    return tuple(Step(Action.LOAD, 0, k_block) for k_block in range(min(BLOCKS_AHEAD, k_blocks)))
+
+
+def _fetch(fetches: tuple[Action, ...], ahead: int, *, check: Check, bounded: bool = False) -> Slot:
+    """Sends for a k-tile. Each stage is filled once at least: the last k-block reads ahead, and cp.async brings zeros.
+
+    Plain loads bring nothing past the end of K.
+    """
+    past = Mark.FETCHED if Action.FETCH in fetches else Mark.END
+    return tuple(Step(fetch, ahead, check=check, below=past if bounded else None) for fetch in fetches)
+
+
+def _store(fetches: tuple[Action, ...], ahead: int) -> Slot:
+    return (Step(Action.STORE, ahead),) if Action.GLOBAL_LOAD in fetches else ()
+
+
+def _commit(fetches: tuple[Action, ...], ahead: int = 0) -> Slot:
+    """A group for each k-tile, empty or not: a WAIT counts groups."""
+    return (Step(Action.COMMIT, ahead),) if Action.FETCH in fetches else ()
+
+
+def _wait(fetches: tuple[Action, ...], pending: int, ahead: int = 0) -> Slot:
+    return (Step(Action.WAIT, ahead, pending=pending),) if Action.FETCH in fetches else ()

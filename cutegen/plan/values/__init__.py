@@ -1,0 +1,1 @@
+"""Values that rules settle and plans are made of."""

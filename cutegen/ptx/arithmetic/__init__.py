@@ -1,0 +1,1 @@
+"""PTX's float formats and what a tensor core computes, without registers."""

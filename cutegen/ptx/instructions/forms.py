@@ -1,0 +1,145 @@
+"""Which types and modifiers the instructions on lanes have: what is not here is refused before anything is lowered.
+
+Source: the syntax lines of the PTX ISA, "Integer Arithmetic Instructions" to "Data Movement and
+Conversion Instructions", less what is not modelled (`.sat` of an integer that becomes a float, `.satfinite` of floats
+wider than 8 bits).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+from cutegen.ptx.text.syntax import Instruction
+
+_INTEGER = r"[us](16|32|64)"
+_BITS = r"b(16|32|64)"
+_PLAIN = rf"({_INTEGER}|{_BITS}|f32|f64)"
+_ROUNDING = r"(r[nzmp]\.)"
+_HALF = r"(rn\.)?((ftz\.)?(sat\.)?f16(x2)?|bf16(x2)?)"
+_FLOAT = rf"({_ROUNDING}?(ftz\.)?(sat\.)?f32|{_ROUNDING}?f64|{_HALF}|{_ROUNDING}?(ftz\.)?f32x2)"
+_WITH_CARRY = rf"({_INTEGER}|cc\.[us](32|64))"
+_FUSED = r"r[nzmp]\.((ftz\.)?(sat\.)?f32|f64)"
+_FMA = rf"({_FUSED}|r[nzmp]\.((ftz\.)?f32x2|(relu\.)?bf16(x2)?)|rn\.((ftz\.)?(sat\.)?|(ftz\.)?relu\.)f16(x2)?)"
+_EXTREME = rf"({_INTEGER}|(ftz\.)?(NaN\.)?(f32|f16(x2)?)|(NaN\.)?bf16(x2)?|f64)"
+_SIGN = r"(s(16|32|64)|(ftz\.)?(f32|f16(x2)?)|bf16(x2)?|f64)"
+_COMBINED = r"(\.(and|or|xor))?\."
+_FLOATS = r"((ftz\.)?(f32|f16)|bf16|f64)"
+_SET_FLOATS = r"((ftz\.)?([us]32\.(f16|f32)|f32\.f32)|[us]32\.(bf16|f64)|f32\.f64)"
+
+
+def _comparisons(before: str, floats: str) -> str:
+    """The comparisons of each class of types; `before` stands between a comparison and an integer type."""
+    classes = {
+        "eq|ne": rf"({before}({_BITS}|{_INTEGER})|{floats})",
+        "lt|le|gt|ge": rf"({before}{_INTEGER}|{floats})",
+        "lo|ls|hi|hs": rf"{before}u(16|32|64)",
+        "equ|neu|ltu|leu|gtu|geu|num|nan": floats,
+    }
+    return "|".join(f"({names}){_COMBINED}{types}" for names, types in classes.items())
+
+
+def _clamped() -> str:
+    """`cvt.sat` between integers: only where some value of the source does not fit the result."""
+    sizes = (8, 16, 32, 64)
+    pairs = [f"u{result}\\.s{source}" for result in sizes for source in sizes]
+    pairs += [f"s{result}\\.u{source}" for result in sizes for source in sizes if source >= result]
+    pairs += [f"{k}{result}\\.{k}{source}" for k in "us" for result in sizes for source in sizes if source > result]
+    return f"sat\\.({'|'.join(pairs)})"
+
+
+_LOGIC = rf"(pred|{_BITS})"
+_TO_INTEGER = (
+    r"r[nzmp]i\.((ftz\.)?(sat\.)?[us](8|16|32|64)\.f32|(sat\.)?[us](8|16|32|64)\.f(16|64)|[us](16|32|64)\.bf16)"
+)
+_WHOLE = r"r[nzmp]i\.((ftz\.)?f32\.f32|f64\.f64|f16\.f16|bf16\.bf16)"
+_TO_FLOAT = r"r[nzmp]\.((ftz\.)?f32|f64|f16)\.[us](8|16|32|64)|r[nzmp]\.bf16\.[us](16|32|64)"
+_WIDER = (
+    r"(f16\.f16|f16\.bf16|bf16\.f16|bf16\.bf16|(sat\.)?(f16\.f16|f32\.f16|f64\.f(16|32|64))|f64\.bf16"
+    r"|(ftz\.)?(sat\.)?f32\.(f16|f32)|(ftz\.)?f32\.bf16|ftz\.(sat\.)?f64\.f32)"
+)
+_NARROWER = (
+    r"(r[nzmp]\.((ftz\.)?(sat\.)?f16\.f32|(sat\.)?f16\.f64|f16\.bf16|(ftz\.)?bf16\.f32|bf16\.f(16|64)"
+    r"|(ftz\.)?(sat\.)?f32\.f64|(ftz\.)?f32\.bf16|f64\.bf16)|r[nz]\.(relu\.)?(f16|bf16|tf32|f16x2|bf16x2)\.f32|rna\.tf32\.f32)"
+)
+_SMALL = r"rn\.(satfinite\.(relu\.)?e[45]m[32]x2\.(f32|f16x2)|(relu\.)?f16x2\.e[45]m[32]x2)"
+_BETWEEN_INTEGERS = r"[us](8|16|32|64)\.[us](8|16|32|64)|" + _clamped()
+
+_SYNTAX = {
+    **dict.fromkeys(("add", "sub"), rf"({_WITH_CARRY}|sat\.s32|{_FLOAT})"),
+    **dict.fromkeys(("addc", "subc"), _WITH_CARRY),
+    "mul": rf"((lo|hi)\.{_INTEGER}|wide\.[us](16|32)|{_FLOAT})",
+    "mad": rf"((lo|hi)\.{_INTEGER}|hi\.sat\.s32|wide\.[us](16|32)|{_FUSED})",
+    "mul24": r"(lo|hi)\.[us]32",
+    "mad24": r"(lo|hi)\.[us]32",
+    "fma": _FMA,
+    "div": rf"({_INTEGER}|r[nzmp]\.((ftz\.)?f32|f64)|(approx|full)\.(ftz\.)?f32)",
+    **dict.fromkeys(("rem", "sad"), _INTEGER),
+    **dict.fromkeys(("min", "max"), _EXTREME),
+    **dict.fromkeys(("abs", "neg"), _SIGN),
+    "shl": _BITS,
+    "shr": rf"({_BITS}|{_INTEGER})",
+    **dict.fromkeys(("and", "or", "xor", "not"), _LOGIC),
+    "cnot": _BITS,
+    **dict.fromkeys(("popc", "clz", "brev", "bfi"), r"b(32|64)"),
+    "bfind": r"(shiftamt\.)?[us](32|64)",
+    "bfe": r"[us](32|64)",
+    "rcp": r"(approx\.(ftz\.)?f32|r[nzmp]\.((ftz\.)?f32|f64))",
+    "sqrt": r"(approx\.(ftz\.)?f32|r[nzmp]\.((ftz\.)?f32|f64))",
+    "rsqrt": r"approx\.((ftz\.)?f32|f64)",
+    "ex2": r"approx\.((ftz\.)?f32|f16(x2)?|ftz\.bf16(x2)?)",
+    **dict.fromkeys(("lg2", "sin", "cos"), r"approx\.(ftz\.)?f32"),
+    "tanh": r"approx\.(f32|f16(x2)?|bf16(x2)?)",
+    "copysign": r"f(32|64)",
+    "setp": _comparisons("", _FLOATS),
+    "set": _comparisons(r"[usf]32\.", _SET_FLOATS),
+    "selp": _PLAIN,
+    "slct": rf"({_PLAIN}\.s32|(ftz\.)?{_PLAIN}\.f32)",
+    "mov": rf"({_PLAIN}|pred|b128)",
+    "cvt": "|".join((_TO_INTEGER, _WHOLE, _TO_FLOAT, _WIDER, _NARROWER, _SMALL, _BETWEEN_INTEGERS)),
+    "ldu": rf"(global\.)?(v[24]\.)?([bus]8|{_PLAIN})",
+    "redux": r"sync\.((add|min|max)\.[us]32|(and|or|xor)\.b32)",
+}
+_VOCABULARY = (
+    *("u32", "s32", "b32", "f32", "u64", "s64", "b64", "f64", "u16", "s16", "b16", "f16", "bf16", "f16x2", "bf16x2"),
+    *(
+        "u8",
+        "s8",
+        "pred",
+        "e4m3x2",
+        "e5m2x2",
+        "tf32",
+        "rn",
+        "rni",
+        "rzi",
+        "rna",
+        "lo",
+        "approx",
+        "eq",
+        "sync",
+        "satfinite",
+    ),
+)
+_FORMS = {name: re.compile(syntax) for name, syntax in _SYNTAX.items()}
+
+
+def check_form(instruction: Instruction) -> None:
+    """Raises `PtxSyntaxError` where PTX has no such modifiers and types, or this package does not model them."""
+    name, *words = instruction.parts
+    form = _FORMS.get(name)
+    if form is None or form.fullmatch(".".join(words)):
+        return
+    near = next((near for near in _neighbours(words) if form.fullmatch(near)), None)
+    hint = f"; the nearest that is: {name}.{near}" if near else ""
+    raise instruction.error(f"{instruction.opcode} is not PTX, or not supported here{hint}")
+
+
+def _neighbours(words: list[str]) -> Iterator[str]:
+    """The words with one of them left out, another in its place, or one more."""
+    for place in range(len(words)):
+        yield ".".join(words[:place] + words[place + 1 :])
+    for place, word in product(reversed(range(len(words))), _VOCABULARY):
+        yield ".".join([*words[:place], word, *words[place + 1 :]])
+    for place, word in product(range(len(words) + 1), _VOCABULARY):
+        yield ".".join([*words[:place], word, *words[place:]])

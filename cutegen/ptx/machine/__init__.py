@@ -1,0 +1,1 @@
+"""The machine that runs an entry: memories, warps, CTAs, a launch."""

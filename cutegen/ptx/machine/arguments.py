@@ -1,0 +1,186 @@
+"""Kernel arguments: numpy arrays become buffers with addresses, numbers become bytes of the declared type.
+
+An array stands for its own memory: the kernel's writes appear in it. Views of one array keep their distance, so that
+aliases alias; each may be touched only within its own extent. The allocation that a view belongs to is taken to begin
+at a multiple of 256 bytes, as `cudaMalloc` gives.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.arithmetic.rounding import to_bf16
+from cutegen.ptx.errors import LaunchError
+from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
+from cutegen.ptx.machine.tensor_map import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, BoundTensor, TensorMap
+from cutegen.ptx.text.syntax import Entry, Parameter
+from cutegen.ptx.text.types import Kind, ScalarType
+from cutegen.ptx.watch.global_races import WriterLog
+
+Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap"
+MAX_ALLOCATIONS = 256
+_FLOAT_PARAMETERS = ("f16", "bf16", "f32", "f64")
+
+
+@dataclass(slots=True)
+class _Window:
+    """Gives numpy a byte view of memory, and keeps its owner alive."""
+
+    owner: npt.NDArray[Any]
+    __array_interface__: dict[str, Any]
+
+
+def extent(array: npt.NDArray[Any]) -> tuple[int, int]:
+    """(first address, bytes) of the memory that `array` reaches."""
+    low = high = array.__array_interface__["data"][0]
+    if array.size == 0:
+        return low, 0
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high - low + array.itemsize
+
+
+def bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """A view of all bytes from the first to the last that `array` reaches."""
+    start, size = extent(array)
+    if size == 0:
+        return np.zeros(0, np.uint8)
+    interface = {"data": (start, not array.flags.writeable), "shape": (size,), "typestr": "|u1", "version": 3}
+    return np.asarray(_Window(array, interface))
+
+
+def root_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array that `array` is a view of, in the end."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+@dataclass(slots=True)
+class Binding:
+    """The buffers that the arguments of one launch name, each with a log of who writes to it.
+
+    `tensors` has the tensor maps by their place in the parameter buffer.
+    """
+
+    granule_bytes: int
+    compares_ctas: bool
+    buffers: list[Buffer] = field(default_factory=list)
+    tensors: dict[int, BoundTensor] = field(default_factory=dict)
+    _allocations: dict[int, int] = field(default_factory=dict)
+
+    def bind(self, array: npt.NDArray[Any], name: str) -> int:
+        """The address at which a kernel finds element 0 of `array`."""
+        root_start, reach_bytes = extent(root_of(array))
+        if reach_bytes > ALLOCATION_STRIDE:
+            message = f"{name} reaches over {reach_bytes:,} bytes; at most {ALLOCATION_STRIDE:,} are allowed"
+            raise LaunchError(message)
+        if root_start not in self._allocations:
+            if len(self._allocations) >= MAX_ALLOCATIONS:
+                raise LaunchError(f"more than {MAX_ALLOCATIONS} arrays")
+            self._allocations[root_start] = (len(self._allocations) + 1) * ALLOCATION_STRIDE
+        shift = self._allocations[root_start] - root_start
+        start, _ = extent(array)
+        data = bytes_of(array)
+        log = WriterLog(len(data), self.granule_bytes, self.compares_ctas) if array.flags.writeable else None
+        buffer = Buffer(name=name, start=start + shift, writeable=log is not None, bytes=Bytes(data), log=log)
+        self.buffers.append(buffer)
+        return int(array.__array_interface__["data"][0]) + shift
+
+    def bind_tensor(self, parameter: Parameter, tensor_map: TensorMap, name: str) -> None:
+        """Makes `parameter` a tensor map."""
+        if parameter.size_bytes != TENSOR_MAP_BYTES or parameter.align_bytes % TENSOR_MAP_ALIGN:
+            size, align = parameter.size_bytes, parameter.align_bytes
+            message = f"{name} is a tensor map of {TENSOR_MAP_BYTES} bytes, aligned to {TENSOR_MAP_ALIGN}"
+            raise LaunchError(f"{message}; its parameter has {size} bytes, aligned to {align}")
+        address = self.bind(tensor_map.array, name)
+        buffer = self.buffers[-1]
+        self.tensors[parameter.offset_bytes] = BoundTensor(tensor_map, buffer, address - buffer.start)
+
+
+def pack_arguments(entry: Entry, arguments: Sequence[Argument], binding: Binding) -> bytes:
+    """The parameter buffer of a launch; binds the arrays among `arguments`.
+
+    Raises:
+        LaunchError: a wrong number of arguments, or one that does not fit its parameter.
+    """
+    if len(arguments) != len(entry.parameters):
+        raise LaunchError(f"{entry.name} has {len(entry.parameters)} parameters, {len(arguments)} arguments were given")
+    data = bytearray(entry.parameter_bytes)
+    for index, (parameter, argument) in enumerate(zip(entry.parameters, arguments, strict=True)):
+        packed = _pack(parameter, argument, binding, f"argument {index}")
+        data[parameter.offset_bytes : parameter.offset_bytes + len(packed)] = packed
+    return bytes(data)
+
+
+def _pack(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
+    if isinstance(argument, TensorMap):
+        binding.bind_tensor(parameter, argument, name)
+        return bytes(TENSOR_MAP_BYTES)
+    if parameter.count is not None:
+        return _pack_struct(parameter, argument, binding, name)
+    kind = parameter.type
+    if isinstance(argument, np.ndarray) and argument.ndim > 0:
+        if kind.bits != 64 or kind.kind is Kind.FLOAT:
+            raise LaunchError(f"{name} is an array, its parameter is .{kind.name}; expected a .u64 parameter")
+        return struct.pack("<Q", binding.bind(argument, name))
+    if isinstance(argument, bytes | tuple):
+        raise LaunchError(f"{name} is a structure, its parameter is .{kind.name}")
+    return _pack_number(kind, argument, name)
+
+
+def _pack_number(kind: ScalarType, argument: Any, name: str) -> bytes:
+    if kind.kind is Kind.FLOAT and kind.name not in _FLOAT_PARAMETERS:
+        raise LaunchError(f"{name}: a parameter of type .{kind.name} is not supported; declare it .b{kind.bits}")
+    try:
+        value = float(argument) if kind.kind is Kind.FLOAT else operator.index(_whole(argument))
+    except (TypeError, ValueError, OverflowError):
+        value = None
+    if value is None:
+        wanted = "numbers" if kind.kind is Kind.FLOAT else "integers"
+        raise LaunchError(f"{name} is {argument!r}; its parameter .{kind.name} takes {wanted} of {kind.bits} bits")
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            rounded = np.array([value]).astype(np.float64)
+            return bytes((to_bf16(rounded) if kind.name == "bf16" else rounded.astype(kind.dtype)).tobytes())
+    if not -(1 << (kind.bits - 1)) <= value < 1 << kind.bits:
+        low, high = -(1 << (kind.bits - 1)), (1 << kind.bits) - 1
+        raise LaunchError(f"{name} is {value}; its parameter .{kind.name} takes integers from {low} to {high}")
+    return (value & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
+
+
+def _whole(argument: Any) -> Any:
+    """The integer that a float or an array of no modes is; what is no integer stays as it is."""
+    value = argument.item() if isinstance(argument, np.generic | np.ndarray) else argument
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _pack_struct(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
+    """Bytes of an array parameter.
+
+    Given as such, or a tuple of arrays (pointers) and numpy scalars laid out as C does.
+    """
+    if isinstance(argument, tuple):
+        packed = bytearray()
+        for item in argument:
+            if isinstance(item, np.ndarray) and item.ndim > 0:
+                piece = struct.pack("<Q", binding.bind(item, name))
+            elif isinstance(item, np.generic):
+                piece = item.tobytes()
+            else:
+                raise LaunchError(f"{name} holds {item!r}; a structure takes arrays and numpy scalars")
+            packed += bytes(-len(packed) % len(piece)) + piece
+        argument = bytes(packed)
+    if not isinstance(argument, bytes) or len(argument) > parameter.size_bytes:
+        raise LaunchError(
+            f"{name} must be at most {parameter.size_bytes} bytes, or a tuple of arrays and numpy scalars"
+        )
+    return argument

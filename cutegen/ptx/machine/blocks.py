@@ -1,0 +1,208 @@
+"""Basic blocks as they run: steps, and an end that says where the lanes go next.
+
+Source: PTX ISA, "Control Flow Instructions", `bar`/`barrier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from cutegen.ptx.machine.convergence import check_converged
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.mbarriers import Mbarrier
+from cutegen.ptx.machine.warp import Mask, Path, Warp
+from cutegen.ptx.text.syntax import Instruction, Operand
+from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.watch.violations import ViolationKind
+
+Deliver: TypeAlias = Callable[[Warp, int, int], None]
+_U32, _PRED = scalar_type("u32"), scalar_type("pred")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A warp's arrival at a barrier: `threads` is how many the barrier waits for (None: the whole CTA)."""
+
+    barrier: int
+    threads: int | None
+    waits: bool
+    votes: int
+    site: int
+    deliver: Deliver | None
+
+
+End: TypeAlias = Callable[[Warp, Path], Arrival | Mbarrier | None]
+"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Mbarrier` where it must
+wait for one and then run the block again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Instructions `first` to `last` of the entry: `steps` for those that do something, then `end`."""
+
+    first: int
+    last: int
+    steps: tuple[Step, ...]
+    end: End
+
+
+def guarded(step: Step, cell: int, negated: bool) -> Step:
+    """The step under `@p` or `@!p`."""
+
+    def run(warp: Warp) -> None:
+        predicate = warp.cells[cell]
+        mask = warp.mask & ~predicate if negated else warp.mask & predicate
+        count = int(np.count_nonzero(mask))
+        if count == warp.count:
+            step(warp)
+        elif count:
+            saved = warp.mask, warp.count
+            warp.set_mask(mask, count)
+            step(warp)
+            warp.set_mask(*saved)
+
+    return run
+
+
+def fall_through(following: int) -> End:
+    """The end of a block that runs into the next one."""
+
+    def end(warp: Warp, path: Path) -> None:
+        path.block = following
+
+    return end
+
+
+def branch(predicate: tuple[int, bool] | None, taken: int, following: int, meet: int | None) -> End:
+    """The end of a block with `bra`."""
+    if predicate is None:
+        return fall_through(taken)
+    cell, negated = predicate
+
+    def end(warp: Warp, path: Path) -> None:
+        value = warp.cells[cell]
+        goes = warp.mask & ~value if negated else warp.mask & value
+        count = int(np.count_nonzero(goes))
+        if count in (0, warp.count):
+            path.block = taken if count else following
+        else:
+            split(warp, path, meet, [(taken, goes), (following, warp.mask & ~goes)])
+
+    return end
+
+
+def split(warp: Warp, path: Path, meet: int | None, ways: list[tuple[int, Mask]]) -> None:
+    """Sends lanes different ways; they go on together from `meet`. The policy says who goes first."""
+    if meet is None:
+        warp.stack.remove(path)
+    else:
+        path.block = meet
+    warp.stack += [Path(block, mask, meet) for block, mask in warp.cta.order_ways(ways) if block != meet]
+
+
+def switch(cell: int, targets: tuple[int, ...], meet: int | None, site: int) -> End:
+    """The end of a block with `brx.idx`."""
+
+    def end(warp: Warp, path: Path) -> None:
+        index = warp.cells[cell]
+        if int(index[warp.mask].max()) >= len(targets):
+            lane = int(warp.lanes()[np.argmax(index[warp.mask])])
+            message = f"branch index {index[lane]} of a table of {len(targets)}"
+            warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, warp.thread0 + lane, message, always=True)
+        values = np.unique(index[warp.mask]).tolist()
+        if len(values) == 1:
+            path.block = targets[values[0]]
+        else:
+            split(warp, path, meet, [(targets[value], warp.mask & (index == value)) for value in values])
+
+    return end
+
+
+def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
+    """The end of a block with `ret` or `exit`; with a predicate, the other lanes go on at `following`."""
+
+    def end(warp: Warp, path: Path) -> None:
+        if predicate is not None:
+            cell, negated = predicate
+            goes = warp.mask & (~warp.cells[cell] if negated else warp.cells[cell])
+            warp.set_mask(goes, int(np.count_nonzero(goes)))
+        warp.cta.bulk.leave(warp)
+        warp.retire()
+        path.mask = path.mask & ~warp.mask
+        if following is not None:
+            path.block = following
+
+    return end
+
+
+def barrier(context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int) -> End:
+    """The end of a block with `bar.sync`, `bar.arrive`, `bar.red` and their `barrier` forms.
+
+    A predicate must be the same in all lanes of the warp: either they all arrive or none does.
+    """
+    modifiers = Modifiers(instruction)
+    modifiers.flag("cta", "aligned")
+    mode = modifiers.need("sync", "arrive", "red")
+    operands = list(instruction.operands)
+    deliver, vote = None, None
+    if mode == "red":
+        deliver, vote, operands = _reduction(context, instruction, modifiers)
+    modifiers.finish()
+    if len(operands) not in (1, 2) or (mode == "arrive" and len(operands) != 2):
+        raise instruction.error("expected a barrier and, for .arrive, the number of threads")
+    cells = [context.source(instruction, operand, _U32) for operand in operands]
+    site = context.site
+
+    def end(warp: Warp, path: Path) -> Arrival | None:
+        path.block = following
+        if predicate is not None and not _all_arrive(warp, site, predicate):
+            return None
+        check_converged(warp, site)
+        number = int(warp.cells[cells[0]][warp.lanes()[0]])
+        threads = int(warp.cells[cells[1]][warp.lanes()[0]]) if len(cells) == 2 else None
+        _check_barrier(warp, site, number, threads)
+        votes = 0 if vote is None else int(np.count_nonzero((warp.cells[vote[0]] != vote[1]) & warp.mask))
+        waits = mode != "arrive"
+        return Arrival(barrier=number, threads=threads, waits=waits, votes=votes, site=site, deliver=deliver)
+
+    return end
+
+
+def _all_arrive(warp: Warp, site: int, predicate: tuple[int, bool]) -> bool:
+    arrives = warp.mask & (warp.cells[predicate[0]] != predicate[1])
+    count = int(np.count_nonzero(arrives))
+    if count not in (0, warp.count):
+        lane = int(np.argmin(arrives))
+        message = "the predicate of a barrier differs between the lanes of a warp"
+        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
+    return count > 0
+
+
+def _check_barrier(warp: Warp, site: int, number: int, threads: int | None) -> None:
+    wrong = "" if number < 16 else f"barrier {number} does not exist; there are 16"
+    if threads is not None and (threads == 0 or threads % WARP_LANES):
+        wrong = f"the barrier waits for {threads} threads; expected a multiple of {WARP_LANES}"
+    if wrong:
+        warp.cta.fault(ViolationKind.BARRIER, site, int(warp.threads()[0]), wrong)
+
+
+def _reduction(
+    context: Lowering, instruction: Instruction, modifiers: Modifiers
+) -> tuple[Deliver, tuple[int, bool], list[Operand]]:
+    """What a `bar.red` gives each warp, the predicate it counts, and the operands that name the barrier."""
+    name = modifiers.need("popc", "and", "or")
+    kind = modifiers.type("u32") if name == "popc" else modifiers.type("pred")
+    if len(instruction.operands) not in (3, 4):
+        raise instruction.error("expected a destination, a barrier and a predicate")
+    target = context.target(instruction, instruction.operands[0], kind)
+    vote = context.predicate(instruction, instruction.operands[-1])
+
+    def deliver(warp: Warp, votes: int, threads: int) -> None:
+        value = {"popc": votes, "and": votes == threads, "or": votes > 0}[name]
+        warp.put(target, np.full(WARP_LANES, value).astype(kind.dtype))
+
+    return deliver, vote, list(instruction.operands[1:-1])

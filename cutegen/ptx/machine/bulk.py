@@ -1,0 +1,201 @@
+"""Bulk tensor copies of a CTA: what is in flight, and when it lands.
+
+Source: PTX ISA, `cp.async.bulk.tensor`, `cp.async.bulk.commit_group`, `cp.async.bulk.wait_group`, "Async proxy". The
+policy says when a copy lands; what may be touched meanwhile does not depend on it. A load lands at its mbarrier, a
+store at the latest where its thread waits for the group, or exits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
+from cutegen.ptx.machine.policy import Schedule
+from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
+from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizzled
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.shadow import Access, Stamps
+from cutegen.ptx.watch.violations import ViolationKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """One box of a bulk tensor copy: its first coordinates (innermost first) and its place in shared memory."""
+
+    tensor: BoundTensor
+    corner: tuple[int, ...]
+    address: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    box: Box
+    access: Access | None
+    barrier: Mbarrier
+
+
+@dataclass(slots=True, kw_only=True)
+class _Store:
+    """A store of one thread, or of several that ask for the same at once; `source` leaves out what is dropped."""
+
+    box: Box
+    access: Access
+    source: Access | None
+    stamps: Stamps | None
+    landed: bool = False
+
+
+class BulkCopies:
+    """The bulk tensor copies of one CTA."""
+
+    def __init__(self, shared: SharedMemory, mbarriers: Mbarriers, ordering: Ordering, schedule: Schedule) -> None:
+        self._shared, self._mbarriers, self._ordering, self._schedule = shared, mbarriers, ordering, schedule
+        self._loads: list[_Load] = []
+        self._last_landed: dict[int, tuple[int, Access]] = {}
+        self._stores: dict[int, list[tuple[int, _Store]]] = {}
+        self._committed: dict[int, int] = {}
+
+    def load(self, warp: Warp, site: int, box: Box, barrier_address: int) -> None:
+        """The only active lane of `warp` issues a load that signals the mbarrier at `barrier_address`."""
+        thread = int(warp.threads()[0])
+        barrier = self._mbarriers.at(warp, site, [thread], barrier_address)
+        self._mbarriers.check_fenced(warp, site, thread, barrier)
+        access = self._chunks(warp, site, thread, box)
+        _count(warp, site, box)
+        _check_global(warp, site, box, writes=False)
+        if access is not None:
+            self._shared.begin_load(access)
+        self._loads.append(_Load(box=box, access=access, barrier=barrier))
+        if self._schedule.lands_at_once():
+            self.land_newest()
+
+    def land_newest(self) -> bool:
+        """The load that was issued last lands; False where none is in flight."""
+        if self._loads:
+            self._land(self._loads.pop())
+            return True
+        return False
+
+    def land_some(self) -> None:
+        """The loads that the policy chooses land."""
+        chosen = [self._schedule.lands_now() for _ in self._loads]
+        landing = [load for load, lands in zip(self._loads, chosen, strict=True) if lands]
+        self._loads = [load for load, lands in zip(self._loads, chosen, strict=True) if not lands]
+        for load in landing:
+            self._land(load)
+
+    def _land(self, load: _Load) -> None:
+        if load.access is not None:
+            self._last_landed[load.barrier.agent] = self._ordering.tick, load.access
+            self._shared.land(load.access, load.box.tensor.read_box(load.box.corner), load.barrier.agent)
+        self._mbarriers.land(load.barrier, load.box.tensor.map.box_bytes)
+
+    def store(self, warp: Warp, site: int, boxes: Iterable[Box]) -> None:
+        """The active lanes of `warp` issue a store each; `boxes` makes one after the other the only active one.
+
+        Lanes that store the same bytes to the same place do so once, and count each.
+        """
+        issued: dict[tuple[int, tuple[int, ...], int], _Store | None] = {}
+        for box in boxes:
+            key = id(box.tensor), box.corner, box.address
+            _count(warp, site, box)
+            if key not in issued:
+                issued[key] = self._issue_store(warp, site, box)
+            store, thread = issued[key], int(warp.threads()[0])
+            if store is not None:
+                self._stores.setdefault(thread, []).append((self._committed.get(thread, 0), store))
+
+    def _issue_store(self, warp: Warp, site: int, box: Box) -> _Store | None:
+        access = self._chunks(warp, site, int(warp.threads()[0]), box)
+        if access is None:
+            return None
+        _check_global(warp, site, box, writes=True)
+        inside = box.tensor.chunks_inside(box.corner)
+        source, stamps = None, None
+        if inside.any():
+            source = replace(access, offsets=access.offsets[inside], threads=access.threads[inside])
+            stamps = self._shared.begin_store(source)
+        store = _Store(box=box, access=access, source=source, stamps=stamps)
+        if self._schedule.lands_at_once():
+            self._write(store)
+        return store
+
+    def commit(self, threads: Iterable[int]) -> None:
+        """`cp.async.bulk.commit_group` of some threads."""
+        for thread in threads:
+            self._committed[thread] = self._committed.get(thread, 0) + 1
+
+    def wait(self, threads: Iterable[int], newest: int) -> None:
+        """`cp.async.bulk.wait_group`: of the groups of some threads all but the `newest` are done."""
+        for thread in threads:
+            limit = self._committed.get(thread, 0) - newest
+            stores = self._stores.get(thread, [])
+            for group, store in stores:
+                if group < limit:
+                    self._write(store)
+                    if store.source is not None and store.stamps is not None:
+                        self._shared.end_store(store.source, store.stamps)
+                        store.stamps = None
+            self._stores[thread] = [(group, store) for group, store in stores if group >= limit]
+
+    def leave(self, warp: Warp) -> None:
+        """The active threads of `warp` exit: their stores must have read shared memory."""
+        for thread in warp.threads().tolist() if self._stores else ():
+            for _, store in self._stores.pop(thread, []):
+                self._write(store)
+                message = "the thread exits before a cp.async.bulk.wait_group that covers this copy"
+                warp.cta.fault(ViolationKind.ASYNC_COPY, store.access.site, thread, message)
+
+    def finish(self) -> None:
+        """The CTA ends: every load must have been waited for."""
+        unseen = [load.access for load in self._loads if load.access is not None]
+        for agent, (tick, access) in self._last_landed.items():
+            if not self._ordering.is_seen(agent, tick):
+                unseen.append(access)
+        for access in unseen[:1]:
+            message = "the CTA ends and nobody has waited for this copy"
+            access.warp.cta.fault(ViolationKind.ASYNC_COPY, access.site, int(access.threads[0]), message)
+
+    def _write(self, store: _Store) -> None:
+        if not store.landed:
+            store.box.tensor.write_box(store.box.corner, self._shared.peek(store.access))
+            store.landed = True
+
+    def _chunks(self, warp: Warp, site: int, thread: int, box: Box) -> Access | None:
+        """The box's chunks in shared memory, as the swizzle places them."""
+        if box.address % DESTINATION_ALIGN:
+            message = f"the box's place in shared memory is not a multiple of {DESTINATION_ALIGN} bytes"
+            warp.cta.fault(ViolationKind.MISALIGNED, site, thread, message, box.address)
+        chunks = np.arange(box.address, box.address + box.tensor.map.box_bytes, BULK_CHUNK_BYTES, dtype=np.int64)
+        return self._shared.chunks(warp, site, thread, swizzled(chunks, box.tensor.map.swizzle_bytes))
+
+
+def _pieces(box: Box) -> tuple[npt.NDArray[np.int64], int]:
+    return box.tensor.pieces(box.corner)
+
+
+def _count(warp: Warp, site: int, box: Box) -> None:
+    offsets, size = _pieces(box)
+    warp.cta.traffic.box(site, box.tensor.map.box_bytes, offsets + box.tensor.buffer.start, size)
+
+
+def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> None:
+    """Looks for writes of the same bytes of the tensor by other threads, and remembers this one."""
+    buffer, thread = box.tensor.buffer, int(warp.threads()[0])
+    if writes and not buffer.writeable:
+        warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
+    if buffer.log is None:
+        return
+    offsets, size = _pieces(box)
+    found = buffer.log.race(warp, offsets, size)
+    if found is not None:
+        index, cta, writer = found
+        message = f"not ordered after a write of global memory by thread {writer} of CTA number {cta}"
+        warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[index]) + buffer.start)
+    if writes:
+        buffer.log.note(warp, offsets, size)

@@ -1,0 +1,39 @@
+"""Which lanes of a warp are here: masks as bits, and the faults of instructions that need others than those.
+
+Source: PTX ISA, `.sync` and `.aligned` of warp and barrier instructions. A lane that a member mask names and that is
+not here (it took another path and has not exited) is a fault: nothing makes it arrive.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutegen.ptx.machine.warp import Mask, Warp
+from cutegen.ptx.watch.violations import ViolationKind
+
+LANE_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
+
+
+def ballot(mask: Mask) -> int:
+    """The bits of a mask of lanes, lane 0 lowest."""
+    return int(LANE_BITS[mask].sum())
+
+
+def check_members(warp: Warp, site: int, members: int) -> None:
+    """Faults where the member mask names a lane that is not active here, or leaves an active one out."""
+    active, alive = ballot(warp.mask), ballot(warp.alive)
+    missing, extra = members & alive & ~active, active & ~members
+    if missing or extra:
+        lanes = [lane for lane in range(32) if (missing or extra) >> lane & 1]
+        what = "names lanes that took another path" if missing else "leaves out lanes that execute it"
+        message = f"the member mask {members:#010x} {what}: {lanes}"
+        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lanes[0], message)
+
+
+def check_converged(warp: Warp, site: int) -> None:
+    """Faults where not all lanes of the warp that are still running are here (`.aligned` instructions)."""
+    if not warp.full and (warp.mask != warp.alive).any():
+        lane = int(np.flatnonzero(warp.alive & ~warp.mask)[0])
+        warp.cta.fault(
+            ViolationKind.DIVERGENCE, site, warp.thread0 + lane, "not all lanes of the warp execute it together"
+        )

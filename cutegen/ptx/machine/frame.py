@@ -1,0 +1,61 @@
+"""What a warp must hold to run an entry.
+
+Rows of 32 lanes in one register file for each width, and typed views of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.machine.special import Place, special_value
+
+_FILE_DTYPES = {1: np.dtype(bool), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32), 64: np.dtype(np.uint64)}
+POISON_BYTE = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Row `row` of the file of `bits`, seen as `dtype` (its low bytes where the dtype is narrower)."""
+
+    bits: int
+    row: int
+    dtype: np.dtype[Any]
+
+
+@dataclass(slots=True)
+class Frame:
+    """Rows of each file, the rows that hold constants and special registers, and the cells that steps use."""
+
+    rows: dict[int, int]
+    cells: list[Cell] = field(default_factory=list)
+    constants: dict[tuple[int, int], int] = field(default_factory=dict)
+    specials: dict[str, tuple[int, int]] = field(default_factory=dict)
+    tracked: set[tuple[int, int]] = field(default_factory=set)
+
+    def allocate(self, place: Place) -> dict[int, npt.NDArray[Any]]:
+        """The register files of one warp: poison (NaN in every format), constants and special registers filled in."""
+        files = {bits: np.zeros((self.rows[bits], 32), dtype) for bits, dtype in _FILE_DTYPES.items()}
+        for file in files.values():
+            if file.dtype != bool:
+                file.view(np.uint8).fill(POISON_BYTE)
+        for (bits, value), row in self.constants.items():
+            files[bits][row] = value
+        for name, (bits, row) in self.specials.items():
+            files[bits][row] = special_value(name, place)
+        return files
+
+    def undefined(self) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
+        """For each register that may be read before it is written: the lanes that have written it, none yet."""
+        return {key: np.zeros(32, bool) for key in self.tracked}
+
+    def views(self, files: dict[int, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """The cells of one warp."""
+        return [_view(files[cell.bits][cell.row], cell.dtype) for cell in self.cells]
+
+
+def _view(row: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return row.view(dtype)[:: row.dtype.itemsize // dtype.itemsize]

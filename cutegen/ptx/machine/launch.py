@@ -1,0 +1,181 @@
+"""Runs a grid: CTA after CTA in the policy's order, in this process or in several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from cutegen.ptx.arithmetic.tensor_core import TensorCore
+from cutegen.ptx.errors import LaunchError
+from cutegen.ptx.machine.arguments import Argument, Binding, pack_arguments
+from cutegen.ptx.machine.cta import Cta, Machine
+from cutegen.ptx.machine.executable import Executable
+from cutegen.ptx.machine.memory import Buffer, Bytes, GlobalMemory
+from cutegen.ptx.machine.policy import Policy
+from cutegen.ptx.machine.report import InstructionReport, LaunchReport
+from cutegen.ptx.machine.tensor_map import TensorMap
+from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
+from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
+
+MAX_THREADS = 1024
+MAX_SHARED_BYTES = 232_448
+"""227 KiB, what a CTA can have on sm_90; smaller targets are checked by who plans for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Grid, block and dynamic shared memory of a launch."""
+
+    grid: Dim3
+    block: Dim3
+    dynamic_smem_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How a launch is run and watched."""
+
+    policy: Policy
+    max_steps: int
+    raise_on: Collection[ViolationKind]
+    tensor_core: TensorCore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the CTAs of one process did; outcomes of several add up."""
+
+    steps: int
+    block_runs: list[int]
+    traffic: list[Traffic]
+    violations: list[Violation]
+
+
+def dim3(value: int | Sequence[int], name: str) -> Dim3:
+    """A grid or block size: one to three positive integers."""
+    sizes = [value] if isinstance(value, int) else list(value)
+    if not 1 <= len(sizes) <= 3 or any(not isinstance(s, int | np.integer) or s < 1 or s >= 1 << 31 for s in sizes):
+        raise LaunchError(f"{name} is {value}; expected one to three positive integers")
+    x, y, z = [int(s) for s in sizes] + [1] * (3 - len(sizes))
+    return x, y, z
+
+
+def check_shape(executable: Executable, shape: Shape) -> None:
+    """Raises `LaunchError` where the entry cannot be launched like this."""
+    x, y, z = shape.block
+    if x * y * z > MAX_THREADS:
+        raise LaunchError(f"block {shape.block} has {x * y * z} threads; at most {MAX_THREADS} are allowed")
+    required = executable.entry.required_block
+    if required is not None and required != shape.block:
+        raise LaunchError(f"block is {shape.block}; {executable.entry.name} requires {required} (.reqntid)")
+    total = executable.layout.dynamic_shared_offset + shape.dynamic_smem_bytes
+    if shape.dynamic_smem_bytes < 0 or total > MAX_SHARED_BYTES:
+        raise LaunchError(f"{total} bytes of shared memory; at most {MAX_SHARED_BYTES} are allowed")
+
+
+def run_ctas(
+    executable: Executable,
+    shape: Shape,
+    arguments: Sequence[Argument],
+    rules: Rules,
+    chosen: Sequence[Dim3],
+    done: Callable[[], None],
+) -> Outcome:
+    """Runs the CTAs `chosen`, calling `done` after each."""
+    machine = _make_machine(executable, shape, arguments, rules)
+    with np.errstate(all="ignore"):
+        for place in chosen:
+            Cta(machine, place, rules.policy.schedule(f"cta {place}")).run()
+            done()
+    return Outcome(
+        steps=machine.steps,
+        block_runs=machine.block_runs,
+        traffic=machine.traffic.sites,
+        violations=machine.monitor.violations,
+    )
+
+
+def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules) -> Machine:
+    items = [argument.array.dtype.itemsize for argument in arguments if isinstance(argument, TensorMap)]
+    granule_bytes = min(executable.global_granule_bytes, *items) if items else executable.global_granule_bytes
+    binding = Binding(granule_bytes, not executable.ctas_communicate)
+    packed = pack_arguments(executable.entry, arguments, binding)
+    monitor = Monitor(executable.entry.instructions, rules.raise_on)
+    counters = TrafficCounters([Traffic() for _ in executable.entry.instructions])
+    uncounted = TrafficCounters([Traffic() for _ in executable.entry.instructions])
+    parameters = Buffer(name="the parameters", start=0, writeable=False, bytes=Bytes(np.frombuffer(packed, np.uint8)))
+    variables = executable.layout.buffers()
+    constants = [buffer for buffer in variables if not buffer.writeable]
+    memories = {
+        "global": GlobalMemory([*binding.buffers, *variables], monitor, counters),
+        "const": GlobalMemory(constants, monitor, uncounted),
+        "param": GlobalMemory([parameters], monitor, uncounted),
+    }
+    return Machine(
+        executable=executable,
+        grid=shape.grid,
+        block=shape.block,
+        dynamic_smem_bytes=shape.dynamic_smem_bytes,
+        memories=memories,
+        tensors=binding.tensors,
+        monitor=monitor,
+        traffic=counters,
+        tensor_core=rules.tensor_core,
+        max_steps=rules.max_steps,
+        block_runs=[0] * len(executable.blocks),
+    )
+
+
+def all_ctas(shape: Shape, policy: Policy) -> list[Dim3]:
+    """The CTAs of the grid in the order in which they run; x is the fastest."""
+    x, y, z = shape.grid
+    places = [(i, j, k) for k, j, i in product(range(z), range(y), range(x))]
+    return policy.schedule("grid").order(places)
+
+
+def make_report(executable: Executable, shape: Shape, rules: Rules, outcomes: Sequence[Outcome]) -> LaunchReport:
+    """Adds the outcomes up."""
+    executed = [0] * len(executable.entry.instructions)
+    for outcome in outcomes:
+        for block, runs in zip(executable.blocks, outcome.block_runs, strict=True):
+            for index in range(block.first, block.last):
+                executed[index] += runs
+    instructions = tuple(
+        _instruction_report(executable, index, count, [outcome.traffic[index] for outcome in outcomes])
+        for index, count in enumerate(executed)
+    )
+    return LaunchReport(
+        entry=executable.entry.name,
+        grid=shape.grid,
+        block=shape.block,
+        policy=str(rules.policy),
+        steps=sum(outcome.steps for outcome in outcomes),
+        instructions=instructions,
+        violations=tuple(violation for outcome in outcomes for violation in outcome.violations),
+    )
+
+
+def _instruction_report(executable: Executable, index: int, executed: int, traffic: list[Traffic]) -> InstructionReport:
+    instruction = executable.entry.instructions[index]
+    return InstructionReport(
+        line=instruction.line,
+        opcode=instruction.opcode,
+        text=instruction.text,
+        executed=executed,
+        shared_requests=sum(t.shared_requests for t in traffic),
+        wavefronts=sum(t.wavefronts for t in traffic),
+        ideal_wavefronts=sum(t.ideal_wavefronts for t in traffic),
+        line_wavefronts=sum(t.line_wavefronts for t in traffic),
+        ideal_line_wavefronts=sum(t.ideal_line_wavefronts for t in traffic),
+        line_sectors=sum(t.line_sectors for t in traffic),
+        staged_wavefronts=sum(t.staged_wavefronts for t in traffic),
+        shared_bytes=sum(t.shared_bytes for t in traffic),
+        global_requests=sum(t.global_requests for t in traffic),
+        sectors=sum(t.sectors for t in traffic),
+        global_bytes=sum(t.global_bytes for t in traffic),
+        boxes=sum(t.boxes for t in traffic),
+    )

@@ -1,0 +1,95 @@
+"""Where an entry's variables lie: shared, local, parameter, constant and module memory.
+
+Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (dynamic) shared memory after them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutegen.errors import PtxSyntaxError
+from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
+from cutegen.ptx.machine.shared import SHARED_BASE
+from cutegen.ptx.text.syntax import Entry, Module, Variable
+
+MAX_SHARED_BYTES = 1 << 18
+MAX_LOCAL_BYTES = 1 << 16
+MODULE_BASE = ALLOCATION_STRIDE * 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLayout:
+    """Addresses of an entry's symbols in their own state spaces."""
+
+    addresses: dict[str, int]
+    spaces: dict[str, str]
+    static_shared_bytes: int
+    dynamic_shared_offset: int
+    local_bytes: int
+    variables: tuple[tuple[Variable, int], ...]
+
+    def buffers(self) -> list[Buffer]:
+        """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero."""
+        return [_buffer(variable, address) for variable, address in self.variables]
+
+
+def _buffer(variable: Variable, address: int) -> Buffer:
+    data = np.zeros(variable.size_bytes or 0, np.uint8)
+    data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+    return Buffer(name=variable.name, start=address, writeable=variable.space == "global", bytes=Bytes(data))
+
+
+def _align(offset: int, align: int) -> int:
+    return -(-offset // align) * align
+
+
+def lay_out(module: Module, entry: Entry) -> MemoryLayout:
+    """Gives every variable that `entry` can name an address.
+
+    Raises:
+        PtxSyntaxError: two variables of one name, or more memory than a kernel may have.
+    """
+    variables = (*module.variables, *entry.variables)
+    names = [v.name for v in variables] + [p.name for p in entry.parameters]
+    for name in names:
+        if names.count(name) > 1:
+            raise PtxSyntaxError(f"{name} is declared twice", line=entry.line)
+    addresses = {p.name: p.offset_bytes for p in entry.parameters}
+    spaces = dict.fromkeys(addresses, "param") | {v.name: v.space for v in variables}
+    static, dynamic = _place_shared(variables, addresses)
+    local = _place(variables, "local", 0, addresses)
+    placed = []
+    for number, variable in enumerate(v for v in variables if v.space in ("global", "const")):
+        addresses[variable.name] = MODULE_BASE + number * ALLOCATION_STRIDE
+        placed.append((variable, addresses[variable.name]))
+    if static > MAX_SHARED_BYTES or local > MAX_LOCAL_BYTES:
+        raise PtxSyntaxError(f"{static} bytes of shared and {local} of local memory are too much", line=entry.line)
+    return MemoryLayout(
+        addresses=addresses,
+        spaces=spaces,
+        static_shared_bytes=static,
+        dynamic_shared_offset=dynamic,
+        local_bytes=local,
+        variables=tuple(placed),
+    )
+
+
+def _place(variables: tuple[Variable, ...], space: str, start: int, addresses: dict[str, int]) -> int:
+    offset = start
+    for variable in variables:
+        if variable.space == space and variable.size_bytes is not None:
+            addresses[variable.name] = _align(offset, variable.align_bytes)
+            offset = addresses[variable.name] + variable.size_bytes
+    return offset
+
+
+def _place_shared(variables: tuple[Variable, ...], addresses: dict[str, int]) -> tuple[int, int]:
+    """(bytes of static shared memory, offset at which dynamic shared memory begins)."""
+    end = _place(variables, "shared", SHARED_BASE, addresses)
+    open_arrays = [v for v in variables if v.space == "shared" and v.size_bytes is None]
+    dynamic = _align(end, max((v.align_bytes for v in open_arrays), default=16))
+    for variable in open_arrays:
+        addresses[variable.name] = dynamic
+    return end - SHARED_BASE, dynamic - SHARED_BASE

@@ -1,0 +1,289 @@
+"""Where operands live, and the context in which instructions are turned into steps.
+
+A warp holds one numpy row of 32 lanes for each virtual register, constant and special register, in one file for each
+width. A `cell` is such a row seen as one dtype; a step is a closure that reads and writes the cells of the warp it is
+given. Everything that text decides is decided here once, so that nothing is looked up by name while a kernel runs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from cutegen.ptx.arithmetic.rounding import Array, to_bf16, to_f16
+from cutegen.ptx.machine.frame import Cell, Frame
+from cutegen.ptx.machine.special import SPECIAL_BITS
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+)
+from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
+
+Step: TypeAlias = Callable[[Warp], None]
+S64 = scalar_type("s64")
+U32 = scalar_type("u32")
+
+
+class Modifiers:
+    """The words after an opcode's first, taken off one by one; `finish` refuses what nobody took."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self._instruction = instruction
+        self._words = list(instruction.parts[1:])
+
+    def flag(self, *words: str) -> bool:
+        """True where one of `words` was there."""
+        found = [word for word in self._words if word in words]
+        self._words = [word for word in self._words if word not in words]
+        return bool(found)
+
+    def one_of(self, *words: str) -> str | None:
+        """The one of `words` that was there, or None."""
+        for word in words:
+            if word in self._words:
+                self._words.remove(word)
+                return word
+        return None
+
+    def need(self, *words: str) -> str:
+        """The one of `words` that was there."""
+        word = self.one_of(*words)
+        if word is None:
+            raise self._instruction.error(f"expected one of .{', .'.join(words)}")
+        return word
+
+    def type(self, *names: str) -> ScalarType:
+        """The next type, in writing order; one of `names` where any are given."""
+        for word in self._words:
+            if is_type(word):
+                if names and word not in names:
+                    raise self._instruction.error(f"type .{word} is not supported here; expected .{', .'.join(names)}")
+                self._words.remove(word)
+                return scalar_type(word)
+        raise self._instruction.error("a type is missing")
+
+    def has(self, word: str) -> bool:
+        """True where `word` is still there."""
+        return word in self._words
+
+    def finish(self) -> None:
+        """Raises for modifiers that this package does not know."""
+        if self._words:
+            raise self._instruction.error(f"modifier .{self._words[0]} is not supported")
+
+
+@dataclass(slots=True)
+class Lowering:
+    """The context of one entry: allocates cells, resolves symbols to addresses."""
+
+    frame: Frame
+    symbols: dict[str, int]
+    spaces: dict[str, str]
+    site: int = 0
+    shared_access_bytes: set[int] = field(default_factory=set)
+    atomic_sites: set[int] = field(default_factory=set)
+    global_access_bytes: set[int] = field(default_factory=set)
+    ctas_communicate: bool = False
+    _carry: int | None = None
+    _cell_numbers: dict[Cell, int] = field(default_factory=dict)
+
+    def modifiers(self, instruction: Instruction, operands: int | tuple[int, ...]) -> Modifiers:
+        """The instruction's modifiers, after checking how many operands it has."""
+        allowed = (operands,) if isinstance(operands, int) else operands
+        if len(instruction.operands) not in allowed:
+            wanted = " or ".join(map(str, allowed))
+            raise instruction.error(f"expected {wanted} operands, found {len(instruction.operands)}")
+        return Modifiers(instruction)
+
+    def source(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
+        """The cell that reads `operand` as `kind`; `wide` allows a register that is wider than the type."""
+        if isinstance(operand, Register):
+            return self._register(instruction, operand, kind, wide=wide)
+        if isinstance(operand, Immediate):
+            return self._constant(_literal_bits(instruction, operand, kind), kind)
+        if isinstance(operand, Special):
+            return self._special(instruction, operand, kind)
+        if isinstance(operand, Symbol):
+            return self._constant(self.address_of(instruction, operand), kind)
+        raise instruction.error("this kind of operand is not allowed here")
+
+    def target(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
+        """The cell that writes `operand`; with `wide` it has the register's own width and the type's signedness."""
+        if isinstance(operand, Sink):
+            bits = 1 if kind.kind is Kind.PREDICATE else max(16, kind.bits)
+            self.frame.rows[bits] += 1
+            operand = Register("_", bits, self.frame.rows[bits] - 1)
+        if not isinstance(operand, Register):
+            name = f"{operand.name} is not" if isinstance(operand, Special | Symbol) else "it is not"
+            raise instruction.error(f"expected a register as the destination; {name} one")
+        if wide and operand.file_bits > kind.bits:
+            sign = "i" if kind.kind is Kind.SIGNED else "u"
+            return self.cell(operand.file_bits, operand.row, np.dtype(f"{sign}{operand.file_bits // 8}"))
+        return self._register(instruction, operand, kind, wide=False)
+
+    def predicate(self, instruction: Instruction, operand: Operand) -> tuple[int, bool]:
+        """The cell of a predicate source and whether it is negated."""
+        pred = scalar_type("pred")
+        if isinstance(operand, Negated):
+            return self.source(instruction, operand.register, pred), True
+        return self.source(instruction, operand, pred), False
+
+    def vector(self, instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+        """The `count` items of a vector operand; a single operand counts as a vector of one."""
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        if len(items) != count:
+            raise instruction.error(f"expected a vector of {count}, found {len(items)}")
+        return items
+
+    def rows32(self, instruction: Instruction, operands: tuple[Operand, ...]) -> np.ndarray:
+        """Rows in the 32-bit file of registers, for steps that move many at once."""
+        rows = []
+        for operand in operands:
+            if isinstance(operand, Immediate):
+                operand = Register("", 32, self._constant_row(_literal_bits(instruction, operand, U32), 32))
+            if not isinstance(operand, Register) or operand.file_bits != 32:
+                raise instruction.error("expected 32-bit registers")
+            rows.append(operand.row)
+        return np.array(rows, np.intp)
+
+    def address(self, instruction: Instruction, operand: Operand) -> tuple[int, int]:
+        """The cell (as 64-bit signed, or 32-bit unsigned) of an address operand's base, and its constant offset."""
+        if not isinstance(operand, Address):
+            raise instruction.error("expected an address in square brackets")
+        base = operand.base
+        if isinstance(base, Register):
+            if base.file_bits not in (32, 64):
+                raise instruction.error("an address register has 32 or 64 bits")
+            dtype = np.dtype(np.int64 if base.file_bits == 64 else np.uint32)
+            return self.cell(base.file_bits, base.row, dtype), operand.offset_bytes
+        return self.source(instruction, base, S64), operand.offset_bytes
+
+    def space_of(self, operand: Operand) -> str | None:
+        """The state space of the variable that an address names, or None."""
+        if isinstance(operand, Address) and isinstance(operand.base, Symbol):
+            return self.spaces.get(operand.base.name)
+        return None
+
+    def address_of(self, instruction: Instruction, symbol: Symbol) -> int:
+        """The address of a variable in its own state space."""
+        if symbol.name not in self.symbols:
+            raise instruction.error(f"{symbol.name} is not declared")
+        return self.symbols[symbol.name] + symbol.offset_bytes
+
+    def access(self, instruction: Instruction, space: str, size_bytes: int, *, atomic: bool = False) -> int:
+        """Notes that the current instruction accesses `size_bytes` bytes of `space` for each lane; its number."""
+        if size_bytes & (size_bytes - 1):
+            raise instruction.error(f"an access of {size_bytes} bytes does not exist")
+        if space in ("shared", "generic"):
+            self.shared_access_bytes.add(size_bytes)
+        if space in ("global", "generic"):
+            self.global_access_bytes.add(size_bytes)
+        if atomic:
+            self.atomic_sites.add(self.site)
+            self.ctas_communicate |= space != "shared"
+        return self.site
+
+    def carry_cell(self) -> int:
+        """The predicate that holds the carry flag."""
+        if self._carry is None:
+            self._carry = self.cell(1, self.frame.rows[1], np.dtype(bool))
+            self.frame.rows[1] += 1
+        return self._carry
+
+    def cell(self, bits: int, row: int, dtype: np.dtype) -> int:
+        """The number of a cell; the same for the same row and dtype."""
+        key = Cell(bits, row, dtype)
+        if key not in self._cell_numbers:
+            self._cell_numbers[key] = len(self.frame.cells)
+            self.frame.cells.append(key)
+        return self._cell_numbers[key]
+
+    def _register(self, instruction: Instruction, operand: Register, kind: ScalarType, *, wide: bool) -> int:
+        bits = operand.file_bits
+        fits = kind.bits == bits or (wide and kind.bits < bits and bits > 1) or (kind.bits == 8 and bits == 16)
+        if not fits:
+            raise instruction.error(f"register {operand.name} has {bits} bits, type .{kind.name} has {kind.bits}")
+        return self.cell(bits, operand.row, kind.dtype)
+
+    def _constant(self, value: int, kind: ScalarType) -> int:
+        bits = 1 if kind.kind is Kind.PREDICATE else max(16, kind.bits)
+        return self.cell(bits, self._constant_row(value, bits), kind.dtype)
+
+    def _constant_row(self, value: int, bits: int) -> int:
+        key = bits, value & ((1 << bits) - 1)
+        if key not in self.frame.constants:
+            self.frame.constants[key] = self.frame.rows[bits]
+            self.frame.rows[bits] += 1
+        return self.frame.constants[key]
+
+    def _special(self, instruction: Instruction, operand: Special, kind: ScalarType) -> int:
+        bits = SPECIAL_BITS.get(operand.name)
+        if bits is None:
+            raise instruction.error(f"{operand.name} is neither declared nor a special register that is known here")
+        if operand.name not in self.frame.specials:
+            self.frame.specials[operand.name] = bits, self.frame.rows[bits]
+            self.frame.rows[bits] += 1
+        row = self.frame.specials[operand.name][1]
+        if kind.bits > bits:
+            raise instruction.error(f"{operand.name} has {bits} bits, type .{kind.name} has {kind.bits}")
+        return self.cell(bits, row, kind.dtype)
+
+
+def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType) -> int:
+    """The bits that a literal stands for in an operand of type `kind`."""
+    value = literal.value
+    if isinstance(value, int):
+        if kind.name in ("f32", "f64") and value != 0:
+            raise instruction.error(f"an integer literal cannot be a .{kind.name}; write 0f... or 0d...")
+        return value & ((1 << max(kind.bits, 16)) - 1) if kind.bits > 1 else int(value != 0)
+    if kind.name == "f64" or (kind.bits == 64 and literal.float_bits == 64):
+        return int.from_bytes(struct.pack("<d", value), "little")
+    wide = np.array([value], np.float64)
+    if kind.name in ("f16", "bf16"):
+        return int((to_f16(wide).view(np.uint16) if kind.name == "f16" else to_bf16(wide))[0])
+    if kind.bits == 32:
+        with np.errstate(all="ignore"):
+            return int(wide.astype(np.float32).view(np.uint32)[0])
+    raise instruction.error(f"a float literal cannot be a .{kind.name}")
+
+
+def elementwise(function: Callable[..., Array], target: int, *sources: int) -> Step:
+    """The step that writes `function` of some cells to a cell, in the active lanes."""
+    if len(sources) == 1:
+        return _unary(function, target, *sources)
+    if len(sources) == 2:
+        return _binary(function, target, *sources)
+
+    def step(warp: Warp) -> None:
+        cells = warp.cells
+        warp.put(target, function(*[cells[source] for source in sources]))
+
+    return step
+
+
+def _unary(function: Callable[..., Array], target: int, a: int) -> Step:
+    def step(warp: Warp) -> None:
+        warp.put(target, function(warp.cells[a]))
+
+    return step
+
+
+def _binary(function: Callable[..., Array], target: int, a: int, b: int) -> Step:
+    def step(warp: Warp) -> None:
+        cells = warp.cells
+        warp.put(target, function(cells[a], cells[b]))
+
+    return step

@@ -1,0 +1,145 @@
+"""The mbarriers of a CTA: phases, pending arrivals, transactions, and what an observed phase orders.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A phase is complete when no
+arrival is pending and the transaction count is zero; its arrivals and the bulk copies that land in it are ordered
+before what a thread does that has observed it complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.ptx.machine.shared import SharedMemory
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.ordering import NOTHING, Ordering, Told, join
+from cutegen.ptx.watch.shadow import Access
+from cutegen.ptx.watch.violations import ViolationKind
+
+OBJECT_BYTES = 8
+MAX_COUNT = (1 << 20) - 1
+MAX_AGENTS = 127
+"""What a stamp of `shadow` can name: warps and mbarriers together."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Mbarrier:
+    """One mbarrier; `agent` is the column of `Ordering` for what lands at it."""
+
+    address: int
+    agent: int
+    expected: int
+    pending: int
+    memory: Access
+    made_by: int
+    made_at: int
+    is_fenced: bool = False
+    transactions: int = 0
+    phase: int = 0
+    arrived: Told = NOTHING
+    """What was told in the current phase."""
+    released: Told = NOTHING
+    """What was told in the phases that are complete."""
+
+    def settle(self) -> None:
+        """Completes the phase if nothing is pending."""
+        if self.pending == 0 and self.transactions == 0:
+            self.released = join(self.released, self.arrived)
+            self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
+
+    def __str__(self) -> str:
+        """Where it stands, for messages."""
+        arrivals = f"{self.expected - self.pending} of {self.expected} arrivals have come"
+        return f"the mbarrier at {self.address:#x} (in phase {self.phase}: {arrivals}, tx-count {self.transactions})"
+
+
+class Mbarriers:
+    """The mbarriers of one CTA, by address; `events` counts what may let a waiting warp go on."""
+
+    def __init__(self, shared: SharedMemory, ordering: Ordering) -> None:
+        self._shared, self._ordering = shared, ordering
+        self._live: dict[int, Mbarrier] = {}
+        self._agents: dict[int, int] = {}
+        self.events = 0
+
+    def make(self, warp: Warp, site: int, thread: int, address: int, count: int) -> None:
+        """`mbarrier.init`."""
+        if not 1 <= count <= MAX_COUNT:
+            self._fault(warp, site, thread, f"an mbarrier of {count} arrivals; expected 1 to {MAX_COUNT}", address)
+        memory = self._shared.begin_object(warp, site, thread, address, OBJECT_BYTES)
+        if memory is None:
+            return
+        if address not in self._agents:
+            if self._ordering.warps + len(self._agents) >= MAX_AGENTS:
+                self._fault(warp, site, thread, f"more than {len(self._agents)} mbarriers in one CTA", address)
+            self._agents[address] = self._ordering.add_agent()
+        self._live[address] = Mbarrier(
+            address=address,
+            agent=self._agents[address],
+            expected=count,
+            pending=count,
+            memory=memory,
+            made_by=thread,
+            made_at=self._ordering.tick,
+        )
+
+    def unmake(self, warp: Warp, site: int, thread: int, address: int) -> None:
+        """`mbarrier.inval`."""
+        self._shared.end_object(self.at(warp, site, [thread], address).memory)
+        del self._live[address]
+
+    def at(self, warp: Warp, site: int, threads: list[int], address: int) -> Mbarrier:
+        """The mbarrier at `address`, which `threads` may use."""
+        barrier = self._live.get(address)
+        if barrier is None:
+            self._fault(warp, site, threads[0], "no mbarrier is here: mbarrier.init has not been executed", address)
+            raise AssertionError("barrier faults end the launch")
+        for thread in threads:
+            if not self._ordering.is_after(thread, barrier.made_by, barrier.made_at):
+                message = f"use of an mbarrier without a barrier after its mbarrier.init by thread {barrier.made_by}"
+                warp.cta.fault(ViolationKind.RACE, site, thread, message, address)
+        return barrier
+
+    def fence(self, warp: Warp) -> None:
+        """`fence.mbarrier_init`: what the active threads have initialised may be used by bulk copies."""
+        threads = set(warp.threads().tolist())
+        for barrier in self._live.values():
+            barrier.is_fenced |= barrier.made_by in threads
+
+    def check_fenced(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
+        """A bulk copy is to signal `barrier`: its initialisation needs a fence."""
+        if not barrier.is_fenced and not self._ordering.is_fenced_after(thread, barrier.made_by, barrier.made_at):
+            message = "no fence.mbarrier_init or fence.proxy.async between mbarrier.init and the bulk copy that uses it"
+            warp.cta.fault(ViolationKind.RACE, site, thread, message, barrier.address)
+
+    def arrive(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int, told: Told) -> None:
+        """`count` arrivals of `thread`."""
+        if not 1 <= count <= barrier.pending:
+            self._fault(warp, site, thread, f"{count} arrivals at {barrier}", barrier.address)
+        barrier.pending -= count
+        barrier.arrived = join(barrier.arrived, told)
+        self.events += 1
+        barrier.settle()
+
+    def drop(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int) -> None:
+        """From the next phase on `count` fewer arrivals are expected."""
+        if not 1 <= count <= barrier.pending:
+            self._fault(warp, site, thread, f"{count} arrivals dropped at {barrier}", barrier.address)
+        barrier.expected -= count
+
+    def expect(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, size_bytes: int) -> None:
+        """`size_bytes` more are expected in this phase."""
+        barrier.transactions += size_bytes
+        if abs(barrier.transactions) > MAX_COUNT:
+            message = f"{size_bytes} bytes expected at {barrier}; the tx-count is at most {MAX_COUNT}"
+            self._fault(warp, site, thread, message, barrier.address)
+
+    def land(self, barrier: Mbarrier, size_bytes: int) -> None:
+        """`complete_tx`: a bulk copy of `size_bytes` has landed."""
+        barrier.arrived = join(barrier.arrived, self._ordering.landed(barrier.agent))
+        barrier.transactions -= size_bytes
+        self.events += 1
+        barrier.settle()
+
+    @staticmethod
+    def _fault(warp: Warp, site: int, thread: int, message: str, address: int) -> None:
+        warp.cta.fault(ViolationKind.BARRIER, site, thread, message, address)

@@ -1,0 +1,241 @@
+"""Byte-addressed buffers, and the global memory that a launch can reach.
+
+A buffer is read and written through windows: overlapping numpy views of the same bytes, one for each access size,
+indexed by byte offset. Every access is checked against the buffer's bounds and the access's natural alignment first.
+Source: PTX ISA, "State Spaces" and "Generic Addressing".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.machine.frame import POISON_BYTE
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.global_races import WriterLog
+from cutegen.ptx.watch.traffic import TrafficCounters
+from cutegen.ptx.watch.violations import Monitor, ViolationKind
+
+Addresses: TypeAlias = npt.NDArray[np.int64]
+Data: TypeAlias = npt.NDArray[Any]
+
+ALLOCATION_STRIDE = 1 << 36
+SHARED_WINDOW = 0x7F00_0000_0000
+LOCAL_WINDOW = 0x7E00_0000_0000
+PARAM_WINDOW = 0x7D00_0000_0000
+WINDOW_BYTES = 1 << 24
+
+
+def data_dtype(size_bytes: int) -> np.dtype[Any]:
+    """The dtype of one access: unsigned up to 8 bytes, opaque bytes beyond."""
+    return np.dtype(f"u{size_bytes}" if size_bytes <= 8 else f"V{size_bytes}")
+
+
+@dataclass(slots=True)
+class Bytes:
+    """A run of bytes with a window for each access size."""
+
+    data: npt.NDArray[np.uint8]
+    _windows: dict[int, Data] = field(default_factory=dict)
+
+    def window(self, size_bytes: int) -> Data:
+        """The view whose element `i` is the `size_bytes` bytes from offset `i`."""
+        window = self._windows.get(size_bytes)
+        if window is None:
+            count = max(0, len(self.data) - size_bytes + 1)
+            window = np.ndarray((count,), data_dtype(size_bytes), buffer=self.data, strides=(1,))
+            self._windows[size_bytes] = window
+        return window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """Bytes that a kernel sees at the global address `start`."""
+
+    name: str
+    start: int
+    writeable: bool
+    bytes: Bytes
+    log: WriterLog | None = None
+
+    @property
+    def end(self) -> int:
+        """The first address after the buffer."""
+        return self.start + len(self.bytes.data)
+
+
+def poison(count: int, size_bytes: int) -> Data:
+    """What a faulty read gives: all bits one, a NaN in every float format."""
+    return np.full(count * size_bytes, POISON_BYTE, np.uint8).view(data_dtype(size_bytes))
+
+
+def lost_write(window: Data, offsets: Addresses, data: Data) -> int | None:
+    """The index of a lane whose bytes another lane of the same instruction replaced, or None."""
+    pairs = enumerate(zip(offsets.tolist(), data, strict=True))
+    return next((i for i, (offset, item) in pairs if window[offset].tobytes() != item.tobytes()), None)
+
+
+class GlobalMemory:
+    """The buffers of a launch; answers accesses of one warp's active lanes."""
+
+    def __init__(self, buffers: list[Buffer], monitor: Monitor, traffic: TrafficCounters) -> None:
+        self._buffers = sorted(buffers, key=lambda buffer: buffer.start)
+        self._recent = self._buffers[:1]
+        self._monitor, self._traffic = monitor, traffic
+
+    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
+        """`size_bytes` bytes for each address; poison where an access is faulty and the launch goes on."""
+        self._traffic.device(site, addresses, size_bytes)
+        buffer = self._covering(addresses, size_bytes)
+        if buffer is not None:
+            offsets = addresses - buffer.start
+            self._check_race(warp, site, buffer, offsets, size_bytes, "read")
+            return buffer.bytes.window(size_bytes)[offsets]
+        data = poison(len(addresses), size_bytes)
+        for i, address in enumerate(addresses.tolist()):
+            found = self._checked(warp, site, i, address, size_bytes, writes=False)
+            if found is not None:
+                data[i] = found.bytes.window(size_bytes)[address - found.start]
+        return data
+
+    def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
+        """Writes `size_bytes` bytes at each address; faulty ones are left out where the launch goes on."""
+        self._traffic.device(site, addresses, size_bytes)
+        buffer = self._covering(addresses, size_bytes)
+        if buffer is not None and buffer.writeable:
+            self._write_to(warp, site, buffer, addresses - buffer.start, size_bytes, data)
+            return
+        for i, address in enumerate(addresses.tolist()):
+            found = self._checked(warp, site, i, address, size_bytes, writes=True)
+            if found is not None:
+                found.bytes.window(size_bytes)[address - found.start] = data[i]
+
+    def _write_to(self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, data: Data) -> None:
+        window = buffer.bytes.window(size_bytes)
+        window[offsets] = data
+        if buffer.log is None:
+            return
+        self._check_race(warp, site, buffer, offsets, size_bytes, "write")
+        if buffer.log.note(warp, offsets, size_bytes):
+            lost = lost_write(window, offsets, data)
+            if lost is not None:
+                message = "two lanes of one instruction write different values to the same bytes"
+                self._report_race(warp, site, buffer, offsets, lost, message)
+
+    def _check_race(
+        self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, access: str
+    ) -> None:
+        found = None if buffer.log is None else buffer.log.race(warp, offsets, size_bytes)
+        if found is not None:
+            index, cta, thread = found
+            message = f"{access} of global memory not ordered after a write by thread {thread} of CTA number {cta}"
+            self._report_race(warp, site, buffer, offsets, index, message)
+
+    def _report_race(self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, index: int, message: str) -> None:
+        thread, address = int(warp.threads()[index]), int(offsets[index]) + buffer.start
+        self._monitor.report(ViolationKind.RACE, site, message, cta=warp.cta.place, thread=thread, address=address)
+
+    def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
+        """The window and offset of one lane's atomic access, or None where it is faulty."""
+        found = self._checked(warp, site, lane_index, address, size_bytes, writes=True)
+        return None if found is None else (found.bytes.window(size_bytes), address - found.start)
+
+    def _covering(self, addresses: Addresses, size_bytes: int) -> Buffer | None:
+        """The buffer that holds all the addresses, aligned; None where there is not one."""
+        low, high = int(addresses.min()), int(addresses.max()) + size_bytes
+        if int(np.bitwise_or.reduce(addresses)) & (size_bytes - 1):
+            return None
+        for buffers in (self._recent, self._buffers):
+            for buffer in buffers:
+                if buffer.start <= low and high <= buffer.end:
+                    self._recent = [buffer]
+                    return buffer
+        return None
+
+    def _checked(
+        self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int, *, writes: bool
+    ) -> Buffer | None:
+        thread = int(warp.threads()[lane_index])
+        access = f"{size_bytes}-byte {'write' if writes else 'read'}"
+
+        def report(kind: ViolationKind, message: str) -> None:
+            self._monitor.report(kind, site, message, cta=warp.cta.place, thread=thread, address=address)
+
+        if address % size_bytes:
+            report(ViolationKind.MISALIGNED, f"{access} at an address that is {address % size_bytes} past a multiple")
+            return None
+        for buffer in self._buffers:
+            if buffer.start <= address and address + size_bytes <= buffer.end:
+                if writes and not buffer.writeable:
+                    report(ViolationKind.READ_ONLY, f"{access} to {buffer.name}, which is read-only")
+                    return None
+                return buffer
+        report(ViolationKind.OUT_OF_BOUNDS, f"{access} {self._nearest(address)}")
+        return None
+
+    def _nearest(self, address: int) -> str:
+        if not self._buffers:
+            return "but the launch has no buffers"
+        buffer = min(self._buffers, key=lambda b: max(b.start - address, address - b.end))
+        size = len(buffer.bytes.data)
+        return f"at byte {address - buffer.start} of {buffer.name}, which has {size} bytes"
+
+
+class LocalMemory:
+    """The local memory of one warp: the same addresses mean other bytes for each lane."""
+
+    def __init__(self, size_bytes: int, monitor: Monitor) -> None:
+        self._size = size_bytes
+        self._bytes = Bytes(np.full(32 * size_bytes, POISON_BYTE, np.uint8))
+        self._written = np.zeros(32 * size_bytes, bool)
+        self._monitor = monitor
+
+    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
+        """`size_bytes` bytes of each active lane's own memory."""
+        good, offsets = self._offsets(warp, site, addresses, size_bytes)
+        data = poison(len(addresses), size_bytes)
+        data[good] = self._bytes.window(size_bytes)[offsets]
+        written = self._written[offsets[:, None] + np.arange(size_bytes)].all(axis=1)
+        if not written.all():
+            index = int(np.flatnonzero(good)[np.argmin(written)])
+            message = f"{size_bytes}-byte read of local memory that was never written"
+            self._report(ViolationKind.UNINITIALISED, warp, site, addresses, index, message)
+        return data
+
+    def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
+        """Writes `size_bytes` bytes of each active lane's own memory."""
+        good, offsets = self._offsets(warp, site, addresses, size_bytes)
+        self._bytes.window(size_bytes)[offsets] = data[good]
+        self._written[offsets[:, None] + np.arange(size_bytes)] = True
+
+    def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
+        """The window and offset of one lane's atomic access, or None where it is faulty."""
+        lane = int(warp.lanes()[lane_index])
+        if address % size_bytes or not 0 <= address <= self._size - size_bytes:
+            message = f"{size_bytes}-byte atomic access to {self._size} bytes of local memory"
+            self._report(ViolationKind.OUT_OF_BOUNDS, warp, site, np.array([address]), 0, message)
+            return None
+        return self._bytes.window(size_bytes), lane * self._size + address
+
+    def _offsets(
+        self, warp: Warp, site: int, addresses: Addresses, size_bytes: int
+    ) -> tuple[npt.NDArray[np.bool_], Addresses]:
+        inside = (addresses >= 0) & (addresses <= self._size - size_bytes)
+        aligned = addresses % size_bytes == 0
+        if not inside.all():
+            message = f"{size_bytes}-byte access to {self._size} bytes of local memory"
+            self._report(ViolationKind.OUT_OF_BOUNDS, warp, site, addresses, int(np.argmin(inside)), message)
+        if not aligned.all():
+            message = f"{size_bytes}-byte access to local memory"
+            self._report(ViolationKind.MISALIGNED, warp, site, addresses, int(np.argmin(aligned)), message)
+        good = inside & aligned
+        return good, (warp.lanes() * self._size + addresses)[good]
+
+    def _report(
+        self, kind: ViolationKind, warp: Warp, site: int, addresses: Addresses, index: int, message: str
+    ) -> None:
+        thread, address = int(warp.threads()[index]), int(addresses[index])
+        self._monitor.report(kind, site, message, cta=warp.cta.place, thread=thread, address=address)

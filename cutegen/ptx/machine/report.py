@@ -1,0 +1,99 @@
+"""What a launch did: counts for each instruction, traffic, violations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.watch.violations import Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionReport:
+    """One PTX instruction: `executed` counts warps; the rest is zero where it does not reach that memory.
+
+    `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts by banks, `sectors` are 32-byte pieces of
+    global memory. For `cp.async`, as an H200 counts: `line_wavefronts` and `line_sectors` of `.cg`, by lines, and
+    `staged_wavefronts` of `.ca` and of the zeros that a copy with a source size writes besides. `boxes` are the bulk
+    tensor copies: each counts the whole box in `shared_bytes`, and what lies in the tensor in `global_bytes`.
+    """
+
+    line: int
+    opcode: str
+    text: str
+    executed: int
+    shared_requests: int
+    wavefronts: int
+    ideal_wavefronts: int
+    line_wavefronts: int
+    ideal_line_wavefronts: int
+    line_sectors: int
+    staged_wavefronts: int
+    shared_bytes: int
+    global_requests: int
+    sectors: int
+    global_bytes: int
+    boxes: int
+
+    @property
+    def conflicts(self) -> int:
+        """Wavefronts beyond the fewest possible."""
+        return self.wavefronts - self.ideal_wavefronts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchReport:
+    """The report of one launch; `steps` is the number of warp instructions."""
+
+    entry: str
+    grid: Dim3
+    block: Dim3
+    policy: str
+    steps: int
+    instructions: tuple[InstructionReport, ...]
+    violations: tuple[Violation, ...]
+
+    def executed(self, opcode: str) -> int:
+        """Warp executions of all instructions whose opcode begins with `opcode`, as `"mma.sync"` or `"ldmatrix"`."""
+        return sum(i.executed for i in self.matching(opcode))
+
+    def matching(self, opcode: str) -> tuple[InstructionReport, ...]:
+        """The instructions whose opcode begins with `opcode`, in text order."""
+        prefix = opcode.split(".")
+        return tuple(i for i in self.instructions if i.opcode.split(".")[: len(prefix)] == prefix)
+
+    def wavefronts(self, opcode: str) -> int:
+        """Shared-memory wavefronts of all instructions whose opcode begins with `opcode`."""
+        return sum(i.wavefronts for i in self.matching(opcode))
+
+    def line_wavefronts(self, opcode: str) -> int:
+        """Wavefronts of 16-byte `cp.async.cg` as sm_90 counts them, of all instructions that begin with `opcode`."""
+        return sum(i.line_wavefronts for i in self.matching(opcode))
+
+    def line_sectors(self, opcode: str) -> int:
+        """Sectors of `cp.async.cg` as sm_90 counts them, of all instructions that begin with `opcode`."""
+        return sum(i.line_sectors for i in self.matching(opcode))
+
+    def staged_wavefronts(self, opcode: str) -> int:
+        """Wavefronts of `cp.async.ca`, and of zeros, as sm_90 counts them."""
+        return sum(i.staged_wavefronts for i in self.matching(opcode))
+
+    def conflicts(self, opcode: str) -> int:
+        """Wavefronts beyond the fewest possible of all instructions whose opcode begins with `opcode`."""
+        return sum(i.conflicts for i in self.matching(opcode))
+
+    def sectors(self, opcode: str) -> int:
+        """Global sectors of all instructions whose opcode begins with `opcode`."""
+        return sum(i.sectors for i in self.matching(opcode))
+
+    def boxes(self, opcode: str) -> int:
+        """Boxes that bulk tensor copies moved, of all instructions whose opcode begins with `opcode`."""
+        return sum(i.boxes for i in self.matching(opcode))
+
+    def shared_bytes(self, opcode: str) -> int:
+        """Bytes to and from shared memory of all instructions whose opcode begins with `opcode`."""
+        return sum(i.shared_bytes for i in self.matching(opcode))
+
+    def global_bytes(self, opcode: str) -> int:
+        """Bytes to and from global memory of all instructions whose opcode begins with `opcode`."""
+        return sum(i.global_bytes for i in self.matching(opcode))

@@ -1,0 +1,132 @@
+"""Shared memory of a CTA: its bytes, the checks of every access to them, and what the accesses cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.machine.frame import POISON_BYTE
+from cutegen.ptx.machine.memory import Addresses, Bytes, Data, lost_write, poison
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.shadow import MANY, Access, Shadow, Stamps
+from cutegen.ptx.watch.traffic import TrafficCounters
+from cutegen.ptx.watch.violations import ViolationKind
+
+SHARED_BASE = 1024
+"""The first shared address: from sm_80 on the first KiB of each CTA is the system's, and 0 stays invalid."""
+
+BULK_CHUNK_BYTES = 16
+"""The pieces in which bulk copies and their swizzles move."""
+
+
+class SharedMemory:
+    """The shared memory of one CTA; addresses begin at `SHARED_BASE`."""
+
+    def __init__(self, size_bytes: int, shadow: Shadow, traffic: TrafficCounters) -> None:
+        self._size = size_bytes
+        self._bytes = Bytes(np.full(size_bytes, POISON_BYTE, np.uint8))
+        self._shadow, self._traffic = shadow, traffic
+
+    def read(
+        self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, *, givers: Addresses | None = None
+    ) -> Data:
+        """`size_bytes` bytes for each address. `givers`: the lanes that gave them, for a read by the whole warp."""
+        lanes = warp.lanes() if givers is None else givers
+        self._traffic.shared(site, addresses, lanes, size_bytes, merges=givers is None)
+        threads = warp.threads() if givers is None else np.full(len(addresses), MANY)
+        access = self._access(warp, site, addresses, threads, size_bytes)
+        if access is None:
+            return poison(len(addresses), size_bytes)
+        self._shadow.read(access)
+        return self._bytes.window(size_bytes)[access.offsets]
+
+    def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
+        """Writes `size_bytes` bytes at each address."""
+        self._traffic.shared(site, addresses, warp.lanes(), size_bytes)
+        access = self._access(warp, site, addresses, warp.threads(), size_bytes)
+        if access is None:
+            return
+        window = self._bytes.window(size_bytes)
+        window[access.offsets] = data
+        if self._shadow.write(access):
+            lost = lost_write(window, access.offsets, data)
+            if lost is not None:
+                message = "two lanes of one instruction write different values to the same bytes"
+                self._shadow.report(ViolationKind.RACE, access, lost, message)
+
+    def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
+        """The window and offset of one lane's atomic access, or None where it is faulty."""
+        thread = warp.threads()[lane_index : lane_index + 1]
+        access = self._access(warp, site, np.array([address]), thread, size_bytes)
+        if access is None:
+            return None
+        self._shadow.read(access)
+        self._shadow.write(access)
+        return self._bytes.window(size_bytes), int(access.offsets[0])
+
+    def begin_copy(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Access | None:
+        """A cp.async to `addresses` is issued; what `end_copy` takes, or None where it is faulty."""
+        self._traffic.shared(site, addresses, warp.lanes(), size_bytes)
+        access = self._access(warp, site, addresses, warp.threads(), size_bytes)
+        if access is not None:
+            self._shadow.begin_copy(access)
+        return access
+
+    def end_copy(self, access: Access, data: Data) -> None:
+        """The bytes of a cp.async land."""
+        self._bytes.window(access.size_bytes)[access.offsets] = data
+        self._shadow.end_copy(access)
+
+    def begin_object(self, warp: Warp, site: int, thread: int, address: int, size_bytes: int) -> Access | None:
+        """The bytes become an mbarrier; what `end_object` takes, or None where they are faulty."""
+        access = self._access(warp, site, np.array([address]), np.array([thread]), size_bytes)
+        if access is not None:
+            self._shadow.begin_copy(access)
+        return access
+
+    def end_object(self, access: Access) -> None:
+        """The bytes are no longer an mbarrier."""
+        self._shadow.release(access)
+
+    def chunks(self, warp: Warp, site: int, thread: int, addresses: Addresses) -> Access | None:
+        """The access of a bulk copy by `thread` to 16-byte chunks, or None where it is faulty."""
+        return self._access(warp, site, addresses, np.full(len(addresses), thread), BULK_CHUNK_BYTES)
+
+    def begin_load(self, access: Access) -> None:
+        """A bulk copy to shared memory is issued."""
+        self._shadow.begin_load(access)
+
+    def land(self, access: Access, data: Data, agent: int) -> None:
+        """The bytes of a bulk copy land, written by `agent`."""
+        self._bytes.window(BULK_CHUNK_BYTES)[access.offsets] = data
+        self._shadow.land(access, agent)
+
+    def begin_store(self, access: Access) -> Stamps:
+        """A bulk copy from shared memory is issued; what `end_store` takes."""
+        return self._shadow.begin_store(access)
+
+    def end_store(self, access: Access, stamps: Stamps) -> None:
+        """The thread that issued a bulk copy from shared memory knows that it has read its source."""
+        self._shadow.end_store(access, stamps)
+
+    def peek(self, access: Access) -> Data:
+        """What a bulk copy finds in its source now."""
+        return self._bytes.window(access.size_bytes)[access.offsets]
+
+    def _access(
+        self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
+    ) -> Access | None:
+        """The access, or None where it is out of bounds or misaligned and the launch goes on."""
+        access = Access(warp, site, addresses - SHARED_BASE, threads, size_bytes)
+        offsets, last = access.offsets, self._size - size_bytes
+        if int(offsets.min()) < 0 or int(offsets.max()) > last:
+            self._refuse(ViolationKind.OUT_OF_BOUNDS, access, (offsets < 0) | (offsets > last))
+            return None
+        if int(np.bitwise_or.reduce(offsets)) & (size_bytes - 1):
+            self._refuse(ViolationKind.MISALIGNED, access, offsets % size_bytes != 0)
+            return None
+        return access
+
+    def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_]) -> None:
+        what = f"{access.size_bytes}-byte access to the {self._size} bytes of shared memory from {SHARED_BASE:#x}"
+        self._shadow.report(kind, access, int(np.argmax(faulty)), what)

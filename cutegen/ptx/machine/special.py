@@ -1,0 +1,81 @@
+"""Special registers: their widths and their values.
+
+Source: PTX ISA, "Special Registers". Clusters are always of one CTA. `%clock` and the like are left out: a program
+whose result depends on time has no result here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.text.types import Dim3
+
+_DIM3 = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
+_SCALARS = (
+    *("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%dynamic_smem_size", "%total_smem_size"),
+    *("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt"),
+    *("%cluster_ctarank", "%cluster_nctarank"),
+)
+
+SPECIAL_BITS: dict[str, int] = {
+    **{f"{name}.{axis}": 32 for name in _DIM3 for axis in "xyz"},
+    **dict.fromkeys(_SCALARS, 32),
+    "%gridid": 64,
+    "%is_explicit_cluster": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a warp stands: its CTA in the grid and the launch's shape."""
+
+    grid: Dim3
+    block: Dim3
+    cta: Dim3
+    warp: int
+    warps: int
+    dynamic_smem_bytes: int
+    total_smem_bytes: int
+
+
+def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
+    """The 32 lanes (or the one value) of a special register for the warp at `place`."""
+    lane = np.arange(32)
+    stem, _, axis = name.partition(".")
+    if stem == "%tid":
+        return thread_coordinates(place.block, place.warp * 32 + lane)["xyz".index(axis)]
+    dims = {"%ntid": place.block, "%ctaid": place.cta, "%nctaid": place.grid}
+    dims |= {
+        "%clusterid": place.cta,
+        "%nclusterid": place.grid,
+        "%cluster_ctaid": (0, 0, 0),
+        "%cluster_nctaid": (1, 1, 1),
+    }
+    if stem in dims:
+        return dims[stem]["xyz".index(axis)]
+    values: dict[str, npt.NDArray[np.int64] | int] = {
+        "%laneid": lane,
+        "%warpid": place.warp,
+        "%nwarpid": place.warps,
+        "%nsmid": 1,
+        "%dynamic_smem_size": place.dynamic_smem_bytes,
+        "%total_smem_size": place.total_smem_bytes,
+        "%lanemask_eq": 1 << lane,
+        "%lanemask_lt": (1 << lane) - 1,
+        "%lanemask_le": (2 << lane) - 1,
+        "%lanemask_ge": 0xFFFFFFFF ^ ((1 << lane) - 1),
+        "%lanemask_gt": 0xFFFFFFFF ^ ((2 << lane) - 1),
+        "%cluster_nctarank": 1,
+    }
+    return values.get(name, 0)
+
+
+def thread_coordinates(
+    block: Dim3, linear: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(x, y, z) of threads numbered with x fastest."""
+    x, y, _ = block
+    return linear % x, linear // x % y, linear // (x * y)

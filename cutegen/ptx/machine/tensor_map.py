@@ -1,0 +1,161 @@
+"""Tensor maps: what a bulk tensor copy is told about a tensor in global memory, and the boxes that it moves.
+
+Source: CUDA Driver API, `cuTensorMapEncodeTiled`; PTX ISA, "Tensors" (tiled mode, bounding box, swizzling modes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.errors import LaunchError
+from cutegen.ptx.machine.memory import Buffer
+from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES
+
+TENSOR_MAP_BYTES = 128
+TENSOR_MAP_ALIGN = 64
+DESTINATION_ALIGN = 128
+MAX_RANK, MAX_BOX = 5, 256
+_SWIZZLE_MASKS = {0: 0x00, 32: 0x10, 64: 0x30, 128: 0x70}
+
+Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorMap:
+    """A launch argument for a `CUtensorMap` parameter: a tensor, and the box of it that one copy moves.
+
+    `array` is the storage: its element 0 is the tensor's first element, its dtype gives the size of all. `extents` and
+    `box` count elements, the innermost mode first; `strides_bytes` are those of the outer modes, one fewer (the
+    innermost mode is contiguous). `swizzle_bytes` is 0, 32, 64 or 128.
+
+    >>> a = np.zeros((256, 64), np.float16)
+    >>> TensorMap(array=a, extents=(64, 256), strides_bytes=(128,), box=(64, 128), swizzle_bytes=128).box_bytes
+    16384
+
+    Raises:
+        LaunchError: what `cuTensorMapEncodeTiled` would refuse, or a tensor that is larger than its array.
+    """
+
+    array: npt.NDArray[Any]
+    extents: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks all sizes."""
+        rank, item = len(self.extents), self.array.dtype.itemsize
+        row_bytes = self.box[0] * item if self.box else 0
+        span = self.swizzle_bytes or row_bytes
+        rules = (
+            (1 <= rank <= MAX_RANK, f"{rank} extents; a tensor map has 1 to {MAX_RANK}"),
+            (len(self.strides_bytes) == rank - 1, f"{len(self.strides_bytes)} strides; expected {rank - 1}, innermost"
+             " left out"),
+            (len(self.box) == rank, f"a box of {len(self.box)} modes for a tensor of {rank}"),
+            (item in (1, 2, 4, 8), f"elements of {item} bytes; expected 1, 2, 4 or 8"),
+            (all(1 <= e <= 1 << 32 for e in self.extents), f"extents {self.extents}; expected 1 to 2^32"),
+            (all(1 <= b <= MAX_BOX for b in self.box), f"box {self.box}; expected 1 to {MAX_BOX} elements in a mode"),
+            (all(s % 16 == 0 and 0 <= s < 1 << 40 for s in self.strides_bytes),
+             f"strides {self.strides_bytes}; expected multiples of 16 bytes below 2^40"),
+            (row_bytes % BULK_CHUNK_BYTES == 0, f"a box row of {row_bytes} bytes; expected a multiple of 16"),
+            (self.swizzle_bytes in _SWIZZLE_MASKS, f"swizzle {self.swizzle_bytes}; expected 0, 32, 64 or 128"),
+            (row_bytes == span, f"a box row of {row_bytes} bytes under a swizzle of {span}; only equal ones are"
+             " supported"),
+        )  # fmt: skip
+        for holds, message in rules:
+            if not holds:
+                raise LaunchError(f"tensor map: {message}")
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of a box in shared memory, and what a load of one adds to its mbarrier's transactions."""
+        return int(np.prod(self.box)) * self.array.dtype.itemsize
+
+    @property
+    def reach_bytes(self) -> int:
+        """Bytes from the tensor's first to its last."""
+        strides = (self.array.dtype.itemsize, *self.strides_bytes)
+        return sum((e - 1) * s for e, s in zip(self.extents, strides, strict=True)) + strides[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundTensor:
+    """A tensor map in a launch: the tensor lies in `buffer` from byte `offset` on."""
+
+    map: TensorMap
+    buffer: Buffer
+    offset: int
+
+    def __post_init__(self) -> None:
+        """Checks what depends on where the array lies."""
+        room = len(self.buffer.bytes.data) - self.offset
+        if self.map.reach_bytes > room:
+            message = f"the tensor reaches over {self.map.reach_bytes} bytes of an array that has {room}"
+            raise LaunchError(f"tensor map: {message}")
+        if (self.buffer.start + self.offset) % BULK_CHUNK_BYTES:
+            raise LaunchError(f"tensor map: the tensor's address is not a multiple of {BULK_CHUNK_BYTES} bytes")
+
+    def tensor(self) -> npt.NDArray[Any]:
+        """The tensor as an array, the innermost mode last; elements are bare bits."""
+        item = self.map.array.dtype.itemsize
+        shape, strides = self.map.extents[::-1], (*self.map.strides_bytes[::-1], item)
+        return np.ndarray(shape, np.dtype(f"u{item}"), self.buffer.bytes.data, self.offset, strides)
+
+    def clip(self, corner: tuple[int, ...]) -> tuple[Slices, Slices] | None:
+        """(places in the tensor, places in the box) of what a box at `corner` has in common with the tensor."""
+        inside, within = [], []
+        for start, size, extent in zip(corner[::-1], self.map.box[::-1], self.map.extents[::-1], strict=True):
+            low, high = max(start, 0), min(start + size, extent)
+            if low >= high:
+                return None
+            inside.append(slice(low, high))
+            within.append(slice(low - start, high - start))
+        return tuple(inside), tuple(within)
+
+    def read_box(self, corner: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The box's bytes in 16-byte chunks as they lie without swizzle; zeros outside of the tensor."""
+        box = np.zeros(self.map.box[::-1], self.tensor().dtype)
+        places = self.clip(corner)
+        if places is not None:
+            box[places[1]] = self.tensor()[places[0]]
+        return box.reshape(-1).view(f"V{BULK_CHUNK_BYTES}")
+
+    def write_box(self, corner: tuple[int, ...], chunks: npt.NDArray[Any]) -> None:
+        """Writes the box's bytes to the tensor; what is outside of it is dropped."""
+        places = self.clip(corner)
+        if places is not None:
+            self.tensor()[places[0]] = chunks.view(self.tensor().dtype).reshape(self.map.box[::-1])[places[1]]
+
+    def pieces(self, corner: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], int]:
+        """(offsets into the buffer, size) of equal, aligned pieces that a box at `corner` touches."""
+        places, item = self.clip(corner), self.map.array.dtype.itemsize
+        if places is None:
+            return np.zeros(0, np.int64), BULK_CHUNK_BYTES
+        row = places[0][-1]
+        first, length = row.start * item + self.offset + self.buffer.start, (row.stop - row.start) * item
+        size = (first | length | BULK_CHUNK_BYTES) & -(first | length | BULK_CHUNK_BYTES)
+        offsets = np.arange(first, first + length, size, dtype=np.int64) - self.buffer.start
+        for mode, stride in zip(places[0][-2::-1], self.map.strides_bytes, strict=True):
+            offsets = (np.arange(mode.start, mode.stop)[:, None] * stride + offsets).reshape(-1)
+        return offsets, size
+
+    def chunks_inside(self, corner: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+        """Which 16-byte chunks of a box at `corner` hold something of the tensor."""
+        inside = np.zeros(self.map.box[::-1], bool)
+        places = self.clip(corner)
+        if places is not None:
+            inside[places[1]] = True
+        return np.asarray(inside.reshape(-1, BULK_CHUNK_BYTES // self.map.array.dtype.itemsize).any(axis=1))
+
+
+def swizzled(addresses: npt.NDArray[np.int64], swizzle_bytes: int) -> npt.NDArray[np.int64]:
+    """Where the 16-byte chunks that would lie at `addresses` lie: bits 4 to 6 change by bits 7 to 9.
+
+    >>> swizzled(np.arange(3) * 16 + 256, 128).tolist()
+    [288, 304, 256]
+    """
+    return addresses ^ (addresses >> 3 & _SWIZZLE_MASKS[swizzle_bytes])

@@ -1,0 +1,132 @@
+"""The state of one warp: registers, active lanes, the paths it has still to follow, copies in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.machine.frame import Frame
+from cutegen.ptx.machine.special import Place
+from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.shadow import Access
+
+if TYPE_CHECKING:
+    from cutegen.ptx.machine.cta import Cta
+    from cutegen.ptx.machine.memory import LocalMemory
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+_LANES = np.arange(WARP_LANES)
+
+
+@dataclass(slots=True, eq=False)
+class Path:
+    """Lanes `mask` are about to run block `block`; they wait for the others at block `meet` (None: at the exit)."""
+
+    block: int
+    mask: Mask
+    meet: int | None
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A cp.async of some lanes that has not landed; `group` counts each lane's commits before it."""
+
+    access: Access
+    lanes: npt.NDArray[np.int64]
+    group: npt.NDArray[np.int64]
+    data: npt.NDArray[Any]
+
+    def part(self, keep: Mask) -> _Copy:
+        """The copy of some of its lanes."""
+        access = replace(self.access, offsets=self.access.offsets[keep], threads=self.access.threads[keep])
+        return _Copy(access, self.lanes[keep], self.group[keep], self.data[keep])
+
+
+class Warp:
+    """32 lanes that run together."""
+
+    def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int, local: LocalMemory) -> None:
+        self.cta, self.index, self.thread0 = cta, place.warp, place.warp * WARP_LANES
+        self.local = local
+        self.files = frame.allocate(place)
+        self.cells = frame.views(self.files)
+        self.defined = frame.undefined()
+        self.alive: Mask = lanes > _LANES
+        self.stack = [Path(0, self.alive.copy(), None)]
+        self.set_mask(self.alive.copy(), lanes)
+        self.gives_up = False
+        """Nothing else can go on: the next wait for an mbarrier comes back false instead of waiting."""
+        self.refused: set[int] = set()
+        """The waits for mbarriers that came back false when they were last asked."""
+        self.satisfied: set[int] = set()
+        """Threads whose part of the wait for which the warp sleeps is over."""
+        self._copies: list[_Copy] = []
+        self._committed = np.zeros(WARP_LANES, np.int64)
+
+    def set_mask(self, mask: Mask, count: int) -> None:
+        """Makes the `count` lanes of `mask` the active ones."""
+        self.mask, self.count, self.full = mask, count, count == WARP_LANES
+        self._lanes: npt.NDArray[np.int64] | None = None
+
+    def lanes(self) -> npt.NDArray[np.int64]:
+        """Numbers of the active lanes."""
+        if self.full:
+            return _LANES
+        if self._lanes is None:
+            self._lanes = np.flatnonzero(self.mask)
+        return self._lanes
+
+    def threads(self) -> npt.NDArray[np.int64]:
+        """Numbers of the active threads in the CTA."""
+        return self.lanes() + self.thread0
+
+    def put(self, cell: int, value: npt.NDArray[Any]) -> None:
+        """Writes `value` (32 lanes) to a cell, in the active lanes."""
+        if self.full:
+            self.cells[cell][:] = value
+        else:
+            np.copyto(self.cells[cell], value, where=self.mask, casting="unsafe")
+
+    def put_active(self, cell: int, values: npt.NDArray[Any]) -> None:
+        """Writes one value for each active lane to a cell."""
+        if self.full:
+            self.cells[cell][:] = values
+        else:
+            self.cells[cell][self.mask] = values
+
+    def addresses(self, cell: int, offset: int) -> npt.NDArray[np.int64]:
+        """Addresses of the active lanes: a cell plus a constant."""
+        base = self.cells[cell].astype(np.int64)
+        if not self.full:
+            base = base[self.mask]
+        return base + offset if offset else base
+
+    def retire(self) -> None:
+        """The active lanes exit."""
+        self.alive = self.alive & ~self.mask
+
+    def issue_copy(self, access: Access, data: npt.NDArray[Any]) -> None:
+        """Queues a cp.async of the active lanes."""
+        lanes = self.lanes()
+        self._copies.append(_Copy(access, lanes, self._committed[lanes], data))
+
+    def commit_copies(self) -> None:
+        """`cp.async.commit_group`: what the active lanes issued since their last commit is one group."""
+        self._committed[self.lanes()] += 1
+
+    def wait_copies(self, newest: int | None) -> None:
+        """All but the `newest` groups of the active lanes land now; None: everything, committed or not."""
+        waits = self.mask
+        limit = self._committed - newest if newest is not None else self._committed + 1
+        kept: list[_Copy] = []
+        for copy in self._copies:
+            lands = waits[copy.lanes] & (copy.group < limit[copy.lanes])
+            if lands.any():
+                done = copy if lands.all() else copy.part(lands)
+                self.cta.shared.end_copy(done.access, done.data)
+            if not lands.all():
+                kept.append(copy.part(~lands) if lands.any() else copy)
+        self._copies = kept

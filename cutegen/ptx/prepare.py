@@ -1,0 +1,174 @@
+"""Makes an entry ready to run: every instruction a step, every operand a cell, every variable an address."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutegen.ptx.instructions import lower_instruction
+from cutegen.ptx.instructions.mbarrier import mbarrier_wait
+from cutegen.ptx.machine import blocks as ends
+from cutegen.ptx.machine.blocks import Block, End, guarded
+from cutegen.ptx.machine.executable import Executable
+from cutegen.ptx.machine.frame import Frame
+from cutegen.ptx.machine.layout import lay_out
+from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.mbarriers import Mbarrier
+from cutegen.ptx.machine.warp import Path, Warp
+from cutegen.ptx.text.flow import (
+    FlowGraph,
+    RegisterKey,
+    branch_targets,
+    build_flow,
+    ends_block,
+    unsure_reads,
+    written_registers,
+)
+from cutegen.ptx.text.syntax import Entry, Instruction, Module
+from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.violations import ViolationKind
+
+
+def prepare(module: Module, entry: Entry) -> Executable:
+    """Lowers `entry`.
+
+    Raises:
+        PtxSyntaxError: the first instruction that is not known, with its line.
+    """
+    layout = lay_out(module, entry)
+    frame = Frame(dict(entry.rows))
+    context = Lowering(frame, layout.addresses, layout.spaces)
+    graph = build_flow(entry)
+    unsure = unsure_reads(entry, graph)
+    frame.tracked = set().union(*unsure.values())
+    blocks = tuple(_BlockLowering(context, entry, graph, n).lower(unsure) for n in range(len(graph.blocks)))
+    atomic = np.zeros(len(entry.instructions) + 1, bool)
+    atomic[list(context.atomic_sites)] = True
+    return Executable(
+        entry=entry,
+        frame=frame,
+        blocks=blocks,
+        layout=layout,
+        granule_bytes=min(context.shared_access_bytes, default=16),
+        atomic_sites=atomic,
+        global_granule_bytes=min(context.global_access_bytes, default=16),
+        ctas_communicate=context.ctas_communicate,
+    )
+
+
+def _predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool] | None:
+    """The cell of an instruction's guard and whether it is negated."""
+    guard = instruction.guard
+    return None if guard is None else (context.source(instruction, guard.register, scalar_type("pred")), guard.negated)
+
+
+class _BlockLowering:
+    """Lowers one basic block."""
+
+    def __init__(self, context: Lowering, entry: Entry, graph: FlowGraph, number: int) -> None:
+        self._context, self._entry, self._graph = context, entry, graph
+        self._block, self._meet = graph.blocks[number], graph.meets[number]
+
+    def lower(self, unsure: dict[int, frozenset[RegisterKey]]) -> Block:
+        block, steps = self._block, list[Step]()
+        for index in range(block.first, block.last):
+            self._context.site = index
+            instruction = self._entry.instructions[index]
+            if index in unsure:
+                steps.append(_check_assigned(self._context, instruction, unsure[index]))
+            if ends_block(instruction):
+                return Block(block.first, block.last, tuple(steps), self._end(instruction))
+            steps.append(self._step(instruction))
+        return Block(block.first, block.last, tuple(steps), ends.fall_through(self._following()))
+
+    def _step(self, instruction: Instruction) -> Step:
+        context = self._context
+        step = _with_assignments(context, instruction, lower_instruction(context, instruction))
+        predicate = _predicate(context, instruction)
+        return step if predicate is None else guarded(step, *predicate)
+
+    def _following(self) -> int:
+        """The block after this one in the text; every text ends with a `ret`, so others have one."""
+        return self._graph.block_at[self._block.last]
+
+    def _targets(self, instruction: Instruction) -> tuple[int, ...]:
+        labels = branch_targets(self._entry, instruction)
+        return tuple(self._graph.block_at[self._entry.labels[label]] for label in labels)
+
+    def _end(self, instruction: Instruction) -> End:
+        predicate = _predicate(self._context, instruction)
+        match instruction.parts[0]:
+            case "bra":
+                self._check(instruction, 1)
+                taken = self._targets(instruction)[0]
+                return ends.branch(predicate, taken, self._graph.block_at.get(self._block.last, taken), self._meet)
+            case "brx":
+                return self._end_with_switch(instruction)
+            case "ret" | "exit":
+                self._check(instruction, 0)
+                return ends.leave(predicate, None if predicate is None else self._following())
+            case "mbarrier":
+                return self._end_with_wait(instruction, predicate)
+            case _:
+                return ends.barrier(self._context, instruction, predicate, self._following())
+
+    def _check(self, instruction: Instruction, operands: int) -> None:
+        modifiers = self._context.modifiers(instruction, operands)
+        modifiers.flag("uni")
+        modifiers.finish()
+
+    def _end_with_switch(self, instruction: Instruction) -> End:
+        modifiers = self._context.modifiers(instruction, 2)
+        modifiers.flag("uni")
+        modifiers.need("idx")
+        modifiers.finish()
+        if instruction.guard is not None:
+            raise instruction.error("a guarded brx is not supported")
+        cell = self._context.source(instruction, instruction.operands[0], scalar_type("u32"))
+        return ends.switch(cell, self._targets(instruction), self._meet, self._context.site)
+
+    def _end_with_wait(self, instruction: Instruction, predicate: tuple[int, bool] | None) -> End:
+        wait = mbarrier_wait(self._context, instruction, predicate, self._following())
+        keys = tuple(written_registers(instruction) & self._context.frame.tracked)
+
+        def end(warp: Warp, path: Path) -> Mbarrier | None:
+            blocking = wait(warp, path)
+            for key in keys if blocking is None else ():
+                warp.defined[key] |= (
+                    warp.mask if predicate is None else warp.mask & (warp.cells[predicate[0]] != predicate[1])
+                )
+            return blocking
+
+        return end
+
+
+def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:
+    """Where the instruction writes watched registers, the step that also notes it."""
+    keys = tuple(written_registers(instruction) & context.frame.tracked)
+    if not keys:
+        return step
+
+    def run(warp: Warp) -> None:
+        step(warp)
+        for key in keys:
+            warp.defined[key] |= warp.mask
+
+    return run
+
+
+def _check_assigned(context: Lowering, instruction: Instruction, keys: frozenset[RegisterKey]) -> Step:
+    """The step that reports active lanes which read a register they never wrote."""
+    site = context.site
+    guard = _predicate(context, instruction)
+    guard_row = None if instruction.guard is None else (1, instruction.guard.register.row)
+
+    def run(warp: Warp) -> None:
+        for key in keys:
+            missing = warp.mask & ~warp.defined[key]
+            if guard is not None and key != guard_row:
+                missing = missing & (warp.cells[guard[0]] != guard[1])
+            if missing.any():
+                thread = warp.thread0 + int(np.argmax(missing))
+                message = f"a {key[0]}-bit register is read that this thread never wrote"
+                warp.cta.fault(ViolationKind.UNINITIALISED, site, thread, message)
+
+    return run

@@ -1,0 +1,105 @@
+"""A position in a list of tokens, with the few moves that the parsers share."""
+
+from __future__ import annotations
+
+from cutegen.errors import PtxSyntaxError
+from cutegen.ptx.text.literals import parse_literal
+from cutegen.ptx.text.syntax import Immediate
+from cutegen.ptx.text.tokens import Token
+
+
+class Cursor:
+    """Reads tokens one after another; every error carries the line that it stands on."""
+
+    def __init__(self, text: str, tokens: list[Token]) -> None:
+        self._text, self._tokens, self._next = text, tokens, 0
+
+    def at_end(self) -> bool:
+        """True where no token is left."""
+        return self._next >= len(self._tokens)
+
+    def peek(self, ahead: int = 0) -> str:
+        """Text of the next token (or of one further on); empty at the end."""
+        index = self._next + ahead
+        return self._tokens[index].text if index < len(self._tokens) else ""
+
+    def kind(self) -> str:
+        """Kind of the next token; empty at the end."""
+        return self._tokens[self._next].kind if not self.at_end() else ""
+
+    @property
+    def line(self) -> int:
+        """Line of the next token, or of the last one at the end."""
+        return self._tokens[min(self._next, len(self._tokens) - 1)].line if self._tokens else 1
+
+    @property
+    def index(self) -> int:
+        """Number of tokens read; what `text_since` takes."""
+        return self._next
+
+    def text_since(self, index: int) -> str:
+        """Source text from token `index` to the last one read, in one line."""
+        start, end = self._tokens[index].start, self._tokens[self._next - 1].end
+        return " ".join(self._text[start:end].split())
+
+    def take(self) -> str:
+        """Reads one token."""
+        if self.at_end():
+            raise PtxSyntaxError("the text ends in the middle of a statement", line=self.line)
+        self._next += 1
+        return self._tokens[self._next - 1].text
+
+    def accept(self, text: str) -> bool:
+        """Reads the next token if it is `text`."""
+        if self.peek() != text:
+            return False
+        self._next += 1
+        return True
+
+    def expect(self, text: str) -> None:
+        """Reads `text` or raises."""
+        if not self.accept(text):
+            raise self.error(f"expected {text!r}, found {self.peek() or 'the end of the text'!r}")
+
+    def word(self, what: str) -> str:
+        """Reads a word (a name, a directive or an opcode)."""
+        if self.kind() != "word":
+            raise self.error(f"expected {what}, found {self.peek() or 'the end of the text'!r}")
+        return self.take()
+
+    def literal(self) -> Immediate:
+        """Reads a number with an optional sign."""
+        negative = self.accept("-")
+        if not negative:
+            self.accept("+")
+        if self.kind() != "number":
+            raise self.error(f"expected a number, found {self.peek() or 'the end of the text'!r}")
+        text = self.take()
+        try:
+            return parse_literal(text, negative=negative)
+        except ValueError:
+            raise self.error(f"{text} is not a number of PTX") from None
+
+    def integer(self, what: str, *, limit: int) -> int:
+        """Reads an integer in 0..limit."""
+        value = self.literal().value
+        if not isinstance(value, int) or not 0 <= value <= limit:
+            raise self.error(f"{what} is {value}; expected an integer in 0..{limit}")
+        return value
+
+    def skip_past(self, text: str) -> None:
+        """Reads up to and with the next `text`."""
+        while self.take() != text:
+            pass
+
+    def skip_block(self) -> None:
+        """Reads a `{ ... }` with everything nested in it."""
+        self.expect("{")
+        depth = 1
+        while depth:
+            token = self.take()
+            depth += (token == "{") - (token == "}")
+
+    def error(self, message: str) -> PtxSyntaxError:
+        """A syntax error at the next token."""
+        return PtxSyntaxError(message, line=self.line)

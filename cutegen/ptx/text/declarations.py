@@ -1,0 +1,193 @@
+"""Declarations: registers with their scopes, variables of a state space, kernel parameters.
+
+Source: PTX ISA, "State Spaces, Types, and Variables".
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from cutegen.errors import PtxSyntaxError
+from cutegen.ptx.text.cursor import Cursor
+from cutegen.ptx.text.syntax import Parameter, Register, Variable
+from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
+
+MAX_REGISTERS = 1 << 17
+MAX_VARIABLE_BYTES = 1 << 24
+MAX_ALIGN_BYTES = 1 << 12
+
+
+def read_type(cursor: Cursor) -> ScalarType:
+    """Reads a type, as `.b32`."""
+    word = cursor.word("a type")
+    if not is_type(word[1:]) or word[0] != ".":
+        raise cursor.error(f"{word} is not a type that is known here")
+    return scalar_type(word[1:])
+
+
+@dataclass(slots=True)
+class _Scope:
+    named: dict[str, Register] = field(default_factory=dict)
+    numbered: dict[str, tuple[ScalarType, int]] = field(default_factory=dict)
+
+
+class RegisterScopes:
+    """The registers that are visible at a point, and how many rows each register file needs."""
+
+    def __init__(self) -> None:
+        self._scopes: list[_Scope] = [_Scope()]
+        self.rows: dict[int, int] = {1: 0, 16: 0, 32: 0, 64: 0}
+
+    def open(self) -> None:
+        """Enters a `{`."""
+        self._scopes.append(_Scope())
+
+    def close(self) -> None:
+        """Leaves at a `}`."""
+        self._scopes.pop()
+
+    @property
+    def depth(self) -> int:
+        """Number of open scopes, the kernel's own included."""
+        return len(self._scopes)
+
+    def declare(self, cursor: Cursor) -> None:
+        """Reads the rest of a `.reg` statement: `.b32 %r<10>, %x;`."""
+        kind = read_type(cursor)
+        scope = self._scopes[-1]
+        while True:
+            name = cursor.word("a register's name")
+            if cursor.accept("<"):
+                scope.numbered[name] = kind, cursor.integer("the number of registers", limit=MAX_REGISTERS)
+                cursor.expect(">")
+            else:
+                scope.named[name] = self._allocate(name, kind, cursor)
+            if not cursor.accept(","):
+                break
+        cursor.expect(";")
+
+    def find(self, name: str, cursor: Cursor) -> Register | None:
+        """The register that `name` means here, or None."""
+        for scope in reversed(self._scopes):
+            if name in scope.named:
+                return scope.named[name]
+            prefix = name.rstrip("0123456789")
+            digits = name[len(prefix) :]
+            if digits and prefix in scope.numbered and len(digits) < 9:
+                kind, count = scope.numbered[prefix]
+                if int(digits) < count:
+                    scope.named[name] = self._allocate(name, kind, cursor)
+                    return scope.named[name]
+        return None
+
+    def _allocate(self, name: str, kind: ScalarType, cursor: Cursor) -> Register:
+        bits = 1 if kind.kind is Kind.PREDICATE else max(16, kind.bits)
+        if bits not in self.rows:
+            raise cursor.error(f"registers of type .{kind.name} are not supported")
+        row = self.rows[bits]
+        if row >= MAX_REGISTERS:
+            raise cursor.error(f"more than {MAX_REGISTERS} registers")
+        self.rows[bits] = row + 1
+        return Register(name, bits, row)
+
+
+def _read_align(cursor: Cursor) -> int | None:
+    if not cursor.accept(".align"):
+        return None
+    align = cursor.integer("the alignment", limit=MAX_ALIGN_BYTES)
+    if align == 0 or align & (align - 1):
+        raise cursor.error(f"the alignment is {align}; expected a power of two")
+    return align
+
+
+def _read_dimensions(cursor: Cursor) -> int | None:
+    """Elements of an array declaration; None for a scalar, 0 for an open array `[]`."""
+    if cursor.peek() != "[":
+        return None
+    count = 1
+    while cursor.accept("["):
+        if cursor.accept("]"):
+            count = 0
+            continue
+        count *= cursor.integer("the array's length", limit=MAX_VARIABLE_BYTES)
+        if count > MAX_VARIABLE_BYTES:
+            raise cursor.error(f"an array of {count} elements is larger than the {MAX_VARIABLE_BYTES} allowed here")
+        cursor.expect("]")
+    return count
+
+
+def read_variable(cursor: Cursor, space: str) -> Variable:
+    """Reads the rest of a variable declaration after its state space, with the semicolon."""
+    line = cursor.line
+    align = _read_align(cursor)
+    while cursor.peek() in (".v2", ".v4", ".attribute"):
+        raise cursor.error(f"{cursor.peek()} variables are not supported")
+    kind = read_type(cursor)
+    name = cursor.word("a variable's name")
+    count = _read_dimensions(cursor)
+    size = None if count == 0 else kind.size_bytes * (1 if count is None else count)
+    initial = b""
+    if cursor.accept("="):
+        initial = _read_initial(cursor, kind)
+        size = max(size or 0, len(initial))
+    cursor.expect(";")
+    if size is None and space != "shared":
+        raise PtxSyntaxError(f"variable {name} has no size", line=line)
+    return Variable(name=name, space=space, align_bytes=align or kind.size_bytes, size_bytes=size, initial=initial)
+
+
+def _read_initial(cursor: Cursor, kind: ScalarType) -> bytes:
+    """Bytes of an initialiser: a number or (nested) braces of numbers."""
+    if not cursor.accept("{"):
+        return _pack(cursor, kind)
+    depth, parts = 1, bytearray()
+    while depth:
+        if cursor.accept("{"):
+            depth += 1
+        elif cursor.accept("}"):
+            depth -= 1
+        elif not cursor.accept(","):
+            parts += _pack(cursor, kind)
+    return bytes(parts)
+
+
+def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
+    literal = cursor.literal()
+    if literal.float_bits and kind.name in ("f32", "f64"):
+        return struct.pack("<f" if kind.name == "f32" else "<d", literal.value)
+    if literal.float_bits:
+        raise cursor.error(f"a float cannot initialise a variable of type .{kind.name}")
+    return (int(literal.value) & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
+
+
+def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
+    """Reads a kernel's `( .param ..., ... )`; offsets follow the alignment of each."""
+    parameters: list[Parameter] = []
+    offset = 0
+    if not cursor.accept("("):
+        return ()
+    while not cursor.accept(")"):
+        cursor.expect(".param")
+        align = _read_align(cursor)
+        kind = read_type(cursor)
+        _skip_pointer_attributes(cursor)
+        name = cursor.word("a parameter's name")
+        count = _read_dimensions(cursor)
+        align = align or kind.size_bytes
+        offset = -(-offset // align) * align
+        parameter = Parameter(name=name, type=kind, count=count, align_bytes=align, offset_bytes=offset)
+        parameters.append(parameter)
+        offset += parameter.size_bytes
+        if offset > 1 << 15:
+            raise cursor.error(f"the parameters take {offset} bytes; at most 32764 are allowed")
+        if cursor.peek() != ")":
+            cursor.expect(",")
+    return tuple(parameters)
+
+
+def _skip_pointer_attributes(cursor: Cursor) -> None:
+    """`.ptr .global .align 16`: a promise about what the pointer points to, which is checked at each access anyhow."""
+    while cursor.peek() in (".ptr", ".global", ".shared", ".const", ".local", ".align"):
+        if cursor.take() == ".align":
+            cursor.integer("the alignment", limit=MAX_ALIGN_BYTES)

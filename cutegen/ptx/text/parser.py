@@ -1,0 +1,310 @@
+"""PTX text -> `Module`.
+
+Source: PTX ISA, "Syntax" and "Directives". Functions (`.func`) are read over: what `call`s them is refused where it
+stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cutegen.errors import PtxSyntaxError
+from cutegen.ptx.text.cursor import Cursor
+from cutegen.ptx.text.declarations import RegisterScopes, read_parameters, read_variable
+from cutegen.ptx.text.syntax import (
+    Address,
+    Entry,
+    Guard,
+    Immediate,
+    Instruction,
+    Module,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Variable,
+    Vector,
+)
+from cutegen.ptx.text.tokens import tokenize
+
+_LINKAGE = (".visible", ".extern", ".weak", ".common")
+_SPACES = (".global", ".const", ".shared", ".local")
+_BLOCK_DIRECTIVES = {".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank"}
+MAX_NESTING = 64
+
+
+def parse_module(text: str) -> Module:
+    """Reads a whole PTX text.
+
+    Raises:
+        PtxSyntaxError: with the line of the first thing that cannot be read.
+    """
+    cursor = Cursor(text, tokenize(text))
+    cursor.expect(".version")
+    version = cursor.take()
+    cursor.expect(".target")
+    target = cursor.word("a target")
+    while cursor.accept(","):
+        cursor.word("a target option")
+    variables: list[Variable] = []
+    entries: list[Entry] = []
+    while not cursor.at_end():
+        _read_module_statement(cursor, variables, entries)
+    _refuse_duplicates(entries)
+    return Module(version=version, target=target, variables=tuple(variables), entries=tuple(entries))
+
+
+def _refuse_duplicates(entries: list[Entry]) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.name in seen:
+            raise PtxSyntaxError(f"entry {entry.name} is defined twice", line=entry.line)
+        seen.add(entry.name)
+
+
+def _read_module_statement(cursor: Cursor, variables: list[Variable], entries: list[Entry]) -> None:
+    word = cursor.word("a directive")
+    if word in _LINKAGE:
+        return
+    if word == ".address_size":
+        if cursor.integer("the address size", limit=64) != 64:
+            raise cursor.error("only 64-bit addresses are supported")
+    elif word in _SPACES:
+        variables.append(read_variable(cursor, word[1:]))
+    elif word == ".entry":
+        entries.append(_EntryReader(cursor).read())
+    elif word == ".func":
+        _skip_function(cursor)
+    elif word == ".section":
+        cursor.word("a section's name")
+        cursor.skip_block()
+    elif word == ".pragma":
+        cursor.skip_past(";")
+    else:
+        raise cursor.error(f"unknown directive {word}")
+
+
+def _skip_function(cursor: Cursor) -> None:
+    while cursor.peek() not in ("{", ";", ""):
+        cursor.take()
+    if not cursor.accept(";"):
+        cursor.skip_block()
+
+
+class _EntryReader:
+    """Reads one `.entry`; holds what is known of it so far."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._scopes = RegisterScopes()
+        self._variables: list[Variable] = []
+        self._instructions: list[Instruction] = []
+        self._paths: list[tuple[int, ...]] = []
+        self._path: tuple[int, ...] = ()
+        self._opened = 0
+        self._labels: dict[tuple[tuple[int, ...], str], int] = {}
+        self._branch_targets: dict[str, tuple[str, ...]] = {}
+
+    def read(self) -> Entry:
+        cursor = self._cursor
+        line = cursor.line
+        name = cursor.word("the entry's name")
+        parameters = read_parameters(cursor)
+        block = self._read_directives()
+        cursor.expect("{")
+        while not (cursor.peek() == "}" and self._scopes.depth == 1):
+            self._read_statement()
+        self._end(cursor.line)
+        cursor.expect("}")
+        return Entry(
+            name=name,
+            line=line,
+            parameters=parameters,
+            variables=tuple(self._variables),
+            instructions=tuple(self._resolve(i) for i in range(len(self._instructions))),
+            labels={_label_key(path, label): index for (path, label), index in self._labels.items()},
+            branch_targets=self._branch_targets,
+            rows=self._scopes.rows,
+            required_block=block,
+        )
+
+    def _end(self, line: int) -> None:
+        """Running off the end of a kernel is a `ret`."""
+        self._instructions.append(Instruction(line=line, text="ret;", guard=None, parts=("ret",), operands=()))
+        self._paths.append(())
+
+    def _read_directives(self) -> tuple[int, int, int] | None:
+        cursor, block = self._cursor, None
+        while cursor.peek().startswith("."):
+            word = cursor.take()
+            if word == ".pragma":
+                cursor.skip_past(";")
+            elif word in _BLOCK_DIRECTIVES:
+                values = [cursor.integer(word, limit=1 << 20)]
+                while cursor.accept(","):
+                    values.append(cursor.integer(word, limit=1 << 20))
+                if word == ".reqntid":
+                    x, y, z = [*values, 1, 1][:3]
+                    block = (x, y, z)
+        return block
+
+    def _read_statement(self) -> None:
+        cursor = self._cursor
+        if cursor.accept("{"):
+            self._open()
+        elif cursor.accept("}"):
+            self._scopes.close()
+            self._path = self._path[:-1]
+        elif cursor.kind() == "word" and cursor.peek(1) == ":":
+            self._read_label()
+        elif cursor.accept(".reg"):
+            self._scopes.declare(cursor)
+        elif cursor.peek() in _SPACES:
+            self._variables.append(read_variable(cursor, cursor.take()[1:]))
+        elif cursor.peek() == ".pragma":
+            cursor.skip_past(";")
+        elif cursor.peek().startswith("."):
+            raise cursor.error(f"directive {cursor.peek()} is not supported in a kernel")
+        elif not cursor.accept(";"):
+            self._instructions.append(self._read_instruction())
+            self._paths.append(self._path)
+
+    def _open(self) -> None:
+        if len(self._path) >= MAX_NESTING:
+            raise self._cursor.error(f"more than {MAX_NESTING} nested scopes")
+        self._scopes.open()
+        self._opened += 1
+        self._path = (*self._path, self._opened)
+
+    def _read_label(self) -> None:
+        cursor = self._cursor
+        name = cursor.take()
+        cursor.expect(":")
+        if cursor.accept(".branchtargets"):
+            targets = [cursor.word("a label")]
+            while cursor.accept(","):
+                targets.append(cursor.word("a label"))
+            cursor.expect(";")
+            self._branch_targets[name] = tuple(targets)
+            return
+        if (self._path, name) in self._labels:
+            raise cursor.error(f"label {name} is defined twice")
+        self._labels[self._path, name] = len(self._instructions)
+
+    def _resolve(self, index: int) -> Instruction:
+        """The instruction with the labels it names made unique: a label is visible in its scope and the ones inside."""
+        instruction = self._instructions[index]
+        if instruction.parts[0] != "bra":
+            return instruction
+        operands = tuple(self._resolve_label(op, index) for op in instruction.operands)
+        return replace(instruction, operands=operands)
+
+    def _resolve_label(self, operand: Operand, index: int) -> Operand:
+        if not isinstance(operand, Symbol):
+            return operand
+        path = self._paths[index]
+        for depth in range(len(path), -1, -1):
+            if (path[:depth], operand.name) in self._labels:
+                return Symbol(_label_key(path[:depth], operand.name))
+        raise self._instructions[index].error(f"no label {operand.name} is visible here")
+
+    def _read_instruction(self) -> Instruction:
+        cursor = self._cursor
+        start, line = cursor.index, cursor.line
+        guard = self._read_guard()
+        parts = tuple(cursor.word("an instruction").split("."))
+        operands: list[Operand] = []
+        while not cursor.accept(";"):
+            if operands:
+                cursor.expect(",")
+            operands.append(self._read_operand())
+        text = cursor.text_since(start)
+        return Instruction(line=line, text=text, guard=guard, parts=parts, operands=tuple(operands))
+
+    def _read_guard(self) -> Guard | None:
+        cursor = self._cursor
+        if not cursor.accept("@"):
+            return None
+        negated = cursor.accept("!")
+        name = cursor.word("a predicate")
+        register = self._scopes.find(name, cursor)
+        if register is None or register.file_bits != 1:
+            raise cursor.error(f"{name} is not a predicate register")
+        return Guard(register, negated)
+
+    def _read_operand(self) -> Operand:
+        cursor = self._cursor
+        if cursor.accept("["):
+            return self._read_address()
+        if cursor.accept("{"):
+            return self._read_vector()
+        first = self._read_simple()
+        if cursor.accept("|"):
+            return Pair(first, self._read_simple())
+        return first
+
+    def _read_vector(self) -> Vector:
+        items = [self._read_simple()]
+        while self._cursor.accept(","):
+            items.append(self._read_simple())
+        self._cursor.expect("}")
+        return Vector(tuple(items))
+
+    def _read_simple(self) -> Operand:
+        cursor = self._cursor
+        if cursor.accept("!"):
+            register = self._read_name()
+            if not isinstance(register, Register):
+                raise cursor.error("only a register can be negated")
+            return Negated(register)
+        if cursor.kind() == "number" or cursor.peek() in ("-", "+"):
+            return cursor.literal()
+        name = self._read_name()
+        if isinstance(name, Symbol) and cursor.peek() in ("+", "-"):
+            return replace(name, offset_bytes=self._read_offset())
+        return name
+
+    def _read_name(self) -> Register | Special | Symbol | Immediate | Sink:
+        cursor = self._cursor
+        name = cursor.word("an operand")
+        if name == "_":
+            return Sink()
+        if name == "WARP_SZ":
+            return Immediate(32)
+        register = self._scopes.find(name, cursor)
+        if register is not None:
+            return register
+        return Special(name) if name.startswith("%") else Symbol(name)
+
+    def _read_address(self) -> Address:
+        cursor = self._cursor
+        base: Register | Symbol | Immediate
+        if cursor.kind() == "number":
+            base = cursor.literal()
+        else:
+            name = self._read_name()
+            if not isinstance(name, Register | Symbol):
+                raise cursor.error("expected a register, a variable or a number as the address")
+            base = name
+        offset = self._read_offset() if cursor.peek() in ("+", "-") else 0
+        coordinates: tuple[Operand, ...] = ()
+        if cursor.accept(","):
+            cursor.expect("{")
+            coordinates = self._read_vector().items
+        cursor.expect("]")
+        return Address(base, offset, coordinates)
+
+    def _read_offset(self) -> int:
+        self._cursor.accept("+")
+        value = self._cursor.literal().value
+        if not isinstance(value, int) or abs(value) >= 1 << 63:
+            raise self._cursor.error(f"the address offset {value} is not a 64-bit integer")
+        return value
+
+
+def _label_key(path: tuple[int, ...], label: str) -> str:
+    """A name for `label` of the scope `path`; the kernel's own scope keeps the written name."""
+    return "/".join([*(str(number) for number in path), label])

@@ -1,0 +1,237 @@
+"""Who touched which byte of a CTA's shared memory: finds reads of what nobody wrote, races, and copies not waited for.
+
+The shadow remembers for each granule (the smallest access the program makes) who wrote it last, and for each warp who
+read it last. A stamp packs `pending copy | tick | instruction | thread`, so that one comparison of the largest stamp
+tells that all is well; only if it does not the slow look begins.
+
+What a bulk copy has written belongs to an agent of its mbarrier (see `ordering`), in place of a thread. The bytes that
+a bulk store reads, and those of an mbarrier, are nobody else's until they are given back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.actor import Actor
+from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.violations import Monitor, ViolationKind
+
+_THREAD_BITS, _SITE_BITS = 12, 20
+_TICK_SHIFT = _THREAD_BITS + _SITE_BITS
+_PENDING = 1 << 62
+_SITE_MASK, _TICK_MASK = (1 << _SITE_BITS) - 1, (1 << (62 - _TICK_SHIFT)) - 1
+MANY = (1 << _THREAD_BITS) - 1
+"""In place of a thread: several threads of one warp."""
+
+Stamps = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An access of some lanes: byte `offsets` into the memory, and the threads that make it."""
+
+    warp: Actor
+    site: int
+    offsets: npt.NDArray[np.int64]
+    threads: npt.NDArray[np.int64]
+    size_bytes: int
+
+
+class Shadow:
+    """The shadow of one CTA's shared memory; `base` is the address of its first byte, for messages."""
+
+    def __init__(
+        self,
+        size_bytes: int,
+        *,
+        base: int,
+        granule_bytes: int,
+        ordering: Ordering,
+        monitor: Monitor,
+        atomic_sites: npt.NDArray[np.bool_],
+    ) -> None:
+        granules = -(-size_bytes // granule_bytes)
+        self._base, self._granule_bytes = base, granule_bytes
+        self._writes: Stamps = np.zeros(granules, np.int64)
+        self._reads: Stamps = np.zeros((len(ordering.bounds), granules), np.int64)
+        self._lent: Stamps | None = None
+        self._ordering, self._monitor, self._atomic_sites = ordering, monitor, atomic_sites
+
+    def read(self, access: Access) -> None:
+        """Checks and remembers a read."""
+        granules = self._granules(access)
+        self._check_written(access, granules)
+        self._remember_readers(access, granules)
+
+    def _check_written(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
+        writes = self._writes[granules]
+        if writes.min() == 0:
+            index = int(np.argmin(writes.min(axis=1)))
+            message = f"{access.size_bytes}-byte read of shared memory that was never written"
+            self.report(ViolationKind.UNINITIALISED, access, index, message)
+        if self._may_race(access, writes):
+            self._find_race(access, writes, writes & MANY, _warps_of(writes), "read", "write")
+
+    def write(self, access: Access) -> bool:
+        """Checks and remembers a write; True where two of its lanes wrote the same granule."""
+        return self._write(access, 0)
+
+    def begin_copy(self, access: Access) -> None:
+        """A cp.async to the bytes is issued, or they become an mbarrier: until `end_copy` nobody may touch them."""
+        self._write(access, _PENDING)
+
+    def begin_load(self, access: Access) -> None:
+        """A bulk copy to the bytes is issued: until `land` nobody may touch them."""
+        self._check_fence(access)
+        self._write(access, _PENDING)
+
+    def land(self, access: Access, agent: int) -> None:
+        """The bytes of a bulk copy have landed: written by `agent`, which only its mbarrier orders."""
+        owner = np.array([agent * WARP_LANES])
+        self._writes[self._granules(access)] = self._stamps(replace(access, threads=owner))
+
+    def begin_store(self, access: Access) -> Stamps:
+        """A bulk copy out of the bytes is issued: nobody may write them until `end_store`, which takes the answer."""
+        granules = self._granules(access)
+        self._check_written(access, granules)
+        self._check_fence(access)
+        if self._lent is None:
+            self._lent = np.zeros_like(self._writes)
+        stamps = self._stamps(access)
+        self._lent[granules] = stamps
+        return stamps
+
+    def end_store(self, access: Access, stamps: Stamps) -> None:
+        """The thread of `access` knows that its bulk copy has read the bytes: they count as read by it."""
+        granules = self._granules(access)
+        assert self._lent is not None
+        self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
+        self._remember_readers(access, granules)
+
+    def release(self, access: Access) -> None:
+        """The bytes of an mbarrier are ordinary memory again, and hold nothing."""
+        self._writes[self._granules(access)] = 0
+
+    def end_copy(self, access: Access) -> None:
+        """The copied bytes have landed: from now on they are like an ordinary write of the thread that waited."""
+        self._writes[self._granules(access)] = self._stamps(access)
+
+    def _write(self, access: Access, flag: int) -> bool:
+        granules = self._granules(access)
+        writes, reads = self._writes[granules], self._reads[:, granules]
+        if self._may_race(access, writes):
+            self._find_race(access, writes, writes & MANY, _warps_of(writes), "write", "write")
+        if self._may_race(access, reads):
+            for reader, stamps in enumerate(reads):
+                owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
+                self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
+        if self._lent is not None:
+            self._check_lent(access, self._lent[granules])
+        mine = self._stamps(access) | flag
+        self._writes[granules] = mine
+        return bool((self._writes[granules] != mine).any())
+
+    def _check_lent(self, access: Access, stamps: Stamps) -> None:
+        if stamps.any():
+            index, piece = (int(i) for i in np.argwhere(stamps)[0])
+            who, place = self._who(int(stamps[index, piece]))
+            message = f"write of bytes that the bulk copy of {who} ({place}) may still be reading"
+            self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
+
+    def _check_fence(self, access: Access) -> None:
+        """A bulk copy needs a proxy fence after ordinary writes of its bytes."""
+        writes = self._writes[self._granules(access)]
+        ticks = np.where(writes >= _PENDING, 0, writes >> _TICK_SHIFT)
+        fenced = self._ordering.is_fenced(int(access.threads[0]), ticks, writes & MANY)
+        if not fenced.all():
+            index, piece = (int(i) for i in np.argwhere(~fenced)[0])
+            who, place = self._who(int(writes[index, piece]))
+            message = f"no fence.proxy.async between the write by {who} ({place}) and this bulk copy"
+            self.report(ViolationKind.RACE, access, index, message, piece)
+
+    def _who(self, stamp: int) -> tuple[str, str]:
+        """(thread, instruction) that a stamp names."""
+        return f"thread {stamp & MANY}", self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
+
+    def _granules(self, access: Access) -> npt.NDArray[np.int64]:
+        count = max(1, access.size_bytes // self._granule_bytes)
+        return (access.offsets // self._granule_bytes)[:, None] + np.arange(count)
+
+    def _stamps(self, access: Access) -> Stamps:
+        tick = (self._ordering.tick & _TICK_MASK) << _TICK_SHIFT
+        return (tick | access.site << _THREAD_BITS | access.threads)[:, None]
+
+    def _remember_readers(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
+        """A granule that several threads of a warp read in one tick is marked as read by many."""
+        reads = self._reads[access.warp.index]
+        before = reads[granules]
+        mine = np.broadcast_to(self._stamps(access), granules.shape)
+        reads[granules] = mine
+        by_many = reads[granules] != mine
+        if before.max() >> _TICK_SHIFT >= self._ordering.tick:
+            same_tick = before >> _TICK_SHIFT == mine >> _TICK_SHIFT
+            by_many |= same_tick & (before & MANY != mine & MANY)
+        if by_many.any():
+            reads[granules[by_many]] |= MANY
+
+    def _may_race(self, access: Access, stamps: Stamps) -> bool:
+        """False where all of `stamps` are surely ordered before what the access's warp does now."""
+        return bool(stamps.max() >> _TICK_SHIFT >= self._ordering.bounds[access.warp.index])
+
+    def _find_race(
+        self,
+        access: Access,
+        stamps: Stamps,
+        owners: npt.NDArray[np.int64],
+        warps: npt.NDArray[np.int64],
+        what: str,
+        earlier: str,
+    ) -> None:
+        """Looks in `stamps` of `earlier` accesses for one by another thread that no barrier orders before this one."""
+        known = self._ordering.knows(access.warp.index, access.threads, warps)
+        unordered = (stamps >> _TICK_SHIFT & _TICK_MASK) > known
+        pending = stamps >= _PENDING
+        if not (unordered | pending).any():
+            return
+        sites = stamps >> _THREAD_BITS & _SITE_MASK
+        both_atomic = self._atomic_sites[sites] & self._atomic_sites[access.site]
+        race = unordered & (owners != access.threads[:, None]) & ~both_atomic
+        found = np.argwhere(race | pending)
+        if len(found):
+            index, piece = (int(i) for i in found[0])
+            warp = int(warps[index, piece])
+            kind, message = self._explain(int(stamps[index, piece]), warp, what, earlier)
+            self.report(kind, access, index, message, piece)
+
+    def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
+        """What is wrong with an access that meets the `earlier` one of `stamp`."""
+        number, site = stamp & MANY, stamp >> _THREAD_BITS & _SITE_MASK
+        who = f"thread {number}" if number != MANY else f"several threads of warp {warp}"
+        place, opcode = self._monitor.describe(site), self._monitor.opcode(site)
+        if warp >= self._ordering.warps:
+            return (
+                ViolationKind.ASYNC_COPY,
+                f"{what} of bytes without a wait for the bulk copy that wrote them ({place})",
+            )
+        if stamp < _PENDING:
+            return ViolationKind.RACE, f"{what} without a barrier after the {earlier} by {who} ({place})"
+        if opcode.startswith("mbarrier"):
+            return ViolationKind.BARRIER, f"{what} of bytes that hold an mbarrier ({place})"
+        copy = "bulk copy" if opcode.startswith("cp.async.bulk") else "cp.async"
+        return ViolationKind.ASYNC_COPY, f"{what} of bytes that the {copy} of {who} ({place}) has not been waited for"
+
+    def report(self, kind: ViolationKind, access: Access, index: int, message: str, piece: int = 0) -> None:
+        """Reports a violation of the access's lane `index`, at its granule `piece`."""
+        warp, thread = access.warp, int(access.threads[index])
+        address = self._base + int(access.offsets[index]) + piece * self._granule_bytes
+        thread = thread if thread != MANY else int(warp.threads()[0])
+        self._monitor.report(kind, access.site, message, cta=warp.cta.place, thread=thread, address=address)
+
+
+def _warps_of(stamps: Stamps) -> npt.NDArray[np.int64]:
+    """The warps of the threads in stamps of single threads."""
+    return (stamps & MANY) // WARP_LANES

@@ -1,0 +1,117 @@
+"""What a program may do wrong while it runs, and who is told.
+
+A violation names its kind, the instruction, the thread and the address. A kind that is in `raise_on` ends the launch
+with a `PtxFault`; the others are gathered in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from cutegen.errors import PtxFault
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.types import Dim3
+
+MAX_GATHERED = 1000
+
+
+class ViolationKind(Enum):
+    """Kinds of undefined behaviour."""
+
+    OUT_OF_BOUNDS = "out of bounds"
+    MISALIGNED = "misaligned"
+    READ_ONLY = "write to read-only memory"
+    UNINITIALISED = "uninitialised read"
+    RACE = "race"
+    ASYNC_COPY = "asynchronous copy"
+    BARRIER = "barrier"
+    DIVERGENCE = "divergence"
+    ARITHMETIC = "arithmetic"
+    TRAP = "trap"
+    STEP_LIMIT = "step limit"
+
+
+ALL_KINDS: frozenset[ViolationKind] = frozenset(ViolationKind)
+_ALWAYS_RAISED = frozenset(
+    {ViolationKind.BARRIER, ViolationKind.TRAP, ViolationKind.STEP_LIMIT, ViolationKind.DIVERGENCE}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One finding: `thread` counts in the CTA with x fastest, `address` is in its state space's own bytes."""
+
+    kind: ViolationKind
+    message: str
+    line: int
+    instruction: str
+    cta: Dim3
+    thread: int | None
+    address: int | None
+
+    def __str__(self) -> str:
+        """Kind, message and place in one line."""
+        where = f"CTA {self.cta}" + (f", thread {self.thread}" if self.thread is not None else "")
+        at = f", address {self.address:#x}" if self.address is not None else ""
+        return f"{self.kind.value}: {self.message} ({where}{at})"
+
+
+class ExecutionFault(PtxFault):
+    """A `PtxFault` that carries its `violation`."""
+
+    def __init__(self, violation: Violation) -> None:
+        self.violation = violation
+        super().__init__(str(violation), line=violation.line, instruction=violation.instruction)
+
+    def __reduce__(self) -> tuple[type[ExecutionFault], tuple[Violation]]:
+        """Pickles by its violation, so that a fault can come back from a worker process."""
+        return ExecutionFault, (self.violation,)
+
+
+class Monitor:
+    """Takes violations: raises those in `raise_on`, keeps the others (each kind once for each instruction)."""
+
+    def __init__(self, instructions: tuple[Instruction, ...], raise_on: Collection[ViolationKind]) -> None:
+        self._instructions = instructions
+        self._raise_on = frozenset(raise_on) | _ALWAYS_RAISED
+        self._seen: set[tuple[ViolationKind, int]] = set()
+        self.violations: list[Violation] = []
+
+    def describe(self, site: int) -> str:
+        """`line 12 'st.shared...'` of an instruction."""
+        instruction = self._instructions[site]
+        return f"line {instruction.line} '{instruction.text}'"
+
+    def opcode(self, site: int) -> str:
+        """The opcode of an instruction."""
+        return self._instructions[site].opcode
+
+    def report(
+        self,
+        kind: ViolationKind,
+        site: int,
+        message: str,
+        *,
+        cta: Dim3,
+        thread: int | None,
+        address: int | None = None,
+        always: bool = False,
+    ) -> None:
+        """Raises or keeps one violation."""
+        instruction = self._instructions[site]
+        violation = Violation(
+            kind=kind,
+            message=message,
+            line=instruction.line,
+            instruction=instruction.text,
+            cta=cta,
+            thread=thread,
+            address=address,
+        )
+        if always or kind in self._raise_on:
+            raise ExecutionFault(violation)
+        if (kind, site) not in self._seen and len(self.violations) < MAX_GATHERED:
+            self._seen.add((kind, site))
+            self.violations.append(violation)

@@ -1,0 +1,40 @@
+"""What an artifact's `plan.json` says to those who launch the kernel, checked before a value of it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.build import Artifact
+from cutegen.errors import ArtifactError
+from cutegen.plan.launch import LaunchContract
+from cutegen.plan.launch_check import check_launch
+from cutegen.plan.probe import REGISTERS
+from cutegen.spec import GEMM
+from cutegen.typed_json import parse_object, read
+
+_RESULTS = {GEMM: ("c",)}
+_OPENS = {GEMM: "expected a GEMM; open it as a Probe"}
+_OTHERWISE = "expected a probe; open it as a Kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTable:
+    """The launch contract of a kernel; `table` is the whole of `plan.json`, and `file` what messages call it."""
+
+    launch: LaunchContract
+    table: dict[str, Any]
+    file: str
+
+    @classmethod
+    def of(cls, artifact: Artifact, kind: str) -> PlanTable:
+        """That of an artifact. Raises ArtifactError when it is not of `kind`, or its contract cannot be launched."""
+        file = f"{artifact.path}: plan.json"
+        table = parse_object(artifact.plan_json, file)
+        if (found := read(str, table.get("kind", GEMM), file, "kind")) != kind:
+            raise ArtifactError(f"{artifact.path}: found a kernel of kind {found}; {_OPENS.get(kind, _OTHERWISE)}")
+        launch = LaunchContract.from_json(table.get("launch"), file)
+        check_launch(launch, file, _RESULTS.get(kind, tuple(REGISTERS.values())))
+        if launch.entry != artifact.manifest.entry:
+            raise ArtifactError(f"{file}: launch.entry: found {launch.entry}; expected {artifact.manifest.entry}")
+        return cls(launch, table, file)

@@ -1,0 +1,85 @@
+"""A small share of `make fuzz`: the first seeds of each kind, and every case that was found once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import main
+from tests.fuzz.case import ACCEPTED, FOUND, KINDS, REFUSED, Case, Kind, Outcome
+from tests.fuzz.judge import judge
+from tests.fuzz.workers import verdicts
+
+SHARE = {"specs": 60, "ptx_texts": 150, "operands": 30, "caches": 15, "kills": 3, "built": 2}
+"""How many seeds of each kind are tried with every run of the tests."""
+KEPT = sorted(Path(__file__).with_name("kept").glob("*/*"))
+
+
+def patient(name: str) -> Kind:
+    """The kind with a limit that a slow machine keeps as well; `make fuzz` holds cases to the law's."""
+    return replace(KINDS[name], cpu_limit_s=20)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_first_seeds_find_nothing(name: str) -> None:
+    assert set(SHARE) == set(KINDS)
+    found = [
+        verdict for verdict in verdicts(patient(name), range(SHARE[name]), jobs=1) if verdict.outcome.word == FOUND
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_was_found_once_is_not_found_again(path: Path) -> None:
+    verdict = judge(patient(path.parent.name), Case(0, path.read_bytes().decode("utf-8", "surrogatepass")))
+    assert verdict.outcome.word in (ACCEPTED, REFUSED), verdict.outcome.detail
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_seed_is_a_case(name: str) -> None:
+    module = KINDS[name].module
+    assert [module.case(seed) for seed in (1, 2)] == [module.case(seed) for seed in (1, 2)]
+    assert module.case(1).text != module.case(2).text
+
+
+def test_half_of_the_specs_are_plausible_and_the_rest_is_not() -> None:
+    """Of seeds that no other test takes: a generator that all are refused of, or none, tries nothing."""
+    words = [verdict.outcome.word for verdict in verdicts(patient("specs"), range(5000, 5080), jobs=1)]
+    assert 0.25 < words.count(ACCEPTED) / len(words) < 0.75
+
+
+class Planted:
+    """A kind whose every third case raises, whose every fourth never ends, and whose process dies of the fifth."""
+
+    def case(self, seed: int) -> Case:
+        return Case(seed, str(seed))
+
+    def check(self, case: Case) -> Outcome:
+        if case.seed == 3:
+            raise ValueError("planted")
+        if case.seed == 4:
+            import time
+
+            time.sleep(60)
+        if case.seed == 5:
+            import os
+
+            os._exit(1)
+        return Outcome(ACCEPTED) if case.seed else Outcome(FOUND, "planted")
+
+
+def test_what_raises_hangs_or_dies_is_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Kind, "module", property(lambda self: Planted()))
+    status = main(["--kind", "specs", "--seed", "0", "--count", "7", "--time-limit", "2", "--jobs", "2"])
+    said = capsys.readouterr().out
+    assert status == 1
+    assert "specs 0: planted" in said
+    assert "specs 3: ValueError" in said
+    assert "specs 4: was ended after" in said
+    assert "specs 5: the process died of it" in said
+    assert "python -m tests.fuzz --kind specs --count 1 --seed 5" in said
+    assert said.splitlines()[-1].split()[:5] == ["specs", "7", "3", "0", "4"]

@@ -1,0 +1,226 @@
+"""Which test runs which lines, and for how long: a pytest plugin that writes it down, and what was written.
+
+`pytest -p tests.mutation.recording --recording FOLDER`: each process of xdist leaves one file in the folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.mutation.lines import LineTracer
+from tests.mutation.mutants import Mutant
+from tests.mutation.source import ROOT
+
+AT_IMPORT = ""
+"""In place of a test: what runs while the tests are collected."""
+FEW = 10
+"""A line that so few tests run is perhaps one whose result is cached: tests that run callers of its function help."""
+FILE_COST_S = 0.1
+"""About what it costs to import one more file of tests."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--recording", type=Path, help="the folder where the lines that tests run are written down")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    spreads = hasattr(config.option, "numprocesses") and bool(config.option.numprocesses)  # and runs no test itself
+    if (folder := config.getoption("--recording")) and not spreads:
+        config.pluginmanager.register(Recorder(folder))
+
+
+class Recorder:
+    """The plugin of one process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._tracer = folder, LineTracer()
+        self._tests: dict[str, tuple[float, dict[str, str]]] = {}
+        self._failed: set[str] = set()
+        self._tracer.start()
+
+    def pytest_collection_finish(self) -> None:
+        self._keep(AT_IMPORT, 0.0)
+
+    def _keep(self, test: str, seconds: float) -> None:
+        self._tests[test] = seconds, {path: f"{bits:x}" for path, bits in self._tracer.stop().items()}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._tracer.start()
+        begun = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            self._keep(item.nodeid, time.perf_counter() - begun)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome != "passed":
+            self._failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        passed = {test: found for test, found in self._tests.items() if test not in self._failed}
+        if passed:
+            _write(self._folder / f"{os.getpid()}.json.gz", passed)
+
+
+def _write(path: Path, value: object) -> None:
+    with gzip.open(path, "wt", compresslevel=3) as file:
+        json.dump(value, file)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with gzip.open(path, "rt") as file:
+        return dict(json.load(file))
+
+
+def digests(marks: str) -> dict[str, str]:
+    """Of each file of tests; and under "" of all else that a recording depends on, but not of this driver."""
+    found, rest = {}, hashlib.sha256(marks.encode())
+    for path in sorted((*ROOT.glob("cutegen/**/*.py"), *ROOT.glob("tests/**/*.py"))):
+        name = str(path.relative_to(ROOT))
+        if name.startswith("tests/") and path.name.startswith("test_"):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif path.parent != Path(__file__).parent:
+            rest.update(f"{name}\0".encode() + path.read_bytes())
+    return {"": rest.hexdigest(), **found}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Of each test that passed its seconds, and the lines it ran: files, each with lines as the bits of a number."""
+
+    seconds: dict[str, float] = field(repr=False)
+    lines: dict[str, dict[str, int]] = field(repr=False)
+
+    @cached_property
+    def _by_file(self) -> dict[str, list[tuple[str, int]]]:
+        found: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for test, files in self.lines.items():
+            for path, bits in files.items():
+                found[path].append((test, bits))
+        return found
+
+    def running(self, path: str, lines: int) -> set[str]:
+        """The tests that run one of the lines, the bits of a number, of a file."""
+        return {test for test, bits in self._by_file.get(path, ()) if bits & lines}
+
+    def covering(self, mutant: Mutant) -> list[str]:
+        """The tests that can notice `mutant`, in a good order: of each test function its quickest case first."""
+        tests = self.running(mutant.path, bits_of(mutant.line, mutant.end_line))
+        tests = tests or self.running(mutant.path, bits_of(*mutant.statement_lines))
+        more: set[str] = set()
+        if mutant.binds or 0 < len(tests - {AT_IMPORT}) < FEW:
+            for name in mutant.binds or mutant.function:
+                for path, lines in _mentions(name).items():
+                    more |= self.running(path, lines)
+        elif tests == {AT_IMPORT}:
+            more = self.running(mutant.path, -1)
+        found = (in_turns(part - {AT_IMPORT}, self.seconds) for part in (tests, more - tests))
+        return [test for part in found for test in part]
+
+
+def in_turns(tests: set[str], seconds: dict[str, float]) -> list[str]:
+    """The quickest case of every test function, quickest first; then the next of every one, and so on."""
+    taken: dict[str, int] = defaultdict(int)
+    ranked = []
+    for test in sorted(tests, key=lambda test: (seconds[test], test)):
+        function = test.partition("[")[0]
+        ranked.append((taken[function], seconds[test], test))
+        taken[function] += 1
+    return [test for _, _, test in sorted(ranked)]
+
+
+def within(tests: Sequence[str], seconds: dict[str, float], budget_s: float) -> list[str]:
+    """The first of `tests` that together take no longer than `budget_s`; one at least."""
+    found: list[str] = []
+    spent_s, files = 0.0, set()
+    for test in tests:
+        path = _file(test)
+        spent_s += seconds[test] + (0 if path in files else FILE_COST_S)
+        if found and spent_s > budget_s:
+            break
+        files.add(path)
+        found.append(test)
+    return found
+
+
+def bits_of(first: int, last: int) -> int:
+    """The lines from `first` to `last` as the bits of a number.
+
+    >>> bin(bits_of(2, 3))
+    '0b1100'
+    """
+    return (1 << last + 1) - (1 << first)
+
+
+@cache
+def _mentions(name: str) -> dict[str, int]:
+    """The lines of each file of the package where the word stands."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    return {path: sum(1 << i for i, line in lines if word.search(line)) for path, lines in _package().items()}
+
+
+@cache
+def _package() -> dict[str, list[tuple[int, str]]]:
+    paths = sorted(ROOT.glob("cutegen/**/*.py"))
+    return {str(path.relative_to(ROOT)): list(enumerate(path.read_text().splitlines(), 1)) for path in paths}
+
+
+def up_to_date(path: Path, jobs: int, marks: str, until: float) -> Recording:
+    """The recording at `path`, once the files of tests that are new or changed are recorded anew.
+
+    All of them are, when a source, a helper of the tests or `marks` has changed.
+    """
+    now = digests(marks)
+    before: dict[str, Any] = _read(path) if path.exists() else {"digests": {}, "tests": {}}
+    if before["digests"].get("") == now[""]:
+        changed = sorted(name for name in now if now[name] != before["digests"].get(name))
+        kept = {
+            test: entry
+            for test, entry in before["tests"].items()
+            if now.get(_file(test), "") == before["digests"].get(_file(test), "")
+        }
+    else:
+        changed, kept = ["tests", "cutegen"], {}
+    tests = {**(run(changed, jobs, marks, until) if changed else {}), **kept}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, {"digests": now, "tests": tests})
+    return recording_of(tests)
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def run(tests: Sequence[str], jobs: int, marks: str, until: float) -> dict[str, Any]:
+    """What the tests run that pass."""
+    with TemporaryDirectory() as folder:
+        words = ["-q", "-n", str(jobs), "-m", marks, "--tb=no", "-p", "no:cacheprovider", "-p", __name__]
+        command = [sys.executable, "-m", "pytest", *words, "--recording", folder, *tests]
+        try:
+            subprocess.run(command, cwd=ROOT, stdout=sys.stderr, timeout=until - time.monotonic(), check=False)
+        except subprocess.TimeoutExpired as expired:
+            raise SystemExit("time was up before all tests were recorded; give it more --minutes") from expired
+        return {test: entry for part in sorted(Path(folder).iterdir()) for test, entry in _read(part).items()}
+
+
+def recording_of(tests: dict[str, Any]) -> Recording:
+    """The entries of a file as values."""
+    lines = {test: {path: int(bits, 16) for path, bits in files.items()} for test, (_, files) in tests.items()}
+    return Recording({test: seconds for test, (seconds, _) in tests.items() if test != AT_IMPORT}, lines)
