@@ -11,8 +11,8 @@ from tests.house.documents import ROOT
 LISTED = (ROOT / "tests" / "quick.txt").read_text().split()
 FILES = {ROOT / path.partition("::")[0] for path in LISTED}
 ROOMS = {path.parent.name for path in (ROOT / "cutegen").glob("*/__init__.py")}
-MOST_COMPILED = 2
-"""Files that compile, a kernel each: to see that the compiler, the executor and the command line work together."""
+MOST_COMPILING = 4
+"""Files with a kernel or two to compile: that compiler, executor and command line work together."""
 
 
 def test_every_line_is_a_file_or_a_test_in_it() -> None:
@@ -32,7 +32,4 @@ def test_every_room_is_covered(room: str) -> None:
 
 
 def test_hardly_anything_is_compiled() -> None:
-    compiling = {file.name for file in FILES if "mark.dsl" in file.read_text()}
-    whole = {(ROOT / line).name for line in LISTED if "::" not in line}
-    assert compiling & whole == set()
-    assert len(compiling) <= MOST_COMPILED
+    assert 0 < len([file for file in FILES if "mark.dsl" in file.read_text()]) <= MOST_COMPILING
