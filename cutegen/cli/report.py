@@ -113,12 +113,12 @@ def _measure(made: Report, entrant: Entrant, rounds: int) -> Timing:
 def _profile(made: Report, spec: str) -> Profile:
     """Two runs under ncu, the second with a longer K."""
     ncu, table, problem = shutil.which("ncu"), made.plan.to_json(), made.problem
+    if why_not := counters.unpredictable(table, problem):
+        return Profile((), why_not)
     if ncu is None:
         return Profile((), "no ncu on PATH")
     if present_target() != made.plan.target:
         return Profile((), "no GPU here that the kernel is for")
-    if why_not := counters.unpredictable(table, problem):
-        return Profile((), why_not)
     longer_k = counters.longer_k(table, problem.k)
     longer_problem = ProblemShape(problem.m, problem.n, longer_k, problem.batch)
     longer = make_plan(made.plan.spec, made.plan.target, longer_problem)

@@ -84,6 +84,12 @@ def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixtu
     assert found["no_main_loop"] is None
 
 
+def test_what_no_counter_can_count_is_said_with_what_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the plan alone: neither GPU nor ncu is asked for that."""
+    said = table(capsys, "--problem", "1000,1024,512")["no_counters"]
+    assert said == ("1000x1024x512 is no multiple of the CTA tile 128x128x64; --problem 1024,1024,512 is countable")
+
+
 def test_a_batch_is_that_many_problems_of_a_launch(capsys: pytest.CaptureFixture[str]) -> None:
     once = table(capsys, "--problem", "256,256,512")
     found = table(capsys, "--problem", "256,256,512", "--batch", "3")
