@@ -1,4 +1,4 @@
-"""The hardware as cited rows: element types, targets, rates, MMA atoms, copy atoms."""
+"""The hardware as cited rows: element types, targets, rates, atoms; and what accesses to shared memory cost."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from cutegen.arch.copy_atoms import (
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
 from cutegen.arch.fma_atom import UNIVERSAL_FMA, fma_atom
+from cutegen.arch.fragment_order import order_of_byte_loads, view_in_order
 from cutegen.arch.gpus import GPUS, Gpu
+from cutegen.arch.ldmatrix import LdmatrixTrace, ldmatrix_trace
+from cutegen.arch.line_writes import line_write_wavefronts
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.naming import GPU_NAMES, resolve_target
 from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
+from cutegen.arch.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
 
 __all__ = [
     "BULK_TENSOR",
@@ -46,15 +50,24 @@ __all__ = [
     "DType",
     "Gpu",
     "LdmatrixAtom",
+    "LdmatrixTrace",
     "MmaAtom",
     "SmRates",
     "Target",
     "cp_async_atom",
     "dtype",
     "fma_atom",
+    "ideal_wavefronts",
     "ldmatrix_atom",
     "ldmatrix_atoms",
+    "ldmatrix_trace",
+    "line_write_wavefronts",
+    "merged_phases",
+    "order_of_byte_loads",
+    "phases",
     "resolve_target",
     "target",
     "universal_atom",
+    "view_in_order",
+    "wavefronts",
 ]

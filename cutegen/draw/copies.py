@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.algebra import LayoutExpr, offsets, spec_notation
-from cutegen.draw.banks import BANK_BYTES, BANKS, Table, bank_legend, phase_charts, phase_legend
+from cutegen.arch.units import BANK_BYTES, BANKS, WARP
+from cutegen.draw.banks import Table, bank_legend, phase_charts, phase_legend
 from cutegen.draw.colours import BANKS_PER_HUE, hue
 from cutegen.draw.grid import Cell, sparse_grid
 from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.smem import shared_tile
-from cutegen.draw.threads import WARP, holder, span, warp_legend
+from cutegen.draw.threads import holder, span, warp_legend
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra import LayoutExpr, OperandName, TiledMma, offsets, offsets_2d
+from cutegen.arch.units import WARP
 
 Coordinates = NDArray[np.int64]
-WARP = 32
 MOST_ACCESS_BITS = 128
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype
+from cutegen.arch.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
@@ -12,14 +13,11 @@ from cutegen.spec import GemmSpec
 Extents = tuple[int, int, int]
 
 DEFAULT_CTA_ROWS = (128, 128)
-LINE_BYTES = 128
 DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
-SCHEDULERS = 4
 MAX_HELD_REGISTERS = 128
 MAX_HELD_REGISTERS_BESIDE_F16 = 64
 NARROWEST_COPY_BITS = 32
-WARP = 32
 
 
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
@@ -307,11 +305,11 @@ def _held(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> 
 
 
 def _passing_registers(spec: GemmSpec, option: Extents, cta_tile: Extents) -> int:
-    return expected_registers(spec, cta_tile, 32 * option[0] * option[1])
+    return expected_registers(spec, cta_tile, WARP * option[0] * option[1])
 
 
 def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    return cta_tile[0] * cta_tile[1] * atom.c_dtype.bits // (32 * 32 * option[0] * option[1])
+    return cta_tile[0] * cta_tile[1] * atom.c_dtype.bits // (REGISTER_BITS * WARP * option[0] * option[1])
 
 
 def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cutegen.algebra import Layout, LayoutExpr, TiledMma, ldmatrix_trace
-from cutegen.algebra.line_writes import LINE_BYTES
-from cutegen.arch import LdmatrixAtom
+from cutegen.algebra import Layout, LayoutExpr, TiledMma
+from cutegen.arch import LdmatrixAtom, ldmatrix_trace
+from cutegen.arch.units import LINE_BYTES
 from cutegen.plan.access import Coordinates, by_warp, fragment_loads, joined, vectors
 from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import OperandPlan

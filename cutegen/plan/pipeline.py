@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.arch import GPUS, SM_RATES, Gpu, Target, dtype
+from cutegen.arch.units import BANK_ROW_BYTES
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
@@ -17,7 +18,6 @@ from cutegen.spec import GemmSpec, Raster
 STAGES = range(1, 9)
 DEFAULT_MAX_STAGES = 4
 DOUBLE_BUFFERED = 2
-SMEM_ALIGN_BYTES = 128
 DEFAULT_RASTER_GROUP = 8
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
@@ -26,9 +26,9 @@ a share of 0.15, no order was faster than the default; of 0.30, 3 % slower."""
 
 
 def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
-    """(offset of B, total) in bytes: A's stages, then B's, each starting at a whole line of banks."""
-    offset_b = round_up(stage_bytes[0] * stages, SMEM_ALIGN_BYTES)
-    return offset_b, round_up(offset_b + stage_bytes[1] * stages, SMEM_ALIGN_BYTES)
+    """(offset of B, total) in bytes: A's stages, then B's, each starting at a whole row of banks."""
+    offset_b = round_up(stage_bytes[0] * stages, BANK_ROW_BYTES)
+    return offset_b, round_up(offset_b + stage_bytes[1] * stages, BANK_ROW_BYTES)
 
 
 def choose_stages(

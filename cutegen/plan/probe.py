@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.arch import Target, dtype
+from cutegen.arch.units import WARP
 from cutegen.plan import report
 from cutegen.plan.columns import aligned, text_width
 from cutegen.plan.decision import Decision
@@ -112,7 +113,7 @@ class ProbePlan:
     def _resources(self) -> list[tuple[str, ...]]:
         threads, capacity = self.gemm.threads, self.target.smem_per_cta_bytes
         return [
-            ("threads", f"{threads} in {plural(threads // 32, 'warp')}"),
+            ("threads", f"{threads} in {plural(threads // WARP, 'warp')}"),
             ("shared memory", f"{self.gemm.smem_bytes:,} of {capacity:,} bytes"),
         ]
 

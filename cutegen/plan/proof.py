@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.algebra import TiledMma, inner_layout, ldmatrix_trace, modes, offsets, offsets_2d, size
-from cutegen.arch import LdmatrixAtom
+from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
+from cutegen.arch import LdmatrixAtom, ldmatrix_trace
+from cutegen.arch.units import REGISTER_BITS, WARP
 from cutegen.errors import ProofError
 from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, SmemTile
@@ -15,7 +16,6 @@ from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
-WARP = 32
 
 
 def prove(plan: GemmPlan) -> None:
@@ -146,7 +146,7 @@ def _prove_ldmatrix(
     Of matrices of 16 rows, whose elements have 8 bits, it receives column t / 4, and then column t / 4 + 8.
     """
     values, bits = tiled_mma.values(operand.operand), operand.dtype.bits
-    _demand(values * bits % (32 * atom.registers) == 0, f"{key}: {values} values do not fill {atom.name}")
+    _demand(values * bits % (REGISTER_BITS * atom.registers) == 0, f"{key}: {values} values do not fill {atom.name}")
     _demand(
         bits == atom.element_bits or not atom.transpose, f"{key}: {atom.name} does not transpose {operand.dtype.name}"
     )
@@ -180,7 +180,7 @@ def _by_thread(table: Coordinates) -> Coordinates:
 def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, atom: LdmatrixAtom) -> Coordinates:
     """int64[instruction, thread, value] out of row addresses int64[instruction, warp, row]."""
     instructions, warps, _ = rows.shape
-    row_elems, register_elems = 8 * ROW_BYTES // bits, 32 // bits
+    row_elems, register_elems = 8 * ROW_BYTES // bits, REGISTER_BITS // bits
     loaded = memory[rows[..., None] + np.arange(row_elems)]
     matrices = loaded.reshape(instructions, warps, atom.matrices, -1, row_elems)
     if atom.transpose:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
+from cutegen.arch.units import WARP
 from cutegen.plan.columns import aligned, text_width, wrapped
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.text import extents, plural
@@ -283,7 +284,7 @@ def _resources(plan: GemmPlan, width: int) -> list[str]:
     limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
     shared_out = "threads " * plan.by_thread + extents(plan.atoms_mnk)
     rows = [
-        ("threads", f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {shared_out} along M, N, K"),
+        ("threads", f"{plan.threads} in {plural(plan.threads // WARP, 'warp')}, {shared_out} along M, N, K"),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
         ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
         ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),

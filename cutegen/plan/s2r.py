@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout, TiledCopy, TiledMma, ldmatrix_trace, order_of_byte_loads, view_in_order
-from cutegen.arch import COPY_ATOMS, TARGETS, UNIVERSAL, CopyAtom, LdmatrixAtom, Target, ldmatrix_atoms, universal_atom
+from cutegen.algebra import Layout, TiledCopy, TiledMma
+from cutegen.arch import (
+    COPY_ATOMS,
+    TARGETS,
+    UNIVERSAL,
+    CopyAtom,
+    LdmatrixAtom,
+    Target,
+    ldmatrix_atoms,
+    ldmatrix_trace,
+    order_of_byte_loads,
+    universal_atom,
+    view_in_order,
+)
 from cutegen.arch.units import REGISTER_BITS
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected

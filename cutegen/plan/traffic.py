@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.algebra import TiledMma
+from cutegen.arch.units import SECTOR_BYTES, WARP
 from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import accumulators, held_together
 from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
 from cutegen.plan.split_k import bytes_per_slice
 from cutegen.plan.text import round_up
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
-
-SECTOR_BYTES = 32
-LINE_BYTES = 128
 
 
 def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
@@ -87,7 +85,7 @@ def touched_sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, 
     major, other = _along_and_across(table, tile, major_mode)
     per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
     sector = other * per_row + major * element_bytes // SECTOR_BYTES
-    requests = np.sort(by_warp(sector).reshape(-1, 32 * sector.shape[-1]), axis=1)
+    requests = np.sort(by_warp(sector).reshape(-1, WARP * sector.shape[-1]), axis=1)
     distinct = requests.shape[0] + int((requests[:, 1:] != requests[:, :-1]).sum())
     return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=distinct)
 

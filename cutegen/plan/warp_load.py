@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import TiledMma, ldmatrix_trace
-from cutegen.arch import LdmatrixAtom
+from cutegen.algebra import TiledMma
+from cutegen.arch import LdmatrixAtom, ldmatrix_trace
 from cutegen.plan.access import Coordinates, by_warp, fragment_loads
 from cutegen.plan.gemm_plan import OperandPlan
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.algebra import inner_layout
+from cutegen.arch.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.rules.bulk_memory import SMEM_ALIGN_BYTES
+from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.render.holes import (
     fragment_constants,
@@ -28,7 +29,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
     settled = {
-        **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // 32}, {plan.threads}"),
+        **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // WARP}, {plan.threads}"),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": fragment_constants("A", plan.a.s2r),
@@ -39,7 +40,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
             f"STAGES, STAGE_BYTES = {plan.stages}, {stage_bytes}",
             f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
             f"SMEM_BARRIERS_OFFSET_BYTES = {plan.smem_barriers_offset_bytes}",
-            f"SMEM_BYTES, SMEM_ALIGN_BYTES = {plan.smem_bytes}, {SMEM_ALIGN_BYTES}",
+            f"SMEM_BYTES, SMEM_ALIGN_BYTES = {plan.smem_bytes}, {SWIZZLE_PERIOD_BYTES}",
         ),
         "epilogue.smem": _c_constants(plan),
     }

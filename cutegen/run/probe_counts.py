@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cutegen.arch.units import WARP
 from cutegen.plan import ProbePlan
 from cutegen.plan.text import plural
 from cutegen.ptx import InstructionReport, LaunchReport
@@ -16,7 +17,7 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
     words = plural(stages, "stage")
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
     unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
-    warps = plan.gemm.threads // 32
+    warps = plan.gemm.threads // WARP
     return LaunchCounts(
         wavefronts={
             key: Count(unit[key] * stages, sum(site.wavefronts for site in sites), f"{unit[key]:,} x {words}")

@@ -16,10 +16,10 @@ from fractions import Fraction
 from typing import Any
 
 from cutegen.arch import UNIVERSAL, dtype
+from cutegen.arch.units import LINE_BYTES, WARP
 from cutegen.errors import OutsideError
 from cutegen.plan.loop import Action, Loop
 from cutegen.plan.text import round_up
-from cutegen.plan.traffic import LINE_BYTES
 from cutegen.tune.suites import Extents
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
@@ -147,7 +147,7 @@ def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
         f"{CONFLICTS}st.sum": _whole(ctas * (stored_k_tiles * store_conflicts + extra["epilogue.write"])),
         f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[key] for key in copied),
         LDMATRIX: _whole(ctas * matrices * loaded_k_tiles),
-        CP_ASYNC: ctas * k_tiles * vectors // 32,
+        CP_ASYNC: ctas * k_tiles * vectors // WARP,
         STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
     }
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cutegen.arch import SmRates
+from cutegen.arch.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.loop import Action
-from cutegen.plan.traffic import SECTOR_BYTES
 from cutegen.tune.suites import Extents
 
 TENSOR_CORES, FMA_UNITS = "tensor cores", "FMA units"
@@ -79,7 +79,7 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
         flops=Extents(m, n, k).flops,
         multiplier=multiplier(plan),
         wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
-        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // 32,
+        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
         hbm_bytes=compulsory / k_tiles,
     )

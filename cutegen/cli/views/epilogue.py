@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets, spec_notation
+from cutegen.arch.units import WARP
 from cutegen.cli.views.bulk import bulk_facts
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
@@ -59,8 +60,8 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
     if isinstance(c.store, VectorCopy):
         blocks.append(
             titled(
-                f"First store of warp {thread // 32}: what its lanes read from shared memory",
-                _phases(plan, c.smem, c.store, thread // 32),
+                f"First store of warp {thread // WARP}: what its lanes read from shared memory",
+                _phases(plan, c.smem, c.store, thread // WARP),
                 header=phase_header(MODES),
                 right={1},
             )

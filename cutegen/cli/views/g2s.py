@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.algebra import format_layout, offsets, spec_notation
+from cutegen.arch.units import WARP
 from cutegen.cli.views.bulk import bulk_facts, bulk_table
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
@@ -22,7 +23,7 @@ def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:
     """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
-        blocks += _blocks(plan, operand, thread // 32)
+        blocks += _blocks(plan, operand, thread // WARP)
     return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from cutegen.algebra import format_layout, offsets
 from cutegen.arch import LdmatrixAtom
+from cutegen.arch.units import WARP
 from cutegen.cli.views.registers import holds, register_lines
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.plan import GemmPlan
@@ -23,7 +24,7 @@ def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
         fragment = fragment_table(plan.tiled_mma, operand)
-        blocks += [*_blocks(plan, operand, thread // 32), register_lines(fragment, operand.modes, thread)]
+        blocks += [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
         table[operand.name] = {**_table(plan, operand), "holds": holds(fragment, thread)}
     return View(tuple(blocks), table)
 

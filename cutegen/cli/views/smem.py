@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.cli.views.view import BANK_BYTES, BANKS, View, tile_corner, titled
+from cutegen.arch.units import BANK_BYTES, BANKS
+from cutegen.cli.views.view import View, tile_corner, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
 from cutegen.plan.partitions import Problem

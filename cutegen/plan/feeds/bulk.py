@@ -22,8 +22,8 @@ from cutegen.plan.rules.bulk_boxes import check_bulk, choose_boxes, choose_bulk_
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.bulk_memory import (
     MOST_BARRIERS_BYTES,
-    SMEM_ALIGN_BYTES,
     STAGE_BARRIERS_BYTES,
+    SWIZZLE_PERIOD_BYTES,
     capacity_bytes,
 )
 from cutegen.plan.rules.register_split import split_registers
@@ -89,12 +89,12 @@ class Bulk:
         capacity = capacity_bytes(target)
         epilogue = choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-        reserved_bytes = round_up(c_bytes, SMEM_ALIGN_BYTES) + MOST_BARRIERS_BYTES
+        reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
         stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
-        b_offset_bytes = round_up(a.smem.bytes, SMEM_ALIGN_BYTES)
-        c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SMEM_ALIGN_BYTES)
-        barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SMEM_ALIGN_BYTES)
+        b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
+        c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
+        barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
         return Memory(
             stages=stages,
             epilogue=epilogue,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, inner_layout, modes, size
 from cutegen.arch import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
+from cutegen.arch.units import LINE_BYTES
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import Wavefronts
@@ -23,7 +24,6 @@ from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
 
 SWIZZLE_SHIFT = 3
-LINE_BYTES = 128
 SWIZZLE_BITS = (3, 2, 1)
 
 

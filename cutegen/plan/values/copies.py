@@ -190,7 +190,7 @@ class FragmentCopy:
             return Counter()
         held = tile[0] // mma.tile_of(x)[0] * (tile[1] // mma.tile_of(x)[1]) * mma.values(x) * element.bits
         if isinstance(self.atom, LdmatrixAtom):
-            return Counter({self.atom.ptx: held // (32 * self.atom.registers)})
+            return Counter({self.atom.ptx: held // (REGISTER_BITS * self.atom.registers)})
         return Counter({load_shared(self.bits, element.bits): held // self.bits})
 
     def retile(self, fragment: Layout) -> Layout:
