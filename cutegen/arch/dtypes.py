@@ -34,6 +34,15 @@ class DType:
         return self.significand_bits is None
 
     @property
+    def is_float8(self) -> bool:
+        """Whether it is a float of 8 bits, which has instructions of its own.
+
+        >>> dtype("e4m3").is_float8, dtype("s8").is_float8
+        (True, False)
+        """
+        return self.bits == 8 and not self.is_integer
+
+    @property
     def is_unsigned(self) -> bool:
         """Whether it is an integer type without a sign.
 

@@ -15,6 +15,7 @@ from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.values.copies import FragmentCopy, VectorCopy
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
+from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
 from cutegen.spec import STORE
 
 
@@ -52,8 +53,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "through_f32": through_f32,
         "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
-        "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
-        "random_b": _random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
+        "random_a": random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
+        "random_b": random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
         "parameters": [parameter_holes(x) for x in plan.launch.parameters],
         **_host_holes(plan),
         "tensors": [tensor_holes(x) for x in plan.launch.tensors],
@@ -69,7 +70,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "asynchronous": plan.asynchronous,
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
-        "tolerance": _tolerance(plan),
+        "tolerance": tolerance(plan),
+        "checked": CHECKED_MNK,
     }
 
 
@@ -78,7 +80,7 @@ MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_p
 
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     """The host's side: it makes tensor maps out of the matrices themselves, and persistent CTAs fill the GPU."""
-    launch, check = plan.launch, _self_check(plan)
+    launch, check = plan.launch, self_check(plan)
     host = gemm_parameters(launch.tensors, launch.scalars) if launch.maps else launch.parameters
     tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
     holes = {
@@ -281,80 +283,6 @@ def _divisor(stride: str) -> str:
     """The constant of which a stride among the parameters is a multiple."""
     tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
     return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelfCheckHoles:
-    """What the file's own check adds for the epilogue: operands, the call's tensors, the chain in PyTorch."""
-
-    operands: tuple[str, ...]
-    tensors: str
-    matrices: str
-    scalars: str
-    steps: tuple[str, ...]
-    results: str
-    integers: bool
-
-
-def _self_check(plan: GemmPlan) -> SelfCheckHoles:
-    fusion = plan.epilogue.fusion
-    operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
-    operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
-    stores = STORE in {x.name for x in fusion.tensors}
-    return SelfCheckHoles(
-        operands=tuple(operands),
-        tensors=", ".join(x.name for x in plan.launch.tensors),
-        matrices=", ".join(x.name for x in plan.launch.tensors if len(x.modes) == 2),
-        scalars="".join(f"{name}, " for name in fusion.scalars),
-        steps=epilogue.torch_lines(fusion.steps),
-        results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
-        integers=any(x.is_integer for x in epilogue.stored_types(plan)),
-    )
-
-
-_EXAMPLE_SCALARS = {"alpha": 1.25, "beta": -0.75}
-
-
-def _random(tensor: EpilogueTensor) -> str:
-    if len(tensor.modes) == 1:
-        return _random_elements(f"({tensor.major},)" if tensor.dtype.is_integer else tensor.major, tensor.dtype)
-    return _random_matrix(tensor.modes, tensor.major, tensor.dtype)
-
-
-def _random_matrix(modes: tuple[str, ...], major: str, element: DType) -> str:
-    """A matrix whose contiguous mode is `major`, in PyTorch."""
-    if major != modes[-1]:
-        return f"{_random_matrix(modes[::-1], major, element)}.T"
-    return _random_elements(f"({', '.join(modes)})", element)
-
-
-def _random_elements(shape: str, element: DType) -> str:
-    """Normal numbers, or integers so small that sums of some hundred products fit the types of C."""
-    if element.is_integer:
-        least = 0 if element.is_unsigned else -8
-        return f'torch.randint({least}, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
-    return f'torch.randn({shape}, device="cuda").to(torch.{element.torch_name})'
-
-
-def _tolerance(plan: GemmPlan) -> float:
-    """Relative error that the self-check allows, by norms.
-
-    C is rounded, and so is each of 528 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
-    8-bit floats the tensor cores of sm_89 keep 13 bits, in each of 17 instructions. Integers are exact.
-    """
-    error = 2 * max(map(_rounding, epilogue.stored_types(plan))) + 8 * _rounding(plan.atom.c_dtype)
-    if plan.atom.a_dtype.name == "tf32":
-        error += 2.0**-9
-    if plan.atom.a_dtype.needs == "sm_89":
-        error += 17 * 2.0**-13
-    return float(f"{error:.1e}")
-
-
-def _rounding(element: DType) -> float:
-    """The unit roundoff; 8-bit results of a chain in f32 may be one off where that lies between two of them."""
-    if element.significand_bits is not None:
-        return 2.0**-element.significand_bits
-    return 2.0**-8 if element.bits == 8 else 2.0**-24
 
 
 def _epilogue_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:

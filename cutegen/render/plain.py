@@ -13,11 +13,8 @@ from cutegen.render.python_text import constant
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
-    return {
-        **gemm_context(plan, _settled(plan), "a GEMM without tensor cores"),
-        "a_swizzled": plan.a.smem.swizzle is not None,
-        "b_swizzled": plan.b.smem.swizzle is not None,
-    }
+    swizzled = {x.name: {"swizzled": x.smem.swizzle is not None} for x in (plan.a, plan.b)}
+    return {**gemm_context(plan, _settled(plan), "a GEMM without tensor cores"), **swizzled}
 
 
 def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
