@@ -5,6 +5,8 @@ from __future__ import annotations
 from cutegen.arch.copy_atoms import (
     BULK_TENSOR,
     COPY_ATOMS,
+    CP_ASYNC_ATOMS,
+    LDMATRIX_ATOMS,
     TMA_LOAD,
     TMA_STORE,
     UNIVERSAL,
@@ -33,9 +35,11 @@ from cutegen.arch.wavefronts import ideal_wavefronts, merged_phases, phases, wav
 __all__ = [
     "BULK_TENSOR",
     "COPY_ATOMS",
+    "CP_ASYNC_ATOMS",
     "DTYPES",
     "GPUS",
     "GPU_NAMES",
+    "LDMATRIX_ATOMS",
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",

@@ -27,8 +27,9 @@ Modes = tuple[str, str]
 def g2s(plan: GemmPlan, thread: int) -> Picture:
     """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
     parts = [_g2s_operand(plan, operand, thread) for operand in (plan.a, plan.b)]
-    bulk = isinstance(plan.a.g2s, BulkTensorCopy)
-    notes = (bank_legend(),) if bulk else (copy_legend(plan, thread), phase_legend())
+    notes = plan.a.g2s.by_kind(
+        vectors=lambda _: (copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
+    )
     return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
 
 
@@ -69,9 +70,14 @@ def copy_phases(
 
 
 def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
-    copy, x, warp = operand.g2s, operand.name.upper(), thread // WARP
-    if isinstance(copy, BulkTensorCopy):
-        return _boxes(copy, operand)
+    return operand.g2s.by_kind(
+        vectors=lambda copy: _vectors(plan, copy, operand, thread), boxes=lambda copy: _boxes(copy, operand)
+    )
+
+
+def _vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
+    """Who copies which vector, and the banks where they land."""
+    x, warp = operand.name.upper(), thread // WARP
     found = plan.predictions.wavefronts[f"g2s.{operand.name}"]
     steps = len(vectors(copy.threads, copy.values, operand.tile))
     who = captioned(

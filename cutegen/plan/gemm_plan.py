@@ -29,7 +29,8 @@ from cutegen.plan.decision import Decision
 from cutegen.plan.launch import LaunchContract
 from cutegen.plan.loop import Action, Loop, Step
 from cutegen.plan.problem import ProblemShape
-from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, Landing, VectorCopy
+from cutegen.plan.values.copies import Landing, TileCopy
+from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.spec import GemmSpec
 from cutegen.spec import Step as ChainStep
 
@@ -114,7 +115,7 @@ class OperandPlan:
     major: str
     align_bytes: int
     tile: tuple[int, int]
-    g2s: VectorCopy | BulkTensorCopy
+    g2s: TileCopy
     smem: SmemTile
     s2r: FragmentCopy
 
@@ -174,7 +175,7 @@ class EpiloguePlan:
     align_bytes: int
     fusion: Fusion
     smem: SmemTile | None
-    store: VectorCopy | BulkTensorCopy | None
+    store: TileCopy | None
 
     @property
     def major_mode(self) -> int:
@@ -183,7 +184,7 @@ class EpiloguePlan:
 
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
-        return {self.store.atom.ptx: self.store.boxes} if isinstance(self.store, BulkTensorCopy) else {}
+        return self.store.boxes_issued if self.store else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
         )
     instructions: Counter[str] = Counter()
     for operand in (gemm.a, gemm.b):
-        if operand.s2r.matrices is not None:  # in the text each k-block once; stages take turns at run time
+        if operand.s2r.by_ldmatrix:  # in the text each k-block once; stages take turns at run time
             instructions += operand.loads(gemm.tiled_mma)
     wavefronts = {key: gemm.predictions.wavefronts[key] for key in ("s2r.a", "s2r.b")}
     return ProbePlan(

@@ -14,7 +14,7 @@ from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.text import extents, plural
 
 if TYPE_CHECKING:  # the plans' methods stand on this module
-    from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, SmemCandidate, SmemTile
+    from cutegen.plan.gemm_plan import GemmPlan, SmemCandidate, SmemTile
     from cutegen.plan.probe import ProbePlan
 
 SHOWN_REJECTED = 3
@@ -64,7 +64,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "mma": _mma_table(plan),
         "smem": {x.name: _smem_table(x.smem) for x in (plan.a, plan.b)},
         "g2s": {x.name: x.g2s.to_json() for x in (plan.a, plan.b)},
-        "s2r": {x.name: _s2r_table(x) for x in (plan.a, plan.b)},
+        "s2r": {x.name: x.s2r.to_json() for x in (plan.a, plan.b)},
         "epilogue": _epilogue_table(plan),
         "raster": asdict(plan.raster),
         "split_k": _split_table(plan),
@@ -165,18 +165,6 @@ def _smem_table(smem: SmemTile) -> dict[str, Any]:
             }
             for row in smem.ranking
         ],
-    }
-
-
-def _s2r_table(operand: OperandPlan) -> dict[str, Any]:
-    s2r = operand.s2r
-    return {
-        "atom": s2r.atom.name,
-        "bits": s2r.bits,
-        "matrices": s2r.matrices,
-        "registers": s2r.registers,
-        "transpose": s2r.transpose,
-        "rejected": [asdict(rejected) for rejected in s2r.rejected],
     }
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout, inner_layout
-from cutegen.arch import DType, LdmatrixAtom
+from cutegen.arch import DType
 from cutegen.plan import GemmPlan, TensorContract
 from cutegen.plan.gemm_plan import EpilogueTensor, OperandPlan, SmemTile, SplitPlan
 from cutegen.plan.launch import SOURCE, Parameter, gemm_parameters
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
-from cutegen.plan.values.copies import FragmentCopy, VectorCopy
+from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
@@ -226,16 +227,19 @@ def fragment_holes(plan: GemmPlan) -> FragmentHoles:
         a_load=_load(plan.a),
         b_load=_load(plan.b),
         b_reordered=plan.b.s2r.view is not None,
-        all_ldmatrix=all(isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)),
+        all_ldmatrix=all(x.s2r.by_ldmatrix for x in (plan.a, plan.b)),
     )
 
 
 def _load(operand: OperandPlan) -> str:
-    x, atom = operand.name.upper(), operand.s2r.atom
-    if not isinstance(atom, LdmatrixAtom):
-        return f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
-    operation = "LdMatrix8x8x16bOp" if atom.element_bits == 16 else "LdMatrix16x16x8bOp"
-    return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
+    x = operand.name.upper()
+
+    def by_ldmatrix(copy: LdmatrixLoads) -> str:
+        operation = "LdMatrix8x8x16bOp" if copy.atom.element_bits == 16 else "LdMatrix16x16x8bOp"
+        return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
+
+    plain = f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
+    return operand.s2r.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +307,12 @@ def _extra_constants(tensor: EpilogueTensor) -> tuple[str, ...]:
     )
 
 
-def vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
-    """Width, threads and values of a copy."""
+def copy_constants(prefix: str, copy: TileCopy) -> tuple[str, ...]:
+    """Width, threads and values of a copy by threads; boxes are no thread's."""
+    return copy.by_kind(vectors=lambda copy: _vector_constants(prefix, copy), boxes=lambda _: ())
+
+
+def _vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
     return (
         f"{prefix}_BITS = {copy.bits}",
         *constant(f"{prefix}_THREADS", (copy.threads.shape, copy.threads.stride)),
@@ -332,8 +340,13 @@ def mma_constants(plan: GemmPlan, threads: str) -> dict[str, tuple[str, ...]]:
 
 def fragment_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
     """The instruction that loads fragments of one operand."""
-    if copy.matrices is None:
-        return (f"{prefix}_S2R_BITS = {copy.bits}",)
+    return copy.by_kind(
+        ldmatrix=lambda copy: _ldmatrix_constants(prefix, copy),
+        plain=lambda copy: (f"{prefix}_S2R_BITS = {copy.bits}",),
+    )
+
+
+def _ldmatrix_constants(prefix: str, copy: LdmatrixLoads) -> tuple[str, ...]:
     kind = f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}"
     if copy.view is None:
         return (kind,)
@@ -346,13 +359,17 @@ def _layout_constant(name: str, value: int | Layout) -> tuple[str, ...]:
     return constant(name, (value.shape, value.stride)) if isinstance(value, Layout) else ()
 
 
-def layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:
-    """Shape, stride and swizzle of a tile in shared memory."""
+def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy) -> tuple[str, ...]:
+    """Shape, stride and swizzle of a tile in shared memory, the swizzle as `copy` takes it."""
     inner, swizzle = inner_layout(smem.layout), smem.swizzle
-    lines = (*constant(f"{prefix}_SHAPE", inner.shape), *constant(f"{prefix}_STRIDE", inner.stride))
-    if swizzle is None:
-        return lines
-    return (*lines, *constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift)))
+    of_layout = () if swizzle is None else constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift))
+    return (
+        *constant(f"{prefix}_SHAPE", inner.shape),
+        *constant(f"{prefix}_STRIDE", inner.stride),
+        *copy.by_kind(
+            vectors=lambda _: of_layout, boxes=lambda copy: (f"{prefix}_SWIZZLE_BITS = {copy.swizzle_bits}",)
+        ),
+    )
 
 
 def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
@@ -361,6 +378,7 @@ def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
         f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",
         f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
     )
-    if epilogue.smem is None or not isinstance(epilogue.store, VectorCopy):
+    smem, store = epilogue.smem, epilogue.store
+    if smem is None or store is None:
         return common
-    return (*common, *layout_constants("C_SMEM", epilogue.smem), *vector_constants("C_STORE", epilogue.store))
+    return (*common, *tile_constants("C_SMEM", smem, store), *copy_constants("C_STORE", store))

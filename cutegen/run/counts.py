@@ -19,7 +19,6 @@ from cutegen.plan.launch import ProblemSize
 from cutegen.plan.loop import Action, Step
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.text import plural
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 
@@ -154,7 +153,7 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
     if plan.epilogue.smem is not None:
         stores, reads = _epilogue_sites(plan, report, "st.shared"), _epilogue_sites(plan, report, "ld.shared")
         counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
-    if isinstance(plan.epilogue.store, VectorCopy):
+    if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
         measured = sum(site.wavefronts for site in reads)
         counts["epilogue.read"] = _unless(unknown, often.tile, unit["epilogue.read"], measured)
@@ -217,9 +216,9 @@ def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Cou
         for each in _copies(plan, report)
         if each.operand.g2s.fetch is Action.BULK_FETCH
     }
-    if isinstance(plan.epilogue.store, BulkTensorCopy):
+    if stored := sum(plan.epilogue.store_opcodes().values()):
         measured = sum(site.boxes for site in _bulk_stores(plan, report))
-        counts["epilogue"] = often.tile.predict(plan.epilogue.store.boxes, measured)
+        counts["epilogue"] = often.tile.predict(stored, measured)
     return counts
 
 
@@ -258,7 +257,7 @@ def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> d
     units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
     for x in (plan.a, plan.b):
         units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
-        if x.s2r.matrices is not None:
+        if x.s2r.by_ldmatrix:
             units[Action.LOAD] += x.loads(plan.tiled_mma)
     warps = plan.tiled_mma.threads // WARP
     units[Action.MULTIPLY][plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * warps)
@@ -318,14 +317,13 @@ def _plain_key(plan: GemmPlan) -> str:
 
 def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
     """The bulk tensor copies that C leaves by, if it does."""
-    store = plan.epilogue.store
-    return report.matching(store.atom.ptx) if isinstance(store, BulkTensorCopy) else ()
+    return tuple(site for opcode in plan.epilogue.store_opcodes() for site in report.matching(opcode))
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
-    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in (plan.a, plan.b)}
+    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in (plan.a, plan.b)}
     if all(by_ldmatrix.values()):
         a, b = (x.loads(plan.tiled_mma).total() // plan.k_blocks for x in (plan.a, plan.b))
         yield from ((f"s2r.{name}", sites) for name, sites in _split(ldmatrix, a, b))

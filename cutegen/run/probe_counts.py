@@ -38,7 +38,7 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
 def _loads(plan: ProbePlan, report: LaunchReport) -> Iterator[tuple[str, list[InstructionReport]]]:
     """The loads of A, then those of B, as the text has them; where one is plain, its opcode tells it apart."""
     ldmatrix, plain = list(report.matching("ldmatrix")), list(report.matching("ld.shared"))
-    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in plan.operands}
+    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in plan.operands}
     if by_ldmatrix["a"] and by_ldmatrix["b"]:
         of_a = plan.gemm.a.loads(plan.gemm.tiled_mma).total()
         yield from (("s2r.a", ldmatrix[:of_a]), ("s2r.b", ldmatrix[of_a:]))

@@ -12,14 +12,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from cutegen.arch import (
     BULK_TENSOR,
-    COPY_ATOMS,
+    CP_ASYNC_ATOMS,
     DTYPES,
+    LDMATRIX_ATOMS,
     MMA_ATOMS,
     TARGETS,
     UNIVERSAL,
     UNIVERSAL_BITS,
-    CpAsyncAtom,
-    LdmatrixAtom,
     dtype,
 )
 from cutegen.errors import SpecError
@@ -50,8 +49,7 @@ MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": (
 GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
 """Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
 
-_CP_ASYNC_ATOMS = tuple(atom for atom in COPY_ATOMS.values() if isinstance(atom, CpAsyncAtom))
-_LDMATRIX_NAMES = tuple(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom))
+_CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
@@ -75,7 +73,7 @@ TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8))
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
 G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
 CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
-SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, UNIVERSAL))]
+SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
@@ -404,8 +402,8 @@ class GemmSpec(Part):
         parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
         needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
         needed.add(FAMILIES[self.family].needs)
-        loads = (COPY_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
-        needed |= {atom.needs for atom in loads if isinstance(atom, LdmatrixAtom)}
+        loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
+        needed |= {atom.needs for atom in loads if atom is not None}
         return max(needed, key=lambda name: TARGETS[name].compute_capability)
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:

@@ -16,7 +16,7 @@ from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ways
 from cutegen.plan.text import plural
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.copies import VectorCopy
 
 
 def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:
@@ -28,16 +28,24 @@ def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:
 
 
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
-    copy, x = operand.g2s, operand.name.upper()
+    x = operand.name.upper()
     shared, sectors = _predicted(plan, operand)
     cost = [
         ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
         ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
     ]
     title = f"{x} from global to shared memory, each k-tile"
-    if isinstance(copy, BulkTensorCopy):
-        along = operand.major, operand.modes[1 - operand.major_mode]
-        return [titled(title, [*bulk_facts(copy, operand.smem, along), *cost])]
+    along = operand.major, operand.modes[1 - operand.major_mode]
+    return operand.g2s.by_kind(
+        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp),
+        boxes=lambda copy: [titled(title, [*bulk_facts(copy, operand.smem, along), *cost])],
+    )
+
+
+def _vector_blocks(
+    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int
+) -> list[list[str]]:
+    x = operand.name.upper()
     coords = vectors(copy.threads, copy.values, operand.tile)
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
@@ -58,6 +66,11 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
             right={1},
         ),
     ]
+
+
+def _vector_table(copy: VectorCopy) -> dict[str, Any]:
+    threads = spec_notation(copy.threads)
+    return {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": _tv_layouts(copy)}
 
 
 def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sectors]:
@@ -87,14 +100,9 @@ def _phases(operand: OperandPlan, copy: VectorCopy, coords: Table, warp: int) ->
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
-    copy, (shared, sectors) = operand.g2s, _predicted(plan, operand)
-    if isinstance(copy, BulkTensorCopy):
-        how = bulk_table(copy)
-    else:
-        threads = spec_notation(copy.threads)
-        how = {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": _tv_layouts(copy)}
+    shared, sectors = _predicted(plan, operand)
     return {
-        **how,
+        **operand.g2s.by_kind(vectors=_vector_table, boxes=bulk_table),
         "wavefronts": {"ideal": shared.ideal, "predicted": shared.predicted},
         "sectors": {"ideal": sectors.ideal, "predicted": sectors.predicted},
     }

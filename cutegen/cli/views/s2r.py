@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.arch import LdmatrixAtom
 from cutegen.arch.units import WARP
 from cutegen.cli.views.registers import holds, register_lines
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
@@ -30,12 +29,11 @@ def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:
 
 
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
-    x, atom = operand.name.upper(), operand.s2r.atom
+    x = operand.name.upper()
     found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
-    instruction = atom.ptx if isinstance(atom, LdmatrixAtom) else f"plain loads of {operand.s2r.bits} bits"
     facts = [
-        ("atom", atom.name),
-        ("instruction", instruction),
+        ("atom", operand.s2r.atom.name),
+        ("instruction", operand.s2r.instruction),
         ("wavefronts", f"{found.predicted:,} of at least {found.ideal:,}, {ways(found.ways)}"),
         *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in operand.s2r.rejected),
     ]
@@ -68,12 +66,7 @@ def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
     found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
     return {
-        "atom": operand.s2r.atom.name,
-        "bits": operand.s2r.bits,
-        "matrices": operand.s2r.matrices,
-        "registers": operand.s2r.registers,
-        "transpose": operand.s2r.transpose,
-        "rejected": [asdict(rejected) for rejected in operand.s2r.rejected],
+        **operand.s2r.to_json(),
         "layouts": _tv_layouts(operand),
         "wavefronts": asdict(found),
     }

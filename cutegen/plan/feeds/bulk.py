@@ -69,7 +69,7 @@ class Bulk:
         """Fragments decide the shared layout, and the layout decides the boxes."""
         check_bulk(spec, x, asked="tile.cta")
         s2r = choose_s2r(spec, x, by.tiled_mma, target)
-        if s2r.value.matrices is None:
+        if not s2r.value.by_ldmatrix:
             raise _no_plain_loads(spec, x, s2r.decision, target)
         smem = choose_boxes(spec, x, fragment_access(x, s2r.value, by.tiled_mma))
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
@@ -111,8 +111,7 @@ class Bulk:
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
         """A, B, and C where it leaves through shared memory."""
         for name, copy in (("a", a.g2s), ("b", b.g2s), ("c", epilogue.store)):
-            if isinstance(copy, BulkTensorCopy):
-                yield TensorMapContract(name, copy.box, copy.swizzle_bytes)
+            yield from copy.tensor_maps(name) if copy else ()
 
 
 def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
