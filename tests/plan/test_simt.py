@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "K is not split": ({"schedule": Schedule(split_k=4)}, "schedule.split_k", "all of a tile's K"),
     "sums in f32": ({"accumulator": "f16"}, "problem.accumulator", '"f32"'),
     "shared memory": ({"tile": Tile(cta=(512, 512, 64))}, "tile.cta", "not even one stage fits"),
-    "registers": ({"tile": Tile(cta=(512, 512, 8))}, "tile.cta", "registers"),
+    "registers for a large tile": ({"tile": Tile(cta=(512, 512, 8))}, "tile.cta", "registers"),
     "a tile for whole warps": ({"tile": Tile(cta=(3, 5, 7))}, "tile.cta", "whole warps"),
 }
 
@@ -253,6 +253,17 @@ def test_a_plan_that_is_tampered_with_is_not_proved() -> None:
     ):
         with pytest.raises(Exception, match="defect of cutegen"):
             prove(wrong)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_operands_of_16_bits_are_those_of_the_fma_from_sm_100_on(dtype: str) -> None:
+    """PTX ISA, "fma": the form with a second type, of compute capability 10.0."""
+    spec = simt(dtypes=(dtype, dtype, "f32"), tile=Tile(cta=(32, 32, 8)))
+    counts = {arch: plan(spec, arch).predictions.instructions for arch in ("sm_90", "sm_100", "sm_120")}
+    per_thread = 2 * 32 * 32 * 8 // plan(spec, "sm_90").threads
+    assert counts["sm_90"]["fma.rn.f32"] == per_thread
+    assert counts["sm_100"][f"fma.rn.f32.{dtype}"] == counts["sm_120"][f"fma.rn.f32.{dtype}"] == per_thread
+    assert "fma.rn.f32" not in counts["sm_100"]
 
 
 def test_the_order_of_tiles_is_chosen_for_a_problem() -> None:
