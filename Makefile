@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all test-gpu fuzz check format bench-cost gallery mutants clean
+.PHONY: help run quick test test-slow test-all test-gpu fuzz check format bench-cost gallery mutants clean
 
 help: ## these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
@@ -20,6 +20,9 @@ run: $(INSTALLED) ## the main job: plan SPEC, build its kernel, run it (on the C
 	$(BIN)/cutegen plan $(SPEC)
 	$(BIN)/cutegen build $(SPEC)
 	$(BIN)/cutegen run $(SPEC) --device auto
+
+quick: $(INSTALLED) ## some tests of every room, for daily work: those that tests/quick.txt lists
+	$(BIN)/pytest -n auto --maxprocesses 2 -m "not slow and not gpu" @tests/quick.txt
 
 test: $(INSTALLED) ## the fast tests, which need no GPU
 	$(PYTEST) -m "not slow and not gpu"

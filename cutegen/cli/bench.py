@@ -11,10 +11,10 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from cutegen.arch.lookup import find
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, parse_problem
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OutOption, complete_spec, parse_problem
+from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
-from cutegen.errors import OutsideError, RequestError
+from cutegen.errors import RequestError
 from cutegen.plan.columns import aligned
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
@@ -35,7 +35,11 @@ DEFAULT_ROUNDS = 20
 def bench(
     specs: Annotated[
         list[str],
-        typer.Argument(metavar="SPEC...", help="Spec files, names of shipped specs, or folders of built artifacts."),
+        typer.Argument(
+            metavar="SPEC...",
+            help="Spec files, names of shipped specs, or folders of built artifacts.",
+            autocompletion=complete_spec,
+        ),
     ],
     problem: Annotated[
         list[str] | None,
@@ -59,9 +63,12 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """TFLOP/s beside torch.matmul, Triton and the measured ceilings, all in one run. Needs a GPU and torch."""
+    answer = Answer.asked(json=json, out=out)
+    suffix_of(plot, (".svg",), "--plot")
     problems = choose_problems(problem, suite)
     require_gpu()
     entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
@@ -75,11 +82,11 @@ def bench(
             bar.begin(str(extents))
             results += run_bench(entrants[extents], extents, rounds=rounds, cutlass=cutlass, after_round=bar.advance)
     if plot is not None:
-        _write(plot, roofline(ceilings, results))
-    if json:
-        print_json(bench_table(ceilings, results))
-    else:
-        print_lines([*ceiling_lines(ceilings), *result_lines(ceilings, results)])
+        write_file("--plot", plot, roofline(ceilings, results).encode())
+    answer.give(
+        lambda: bench_table(ceilings, results),
+        lambda: [*ceiling_lines(ceilings), *result_lines(ceilings, results)],
+    )
 
 
 def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[Extents, ...]:
@@ -156,6 +163,7 @@ def result_table(ceilings: Ceilings, result: Result) -> dict[str, Any]:
     """One result for programs."""
     return {
         "problem": [result.problem.m, result.problem.n, result.problem.k],
+        "batch": result.problem.batch,
         "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors],
         "accumulator": result.types.accumulator,
         "contender": result.contender,
@@ -195,13 +203,6 @@ def _check_names(entrants: Sequence[Entrant]) -> None:
     names = [entrant.name for entrant in entrants]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise RequestError(f"bench: found two specs called {twice[0]}; expected names of their own; rename one file")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutsideError(f"--plot: {path} cannot be written: {error.strerror}") from error
 
 
 def register(app: typer.Typer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -10,24 +11,48 @@ import typer
 from cutegen.errors import RequestError
 from cutegen.plan import ProblemShape
 from cutegen.plan.launch import MAX_EXTENT
+from cutegen.spec import shipped_specs
 
 DEFAULT_PROBLEM = (4096, 4096, 4096)
 
+
+def complete_spec(begun: str) -> list[str]:
+    """The shipped specs whose names begin so: what a shell offers; where it is none, the shell offers files."""
+    return [name for name in shipped_specs() if name.startswith(begun)]
+
+
 SpecArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="SPEC",
+        help="A spec file, or the name of a shipped spec.",
+        show_default=False,
+        autocompletion=complete_spec,
+    ),
 ]
 OptionalSpec: TypeAlias = Annotated[
     str | None,
-    typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False),
+    typer.Argument(
+        metavar="SPEC",
+        help="A spec file, or the name of a shipped spec.",
+        show_default=False,
+        autocompletion=complete_spec,
+    ),
 ]
 ArchOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--arch",
         metavar="ARCH",
-        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a; default: the present GPU's, else the first that "
-        "knows the spec's element types.",
+        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a, or a GPU's name such as h100; default: the "
+        "present GPU's, else the first that knows the spec's element types.",
         show_default=False,
+    ),
+]
+OutOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Write it there: .txt for text, .json for JSON.", show_default=False
     ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]

@@ -15,12 +15,13 @@ from cutegen.cli.options import (
     BatchOption,
     JsonOption,
     OptionalSpec,
+    OutOption,
     ProblemOption,
     named_problem,
     parse_problem,
     refuse_options,
 )
-from cutegen.cli.output import complain, print_json, print_lines
+from cutegen.cli.output import Answer, complain
 from cutegen.cli.progress import progress
 from cutegen.cli.run_probe import probe_lines, probe_table, try_probe, wrong_probe
 from cutegen.cli.run_ptx import (
@@ -88,6 +89,7 @@ def run(
     arch: ArchOption = None,
     strict: StrictOption = False,
     yes: YesOption = False,
+    out: OutOption = None,
     json: JsonOption = False,
     policy: PolicyOption = None,
     max_steps: StepsOption = None,
@@ -108,6 +110,7 @@ def run(
         raise RequestError(
             "run: found " + ("neither" if spec is None else "both") + "; expected either SPEC or --ptx FILE"
         )
+    answer = Answer.asked(json=json, out=out)
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     if ptx is not None:
         refuse_options(context, OF_A_SPEC, "beside --ptx; a PTX file says nothing of it")
@@ -122,11 +125,11 @@ def run(
             save=save,
             execution=execution,
         )
-        run_ptx(launch, json=json)
+        run_ptx(launch, answer)
         return
     assert spec is not None
     refuse_options(context, OF_PTX, "without --ptx; the launch of a spec's kernel is its plan's")
-    _run_spec(context, spec, problem, batch, device, seed, arch, execution, strict=strict, yes=yes, json=json)
+    _run_spec(context, spec, problem, batch, device, seed, arch, execution, answer, strict=strict, yes=yes)
 
 
 def _run_spec(
@@ -138,10 +141,10 @@ def _run_spec(
     seed: int,
     arch: str | None,
     execution: ExecutionOptions,
+    answer: Answer,
     *,
     strict: bool,
     yes: bool,
-    json: bool,
 ) -> None:
     loaded = load_spec(spec)
     named = None if problem is None else named_problem(problem, batch)
@@ -149,17 +152,14 @@ def _run_spec(
     where = _choose_device(device, execution)
     if isinstance(planned, ProbePlan):
         refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
-        _run_probe(planned, problem, where, seed, arch, execution, strict=strict, json=json)
+        _run_probe(planned, problem, where, seed, arch, execution, answer, strict=strict)
         return
     shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
     kernel = compile_gemm(loaded, arch, problem=named)
     trial = _try(kernel, planned, where, shape, batch, seed, execution)
-    if json:
-        print_json(trial_table(trial))
-    else:
-        print_lines(trial_lines(trial, kernel))
+    answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
     if not (trial.comparison.ok and (trial.aux is None or trial.aux.ok)):
         raise CheckError(wrong_result(trial))
     _complain_of_counts(trial.execution, strict=strict)
@@ -172,9 +172,9 @@ def _run_probe(
     seed: int,
     arch: str | None,
     execution: ExecutionOptions,
+    answer: Answer,
     *,
     strict: bool,
-    json: bool,
 ) -> None:
     if problem is not None and parse_problem(problem) != planned.extents:
         size = ",".join(map(str, planned.extents))
@@ -183,10 +183,7 @@ def _run_probe(
         )
     probe = compile_probe(planned.spec, arch)
     trial = try_probe(planned, probe, device.value, seed, execution.keywords())
-    if json:
-        print_json(probe_table(trial))
-    else:
-        print_lines(probe_lines(trial, probe))
+    answer.give(lambda: probe_table(trial), lambda: probe_lines(trial, probe))
     if not trial.ok:
         raise CheckError(wrong_probe(trial))
     _complain_of_counts(trial.execution, strict=strict)

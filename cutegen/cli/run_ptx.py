@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.errors import OutsideError, RequestError
 from cutegen.plan.columns import aligned
@@ -120,7 +120,7 @@ class PtxLaunch:
     execution: ExecutionOptions
 
 
-def run_ptx(launch: PtxLaunch, *, json: bool) -> None:
+def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
     """Execute, report, and save the arrays if asked to. Raises RequestError, PtxFault, OutsideError."""
     program = Program.parse(_read(launch.file))
     generator = np.random.default_rng(launch.seed)
@@ -136,10 +136,9 @@ def run_ptx(launch: PtxLaunch, *, json: bool) -> None:
             **launch.execution.keywords(),
         )
     saved = [] if launch.save is None else _save(launch.save, values)
-    if json:
-        print_json({**asdict(report), "saved": saved})
-    else:
-        print_lines([*_lines(report), *(f"saved {path}" for path in saved)])
+    answer.give(
+        lambda: {**asdict(report), "saved": saved}, lambda: [*_lines(report), *(f"saved {path}" for path in saved)]
+    )
 
 
 def parse_argument(text: str, generator: np.random.Generator) -> Any:

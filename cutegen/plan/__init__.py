@@ -15,7 +15,7 @@ from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wa
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.problem import ProblemLike, ProblemShape
-from cutegen.spec import PROBE, GemmSpec
+from cutegen.spec import PROBE, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
 __all__ = [
@@ -38,18 +38,18 @@ __all__ = [
 ]
 
 
-def plan(
-    spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None
-) -> GemmPlan | ProbePlan:
-    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
+def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
+    """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
+
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` what people call a target, as `sm_90` or `h100`.
 
     With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
     every other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    if not isinstance(target, Target):
-        target = choose_target(target, least=spec.needs)
+    spec = as_spec(spec)
+    target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
     gemm = FAMILIES[spec.family].plan(transposed.as_read(spec), target, ProblemShape.of(problem))
     if spec.problem.b.transposed is not None:
         gemm = transposed.as_given(gemm, spec)

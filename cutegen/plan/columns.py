@@ -5,7 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Sequence
 
-WIDTH = 100
+from cutegen.environment import columns
+
+WIDTH, LEAST_WIDTH = 100, 40
+
+
+def text_width() -> int:
+    """Columns of text: what COLUMNS says, but no less than a table needs; else 100, on a terminal too."""
+    return max(columns() or WIDTH, LEAST_WIDTH)
 
 
 def aligned(
@@ -15,11 +22,12 @@ def aligned(
     right: Collection[int] = (),
     indent: int = 2,
     gap: int = 2,
-    width: int = WIDTH,
+    width: int | None = None,
 ) -> list[str]:
     """One line for each row, every column as wide as its widest cell; the columns in `right` are aligned to the right.
 
-    The last column, unless aligned to the right, is wrapped at `width` characters, between words only.
+    The last column, unless aligned to the right, is wrapped at `width` characters, `text_width()` by default, between
+    words only.
 
     >>> aligned([("g2s.a", "8"), ("s2r.a", "64")], header=("access", "n"), right={1})
     ['  access   n', '  g2s.a    8', '  s2r.a   64']
@@ -42,12 +50,14 @@ def aligned(
     return lines
 
 
-def wrapped(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
-    """`text` in lines of at most `width` characters, broken between words only, the first preceded by `first`.
+def wrapped(text: str, *, first: str = "", rest: str = "", width: int | None = None) -> list[str]:
+    """`text` in lines of at most `width` characters, `text_width()` by default, broken between words only, the first
+    preceded by `first`.
 
     >>> wrapped("one two three", first="- ", rest="  ", width=10)
     ['- one two', '  three']
     """
+    width = width or text_width()
     if len(first) + len(text) <= width:
         return [(first + text).rstrip()]
     return textwrap.wrap(

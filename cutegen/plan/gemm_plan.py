@@ -57,7 +57,10 @@ class Sectors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmemCandidate:
-    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once."""
+    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
+
+    `write` counts banks. `lines` are what the writes cost where copies bypass L1, by lines; None for other copies.
+    """
 
     name: str
     atom: LayoutExpr
@@ -66,11 +69,12 @@ class SmemCandidate:
     tile_bytes: int
     write: Wavefronts
     read: Wavefronts
+    lines: Wavefronts | None = None
 
     @property
     def wavefronts(self) -> int:
-        """What the ranking compares first."""
-        return self.write.predicted + self.read.predicted
+        """What the ranking compares first: reads, and writes by line where copies are counted so."""
+        return (self.lines or self.write).predicted + self.read.predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,10 @@ class Feed(Protocol):
     def producer_threads(self) -> int:
         """Threads of a CTA that copy for those that multiply."""
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Shared memory that stages leave free, whatever the plan."""
+
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Raise SpecError where the target does not allow it."""
 

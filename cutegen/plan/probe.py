@@ -12,7 +12,7 @@ from typing import Any
 
 from cutegen.arch import Target, dtype
 from cutegen.plan import report
-from cutegen.plan.columns import WIDTH, aligned
+from cutegen.plan.columns import aligned, text_width
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
 from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
@@ -81,11 +81,11 @@ class ProbePlan:
     def explain(self, *, everything: bool = False) -> str:
         """The decisions that the probe follows, what it writes, and what its loads will cost."""
         blocks = (
-            report.title_lines(self, WIDTH),
-            report.decision_lines(self, everything, WIDTH),
+            report.title_lines(self, text_width()),
+            report.decision_lines(self, everything, text_width()),
             ["Registers written, of 32 bits", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
             ["Shared memory read, each stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
-            report.instruction_lines(self, WIDTH),
+            report.instruction_lines(self, text_width()),
             ["Resources of its one CTA", *aligned(self._resources())],
         )
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"

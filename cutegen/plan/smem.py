@@ -1,4 +1,7 @@
-"""Rule for shared memory: swizzles, pads and the plain layout, ranked by the wavefronts of their writes and reads."""
+"""Rule for shared memory: swizzles, pads and the plain layout, ranked by the wavefronts of their writes and reads.
+
+Copies that bypass L1 write line by line, which costs more than banks say: their wavefronts are those by line.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from cutegen.algebra import (
     ideal_wavefronts,
     inner_layout,
     leaves,
+    line_write_wavefronts,
     make_layout,
     merged_phases,
     modes,
@@ -25,6 +29,7 @@ from cutegen.algebra import (
     wavefronts,
     with_inner,
 )
+from cutegen.algebra.line_writes import LINE_BYTES
 from cutegen.plan.access import Coordinates
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts
@@ -43,14 +48,24 @@ WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 class Access:
     """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element each lane touches.
 
-    `shares` says that it is a load whose lanes may want the same, so that phases merge, `at_once` that one copy of the
-    DSL makes all of a thread's accesses.
+    `source_bytes`, of a copy that bypasses L1, are the lanes' addresses in global memory, where each row of the tile
+    begins at a whole line. `shares` says that it is a load whose lanes may want the same, so that phases merge,
+    `at_once` that one copy of the DSL makes all of a thread's accesses.
     """
 
     coordinates: Coordinates
     bytes: int
     shares: bool = False
     at_once: bool = False
+    source_bytes: Coordinates | None = None
+
+    def count_by_line(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts | None:
+        """The same as `count` for a copy that bypasses L1, each line written once at best; None for other accesses."""
+        if self.source_bytes is None:
+            return None
+        placed = offsets(layout)[self.coordinates] * element_bytes
+        lines = len(np.unique(self.source_bytes // LINE_BYTES))
+        return Wavefronts(lines, int(line_write_wavefronts(self.source_bytes, placed).sum()))
 
     def count(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts:
         """Wavefronts of the whole tile, every instruction of every warp."""
@@ -185,9 +200,9 @@ def _measure(
     x: OperandTile, shape: Shape, write: Access | AccessOf | Wavefronts, read: Access | AccessOf | Wavefronts
 ) -> SmemCandidate:
     layout = tile_to_shape(shape.atom, x.extents)
+    written, fetched = (access(layout) if callable(access) else access for access in (write, read))
 
-    def count(access: Access | AccessOf | Wavefronts) -> Wavefronts:
-        access = access(layout) if callable(access) else access
+    def count(access: Access | Wavefronts) -> Wavefronts:
         return access.count(layout, x.dtype.bytes) if isinstance(access, Access) else access
 
     return SmemCandidate(
@@ -196,8 +211,9 @@ def _measure(
         swizzle=shape.swizzle,
         pad_elems=shape.pad_elems,
         tile_bytes=span_elems(layout) * x.dtype.bytes,
-        write=count(write),
-        read=count(read),
+        write=count(written),
+        read=count(fetched),
+        lines=written.count_by_line(layout, x.dtype.bytes) if isinstance(written, Access) else None,
     )
 
 
@@ -219,7 +235,8 @@ def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:
 
 
 def _ways(row: SmemCandidate) -> str:
-    return f"writes {row.write.ways:.3g}-way, reads {row.read.ways:.3g}-way"
+    by_line = "" if row.lines is None else f", by line {row.lines.ways:.3g}-way"
+    return f"writes {row.write.ways:.3g}-way{by_line}, reads {row.read.ways:.3g}-way"
 
 
 def _against(row: SmemCandidate, chosen: SmemCandidate) -> str:

@@ -17,7 +17,7 @@ from cutegen.spec.expression import (
     parts_of,
 )
 from cutegen.spec.families import FAMILIES, Family
-from cutegen.spec.load import load_spec, shipped_specs, spec_path
+from cutegen.spec.load import SpecLike, as_spec, load_spec, shipped_specs, spec_path
 from cutegen.spec.model import (
     GEMM,
     KINDS,
@@ -78,8 +78,10 @@ __all__ = [
     "Schedule",
     "Smem",
     "SmemLayout",
+    "SpecLike",
     "Step",
     "Tile",
+    "as_spec",
     "chain_of",
     "guards_source",
     "known_keys",

@@ -212,8 +212,8 @@ def _prepare(
 ) -> Iterator[_Ready]:
     """Everyone of one setting on the same operands, checked against float64."""
     contract = aligned_for_all([x.kernel.contract for x in members])
-    m, n, k = problem.m, problem.n, problem.k
-    a, b, out = random_operands(contract, m, n, k, seed=seed, framework="torch", device="cuda")
+    m, n, batch = problem.m, problem.n, problem.operand_batch
+    a, b, out = random_operands(contract, m, n, problem.k, seed=seed, batch=batch, framework="torch", device="cuda")
     product = float64_reference(a, b, contract)
 
     def compared(reference: Reference | Bounded, types: MmaTypes) -> Comparison:
@@ -228,7 +228,7 @@ def _prepare(
                 yield _Ready(name=name, ours=False, types=libraries_types, call=call, rel_error=found.rel_error)
     for member in members:
         _poison(out)
-        extras = random_extras(member.kernel.contract, m, n, seed=seed, framework="torch", device="cuda")
+        extras = random_extras(member.kernel.contract, m, n, seed=seed, batch=batch, framework="torch", device="cuda")
         kernel = partial(member.kernel, a, b, out=out, **extras)
         kernel()
         accumulator = member.types.accumulator

@@ -73,7 +73,7 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
         )
 
     written = sum(each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, x) for x in (plan.a, plan.b))
-    k_tiles = -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
+    k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
         flops=Extents(m, n, k).flops,

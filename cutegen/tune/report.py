@@ -49,7 +49,8 @@ class Report:
     @property
     def ctas(self) -> int:
         """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
-        return math.prod(self.plan.launch.geometry(self.problem.m, self.problem.n, multiprocessors=INT32_MAX).grid)
+        m, n, batch = self.problem.m, self.problem.n, self.problem.batch
+        return math.prod(self.plan.launch.geometry(m, n, batch, multiprocessors=INT32_MAX).grid)
 
     @property
     def k_tiles(self) -> int:

@@ -8,23 +8,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Extents:
-    """C[M,N] = A[M,K] B[N,K].
+    """C[M,N] = A[M,K] B[N,K], `batch` times.
 
-    >>> Extents(4096, 4096, 4096).flops
-    137438953472
+    >>> Extents(4096, 4096, 4096).flops, Extents(2, 3, 4, 5).flops
+    (137438953472, 240)
     """
 
     m: int
     n: int
     k: int
+    batch: int = 1
 
     def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k}"
+        times = f"{self.batch} x " if self.batch > 1 else ""
+        return f"{times}{self.m}x{self.n}x{self.k}"
+
+    @property
+    def operand_batch(self) -> int | None:
+        """The batch that operands are made with: None where they are matrices."""
+        return self.batch if self.batch > 1 else None
 
     @property
     def flops(self) -> int:
         """Floating-point operations, a multiply-add counting two."""
-        return 2 * self.m * self.n * self.k
+        return 2 * self.batch * self.m * self.n * self.k
 
     def compulsory_bytes(self, a_bytes: int, b_bytes: int, c_bytes: int) -> int:
         """The least that device memory moves: each input read once, the result written once. Bytes are per element.
@@ -32,7 +39,8 @@ class Extents:
         >>> Extents(2, 3, 4).compulsory_bytes(2, 2, 4)
         64
         """
-        return self.m * self.k * a_bytes + self.n * self.k * b_bytes + self.m * self.n * c_bytes
+        once = self.m * self.k * a_bytes + self.n * self.k * b_bytes + self.m * self.n * c_bytes
+        return self.batch * once
 
 
 def _suite(*rows: tuple[int, int, int]) -> tuple[Extents, ...]:

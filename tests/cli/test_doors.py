@@ -126,5 +126,5 @@ def test_without_a_driver_it_is_sm_80(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_target_is_refused() -> None:
-    with pytest.raises(RequestError, match="unknown target 'sm_99'"):
+    with pytest.raises(RequestError, match="sm_99 is not supported, the nearest is sm_90"):
         targeting.choose_target("99")

@@ -26,7 +26,7 @@ from tests.run.epilogues import CASES, spec
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.dsl
 Compile = Callable[[GemmSpec], Kernel]
-FAST = ("blas", "blas_column_major", "bias_aux_gelu", "bias_m_residual_silu", "every_function")
+FAST = ("blas", "bias_aux_gelu", "bias_m_residual_silu")
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +122,14 @@ def test_the_result_may_be_written_over_c(compiled: Compile) -> None:
     assert np.array_equal(extras["c"], separate)
 
 
-def test_c_is_not_read_when_beta_is_zero(compiled: Compile) -> None:
-    for name in ("blas", "blas_column_major"):
-        kernel = compiled(CASES[name])
-        a, b, out = random_operands(kernel.contract, 64, 40, 24, seed=6)
-        c = random_extras(kernel.contract, 64, 40, seed=6)["c"]
-        c[...] = np.nan
-        check(kernel, a, b, out, {"c": c, "alpha": 0.25, "beta": 0.0})
-        assert np.isfinite(out).all()
+@pytest.mark.parametrize("name", ["blas", pytest.param("blas_column_major", marks=pytest.mark.slow)])
+def test_c_is_not_read_when_beta_is_zero(compiled: Compile, name: str) -> None:
+    kernel = compiled(CASES[name])
+    a, b, out = random_operands(kernel.contract, 64, 40, 24, seed=6)
+    c = random_extras(kernel.contract, 64, 40, seed=6)["c"]
+    c[...] = np.nan
+    check(kernel, a, b, out, {"c": c, "alpha": 0.25, "beta": 0.0})
+    assert np.isfinite(out).all()
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,7 @@ def test_programs_get_every_figure(capsys: pytest.CaptureFixture[str], tmp_path:
     assert (reference["contender"], reference["ours"], mine["ours"]) == ("torch.matmul", False, True)
     assert mine == {
         "problem": [1000, 1000, 1000],
+        "batch": 1,
         "operands": [{"dtype": "f16", "major": major} for major in "kkn"],
         "accumulator": "f32",
         "contender": "mine",

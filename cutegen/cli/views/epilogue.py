@@ -13,7 +13,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import SmemTile
 from cutegen.plan.partitions import Problem
-from cutegen.plan.report import RANKING_HEADER, RANKING_RIGHT, ranking, ways
+from cutegen.plan.report import ranking, ranking_lines, ways
 from cutegen.plan.text import extents
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 
@@ -53,7 +53,7 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
     ]
     blocks = [
         titled("C to global memory", facts),
-        titled("Layouts of C, best first, * in use", ranking(c.smem), header=RANKING_HEADER, right=RANKING_RIGHT),
+        ranking_lines("Layouts of C, best first, * in use", ranking(c.smem)),
         *corner_blocks("C", c.smem, plan.cta_tile[:2], c.major_mode, MODES, c.dtype.bytes),
     ]
     if isinstance(c.store, VectorCopy):

@@ -16,7 +16,7 @@ from cutegen.plan.gemm_plan import GemmPlan, Predictions
 from cutegen.plan.occupancy import predict_occupancy
 from cutegen.plan.operand import operand_tile
 from cutegen.plan.parts import CountedPlan, Extents, Feed, Multiplier, Schedule
-from cutegen.plan.pipeline import choose_raster, tiles_in_flight
+from cutegen.plan.pipeline import check_stage, choose_raster, tiles_in_flight
 from cutegen.plan.predict import written_instructions
 from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
@@ -59,7 +59,10 @@ class Family:
 
     def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
         """The rules in their order: each sees what earlier ones settled and nothing else."""
-        by = self.multiplier.choose(spec, target, self.cta_tile(spec, target))
+        cta_tile = self.cta_tile(spec, target)
+        # What no stage holds is refused before tables are made of it.
+        check_stage(spec, target, cta_tile.value, self.feed.reserved_bytes)
+        by = self.multiplier.choose(spec, target, cta_tile)
         split_k, split_decisions = self.schedule.split(spec, by)
         operands = tuple(self.feed.operand(spec, operand_tile(spec, x, by.cta_tile), by, target) for x in "ab")
         for_a, for_b = operands

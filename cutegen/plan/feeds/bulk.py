@@ -40,6 +40,7 @@ class Bulk:
 
     holes: str = "bulk"
     producer_threads: int = WARPGROUP
+    reserved_bytes: int = MOST_BARRIERS_BYTES
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Raise SpecError for a target without bulk tensor copies."""

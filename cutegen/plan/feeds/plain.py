@@ -27,6 +27,7 @@ class Plain:
 
     holes: str = "plain"
     producer_threads: int = 0
+    reserved_bytes: int = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Every target has these copies."""

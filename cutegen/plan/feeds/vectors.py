@@ -29,6 +29,7 @@ class Vectors:
     plain: bool = False
     holes: str = "vectors"
     producer_threads: int = 0
+    reserved_bytes: int = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Every target has these copies."""
