@@ -19,7 +19,7 @@ from cutegen.arch.copy_atoms import (
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
-from cutegen.arch.fma_atom import UNIVERSAL_FMA
+from cutegen.arch.fma_atom import UNIVERSAL_FMA, fma_atom
 from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.naming import GPU_NAMES, resolve_target
@@ -51,6 +51,7 @@ __all__ = [
     "Target",
     "cp_async_atom",
     "dtype",
+    "fma_atom",
     "ldmatrix_atom",
     "ldmatrix_atoms",
     "resolve_target",

@@ -7,20 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 from cutegen.arch import Target
 from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.probe import ProbePlan, plan_probe
 from cutegen.plan.problem import ProblemLike, ProblemShape
-from cutegen.plan.simt import plan_simt
-from cutegen.plan.sm80 import plan_sm80
-from cutegen.plan.sm120 import plan_sm120
-from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
+from cutegen.spec import PROBE, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
 __all__ = [
@@ -42,10 +37,6 @@ __all__ = [
     "plan",
 ]
 
-Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
-FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm120": plan_sm120, "simt": plan_simt})
-"""The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
-
 
 def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
     """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
@@ -59,7 +50,7 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
     """
     spec = as_spec(spec)
     target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
-    gemm = FAMILIES[spec.family](transposed.as_read(spec), target, ProblemShape.of(problem))
+    gemm = FAMILIES[spec.family].plan(transposed.as_read(spec), target, ProblemShape.of(problem))
     if spec.problem.b.transposed is not None:
         gemm = transposed.as_given(gemm, spec)
     return plan_probe(gemm) if spec.kind == PROBE else gemm

@@ -133,10 +133,10 @@ _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
 def plan_probe(gemm: GemmPlan) -> ProbePlan:
     """The probe of a planned GEMM's loads. Raises SpecError for a family that has no probe."""
-    if gemm.spec.family != PROBED_FAMILY:
+    if gemm.family != PROBED_FAMILY:
         raise gemm.spec.error(
             "kind",
-            found=f'"{gemm.spec.kind}" in family {gemm.spec.family}',
+            found=f'"{gemm.spec.kind}" in family {gemm.family}',
             expected=f'family = "{PROBED_FAMILY}", whose shared memory a probe fills and loads from',
             fix=f'write kind = "{GEMM}", or another family',
         )

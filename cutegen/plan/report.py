@@ -50,7 +50,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
     return {
         "spec": plan.spec.name,
         "description": plan.spec.description,
-        "family": plan.spec.family,
+        "family": plan.family,
         "kind": plan.spec.kind,
         "target": plan.target.name,
         "problem": None if plan.problem is None else asdict(plan.problem),

@@ -12,6 +12,7 @@ import numpy as np
 
 from cutegen.algebra import (
     ComposedLayout,
+    Layout,
     LayoutExpr,
     Swizzle,
     cosize,
@@ -19,12 +20,14 @@ from cutegen.algebra import (
     inner_layout,
     leaves,
     line_write_wavefronts,
+    make_layout,
     merged_phases,
     modes,
     offsets,
     size,
     tile_to_shape,
     wavefronts,
+    with_inner,
 )
 from cutegen.algebra.line_writes import LINE_BYTES
 from cutegen.plan.access import Coordinates
@@ -175,10 +178,18 @@ def rank_shapes(
 
 
 def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> SmemTile:
-    """The chosen atom repeated over the tile, with a PIPE mode where there are stages."""
-    shape = tile if stages is None else (*tile, stages)
+    """The chosen atom repeated over the tile, with a PIPE mode where there are stages.
+
+    A stage begins where the one before it ends, padding included. tile_to_shape would put it between rows where a pad
+    leaves room for that, and has no layout for a number of stages that does not fill the room.
+    """
+    one = tile_to_shape(ranking.chosen.atom, tile)
+    layout = one
+    if stages is not None:
+        inner, stride = inner_layout(one), span_elems(one) if stages > 1 else 0
+        layout = with_inner(one, make_layout(*modes(inner), Layout((1, stages), (0, stride))))
     return SmemTile(
-        layout=tile_to_shape(ranking.chosen.atom, shape),
+        layout=layout,
         chosen=ranking.chosen,
         bytes=ranking.chosen.tile_bytes * (stages or 1),
         ranking=ranking.rows,
@@ -199,17 +210,19 @@ def _measure(
         atom=shape.atom,
         swizzle=shape.swizzle,
         pad_elems=shape.pad_elems,
-        tile_bytes=_span_elems(layout) * x.dtype.bytes,
+        tile_bytes=span_elems(layout) * x.dtype.bytes,
         write=count(written),
         read=count(fetched),
         lines=written.count_by_line(layout, x.dtype.bytes) if isinstance(written, Access) else None,
     )
 
 
-def _span_elems(layout: LayoutExpr) -> int:
+def span_elems(layout: LayoutExpr) -> int:
     """Elements from one repetition of the tile to the next, padding behind the last row included."""
     inner = inner_layout(layout)
-    return max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
+    widest: int = max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
+    reached: int = cosize(inner)
+    return max(widest, reached)
 
 
 def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:

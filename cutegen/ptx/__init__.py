@@ -14,7 +14,7 @@ from cutegen.ptx.machine.policy import IN_ORDER, REVERSED, Policy, random_order
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.program import Program
-from cutegen.ptx.watch.violations import ALL_KINDS, ExecutionFault, Violation, ViolationKind
+from cutegen.ptx.watch.violations import ALL_KINDS, UNDEFINED, ExecutionFault, Violation, ViolationKind
 
 __all__ = [
     "ALL_KINDS",
@@ -22,6 +22,7 @@ __all__ = [
     "HOPPER",
     "IN_ORDER",
     "REVERSED",
+    "UNDEFINED",
     "ExecutionFault",
     "InstructionReport",
     "LaunchError",

@@ -25,6 +25,7 @@ from cutegen.ptx.text.flow import (
 )
 from cutegen.ptx.text.syntax import Entry, Instruction, Module
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.global_shadow import SiteTable
 from cutegen.ptx.watch.violations import ViolationKind
 
 
@@ -41,18 +42,29 @@ def prepare(module: Module, entry: Entry) -> Executable:
     unsure = unsure_reads(entry, graph)
     frame.tracked = set().union(*unsure.values())
     blocks = tuple(_BlockLowering(context, entry, graph, n).lower(unsure) for n in range(len(graph.blocks)))
-    atomic = np.zeros(len(entry.instructions) + 1, bool)
-    atomic[list(context.atomic_sites)] = True
     return Executable(
         entry=entry,
         frame=frame,
         blocks=blocks,
         layout=layout,
         granule_bytes=min(context.shared_access_bytes, default=16),
-        atomic_sites=atomic,
+        sites=_site_table(context, len(entry.instructions)),
+        semantics=context.semantics,
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
     )
+
+
+def _site_table(context: Lowering, instructions: int) -> SiteTable:
+    """What the watchers ask of each instruction."""
+    reach, size = np.zeros(instructions + 1, np.int64), np.zeros(instructions + 1, np.int64)
+    constant = np.zeros(instructions + 1, bool)
+    for site, semantics in context.semantics.items():
+        reach[site] = semantics.reach
+    for site, size_bytes in context.access_bytes.items():
+        size[site] = size_bytes
+    constant[list(context.constant_sites)] = True
+    return SiteTable(reach, size, constant)
 
 
 def _predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool] | None:

@@ -17,7 +17,7 @@ from cutegen.ptx.parallel import run_in_processes
 from cutegen.ptx.prepare import prepare
 from cutegen.ptx.text.parser import parse_module
 from cutegen.ptx.text.syntax import Entry, Module
-from cutegen.ptx.watch.violations import ALL_KINDS, ViolationKind
+from cutegen.ptx.watch.violations import UNDEFINED, ViolationKind
 
 DEFAULT_MAX_STEPS = 1_000_000_000
 
@@ -90,7 +90,7 @@ class Program:
         max_steps: int = DEFAULT_MAX_STEPS,
         progress: Callable[[int, int], None] | None = None,
         jobs: int = 1,
-        raise_on: Collection[ViolationKind] = ALL_KINDS,
+        raise_on: Collection[ViolationKind] = UNDEFINED,
         tensor_core: TensorCore = HOPPER,
     ) -> LaunchReport:
         """Runs `entry` on a grid; arrays among `args` are read and written in place.
@@ -99,7 +99,7 @@ class Program:
         tuple of arrays and numpy scalars for a structure, a `TensorMap` for a tensor map. `policy`: see `Policy`.
         `max_steps`: limit on warp instructions. `progress(done, total)` is called after each CTA. `jobs`: processes to
         spread the CTAs over. `raise_on`: kinds of violations that end the launch; the others are gathered in the
-        report.
+        report. With `ALL_KINDS` it also ends at what is only a convention.
 
         Raises:
             LaunchError: the launch does not fit the entry.

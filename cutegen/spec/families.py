@@ -22,7 +22,7 @@ class Family:
     instead: str = ""
 
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
         Family(

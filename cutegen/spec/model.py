@@ -103,7 +103,12 @@ class Operand(Part):
         if self.align is None or self.align >= element_bytes:
             return None
         expected = f"at least {element_bytes}, the bytes of one {self.dtype}"
-        return Mismatch(key="align", found=literal(self.align), expected=expected, fix=f"write align = {element_bytes}")
+        return Mismatch(
+            key="align",
+            found=literal(self.align),
+            expected=expected,
+            fix="write align = 16, if addresses and leading strides are so aligned",
+        )
 
 
 @dataclass(frozen=True, slots=True)

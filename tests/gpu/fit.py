@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cutegen.arch import GPUS, target
 from cutegen.plan import ProblemShape
-from cutegen.plan.tile_model import ModelConstants, Work, estimate
+from cutegen.plan.search.tile_model import ModelConstants, Work, estimate
 from tests.gpu.families import FAMILIES, Family, name_of
 
 TARGET = "sm_90"

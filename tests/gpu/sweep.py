@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.build import Cache, build
-from cutegen.plan.for_problem import Candidate
+from cutegen.plan.search.problem import Candidate
 from cutegen.run import Kernel, compare, float64_reference, random_operands
 from cutegen.run.driver import load_driver
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Tile

@@ -254,6 +254,17 @@ def test_a_plan_that_is_tampered_with_is_not_proved() -> None:
             prove(wrong)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_operands_of_16_bits_are_those_of_the_fma_from_sm_100_on(dtype: str) -> None:
+    """PTX ISA, "fma": the form with a second type, of compute capability 10.0."""
+    spec = simt(dtypes=(dtype, dtype, "f32"), tile=Tile(cta=(32, 32, 8)))
+    counts = {arch: plan(spec, arch).predictions.instructions for arch in ("sm_90", "sm_100", "sm_120")}
+    per_thread = 2 * 32 * 32 * 8 // plan(spec, "sm_90").threads
+    assert counts["sm_90"]["fma.rn.f32"] == per_thread
+    assert counts["sm_100"][f"fma.rn.f32.{dtype}"] == counts["sm_120"][f"fma.rn.f32.{dtype}"] == per_thread
+    assert "fma.rn.f32" not in counts["sm_100"]
+
+
 def test_the_order_of_tiles_is_chosen_for_a_problem() -> None:
     found = plan(simt(), "sm_90", (8192, 8192, 512))
     assert found.problem is not None

@@ -10,8 +10,8 @@ import pytest
 
 from cutegen.arch import GPUS
 from cutegen.plan import plan
-from cutegen.plan.for_problem import Candidate
-from cutegen.plan.tile_model import estimate
+from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.tile_model import estimate
 from tests.gpu.families import FAMILIES, name_of
 from tests.gpu.fit import Measured, Regret, load, mean_factor, regrets, works
 from tests.gpu.sweep import problems

@@ -161,7 +161,7 @@ def test_what_is_not_raised_is_gathered_and_reads_as_poison() -> None:
     ("body", "kind", "message"),
     [
         ("ld.global.u32 %r3, [%rd1+128];", ViolationKind.OUT_OF_BOUNDS, "at byte 256 of argument 0, which has 256"),
-        ("ld.global.u32 %r3, [%rd1+-4];", ViolationKind.OUT_OF_BOUNDS, "byte -4 of argument 0"),
+        ("ld.global.u32 %r3, [%rd1+-256];", ViolationKind.OUT_OF_BOUNDS, "byte -256 of argument 0"),
         ("ld.global.u32 %r3, [%rd1+2];", ViolationKind.MISALIGNED, "4-byte read"),
         ("ld.global.v2.u32 {%r3, %r4}, [%rd1];", ViolationKind.MISALIGNED, "8-byte read"),
         ("mov.u32 %r3, 0; st.shared.u32 [%r3], %r3;", ViolationKind.OUT_OF_BOUNDS, "1024 bytes of shared memory"),

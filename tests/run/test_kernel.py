@@ -271,3 +271,9 @@ def test_artifact_without_a_launch_contract(artifact: Any, contract: Any, spoil:
 
 def test_repr(kernel: Kernel) -> None:
     assert repr(kernel) == "Kernel(gemm, a: f16 k-major, b: f16 k-major, c: f16 n-major, CTA tile 128x64, sm_90a)"
+
+
+def test_each_function_may_use_the_shared_memory_that_its_kernel_asks_for(kernel: Kernel, api: Any, call: Call) -> None:
+    kernel(call.a, call.b, out=call.out)
+    asked = [call[1:] for call in api.calls if call[0] == "cuFuncSetAttribute"]
+    assert asked == [(api.launches[0]["function"], "max_smem", 98304)]

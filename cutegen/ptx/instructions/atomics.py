@@ -14,6 +14,7 @@ from cutegen.ptx.arithmetic.rounding import Array, decode, encode
 from cutegen.ptx.instructions.compare import select
 from cutegen.ptx.instructions.floating import element_type, on_pairs
 from cutegen.ptx.instructions.memory import take_hints, take_space
+from cutegen.ptx.instructions.order import take_atomic_order
 from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.spaces import resolve_space
 from cutegen.ptx.machine.warp import Warp
@@ -64,7 +65,8 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     returns = instruction.parts[0] == "atom"
     modifiers = context.modifiers(instruction, (3, 4) if returns else (2, 3))
     has_policy = take_hints(modifiers)
-    modifiers.flag("noftz", "relaxed", "acquire", "release", "acq_rel")
+    modifiers.flag("noftz")
+    semantics = take_atomic_order(modifiers)
     operands = instruction.operands[int(returns) :]
     space = resolve_space(context, instruction, take_space(modifiers), operands[0])
     name = modifiers.need(*_TYPES)
@@ -80,7 +82,7 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     sources = [context.source(instruction, value, kind) for value in values]
     target = context.target(instruction, instruction.operands[0], kind) if returns else None
     base, offset = context.address(instruction, operands[0])
-    site = context.access(instruction, space.name, kind.size_bytes, atomic=True)
+    site = context.access(instruction, space.name, kind.size_bytes, semantics)
     function = _operation(instruction, name, kind)
 
     def step(warp: Warp) -> None:

@@ -31,8 +31,7 @@ def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers
         modifiers.finish()
         return lambda warp: warp.cta.bulk.commit(warp.threads().tolist())
     if modifiers.flag("wait_group"):
-        modifiers.flag("read")
-        return _lower_wait(instruction, modifiers)
+        return _lower_wait(instruction, modifiers, only_read=modifiers.flag("read"))
     if modifiers.has("prefetch") or not modifiers.flag("tensor"):
         raise instruction.error("of the bulk copies only cp.async.bulk.tensor is supported")
     for word in _REFUSED:
@@ -41,13 +40,13 @@ def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers
     return _lower_copy(context, instruction, modifiers)
 
 
-def _lower_wait(instruction: Instruction, modifiers: Modifiers) -> Step:
+def _lower_wait(instruction: Instruction, modifiers: Modifiers, *, only_read: bool) -> Step:
     modifiers.finish()
     literal = instruction.operands[0] if len(instruction.operands) == 1 else None
     if not isinstance(literal, Immediate) or not isinstance(literal.value, int) or literal.value < 0:
         raise instruction.error("expected the number of groups that may stay in flight")
     newest = literal.value
-    return lambda warp: warp.cta.bulk.wait(warp.threads().tolist(), newest)
+    return lambda warp: warp.cta.bulk.wait(warp.threads().tolist(), newest, only_read=only_read)
 
 
 def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:

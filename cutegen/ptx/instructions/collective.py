@@ -50,12 +50,16 @@ def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
     valid_target = None if validity is None else context.target(instruction, validity, _PRED)
     a = context.source(instruction, instruction.operands[1], _B32)
     b, c = (context.source(instruction, operand, _U32) for operand in instruction.operands[2:4])
-    check = _members(context, instruction, instruction.operands[4])
+    check, site = _members(context, instruction, instruction.operands[4]), context.site
 
     def step(warp: Warp) -> None:
         check(warp)
         lane, valid = _shuffle_source(mode, warp.cells[b].astype(np.int64), warp.cells[c].astype(np.int64))
         here = warp.mask[lane]
+        if not here[warp.mask].all():
+            reader = int(np.flatnonzero(warp.mask & ~here)[0])
+            message = f"shfl reads lane {int(lane[reader])}, which does not take part in it"
+            warp.cta.fault(ViolationKind.UNINITIALISED, site, warp.thread0 + reader, message)
         values = np.where(here, warp.cells[a][lane], np.uint32(0xFFFFFFFF))
         warp.put(target, values)
         if valid_target is not None:

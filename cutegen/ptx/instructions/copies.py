@@ -13,7 +13,7 @@ import numpy as np
 
 from cutegen.ptx.instructions.bulk import lower_bulk
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.memory import Addresses, Data, data_dtype
+from cutegen.ptx.machine.memory import Addresses, Data, Flights, data_dtype
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction, Negated, Register
 from cutegen.ptx.text.types import scalar_type
@@ -81,9 +81,12 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
         to, start, counts = warp.addresses(*destination), warp.addresses(*source), source_bytes(warp)
         count(warp, start, to, counts)
         access = warp.cta.shared.begin_copy(warp, site, to, size)
-        data = _fetch(warp, site, start, size, counts)
-        if access is not None:
-            warp.issue_copy(access, data)
+        flights = Flights(warp.count)
+        data = _fetch(warp, site, start, size, counts, flights)
+        if access is None:
+            flights.land(warp.count)
+        else:
+            warp.issue_copy(access, data, flights)
 
     return step
 
@@ -118,7 +121,7 @@ def _source_bytes(context: Lowering, instruction: Instruction, size: int) -> Cal
     return lambda warp: warp.cells[cell][warp.mask].astype(np.int64)
 
 
-def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addresses | None) -> Data:
+def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addresses | None, flights: Flights) -> Data:
     """The bytes of each active lane's source, padded with zeros; a lane that copies nothing touches no memory."""
     memory = warp.cta.memories["global"]
     misaligned = np.flatnonzero((addresses % size != 0) & (counts is None or counts > 0))
@@ -127,7 +130,7 @@ def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addre
         thread, address = int(warp.threads()[misaligned[0]]), int(addresses[misaligned[0]])
         warp.cta.fault(ViolationKind.MISALIGNED, site, thread, message, address)
     if counts is None or (counts == size).all():
-        return memory.read(warp, site, addresses, size)
+        return memory.read(warp, site, addresses, size, flights)
     data = np.zeros(len(addresses) * size, np.uint8).reshape(len(addresses), size)
     for count in np.unique(counts):
         chosen = np.flatnonzero(counts == count)
@@ -135,11 +138,11 @@ def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addre
             message = f"source size {count} of a {size}-byte copy"
             warp.cta.fault(ViolationKind.ASYNC_COPY, site, int(warp.threads()[chosen[0]]), message)
         elif count > 0:
-            data[chosen, :count] = _fetch_part(warp, site, addresses, chosen, int(count))
+            data[chosen, :count] = _fetch_part(warp, site, addresses, chosen, int(count), flights)
     return data.reshape(-1).view(data_dtype(size))
 
 
-def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, count: int) -> Data:
+def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, count: int, flights: Flights) -> Data:
     """The first `count` bytes at the addresses `chosen`, read in the largest pieces that divide it."""
     memory = warp.cta.memories["global"]
     piece = count & -count
@@ -147,7 +150,7 @@ def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, 
     mask[warp.lanes()[chosen]] = True
     warp.set_mask(mask, len(chosen))
     parts = [
-        memory.read(warp, site, addresses[chosen] + start, piece).view(np.uint8).reshape(len(chosen), piece)
+        memory.read(warp, site, addresses[chosen] + start, piece, flights).view(np.uint8).reshape(len(chosen), piece)
         for start in range(0, count, piece)
     ]
     warp.set_mask(*saved)

@@ -1,13 +1,13 @@
-"""`trap`, fences for bulk copies, and instructions without an effect that could be seen here: prefetches, hints.
+"""`trap`, fences, and instructions without an effect that could be seen here: prefetches, hints.
 
-Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `griddepcontrol`, `setmaxnreg`. Within a launch
-CTAs run one after the other and a warp's accesses stay in order, so a fence has nothing to do but for the async proxy.
+Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `griddepcontrol`, `setmaxnreg`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from cutegen.ptx.instructions.order import fence_order
 from cutegen.ptx.machine.convergence import check_converged
 from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.warp import Warp
@@ -15,7 +15,7 @@ from cutegen.ptx.text.syntax import Immediate, Instruction
 from cutegen.ptx.watch.violations import ViolationKind
 
 _WITHOUT_EFFECT = (
-    *("membar", "prefetch", "prefetchu", "discard", "applypriority"),
+    *("prefetch", "prefetchu", "discard", "applypriority"),
     *("nanosleep", "griddepcontrol", "pmevent"),
 )
 _ASYNC_FENCES = ("proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster")
@@ -31,7 +31,7 @@ def _nothing(warp: Warp) -> None:
 
 
 def lower_fence(context: Lowering, instruction: Instruction) -> Step:
-    """`fence`: `.proxy.async` and `.mbarrier_init` let bulk copies see what was written; others have nothing to do."""
+    """`fence`, `membar`: order between threads, or with `.proxy.async` and `.mbarrier_init` before bulk copies."""
     context.modifiers(instruction, (0, 2))
     words = ".".join(instruction.parts[1:])
     if words == "proxy.async.global":
@@ -42,7 +42,12 @@ def lower_fence(context: Lowering, instruction: Instruction) -> Step:
         if words != "mbarrier_init.release.cluster":
             raise instruction.error("expected fence.mbarrier_init.release.cluster")
         return lambda warp: warp.cta.mbarriers.fence(warp)
-    return _nothing
+    if words.startswith("proxy."):
+        return _nothing
+    semantics = fence_order(instruction)
+    if semantics is None:
+        raise instruction.error("expected an order and a scope, as in fence.acq_rel.gpu")
+    return lambda warp: warp.cta.fences.fence(warp, semantics)
 
 
 def lower_setmaxnreg(context: Lowering, instruction: Instruction) -> Step:
@@ -69,7 +74,7 @@ def lower_trap(context: Lowering, instruction: Instruction) -> Step:
 
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
     **dict.fromkeys(_WITHOUT_EFFECT, lower_nothing),
-    "fence": lower_fence,
+    **dict.fromkeys(("fence", "membar"), lower_fence),
     "setmaxnreg": lower_setmaxnreg,
     "trap": lower_trap,
 }

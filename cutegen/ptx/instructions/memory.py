@@ -1,8 +1,7 @@
 """Loads and stores of every state space and vector width.
 
 Source: PTX ISA, `ld`, `ld.global.nc`, `ldu`, `st`, "Cache Operators", "Cache Eviction Priority Hints". Cache
-operators, hints and memory scopes change no result here: within a launch, CTAs run one after the other and a warp's
-own accesses stay in order.
+operators and hints change no result here; orders and scopes are what the watchers judge by.
 """
 
 from __future__ import annotations
@@ -12,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.ptx.instructions.order import take_access_order
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.memory import Data, data_dtype
 from cutegen.ptx.machine.spaces import resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Sink
 from cutegen.ptx.text.types import Kind, ScalarType
+from cutegen.ptx.watch.semantics import Semantics
 
 _HINTS = (
-    *("weak", "cta", "cluster", "gpu", "sys"),
-    *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"),
+    *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified"),
     *(
         f"L{level}::{hint}"
         for level in (1, 2)
@@ -43,12 +43,6 @@ def take_hints(modifiers: Modifiers) -> bool:
     return modifiers.flag("L2::cache_hint")
 
 
-def note_order(context: Lowering, modifiers: Modifiers, space: str) -> None:
-    """A volatile or ordered access to global memory may be how CTAs talk to each other."""
-    strong = modifiers.flag("volatile", "relaxed", "acquire", "release", "mmio")
-    context.ctas_communicate |= strong and space in ("global", "generic")
-
-
 def _vector_width(modifiers: Modifiers) -> int:
     word = modifiers.one_of("v2", "v4", "v8")
     return int(word[1:]) if word else 1
@@ -59,7 +53,9 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     modifiers = context.modifiers(instruction, (2, 3))
     take_hints(modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[1])
-    note_order(context, modifiers, space.name)
+    semantics = take_access_order(instruction, modifiers, "acquire")
+    if modifiers.flag("nc"):
+        _check_constant(context, instruction, space.name, semantics)
     width, kind = _vector_width(modifiers), modifiers.type()
     modifiers.finish()
     _check_access(instruction, kind, width)
@@ -70,7 +66,8 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
         if not isinstance(item, Sink)
     ]
     base, offset = context.address(instruction, instruction.operands[1])
-    site, size = context.access(instruction, space.name, kind.size_bytes * width), kind.size_bytes * width
+    size = kind.size_bytes * width
+    site = context.access(instruction, space.name, size, semantics)
     loaded = _loaded_dtype(kind)
 
     def step(warp: Warp) -> None:
@@ -80,6 +77,13 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
             warp.put_active(cell, values[:, i])
 
     return step
+
+
+def _check_constant(context: Lowering, instruction: Instruction, space: str, semantics: Semantics | None) -> None:
+    """`.nc` reads through a cache that no write of the same launch reaches."""
+    if space != "global" or semantics is not None:
+        raise instruction.error(".nc is only for weak loads of global memory")
+    context.constant_sites.add(context.site)
 
 
 def _loaded_dtype(kind: ScalarType) -> np.dtype[Any]:
@@ -102,7 +106,7 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     modifiers = context.modifiers(instruction, (2, 3))
     take_hints(modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[0])
-    note_order(context, modifiers, space.name)
+    semantics = take_access_order(instruction, modifiers, "release")
     if space.name in ("const", "param"):
         raise instruction.error(f"nothing can be stored to {space.name} memory")
     width, kind = _vector_width(modifiers), modifiers.type()
@@ -111,7 +115,8 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     items = context.vector(instruction, instruction.operands[1], width)
     sources = [context.source(instruction, item, kind, wide=True) for item in items]
     base, offset = context.address(instruction, instruction.operands[0])
-    site, size = context.access(instruction, space.name, kind.size_bytes * width), kind.size_bytes * width
+    size = kind.size_bytes * width
+    site = context.access(instruction, space.name, size, semantics)
     gather = _gather(sources, size)
 
     def step(warp: Warp) -> None:

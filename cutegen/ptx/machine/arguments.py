@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.machine.tensor_map import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, BoundTensor, TensorMap
 from cutegen.ptx.text.syntax import Entry, Parameter
 from cutegen.ptx.text.types import Kind, ScalarType
-from cutegen.ptx.watch.global_races import WriterLog
+from cutegen.ptx.watch.global_shadow import GlobalShadow
 
 Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap"
 MAX_ALLOCATIONS = 256
@@ -66,32 +66,42 @@ def root_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @dataclass(slots=True)
 class Binding:
-    """The buffers that the arguments of one launch name, each with a log of who writes to it.
+    """The buffers that the arguments of one launch name; those of one allocation share what watches it.
 
-    `tensors` has the tensor maps by their place in the parameter buffer.
+    `watch` makes the shadow of an allocation of that many bytes. `tensors` has the tensor maps by their place in the
+    parameter buffer.
     """
 
-    granule_bytes: int
-    compares_ctas: bool
+    watch: Callable[[int], GlobalShadow]
     buffers: list[Buffer] = field(default_factory=list)
     tensors: dict[int, BoundTensor] = field(default_factory=dict)
     _allocations: dict[int, int] = field(default_factory=dict)
+    _shadows: dict[int, GlobalShadow] = field(default_factory=dict)
 
     def bind(self, array: npt.NDArray[Any], name: str) -> int:
         """The address at which a kernel finds element 0 of `array`."""
-        root_start, reach_bytes = extent(root_of(array))
-        if reach_bytes > ALLOCATION_STRIDE:
-            message = f"{name} reaches over {reach_bytes:,} bytes; at most {ALLOCATION_STRIDE:,} are allowed"
+        root_start, root_bytes = extent(root_of(array))
+        if root_bytes > ALLOCATION_STRIDE:
+            message = f"{name} reaches over {root_bytes:,} bytes; at most {ALLOCATION_STRIDE:,} are allowed"
             raise LaunchError(message)
         if root_start not in self._allocations:
             if len(self._allocations) >= MAX_ALLOCATIONS:
                 raise LaunchError(f"more than {MAX_ALLOCATIONS} arrays")
             self._allocations[root_start] = (len(self._allocations) + 1) * ALLOCATION_STRIDE
+            self._shadows[root_start] = self.watch(root_bytes)
         shift = self._allocations[root_start] - root_start
         start, _ = extent(array)
         data = bytes_of(array)
-        log = WriterLog(len(data), self.granule_bytes, self.compares_ctas) if array.flags.writeable else None
-        buffer = Buffer(name=name, start=start + shift, writeable=log is not None, bytes=Bytes(data), log=log)
+        shadow = self._shadows[root_start]
+        shadow.is_writeable |= bool(array.flags.writeable)
+        buffer = Buffer(
+            name=name,
+            start=start + shift,
+            writeable=array.flags.writeable,
+            bytes=Bytes(data),
+            shadow=shadow,
+            shadow_offset=start - root_start,
+        )
         self.buffers.append(buffer)
         return int(array.__array_interface__["data"][0]) + shift
 

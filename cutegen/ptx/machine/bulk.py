@@ -18,6 +18,7 @@ from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
 from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizzled
 from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.global_shadow import Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.shadow import Access, Stamps
 from cutegen.ptx.watch.violations import ViolationKind
@@ -47,7 +48,9 @@ class _Store:
     access: Access
     source: Access | None
     stamps: Stamps | None
+    flight: tuple[GlobalShadow, Flight] | None
     landed: bool = False
+    is_read: bool = False
 
 
 class BulkCopies:
@@ -114,13 +117,13 @@ class BulkCopies:
         access = self._chunks(warp, site, int(warp.threads()[0]), box)
         if access is None:
             return None
-        _check_global(warp, site, box, writes=True)
+        flight = _check_global(warp, site, box, writes=True)
         inside = box.tensor.chunks_inside(box.corner)
         source, stamps = None, None
         if inside.any():
             source = replace(access, offsets=access.offsets[inside], threads=access.threads[inside])
             stamps = self._shared.begin_store(source)
-        store = _Store(box=box, access=access, source=source, stamps=stamps)
+        store = _Store(box=box, access=access, source=source, stamps=stamps, flight=flight)
         if self._schedule.lands_at_once():
             self._write(store)
         return store
@@ -130,24 +133,37 @@ class BulkCopies:
         for thread in threads:
             self._committed[thread] = self._committed.get(thread, 0) + 1
 
-    def wait(self, threads: Iterable[int], newest: int) -> None:
-        """`cp.async.bulk.wait_group`: of the groups of some threads all but the `newest` are done."""
+    def wait(self, threads: Iterable[int], newest: int, *, only_read: bool) -> None:
+        """`cp.async.bulk.wait_group`: of the groups of some threads all but the `newest` are done.
+
+        With `only_read` they have read shared memory, and may still be writing.
+        """
         for thread in threads:
             limit = self._committed.get(thread, 0) - newest
             stores = self._stores.get(thread, [])
             for group, store in stores:
                 if group < limit:
                     self._write(store)
-                    if store.source is not None and store.stamps is not None:
-                        self._shared.end_store(store.source, store.stamps)
-                        store.stamps = None
-            self._stores[thread] = [(group, store) for group, store in stores if group >= limit]
+                    self._give_back(store, only_read=only_read)
+            self._stores[thread] = [(g, store) for g, store in stores if g >= limit or store.flight is not None]
+
+    def _give_back(self, store: _Store, *, only_read: bool) -> None:
+        store.is_read = True
+        if store.source is not None and store.stamps is not None:
+            self._shared.end_store(store.source, store.stamps)
+            store.stamps = None
+        if store.flight is not None and not only_read:
+            shadow, flight = store.flight
+            shadow.end(flight)
+            store.flight = None
 
     def leave(self, warp: Warp) -> None:
         """The active threads of `warp` exit: their stores must have read shared memory."""
         for thread in warp.threads().tolist() if self._stores else ():
             for _, store in self._stores.pop(thread, []):
                 self._write(store)
+                if store.is_read:
+                    continue
                 message = "the thread exits before a cp.async.bulk.wait_group that covers this copy"
                 warp.cta.fault(ViolationKind.ASYNC_COPY, store.access.site, thread, message)
 
@@ -184,18 +200,31 @@ def _count(warp: Warp, site: int, box: Box) -> None:
     warp.cta.traffic.box(site, box.tensor.map.box_bytes, offsets + box.tensor.buffer.start, size)
 
 
-def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> None:
-    """Looks for writes of the same bytes of the tensor by other threads, and remembers this one."""
+def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[GlobalShadow, Flight] | None:
+    """Looks for accesses to the same bytes of the tensor that nothing orders before, and remembers this one.
+
+    A store goes on until its thread has waited for it.
+    """
     buffer, thread = box.tensor.buffer, int(warp.threads()[0])
     if writes and not buffer.writeable:
         warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
-    if buffer.log is None:
-        return
+    shadow = buffer.shadow
     offsets, size = _pieces(box)
-    found = buffer.log.race(warp, offsets, size)
-    if found is not None:
-        index, cta, writer = found
-        message = f"not ordered after a write of global memory by thread {writer} of CTA number {cta}"
-        warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[index]) + buffer.start)
-    if writes:
-        buffer.log.note(warp, offsets, size)
+    if shadow is None or not len(offsets):
+        return None
+    access = GlobalAccess(
+        cta=warp.cta.number,
+        warp=warp.index,
+        ordering=warp.cta.ordering,
+        site=site,
+        offsets=offsets + buffer.shadow_offset,
+        threads=np.full(len(offsets), thread),
+        size_bytes=size,
+    )
+    clash = shadow.write(access)[0] if writes else shadow.read(access)
+    if clash is not None:
+        who = f"thread {clash.thread} of CTA number {clash.cta}"
+        earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
+        message = f"bulk copy of global memory not ordered after {earlier}"
+        warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[clash.index]) + buffer.start)
+    return (shadow, shadow.begin(access, writes=True)) if writes else None

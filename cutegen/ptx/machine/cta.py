@@ -8,7 +8,7 @@ after that waits come back false.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,7 @@ from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.types import WARP_LANES, Dim3
+from cutegen.ptx.watch.locations import Fences
 from cutegen.ptx.watch.ordering import Ordering, Told
 from cutegen.ptx.watch.shadow import Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
@@ -99,7 +100,8 @@ class Cta:
         x, y, z = machine.block
         threads = x * y * z
         count = -(-threads // WARP_LANES)
-        self.ordering = Ordering(count)
+        self.ordering = Ordering(count, self.number)
+        self.fences = Fences(self.ordering, self.number)
         executable = machine.executable
         shadow = Shadow(
             machine.shared_bytes,
@@ -107,9 +109,11 @@ class Cta:
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,
-            atomic_sites=executable.atomic_sites,
+            strong_sites=executable.sites.reach > 0,
         )
-        self.shared = SharedMemory(machine.shared_bytes, shadow, machine.traffic)
+        self.shared = SharedMemory(
+            machine.shared_bytes, shadow, machine.traffic, executable.semantics, executable.layout.shared_ends
+        )
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self.mbarriers = Mbarriers(self.shared, self.ordering)
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
@@ -132,14 +136,15 @@ class Cta:
         local = LocalMemory(machine.executable.layout.local_bytes, machine.monitor)
         return Warp(machine.executable.frame, self, place, min(WARP_LANES, threads - index * WARP_LANES), local)
 
-    def run(self) -> None:
-        """Runs all warps to their exit.
+    def turns(self) -> Iterator[None]:
+        """Runs all warps to their exit; where one goes on and on, other CTAs may run in between.
 
         Raises:
             ExecutionFault: undefined behaviour that the launch raises on.
         """
         running = self._warps
         while running:
+            goes_on = False
             self.bulk.land_some()
             self._asleep = {i: sleep for i, sleep in self._asleep.items() if sleep.barrier.phase == sleep.phase}
             ready = [warp for warp in running if warp.index not in self._blocked and warp.index not in self._asleep]
@@ -147,12 +152,15 @@ class Cta:
                 self._deadlock()
             for warp in self._schedule.order(ready):
                 stop = self._advance(warp, self._schedule.turn_blocks())
+                goes_on |= stop is None and bool(warp.stack)
                 if isinstance(stop, Arrival):
                     self._arrive(warp, stop)
                 elif stop is not None:
                     site = self._machine.executable.blocks[warp.stack[-1].block].last - 1
                     self._asleep[warp.index] = _Sleep(warp, stop, stop.phase, site)
             running = [warp for warp in running if warp.stack]
+            if goes_on:
+                yield
         self.bulk.finish()
 
     def _wake_in_vain(self) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from cutegen.ptx.machine.blocks import Block
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.text.syntax import Entry
+from cutegen.ptx.watch.global_shadow import SiteTable
+from cutegen.ptx.watch.semantics import Semantics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,7 @@ class Executable:
     blocks: tuple[Block, ...]
     layout: MemoryLayout
     granule_bytes: int
-    atomic_sites: npt.NDArray[np.bool_]
+    sites: SiteTable
+    semantics: Mapping[int, Semantics]
     global_granule_bytes: int
     ctas_communicate: bool

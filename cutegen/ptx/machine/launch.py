@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,10 +19,14 @@ from cutegen.ptx.machine.policy import Policy
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.watch.global_shadow import GlobalShadow
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
 
 MAX_THREADS = 1024
+MOST_RESIDENT = 16
+"""How many CTAs take turns where they communicate: those that begin later wait until one of these has ended."""
+_ENDED = object()
 MAX_SHARED_BYTES = 232_448
 """227 KiB, what a CTA can have on sm_90; smaller targets are checked by who plans for them."""
 
@@ -53,6 +58,7 @@ class Outcome:
     block_runs: list[int]
     traffic: list[Traffic]
     violations: list[Violation]
+    conventions: list[Violation]
 
 
 def dim3(value: int | Sequence[int], name: str) -> Dim3:
@@ -88,32 +94,58 @@ def run_ctas(
     """Runs the CTAs `chosen`, calling `done` after each."""
     machine = _make_machine(executable, shape, arguments, rules)
     with np.errstate(all="ignore"):
-        for place in chosen:
-            Cta(machine, place, rules.policy.schedule(f"cta {place}")).run()
-            done()
+        if executable.ctas_communicate:
+            _run_together(machine, rules.policy, chosen, done)
+        else:
+            for place in chosen:
+                for _ in Cta(machine, place, rules.policy.schedule(f"cta {place}")).turns():
+                    pass
+                done()
     return Outcome(
         steps=machine.steps,
         block_runs=machine.block_runs,
         traffic=machine.traffic.sites,
         violations=machine.monitor.violations,
+        conventions=machine.monitor.conventions,
     )
+
+
+def _run_together(machine: Machine, policy: Policy, chosen: Sequence[Dim3], done: Callable[[], None]) -> None:
+    """Runs CTAs that may wait for each other: one that goes on and on lets others begin, and takes turns with them."""
+    schedule = policy.schedule("turns of CTAs")
+    waiting, resident = deque(chosen), list[Iterator[None]]()
+    while waiting or resident:
+        if waiting and len(resident) < MOST_RESIDENT:
+            place = waiting.popleft()
+            resident.append(Cta(machine, place, policy.schedule(f"cta {place}")).turns())
+        still = []
+        for turns in schedule.order(resident):
+            if next(turns, _ENDED) is _ENDED:
+                done()
+            else:
+                still.append(turns)
+        resident = still
 
 
 def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules) -> Machine:
     items = [argument.array.dtype.itemsize for argument in arguments if isinstance(argument, TensorMap)]
     granule_bytes = min(executable.global_granule_bytes, *items) if items else executable.global_granule_bytes
-    binding = Binding(granule_bytes, not executable.ctas_communicate)
+
+    def watch(size_bytes: int) -> GlobalShadow:
+        return GlobalShadow(size_bytes, granule_bytes, executable.sites)
+
+    binding = Binding(watch)
     packed = pack_arguments(executable.entry, arguments, binding)
     monitor = Monitor(executable.entry.instructions, rules.raise_on)
     counters = TrafficCounters([Traffic() for _ in executable.entry.instructions])
     uncounted = TrafficCounters([Traffic() for _ in executable.entry.instructions])
     parameters = Buffer(name="the parameters", start=0, writeable=False, bytes=Bytes(np.frombuffer(packed, np.uint8)))
-    variables = executable.layout.buffers()
+    variables = executable.layout.buffers(watch)
     constants = [buffer for buffer in variables if not buffer.writeable]
     memories = {
-        "global": GlobalMemory([*binding.buffers, *variables], monitor, counters),
-        "const": GlobalMemory(constants, monitor, uncounted),
-        "param": GlobalMemory([parameters], monitor, uncounted),
+        "global": GlobalMemory([*binding.buffers, *variables], monitor, counters, executable.semantics),
+        "const": GlobalMemory(constants, monitor, uncounted, {}),
+        "param": GlobalMemory([parameters], monitor, uncounted, {}),
     }
     return Machine(
         executable=executable,
@@ -156,6 +188,7 @@ def make_report(executable: Executable, shape: Shape, rules: Rules, outcomes: Se
         steps=sum(outcome.steps for outcome in outcomes),
         instructions=instructions,
         violations=tuple(violation for outcome in outcomes for violation in outcome.violations),
+        conventions=tuple(convention for outcome in outcomes for convention in outcome.conventions),
     )
 
 

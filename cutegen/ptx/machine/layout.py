@@ -5,6 +5,7 @@ Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,9 @@ from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.machine.shared import SHARED_BASE
 from cutegen.ptx.text.syntax import Entry, Module, Variable
+from cutegen.ptx.watch.global_shadow import GlobalShadow
 
-MAX_SHARED_BYTES = 1 << 18
+MAX_STATIC_BYTES = 48 << 10
 MAX_LOCAL_BYTES = 1 << 16
 MODULE_BASE = ALLOCATION_STRIDE * 512
 
@@ -29,16 +31,25 @@ class MemoryLayout:
     dynamic_shared_offset: int
     local_bytes: int
     variables: tuple[tuple[Variable, int], ...]
+    shared_ends: tuple[int, ...]
+    """Where a static shared variable ends and another thing begins, in bytes of shared memory."""
 
-    def buffers(self) -> list[Buffer]:
-        """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero."""
-        return [_buffer(variable, address) for variable, address in self.variables]
+    def buffers(self, watch: Callable[[int], GlobalShadow]) -> list[Buffer]:
+        """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero.
+
+        `watch` makes the shadow of that many bytes.
+        """
+        return [_buffer(variable, address, watch) for variable, address in self.variables]
 
 
-def _buffer(variable: Variable, address: int) -> Buffer:
+def _buffer(variable: Variable, address: int, watch: Callable[[int], GlobalShadow]) -> Buffer:
     data = np.zeros(variable.size_bytes or 0, np.uint8)
     data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
-    return Buffer(name=variable.name, start=address, writeable=variable.space == "global", bytes=Bytes(data))
+    is_global = variable.space == "global"
+    shadow = watch(len(data)) if is_global else None
+    if shadow is not None:
+        shadow.is_writeable = True
+    return Buffer(name=variable.name, start=address, writeable=is_global, bytes=Bytes(data), shadow=shadow)
 
 
 def _align(offset: int, align: int) -> int:
@@ -64,8 +75,11 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
     for number, variable in enumerate(v for v in variables if v.space in ("global", "const")):
         addresses[variable.name] = MODULE_BASE + number * ALLOCATION_STRIDE
         placed.append((variable, addresses[variable.name]))
-    if static > MAX_SHARED_BYTES or local > MAX_LOCAL_BYTES:
-        raise PtxSyntaxError(f"{static} bytes of shared and {local} of local memory are too much", line=entry.line)
+    if static > MAX_STATIC_BYTES:
+        found = f"{static} bytes of static shared memory; at most {MAX_STATIC_BYTES} are allowed"
+        raise PtxSyntaxError(f"{found}, more only as dynamic (.extern) memory", line=entry.line)
+    if local > MAX_LOCAL_BYTES:
+        raise PtxSyntaxError(f"{local} bytes of local memory; at most {MAX_LOCAL_BYTES} are allowed", line=entry.line)
     return MemoryLayout(
         addresses=addresses,
         spaces=spaces,
@@ -73,7 +87,15 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
         dynamic_shared_offset=dynamic,
         local_bytes=local,
         variables=tuple(placed),
+        shared_ends=_shared_ends(variables, addresses),
     )
+
+
+def _shared_ends(variables: tuple[Variable, ...], addresses: dict[str, int]) -> tuple[int, ...]:
+    sized = [v for v in variables if v.space == "shared" and v.size_bytes]
+    starts = {addresses[v.name] - SHARED_BASE for v in variables if v.space == "shared"}
+    ends = {addresses[v.name] - SHARED_BASE + (v.size_bytes or 0) for v in sized}
+    return tuple(sorted((starts | ends) - {0}))
 
 
 def _place(variables: tuple[Variable, ...], space: str, start: int, addresses: dict[str, int]) -> int:

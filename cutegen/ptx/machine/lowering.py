@@ -31,6 +31,7 @@ from cutegen.ptx.text.syntax import (
     Vector,
 )
 from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
+from cutegen.ptx.watch.semantics import Semantics
 
 Step: TypeAlias = Callable[[Warp], None]
 S64 = scalar_type("s64")
@@ -94,8 +95,10 @@ class Lowering:
     spaces: dict[str, str]
     site: int = 0
     shared_access_bytes: set[int] = field(default_factory=set)
-    atomic_sites: set[int] = field(default_factory=set)
     global_access_bytes: set[int] = field(default_factory=set)
+    semantics: dict[int, Semantics] = field(default_factory=dict)
+    access_bytes: dict[int, int] = field(default_factory=dict)
+    constant_sites: set[int] = field(default_factory=set)
     ctas_communicate: bool = False
     _carry: int | None = None
     _cell_numbers: dict[Cell, int] = field(default_factory=dict)
@@ -183,7 +186,7 @@ class Lowering:
             raise instruction.error(f"{symbol.name} is not declared")
         return self.symbols[symbol.name] + symbol.offset_bytes
 
-    def access(self, instruction: Instruction, space: str, size_bytes: int, *, atomic: bool = False) -> int:
+    def access(self, instruction: Instruction, space: str, size_bytes: int, semantics: Semantics | None = None) -> int:
         """Notes that the current instruction accesses `size_bytes` bytes of `space` for each lane; its number."""
         if size_bytes & (size_bytes - 1):
             raise instruction.error(f"an access of {size_bytes} bytes does not exist")
@@ -191,9 +194,10 @@ class Lowering:
             self.shared_access_bytes.add(size_bytes)
         if space in ("global", "generic"):
             self.global_access_bytes.add(size_bytes)
-        if atomic:
-            self.atomic_sites.add(self.site)
-            self.ctas_communicate |= space != "shared"
+        self.access_bytes[self.site] = size_bytes
+        if semantics is not None:
+            self.semantics[self.site] = semantics
+            self.ctas_communicate |= space in ("global", "generic")
         return self.site
 
     def carry_cell(self) -> int:

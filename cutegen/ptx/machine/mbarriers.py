@@ -115,6 +115,9 @@ class Mbarriers:
         """`count` arrivals of `thread`."""
         if not 1 <= count <= barrier.pending:
             self._fault(warp, site, thread, f"{count} arrivals at {barrier}", barrier.address)
+        if self._ordering.is_news(warp, barrier.released, thread):
+            message = f"an arrival at {barrier} by a thread that has not seen the phase before complete"
+            self._fault(warp, site, thread, f"{message}: it may count for either", barrier.address)
         barrier.pending -= count
         barrier.arrived = join(barrier.arrived, told)
         self.events += 1

@@ -7,6 +7,7 @@ Source: PTX ISA, "State Spaces" and "Generic Addressing".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,7 +16,8 @@ import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.global_races import WriterLog
+from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
+from cutegen.ptx.watch.semantics import Semantics
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
@@ -59,7 +61,9 @@ class Buffer:
     start: int
     writeable: bool
     bytes: Bytes
-    log: WriterLog | None = None
+    shadow: GlobalShadow | None = None
+    shadow_offset: int = 0
+    """Where the buffer begins in the allocation that `shadow` is of."""
 
     @property
     def end(self) -> int:
@@ -78,27 +82,60 @@ def lost_write(window: Data, offsets: Addresses, data: Data) -> int | None:
     return next((i for i, (offset, item) in pairs if window[offset].tobytes() != item.tobytes()), None)
 
 
+@dataclass(slots=True)
+class Flights:
+    """What a cp.async reads until the last of its `lanes` has waited for it."""
+
+    lanes: int
+    _held: list[tuple[GlobalShadow, Flight]] = field(default_factory=list)
+
+    def add(self, shadow: GlobalShadow, flight: Flight) -> None:
+        """One more piece of the copy."""
+        self._held.append((shadow, flight))
+
+    def land(self, lanes: int) -> None:
+        """`lanes` of the copy have landed."""
+        self.lanes -= lanes
+        if self.lanes <= 0:
+            for shadow, flight in self._held:
+                shadow.end(flight)
+            self._held = []
+
+
 class GlobalMemory:
     """The buffers of a launch; answers accesses of one warp's active lanes."""
 
-    def __init__(self, buffers: list[Buffer], monitor: Monitor, traffic: TrafficCounters) -> None:
+    def __init__(
+        self, buffers: list[Buffer], monitor: Monitor, traffic: TrafficCounters, semantics: Mapping[int, Semantics]
+    ) -> None:
+        self._semantics = semantics
         self._buffers = sorted(buffers, key=lambda buffer: buffer.start)
         self._recent = self._buffers[:1]
         self._monitor, self._traffic = monitor, traffic
 
-    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
-        """`size_bytes` bytes for each address; poison where an access is faulty and the launch goes on."""
+    def read(
+        self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, flights: Flights | None = None
+    ) -> Data:
+        """`size_bytes` bytes for each address; poison where an access is faulty and the launch goes on.
+
+        `flights`: the bytes are read until those end, not only now.
+        """
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None:
             offsets = addresses - buffer.start
-            self._check_race(warp, site, buffer, offsets, size_bytes, "read")
+            if buffer.shadow is not None:
+                access = self._access(warp, site, buffer, offsets, size_bytes)
+                self._watch_read(buffer.shadow, access, warp, buffer, flights)
             return buffer.bytes.window(size_bytes)[offsets]
         data = poison(len(addresses), size_bytes)
         for i, address in enumerate(addresses.tolist()):
             found = self._checked(warp, site, i, address, size_bytes, writes=False)
             if found is not None:
                 data[i] = found.bytes.window(size_bytes)[address - found.start]
+                if found.shadow is not None:
+                    lane = self._access(warp, site, found, np.array([address - found.start]), size_bytes, i)
+                    self._watch_read(found.shadow, lane, warp, found, flights)
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
@@ -112,36 +149,94 @@ class GlobalMemory:
             found = self._checked(warp, site, i, address, size_bytes, writes=True)
             if found is not None:
                 found.bytes.window(size_bytes)[address - found.start] = data[i]
+                if found.shadow is not None:
+                    lane = self._access(warp, site, found, np.array([address - found.start]), size_bytes, i)
+                    self._watch_write(found.shadow, lane, warp, found)
 
     def _write_to(self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, data: Data) -> None:
         window = buffer.bytes.window(size_bytes)
         window[offsets] = data
-        if buffer.log is None:
+        if buffer.shadow is None:
             return
-        self._check_race(warp, site, buffer, offsets, size_bytes, "write")
-        if buffer.log.note(warp, offsets, size_bytes):
+        access = self._access(warp, site, buffer, offsets, size_bytes)
+        if self._watch_write(buffer.shadow, access, warp, buffer) and site not in self._semantics:
             lost = lost_write(window, offsets, data)
             if lost is not None:
                 message = "two lanes of one instruction write different values to the same bytes"
-                self._report_race(warp, site, buffer, offsets, lost, message)
+                self._report_race(warp, access, buffer, lost, message)
 
-    def _check_race(
-        self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, access: str
+    @staticmethod
+    def _access(
+        warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, lane_index: int | None = None
+    ) -> GlobalAccess:
+        """The access of the active lanes, or of one of them, to the allocation that `buffer` is in."""
+        threads = warp.threads()
+        return GlobalAccess(
+            cta=warp.cta.number,
+            warp=warp.index,
+            ordering=warp.cta.ordering,
+            site=site,
+            offsets=offsets + buffer.shadow_offset if buffer.shadow_offset else offsets,
+            threads=threads if lane_index is None else threads[lane_index : lane_index + 1],
+            size_bytes=size_bytes,
+        )
+
+    def _watch_read(
+        self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, buffer: Buffer, flights: Flights | None
     ) -> None:
-        found = None if buffer.log is None else buffer.log.race(warp, offsets, size_bytes)
-        if found is not None:
-            index, cta, thread = found
-            message = f"{access} of global memory not ordered after a write by thread {thread} of CTA number {cta}"
-            self._report_race(warp, site, buffer, offsets, index, message)
+        clash = shadow.read(access)
+        if flights is not None and shadow.is_writeable:
+            flights.add(shadow, shadow.begin(access, writes=False))
+        if clash is not None:
+            self._report_clash(warp, access, buffer, clash, "read")
+        semantics = self._semantics.get(access.site)
+        if semantics is not None:
+            for thread, offset in zip(access.threads.tolist(), access.offsets.tolist(), strict=True):
+                shadow.locations.read(warp.cta.fences, warp, thread, offset, semantics)
 
-    def _report_race(self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, index: int, message: str) -> None:
-        thread, address = int(warp.threads()[index]), int(offsets[index]) + buffer.start
-        self._monitor.report(ViolationKind.RACE, site, message, cta=warp.cta.place, thread=thread, address=address)
+    def _watch_write(self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, buffer: Buffer) -> bool:
+        """True where two lanes wrote the same bytes."""
+        clash, meets = shadow.write(access)
+        if clash is not None:
+            self._report_clash(warp, access, buffer, clash, "write")
+        semantics = self._semantics.get(access.site)
+        if semantics is None:
+            shadow.locations.forget(access.offsets)
+        else:
+            for thread, offset in zip(access.threads.tolist(), access.offsets.tolist(), strict=True):
+                shadow.locations.write(warp.cta.fences, thread, offset, semantics)
+        return meets
+
+    def _report_clash(self, warp: Warp, access: GlobalAccess, buffer: Buffer, clash: Clash, what: str) -> None:
+        who = f"thread {clash.thread}" if clash.thread is not None else f"threads of warp {clash.warp}"
+        earlier = f"the {'write' if clash.wrote else 'read'} by {who} of CTA number {clash.cta}"
+        message = f"{what} of global memory not ordered after {earlier} ({self._monitor.describe(clash.site)})"
+        if clash.in_flight:
+            earlier = f"the copy by {who} of CTA number {clash.cta} ({self._monitor.describe(clash.site)})"
+            message = f"{what} of bytes that {earlier} may still be {'writing' if clash.wrote else 'reading'}"
+        self._report_race(warp, access, buffer, clash.index, message, clash.offset - int(access.offsets[clash.index]))
+
+    def _report_race(
+        self, warp: Warp, access: GlobalAccess, buffer: Buffer, index: int, message: str, piece: int = 0
+    ) -> None:
+        thread = int(access.threads[index])
+        address = int(access.offsets[index]) - buffer.shadow_offset + buffer.start + piece
+        place = warp.cta.place
+        self._monitor.report(ViolationKind.RACE, access.site, message, cta=place, thread=thread, address=address)
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
         """The window and offset of one lane's atomic access, or None where it is faulty."""
         found = self._checked(warp, site, lane_index, address, size_bytes, writes=True)
-        return None if found is None else (found.bytes.window(size_bytes), address - found.start)
+        if found is None:
+            return None
+        if found.shadow is not None:
+            access = self._access(warp, site, found, np.array([address - found.start]), size_bytes, lane_index)
+            clash, _ = found.shadow.write(access)
+            if clash is not None:
+                self._report_clash(warp, access, found, clash, "atomic access")
+            thread, offset = int(access.threads[0]), int(access.offsets[0])
+            found.shadow.locations.update(warp.cta.fences, warp, thread, offset, self._semantics[site])
+        return found.bytes.window(size_bytes), address - found.start
 
     def _covering(self, addresses: Addresses, size_bytes: int) -> Buffer | None:
         """The buffer that holds all the addresses, aligned; None where there is not one."""

@@ -14,6 +14,8 @@ from typing import TypeVar
 from cutegen.ptx.errors import LaunchError
 
 T = TypeVar("T")
+TURN_BLOCKS = 4096
+"""How many blocks a warp runs before others do, where nothing is drawn: who runs so many may wait for somebody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Schedule:
 
     def turn_blocks(self) -> int:
         """After how many basic blocks a warp lets others go on."""
-        return self._generator.randint(1, 8) if self._policy.name == "random" else 4096
+        return self._generator.randint(1, 8) if self._policy.name == "random" else TURN_BLOCKS
 
     def lands_at_once(self) -> bool:
         """Whether a bulk copy is done when it is issued."""

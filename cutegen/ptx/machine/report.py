@@ -52,6 +52,8 @@ class LaunchReport:
     steps: int
     instructions: tuple[InstructionReport, ...]
     violations: tuple[Violation, ...]
+    conventions: tuple[Violation, ...]
+    """What PTX does not order and kernels of the field rely on; no violation unless the launch raises on it."""
 
     def executed(self, opcode: str) -> int:
         """Warp executions of all instructions whose opcode begins with `opcode`, as `"mma.sync"` or `"ldmatrix"`."""

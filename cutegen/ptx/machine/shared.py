@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.memory import Addresses, Bytes, Data, lost_write, poison
 from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.locations import Locations
+from cutegen.ptx.watch.semantics import Semantics
 from cutegen.ptx.watch.shadow import MANY, Access, Shadow, Stamps
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import ViolationKind
@@ -22,8 +26,16 @@ BULK_CHUNK_BYTES = 16
 class SharedMemory:
     """The shared memory of one CTA; addresses begin at `SHARED_BASE`."""
 
-    def __init__(self, size_bytes: int, shadow: Shadow, traffic: TrafficCounters) -> None:
-        self._size = size_bytes
+    def __init__(
+        self,
+        size_bytes: int,
+        shadow: Shadow,
+        traffic: TrafficCounters,
+        semantics: Mapping[int, Semantics],
+        ends: tuple[int, ...],
+    ) -> None:
+        self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
+        self._ends = np.array(ends, np.int64)
         self._bytes = Bytes(np.full(size_bytes, POISON_BYTE, np.uint8))
         self._shadow, self._traffic = shadow, traffic
 
@@ -38,6 +50,9 @@ class SharedMemory:
         if access is None:
             return poison(len(addresses), size_bytes)
         self._shadow.read(access)
+        if site in self._semantics:
+            for thread, offset in zip(threads.tolist(), access.offsets.tolist(), strict=True):
+                self._locations.read(warp.cta.fences, warp, thread, offset, self._semantics[site])
         return self._bytes.window(size_bytes)[access.offsets]
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
@@ -48,11 +63,17 @@ class SharedMemory:
             return
         window = self._bytes.window(size_bytes)
         window[access.offsets] = data
+        lost = None
         if self._shadow.write(access):
             lost = lost_write(window, access.offsets, data)
-            if lost is not None:
-                message = "two lanes of one instruction write different values to the same bytes"
-                self._shadow.report(ViolationKind.RACE, access, lost, message)
+        if lost is not None and site not in self._semantics:
+            message = "two lanes of one instruction write different values to the same bytes"
+            self._shadow.report(ViolationKind.RACE, access, lost, message)
+        if site not in self._semantics:
+            self._locations.forget(access.offsets)
+            return
+        for thread, offset in zip(access.threads.tolist(), access.offsets.tolist(), strict=True):
+            self._locations.write(warp.cta.fences, thread, offset, self._semantics[site])
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
         """The window and offset of one lane's atomic access, or None where it is faulty."""
@@ -62,6 +83,8 @@ class SharedMemory:
             return None
         self._shadow.read(access)
         self._shadow.write(access)
+        offset, semantics = int(access.offsets[0]), self._semantics[site]
+        self._locations.update(warp.cta.fences, warp, int(thread[0]), offset, semantics)
         return self._bytes.window(size_bytes), int(access.offsets[0])
 
     def begin_copy(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Access | None:
@@ -125,8 +148,15 @@ class SharedMemory:
         if int(np.bitwise_or.reduce(offsets)) & (size_bytes - 1):
             self._refuse(ViolationKind.MISALIGNED, access, offsets % size_bytes != 0)
             return None
+        if len(self._ends) > 1:
+            across = np.searchsorted(self._ends, offsets, "right") != np.searchsorted(
+                self._ends, offsets + size_bytes - 1, "right"
+            )
+            if across.any():
+                self._refuse(ViolationKind.OUT_OF_BOUNDS, access, across, "that runs past the end of a variable, in ")
+                return None
         return access
 
-    def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_]) -> None:
-        what = f"{access.size_bytes}-byte access to the {self._size} bytes of shared memory from {SHARED_BASE:#x}"
+    def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_], which: str = "to ") -> None:
+        what = f"{access.size_bytes}-byte access {which}the {self._size} bytes of shared memory from {SHARED_BASE:#x}"
         self._shadow.report(kind, access, int(np.argmax(faulty)), what)

@@ -15,7 +15,7 @@ from cutegen.ptx.watch.shadow import Access
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta
-    from cutegen.ptx.machine.memory import LocalMemory
+    from cutegen.ptx.machine.memory import Flights, LocalMemory
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 _LANES = np.arange(WARP_LANES)
@@ -38,11 +38,12 @@ class _Copy:
     lanes: npt.NDArray[np.int64]
     group: npt.NDArray[np.int64]
     data: npt.NDArray[Any]
+    flights: Flights
 
     def part(self, keep: Mask) -> _Copy:
         """The copy of some of its lanes."""
         access = replace(self.access, offsets=self.access.offsets[keep], threads=self.access.threads[keep])
-        return _Copy(access, self.lanes[keep], self.group[keep], self.data[keep])
+        return _Copy(access, self.lanes[keep], self.group[keep], self.data[keep], self.flights)
 
 
 class Warp:
@@ -108,10 +109,10 @@ class Warp:
         """The active lanes exit."""
         self.alive = self.alive & ~self.mask
 
-    def issue_copy(self, access: Access, data: npt.NDArray[Any]) -> None:
+    def issue_copy(self, access: Access, data: npt.NDArray[Any], flights: Flights) -> None:
         """Queues a cp.async of the active lanes."""
         lanes = self.lanes()
-        self._copies.append(_Copy(access, lanes, self._committed[lanes], data))
+        self._copies.append(_Copy(access, lanes, self._committed[lanes], data, flights))
 
     def commit_copies(self) -> None:
         """`cp.async.commit_group`: what the active lanes issued since their last commit is one group."""
@@ -127,6 +128,7 @@ class Warp:
             if lands.any():
                 done = copy if lands.all() else copy.part(lands)
                 self.cta.shared.end_copy(done.access, done.data)
+                done.flights.land(len(done.lanes))
             if not lands.all():
                 kept.append(copy.part(~lands) if lands.any() else copy)
         self._copies = kept

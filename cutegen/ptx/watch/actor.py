@@ -11,24 +11,12 @@ from cutegen.ptx.text.types import Dim3
 from cutegen.ptx.watch.violations import ViolationKind
 
 
-class Clocks(Protocol):
-    """What a CTA's warps know of each other (see `ordering`)."""
-
-    known: npt.NDArray[np.int64]
-    bounds: list[int]
-    tick: int
-
-
 class Group(Protocol):
     """The CTA of an actor."""
 
     @property
     def place(self) -> Dim3:
         """Its index in the grid."""
-
-    @property
-    def ordering(self) -> Clocks:
-        """Its clocks."""
 
     @property
     def number(self) -> int:

@@ -16,15 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
-
-Clock: TypeAlias = npt.NDArray[np.int64]
-_LANES = 32
+from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +31,33 @@ class Told:
 
     known: Clock
     fenced: Clock
+    strict: Clock
+    """As `known`, but a lane that arrives alone speaks for itself only, and not for its warp."""
+    far: Past = NO_PAST
+    """What other CTAs did, and single threads."""
 
 
-NOTHING = Told(np.zeros(0, np.int64), np.zeros(0, np.int64))
-
-
-def _later(a: Clock, b: Clock) -> Clock:
-    """The later of two clocks; one made before an agent was added knows nothing of it."""
-    if len(a) < len(b):
-        a, b = b, a
-    joined = a.copy()
-    np.maximum(joined[: len(b)], b, out=joined[: len(b)])
-    return joined
+_NO_TICKS = np.zeros(0, np.int64)
+NOTHING = Told(_NO_TICKS, _NO_TICKS, _NO_TICKS)
 
 
 def join(a: Told, b: Told) -> Told:
     """All that either tells."""
-    return Told(_later(a.known, b.known), _later(a.fenced, b.fenced))
+    strict = later(a.strict, b.strict)
+    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far))
 
 
 class Ordering:
     """The clocks of one CTA."""
 
-    def __init__(self, warps: int) -> None:
-        self.warps = warps
+    def __init__(self, warps: int, cta: int) -> None:
+        self.warps, self._cta = warps, cta
+        self._far = [NO_PAST] * warps
         self.known = np.zeros((warps, warps), np.int64)
         self._fenced = np.zeros((warps, warps), np.int64)
-        self._lane_fences = np.zeros(warps * _LANES, np.int64)
+        self._strict = np.zeros((warps, warps), np.int64)
+        self.lanes_arrived_alone = False
+        self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
         self._by_lane: dict[int, Told] = {}
         self.tick = 1
         self.bounds = [1] * warps
@@ -75,17 +73,26 @@ class Ordering:
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick
         self.tick += 1
-        return Told(known, NOTHING.fenced)
+        return Told(known, _NO_TICKS, _NO_TICKS)
 
     def arrive(self, warp: Actor) -> Told:
-        """`warp` arrives at a barrier: what its arrival lets others know. One lane arrives for all of them."""
-        index = warp.index
+        """`warp` arrives at a barrier: what its arrival lets others know.
+
+        One lane arrives for all of them, as kernels have it; by PTX (`strict`) only for itself.
+        """
+        index, threads, far = warp.index, warp.threads(), self._far[warp.index]
+        strict = self._strict[index].copy()
+        if len(threads) == int(np.count_nonzero(warp.alive)):
+            strict[index] = self.tick
+        else:
+            self.lanes_arrived_alone = True
+            far = join_pasts(far, Past({}, {(self._cta, thread): self.tick for thread in threads.tolist()}))
         known, fenced = self.known[index].copy(), self._fenced[index].copy()
-        fences = self._lane_fences[warp.thread0 : warp.thread0 + _LANES][warp.alive]
+        fences = self._lane_fences[warp.thread0 : warp.thread0 + WARP_LANES][warp.alive]
         known[index], fenced[index] = self.tick, max(int(fenced[index]), int(fences.min(initial=self.tick)))
         self.tick += 1
-        lanes = [self._by_lane[t] for t in warp.threads().tolist() if t in self._by_lane] if self._by_lane else []
-        return reduce(join, lanes, Told(known, fenced))
+        lanes = [self._by_lane[t] for t in threads.tolist() if t in self._by_lane] if self._by_lane else []
+        return reduce(join, lanes, Told(known, fenced, strict, far))
 
     def complete(self, told: Iterable[Told], waiting: list[int]) -> None:
         """A barrier is complete: the warps that wait there learn all that was told."""
@@ -104,7 +111,7 @@ class Ordering:
 
     def is_news(self, warp: Actor, told: Told, thread: int) -> bool:
         """True where `told` orders what `thread` does not know of: it happened elsewhere, and so perhaps later."""
-        known = _later(self.known[warp.index], self._by_lane.get(thread, NOTHING).known)[: len(told.known)]
+        known = later(self.known[warp.index], self._by_lane.get(thread, NOTHING).known)[: len(told.known)]
         news = told.known > known
         if len(news):
             news[warp.index] = False
@@ -123,7 +130,7 @@ class Ordering:
         for thread in warp.threads().tolist():
             if thread in self._by_lane:
                 known = self._by_lane[thread].known
-                self._by_lane[thread] = join(self._by_lane[thread], Told(known, known[: self.warps]))
+                self._by_lane[thread] = join(self._by_lane[thread], Told(known, known[: self.warps], _NO_TICKS))
         self.tick += 1
 
     def knows(self, warp: int, threads: npt.NDArray[np.int64], agents: npt.NDArray[np.int64]) -> Clock:
@@ -132,16 +139,34 @@ class Ordering:
         if self._by_lane:
             for thread in set(threads.tolist()) & self._by_lane.keys():
                 rows = threads == thread
-                own = _later(self._by_lane[thread].known, np.zeros(self.known.shape[1], np.int64))
+                own = later(self._by_lane[thread].known, np.zeros(self.known.shape[1], np.int64))
                 known[rows] = np.maximum(known[rows], own[agents[rows]])
         return known
 
+    def stands_alone(
+        self, warp: int, threads: npt.NDArray[np.int64], stamps: tuple[Clock, Clock, Clock]
+    ) -> npt.NDArray[np.bool_]:
+        """Where accesses that `warp` knows of were told of by another lane than theirs, with nothing between the two.
+
+        `stamps` are the ticks, threads and warps of the accesses, a row for each of `threads`.
+        """
+        ticks, owners, warps = stamps
+        alone = (ticks > self._strict[warp][np.minimum(warps, self.warps - 1)]) & (warps < self.warps)
+        alone &= owners != threads[:, None]
+        for row in np.flatnonzero(alone.any(axis=1)).tolist():
+            thread = int(threads[row])
+            told = self._by_lane.get(thread, NOTHING)
+            strict = later(told.strict, np.zeros(self.warps, np.int64))
+            alone[row] &= ticks[row] > strict[np.minimum(warps[row], self.warps - 1)]
+            alone[row] &= ~self.far_of(thread).knows(self._cta, ticks[row], owners[row], warps[row])
+        return np.asarray(alone)
+
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Where a proxy fence stands between the writes of threads `owners` at `ticks` and what `thread` does now."""
-        fenced = self._fenced[thread // _LANES]
+        fenced = self._fenced[thread // WARP_LANES]
         if thread in self._by_lane:
-            fenced = _later(fenced, self._by_lane[thread].fenced)
-        writers = owners // _LANES
+            fenced = later(fenced, self._by_lane[thread].fenced)
+        writers = owners // WARP_LANES
         by_copy = writers >= self.warps
         on_the_way = ticks <= fenced[np.minimum(writers, self.warps - 1)]
         by_itself = (owners == thread) & (ticks <= self._lane_fences[thread])
@@ -149,10 +174,10 @@ class Ordering:
 
     def is_after(self, thread: int, writer: int, tick: int) -> bool:
         """True where what thread `writer` did at `tick` is ordered before what `thread` does now."""
-        if thread == writer or tick <= self.known[thread // _LANES, writer // _LANES]:
+        if thread == writer or tick <= self.known[thread // WARP_LANES, writer // WARP_LANES]:
             return True
         told = self._by_lane.get(thread, NOTHING).known
-        return len(told) > 0 and tick <= int(told[writer // _LANES])
+        return len(told) > 0 and tick <= int(told[writer // WARP_LANES])
 
     def is_fenced_after(self, thread: int, writer: int, tick: int) -> bool:
         """True where a proxy fence stands between what thread `writer` did at `tick` and what `thread` does now."""
@@ -163,12 +188,46 @@ class Ordering:
         lanes = (told.known for told in self._by_lane.values())
         return bool(self.known[:, agent].max() >= tick) or any(len(k) > agent and k[agent] >= tick for k in lanes)
 
+    def past_of(self, thread: int) -> Past:
+        """What happened before what `thread` does in the next tick: what it did, and what it knows of."""
+        own = Past({self._cta: self._known_by(thread)}, {(self._cta, thread): self.tick})
+        return join_pasts(self.far_of(thread), own)
+
+    def acquire(self, warp: Actor, thread: int, past: Past) -> None:
+        """`thread` of `warp` has acquired what happened in `past`."""
+        known = past.clocks.get(self._cta, NOTHING.known)
+        self.observe(warp, Told(known, _NO_TICKS, known, past.without(self._cta)), np.array([thread]))
+
+    def far_of(self, thread: int) -> Past:
+        """What `thread` knows of other CTAs, and of single threads."""
+        far = self._far[thread // WARP_LANES]
+        return join_pasts(far, self._by_lane[thread].far) if thread in self._by_lane else far
+
+    def _known_by(self, thread: int) -> Clock:
+        known = self.known[thread // WARP_LANES]
+        return (later(known, self._by_lane[thread].known) if thread in self._by_lane else known)[: self.warps].copy()
+
+    def lanes_agree(self, warp: int) -> bool:
+        """True where no lane of `warp` knows more than another."""
+        return not any(thread // WARP_LANES == warp for thread in self._by_lane)
+
+    def told_of(self, cta: int, thread: int, stamps: tuple[Clock, Clock, Clock]) -> npt.NDArray[np.bool_]:
+        """Where `thread` was told of accesses of `cta`; `stamps` are their ticks, threads and warps."""
+        ticks, threads, warps = stamps
+        told = self.far_of(thread).knows(cta, ticks, threads, warps)
+        if cta != self._cta:
+            return told
+        known = self._known_by(thread)
+        return np.asarray(told | (ticks <= known[np.minimum(warps, self.warps - 1)]))
+
     def _learn(self, warp: int, told: Told) -> None:
-        self.known[warp] = _later(self.known[warp], told.known)
-        self._fenced[warp] = _later(self._fenced[warp], told.fenced)
+        self.known[warp] = later(self.known[warp], told.known)
+        self._fenced[warp] = later(self._fenced[warp], told.fenced)
+        self._strict[warp] = later(self._strict[warp], told.strict)
+        self._far[warp] = join_pasts(self._far[warp], told.far)
         self.bounds[warp] = int(self.known[warp].min()) + 1
 
     def _share_among_lanes(self, warp: int) -> None:
         """What single lanes of `warp` knew has become what it knows."""
-        first = warp * _LANES
-        self._by_lane = {t: told for t, told in self._by_lane.items() if not first <= t < first + _LANES}
+        first = warp * WARP_LANES
+        self._by_lane = {t: told for t, told in self._by_lane.items() if not first <= t < first + WARP_LANES}

@@ -24,6 +24,8 @@ _THREAD_BITS, _SITE_BITS = 12, 20
 _TICK_SHIFT = _THREAD_BITS + _SITE_BITS
 _PENDING = 1 << 62
 _SITE_MASK, _TICK_MASK = (1 << _SITE_BITS) - 1, (1 << (62 - _TICK_SHIFT)) - 1
+_COLLECTIVE = ("ldmatrix", "stmatrix")
+"""Accesses of a whole warp at once: kernels take them as done for all lanes when one lane goes on."""
 MANY = (1 << _THREAD_BITS) - 1
 """In place of a thread: several threads of one warp."""
 
@@ -52,14 +54,14 @@ class Shadow:
         granule_bytes: int,
         ordering: Ordering,
         monitor: Monitor,
-        atomic_sites: npt.NDArray[np.bool_],
+        strong_sites: npt.NDArray[np.bool_],
     ) -> None:
         granules = -(-size_bytes // granule_bytes)
         self._base, self._granule_bytes = base, granule_bytes
         self._writes: Stamps = np.zeros(granules, np.int64)
         self._reads: Stamps = np.zeros((len(ordering.bounds), granules), np.int64)
         self._lent: Stamps | None = None
-        self._ordering, self._monitor, self._atomic_sites = ordering, monitor, atomic_sites
+        self._ordering, self._monitor, self._strong_sites = ordering, monitor, strong_sites
 
     def read(self, access: Access) -> None:
         """Checks and remembers a read."""
@@ -88,6 +90,7 @@ class Shadow:
         """A bulk copy to the bytes is issued: until `land` nobody may touch them."""
         self._check_fence(access)
         self._write(access, _PENDING)
+        self._check_fence_after_reads(access)
 
     def land(self, access: Access, agent: int) -> None:
         """The bytes of a bulk copy have landed: written by `agent`, which only its mbarrier orders."""
@@ -153,6 +156,23 @@ class Shadow:
             message = f"no fence.proxy.async between the write by {who} ({place}) and this bulk copy"
             self.report(ViolationKind.RACE, access, index, message, piece)
 
+    def _check_fence_after_reads(self, access: Access) -> None:
+        """Between ordinary reads and a bulk copy onto their bytes a proxy fence belongs, which kernels leave out."""
+        thread, granules = int(access.threads[0]), self._granules(access)
+        for reader, reads in enumerate(self._reads):
+            stamps = reads[granules]
+            if not stamps.any():
+                continue
+            ticks, owners = stamps >> _TICK_SHIFT & _TICK_MASK, np.full(stamps.shape, reader * WARP_LANES)
+            owners = np.where(stamps & MANY == MANY, owners, stamps & MANY)
+            unfenced = (stamps != 0) & ~self._ordering.is_fenced(thread, ticks, owners)
+            if unfenced.any():
+                index, piece = (int(i) for i in np.argwhere(unfenced)[0])
+                place = self._monitor.describe(int(stamps[index, piece]) >> _THREAD_BITS & _SITE_MASK)
+                message = f"no fence.proxy.async between the read by warp {reader} ({place}) and this bulk copy"
+                self.report(ViolationKind.CONVENTION, access, index, message, piece)
+                return
+
     def _who(self, stamp: int) -> tuple[str, str]:
         """(thread, instruction) that a stamp names."""
         return f"thread {stamp & MANY}", self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
@@ -180,7 +200,8 @@ class Shadow:
 
     def _may_race(self, access: Access, stamps: Stamps) -> bool:
         """False where all of `stamps` are surely ordered before what the access's warp does now."""
-        return bool(stamps.max() >> _TICK_SHIFT >= self._ordering.bounds[access.warp.index])
+        ordering = self._ordering
+        return ordering.lanes_arrived_alone or bool(stamps.max() >> _TICK_SHIFT >= ordering.bounds[access.warp.index])
 
     def _find_race(
         self,
@@ -193,19 +214,41 @@ class Shadow:
     ) -> None:
         """Looks in `stamps` of `earlier` accesses for one by another thread that no barrier orders before this one."""
         known = self._ordering.knows(access.warp.index, access.threads, warps)
-        unordered = (stamps >> _TICK_SHIFT & _TICK_MASK) > known
+        ticks = stamps >> _TICK_SHIFT & _TICK_MASK
+        unordered = ticks > known
         pending = stamps >= _PENDING
         if not (unordered | pending).any():
+            if self._ordering.lanes_arrived_alone:
+                self._find_alone(access, stamps, (ticks, owners, warps), what, earlier)
             return
         sites = stamps >> _THREAD_BITS & _SITE_MASK
-        both_atomic = self._atomic_sites[sites] & self._atomic_sites[access.site]
-        race = unordered & (owners != access.threads[:, None]) & ~both_atomic
+        both_strong = self._strong_sites[sites] & self._strong_sites[access.site]
+        race = unordered & (owners != access.threads[:, None]) & ~both_strong
         found = np.argwhere(race | pending)
         if len(found):
             index, piece = (int(i) for i in found[0])
             warp = int(warps[index, piece])
             kind, message = self._explain(int(stamps[index, piece]), warp, what, earlier)
             self.report(kind, access, index, message, piece)
+
+    def _find_alone(
+        self, access: Access, stamps: Stamps, earlier: tuple[Stamps, Stamps, Stamps], what: str, kind_of_earlier: str
+    ) -> None:
+        """Looks for `earlier` accesses that a lane of their warp told of which nothing had ordered after them."""
+        alone = self._ordering.stands_alone(access.warp.index, access.threads, earlier)
+        alone &= stamps < _PENDING
+        if not alone.any():
+            return
+        index, piece = (int(i) for i in np.argwhere(alone)[0])
+        stamp = int(stamps[index, piece])
+        site = stamp >> _THREAD_BITS & _SITE_MASK
+        warp, place = int(earlier[2][index, piece]), self._monitor.describe(site)
+        message = (
+            f"{what} after the {kind_of_earlier} by lanes of warp {warp} ({place}), for which another lane arrived"
+        )
+        collective = self._monitor.opcode(site).startswith(_COLLECTIVE)
+        kind = ViolationKind.CONVENTION if collective else ViolationKind.RACE
+        self.report(kind, access, index, f"{message} without a bar.warp.sync between", piece)
 
     def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
         """What is wrong with an access that meets the `earlier` one of `stamp`."""

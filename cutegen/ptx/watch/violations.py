@@ -7,7 +7,7 @@ with a `PtxFault`; the others are gathered in the report.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from cutegen.errors import PtxFault
@@ -18,7 +18,7 @@ MAX_GATHERED = 1000
 
 
 class ViolationKind(Enum):
-    """Kinds of undefined behaviour."""
+    """Kinds of undefined behaviour, and `CONVENTION`: what PTX does not order and kernels of the field rely on."""
 
     OUT_OF_BOUNDS = "out of bounds"
     MISALIGNED = "misaligned"
@@ -29,11 +29,13 @@ class ViolationKind(Enum):
     BARRIER = "barrier"
     DIVERGENCE = "divergence"
     ARITHMETIC = "arithmetic"
+    CONVENTION = "convention"
     TRAP = "trap"
     STEP_LIMIT = "step limit"
 
 
 ALL_KINDS: frozenset[ViolationKind] = frozenset(ViolationKind)
+UNDEFINED: frozenset[ViolationKind] = ALL_KINDS - {ViolationKind.CONVENTION}
 _ALWAYS_RAISED = frozenset(
     {ViolationKind.BARRIER, ViolationKind.TRAP, ViolationKind.STEP_LIMIT, ViolationKind.DIVERGENCE}
 )
@@ -50,6 +52,8 @@ class Violation:
     cta: Dim3
     thread: int | None
     address: int | None
+    count: int = 1
+    """How often it was found, the first time here."""
 
     def __str__(self) -> str:
         """Kind, message and place in one line."""
@@ -76,8 +80,18 @@ class Monitor:
     def __init__(self, instructions: tuple[Instruction, ...], raise_on: Collection[ViolationKind]) -> None:
         self._instructions = instructions
         self._raise_on = frozenset(raise_on) | _ALWAYS_RAISED
-        self._seen: set[tuple[ViolationKind, int]] = set()
-        self.violations: list[Violation] = []
+        self._places: dict[tuple[ViolationKind, int], int] = {}
+        self._found: list[Violation] = []
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What is undefined."""
+        return [found for found in self._found if found.kind is not ViolationKind.CONVENTION]
+
+    @property
+    def conventions(self) -> list[Violation]:
+        """What is only not ordered."""
+        return [found for found in self._found if found.kind is ViolationKind.CONVENTION]
 
     def describe(self, site: int) -> str:
         """`line 12 'st.shared...'` of an instruction."""
@@ -112,6 +126,8 @@ class Monitor:
         )
         if always or kind in self._raise_on:
             raise ExecutionFault(violation)
-        if (kind, site) not in self._seen and len(self.violations) < MAX_GATHERED:
-            self._seen.add((kind, site))
-            self.violations.append(violation)
+        place = self._places.setdefault((kind, site), len(self._found))
+        if place < len(self._found):
+            self._found[place] = replace(self._found[place], count=self._found[place].count + 1)
+        elif place < MAX_GATHERED:
+            self._found.append(violation)

@@ -1,0 +1,48 @@
+"""The memory order that an instruction writes: `.relaxed.gpu`, `.volatile`, `.acq_rel.cta`.
+
+Source: PTX ISA, `ld`, `st`, `atom`, `red`, `fence`, `membar`.
+"""
+
+from __future__ import annotations
+
+from cutegen.ptx.machine.lowering import Modifiers
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.watch.semantics import SCOPES, Semantics
+
+_MEMBARS = {"cta": "cta", "gl": "gpu", "sys": "sys"}
+
+
+def take_access_order(instruction: Instruction, modifiers: Modifiers, order: str) -> Semantics | None:
+    """The semantics of a load (`order` acquire) or a store (`order` release); None where it is weak."""
+    if modifiers.flag("volatile"):
+        modifiers.one_of(*SCOPES)
+        return Semantics.of("relaxed", "sys")
+    word = modifiers.one_of("relaxed", order, "weak", "mmio")
+    if word == "mmio":
+        modifiers.flag("relaxed")
+    scope = modifiers.one_of(*SCOPES)
+    if word in (None, "weak"):
+        if scope is not None:
+            raise instruction.error(f"a scope needs an order: .relaxed.{scope} or .{order}.{scope}")
+        return None
+    if scope is None:
+        raise instruction.error(f".{word} needs a scope: .{word}.cta, .cluster, .gpu or .sys")
+    return Semantics.of("relaxed" if word == "mmio" else str(word), scope)
+
+
+def take_atomic_order(modifiers: Modifiers) -> Semantics:
+    """The semantics of `atom` and `red`: relaxed and of scope gpu where nothing is written."""
+    order = modifiers.one_of("relaxed", "acquire", "release", "acq_rel") or "relaxed"
+    return Semantics.of(order, modifiers.one_of(*SCOPES) or "gpu")
+
+
+def fence_order(instruction: Instruction) -> Semantics | None:
+    """The semantics of a `fence` or `membar`; None for one that says nothing of order and scope."""
+    words = instruction.parts[1:]
+    if instruction.parts[0] == "membar":
+        if len(words) != 1 or words[0] not in _MEMBARS:
+            raise instruction.error("expected membar.cta, membar.gl or membar.sys")
+        return Semantics.of("sc", _MEMBARS[words[0]])
+    scope = next((word for word in words if word in SCOPES), None)
+    order = next((word for word in words if word in ("sc", "acq_rel", "acquire", "release")), "acq_rel")
+    return None if scope is None else Semantics.of(order, scope)

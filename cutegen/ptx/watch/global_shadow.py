@@ -1,0 +1,294 @@
+"""Who wrote and who read each byte of a buffer in global memory: finds accesses that nothing orders.
+
+For each granule (the smallest access the entry makes) the last write is kept, and the last read of every warp that read
+it since; `Ordering` says whether they come before what a warp does now, whatever CTA they are from. Two accesses of
+which one writes, unordered, are a race unless they are morally strong: atomic or ordered, of one size, and each in the
+other's scope (PTX ISA, "Memory Consistency Model"). Reads are only queued until somebody writes to the buffer.
+
+A stamp packs `CTA + 1 | tick | thread`; the instruction stands beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.locations import Locations
+from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.paged import PagedStamps, Sites, Stamps
+
+_THREAD_BITS, _TICK_BITS, _PAGE_BITS = 11, 32, 10
+_CTA_SHIFT = _THREAD_BITS + _TICK_BITS
+_MAX_CTAS = 1 << (62 - _CTA_SHIFT)
+MANY = (1 << _THREAD_BITS) - 1
+"""In place of a thread: several threads of one warp."""
+_TICK_MASK, _PAGE = (1 << _TICK_BITS) - 1, 1 << _PAGE_BITS
+MOST_QUEUED = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTable:
+    """Of each instruction: how far its scope reaches (0: it is weak), the bytes of a lane, and whether it is `.nc`."""
+
+    reach: npt.NDArray[np.int64]
+    size_bytes: npt.NDArray[np.int64]
+    expects_constant: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalAccess:
+    """An access of some threads of a warp: byte `offsets` into the buffer."""
+
+    cta: int
+    warp: int
+    ordering: Ordering
+    site: int
+    offsets: npt.NDArray[np.int64]
+    threads: npt.NDArray[np.int64]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clash:
+    """An earlier access that is not ordered before a lane's: `index` of the lane, byte `offset` in the buffer."""
+
+    index: int
+    offset: int
+    cta: int
+    warp: int
+    thread: int | None
+    site: int
+    wrote: bool
+    in_flight: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flight:
+    """A copy that goes on after its instruction: what it reads nobody may write, what it writes nobody may touch."""
+
+    access: GlobalAccess
+    granules: npt.NDArray[np.int64]
+    writes: bool
+
+
+@dataclass(slots=True)
+class _Page:
+    """The last reads of one warp in a page of granules."""
+
+    stamps: Stamps
+    sites: Sites
+
+
+class GlobalShadow:
+    """The shadow of one buffer."""
+
+    def __init__(self, size_bytes: int, granule_bytes: int, table: SiteTable) -> None:
+        self.locations = Locations()
+        self.is_writeable = False
+        """What nothing may write needs no watching."""
+        self._granule_bytes, self._table = granule_bytes, table
+        self._granule_count = -(-size_bytes // granule_bytes) + 1
+        self._writes: PagedStamps | None = None
+        self._queue: list[tuple[GlobalAccess, int]] = []
+        self._pages: dict[int, dict[tuple[int, int], _Page]] = {}
+        self._flights: list[Flight] = []
+
+    def read(self, access: GlobalAccess) -> Clash | None:
+        """Remembers a read; the first write that it is not ordered after."""
+        if not self.is_writeable:
+            return None
+        if self._writes is None:
+            self._queue.append((access, access.ordering.tick))
+            if len(self._queue) > MOST_QUEUED:
+                self._settle()
+            return None
+        granules = self._granules(access)
+        clash = self._during_flights(access, granules, writes=False) or self._after_writes(access, granules)
+        self._note_read(access, access.ordering.tick, granules)
+        return clash
+
+    def write(self, access: GlobalAccess) -> tuple[Clash | None, bool]:
+        """Remembers a write: what it is not ordered after, and whether two of its lanes wrote one granule."""
+        granules = self._granules(access)
+        if self._writes is None:
+            self._writes = PagedStamps(self._granule_count)
+            self._settle()
+        clash = (
+            self._during_flights(access, granules, writes=True)
+            or self._after_writes(access, granules)
+            or self._after_reads(access, granules)
+        )
+        mine = self._stamp(access, access.ordering.tick)
+        return clash, bool((self._writes.put(granules, mine, access.site) != mine).any())
+
+    def begin(self, access: GlobalAccess, *, writes: bool) -> Flight:
+        """A copy of the bytes, which was just noted as a read or a write, goes on until `end`."""
+        flight = Flight(access, self._granules(access), writes)
+        self._flights.append(flight)
+        return flight
+
+    def end(self, flight: Flight) -> None:
+        """The threads of the copy know that it is over: it counts as theirs now."""
+        self._flights.remove(flight)
+        if not flight.writes:
+            self.read(flight.access)
+        elif self._writes is not None:
+            stamp = self._stamp(flight.access, flight.access.ordering.tick)
+            self._writes.put(flight.granules, stamp, flight.access.site)
+
+    def _during_flights(self, access: GlobalAccess, granules: npt.NDArray[np.int64], *, writes: bool) -> Clash | None:
+        """A copy in flight that the access disturbs."""
+        for flight in self._flights:
+            meets = np.isin(granules, flight.granules) if writes or flight.writes else None
+            if meets is not None and meets.any():
+                index, piece = (int(i) for i in np.argwhere(meets)[0])
+                earlier = flight.access
+                return Clash(
+                    index=index,
+                    offset=int(access.offsets[index]) + piece * self._granule_bytes,
+                    cta=earlier.cta,
+                    warp=earlier.warp,
+                    thread=int(earlier.threads[0]),
+                    site=earlier.site,
+                    wrote=flight.writes,
+                    in_flight=True,
+                )
+        return None
+
+    def _settle(self) -> None:
+        """Files the queued reads by page."""
+        for access, tick in self._queue:
+            self._note_read(access, tick, self._granules(access))
+        self._queue = []
+
+    def _after_writes(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
+        assert self._writes is not None
+        stamps, sites = self._writes.at(granules)
+        if not stamps.any():
+            return None
+        warps = (stamps & MANY) // WARP_LANES
+        return self._find(access, stamps, warps, sites, wrote=True)
+
+    def _after_reads(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
+        pages = granules >> _PAGE_BITS
+        for number in np.unique(pages).tolist() if self._pages else ():
+            places = np.where(pages == number, granules & (_PAGE - 1), _PAGE)
+            for (_, warp), page in self._pages.get(number, {}).items():
+                stamps = page.stamps[places]
+                clash = None
+                if stamps.any():
+                    warps = np.full(stamps.shape, warp)
+                    clash = self._find(access, stamps, warps, page.sites[places], wrote=False)
+                if clash is not None:
+                    return clash
+        return None
+
+    def _find(
+        self, access: GlobalAccess, stamps: Stamps, warps: npt.NDArray[np.int64], sites: Sites, *, wrote: bool
+    ) -> Clash | None:
+        """The first of `stamps` (accesses, pieces) that does not come before the access."""
+        mine = self._cta(access)
+        same_cta = stamps >> _CTA_SHIFT == mine
+        owners = stamps & MANY
+        suspect = (stamps != 0) & ~(same_cta & (owners == access.threads[:, None]))
+        constant = (stamps != 0) & (self._table.expects_constant[sites] | self._table.expects_constant[access.site])
+        if constant.any():
+            return self._clash(access, constant, (stamps, warps, sites), wrote=wrote)
+        if not suspect.any():
+            return None
+        ticks = stamps >> _THREAD_BITS & _TICK_MASK
+        if same_cta[suspect].all():
+            known = access.ordering.knows(access.warp, access.threads, np.minimum(warps, access.ordering.warps - 1))
+            suspect &= ticks > known
+            if not suspect.any():
+                return None
+        suspect &= ~self._morally_strong(access, sites, same_cta)
+        rows = [slice(None)] if access.ordering.lanes_agree(access.warp) else range(len(stamps))
+        for row in rows:
+            suspect[row] &= ~_told(
+                access, row, stamps[row] >> _CTA_SHIFT, (ticks[row], owners[row], warps[row]), suspect[row]
+            )
+        if not suspect.any():
+            return None
+        return self._clash(access, suspect, (stamps, warps, sites), wrote=wrote)
+
+    def _clash(
+        self,
+        access: GlobalAccess,
+        found: npt.NDArray[np.bool_],
+        earlier: tuple[Stamps, npt.NDArray[np.int64], Sites],
+        *,
+        wrote: bool,
+    ) -> Clash:
+        stamps, warps, sites = earlier
+        index, piece = (int(i) for i in np.argwhere(found)[0])
+        owner = int(stamps[index, piece] & MANY)
+        return Clash(
+            index=index,
+            offset=int(access.offsets[index]) + piece * self._granule_bytes,
+            cta=int(stamps[index, piece] >> _CTA_SHIFT) - 1,
+            warp=int(warps[index, piece]),
+            thread=None if owner == MANY else owner,
+            site=int(sites[index, piece]),
+            wrote=wrote,
+        )
+
+    def _morally_strong(
+        self, access: GlobalAccess, sites: Sites, same_cta: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """Where both accesses are strong, overlap completely, and each includes the other in its scope."""
+        reach = self._table.reach[access.site]
+        if reach == 0:
+            return np.zeros(sites.shape, bool)
+        both = np.minimum(self._table.reach[sites], reach)
+        same_size = self._table.size_bytes[sites] == access.size_bytes
+        return np.asarray((both > np.where(same_cta, 0, 1)) & same_size)
+
+    def _note_read(self, access: GlobalAccess, tick: int, granules: npt.NDArray[np.int64]) -> None:
+        """A granule that several threads of a warp read in one tick is marked as read by many."""
+        key, mine = (self._cta(access), access.warp), self._stamp(access, tick)
+        pages = granules >> _PAGE_BITS
+        for number in np.unique(pages).tolist():
+            of_warps = self._pages.setdefault(number, {})
+            if key not in of_warps:
+                of_warps[key] = _Page(np.zeros(_PAGE + 1, np.int64), np.zeros(_PAGE + 1, np.int32))
+            page, places = of_warps[key], np.where(pages == number, granules & (_PAGE - 1), _PAGE)
+            before = page.stamps[places]
+            page.stamps[places] = mine
+            by_many = (page.stamps[places] != mine) | (
+                (before >> _THREAD_BITS == mine >> _THREAD_BITS) & (before != mine)
+            )
+            page.stamps[places[by_many]] |= MANY
+            page.sites[places] = access.site
+            page.stamps[_PAGE] = 0
+
+    def _stamp(self, access: GlobalAccess, tick: int) -> Stamps:
+        """One column: the stamp of each thread."""
+        return (self._cta(access) << _CTA_SHIFT | (tick & _TICK_MASK) << _THREAD_BITS | access.threads)[:, None]
+
+    @staticmethod
+    def _cta(access: GlobalAccess) -> int:
+        """The CTA's part of a stamp; numbers repeat in grids too large to be run here anyway."""
+        return access.cta % (_MAX_CTAS - 1) + 1
+
+    def _granules(self, access: GlobalAccess) -> npt.NDArray[np.int64]:
+        count = max(1, access.size_bytes // self._granule_bytes)
+        return (access.offsets // self._granule_bytes)[:, None] + np.arange(count)
+
+
+def _told(
+    access: GlobalAccess,
+    row: slice | int,
+    ctas: Stamps,
+    stamps: tuple[Stamps, Stamps, Stamps],
+    suspect: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Where the threads of `row`, who know the same, were told of the accesses that are `suspect`."""
+    thread = int(access.threads[row if isinstance(row, int) else 0])
+    told = np.zeros(suspect.shape, bool)
+    for number in np.unique(ctas[suspect]).tolist():
+        told |= (ctas == number) & access.ordering.told_of(number - 1, thread, stamps)
+    return told

@@ -1,0 +1,67 @@
+"""What happened before: how far each warp of each CTA, and single threads, had come when something was told.
+
+A vector clock over CTAs (Fidge, "Timestamps in message-passing systems that preserve the partial ordering"; Flanagan
+and Freund, "FastTrack"), kept sparse: a CTA of which nothing is known is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Clock: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Past:
+    """Accesses up to tick `clocks[cta][warp]` of a warp, and up to `threads[cta, thread]` of a thread, are ordered."""
+
+    clocks: Mapping[int, Clock]
+    threads: Mapping[tuple[int, int], int]
+
+    def knows(self, cta: int, ticks: Clock, threads: Clock, warps: Clock) -> npt.NDArray[np.bool_]:
+        """Where accesses of `threads` of `cta`, in `warps`, at `ticks` are ordered before."""
+        clock = self.clocks.get(cta)
+        known = np.zeros(ticks.shape, bool) if clock is None else ticks <= clock[np.minimum(warps, len(clock) - 1)]
+        for (other, thread), tick in self.threads.items():
+            if other == cta:
+                known |= (threads == thread) & (ticks <= tick)
+        return np.asarray(known)
+
+    def without(self, cta: int) -> Past:
+        """The same but for what is known of the warps of `cta`."""
+        if cta not in self.clocks:
+            return self
+        return Past({number: clock for number, clock in self.clocks.items() if number != cta}, self.threads)
+
+
+NO_PAST = Past(MappingProxyType({}), MappingProxyType({}))
+
+
+def later(a: Clock, b: Clock) -> Clock:
+    """The later of two clocks; one made before an agent was added knows nothing of it."""
+    if len(a) < len(b):
+        a, b = b, a
+    joined = a.copy()
+    np.maximum(joined[: len(b)], b, out=joined[: len(b)])
+    return joined
+
+
+def join_pasts(a: Past, b: Past) -> Past:
+    """All that happened before in either."""
+    if a is b or b is NO_PAST:
+        return a
+    if a is NO_PAST:
+        return b
+    clocks = dict(a.clocks)
+    for cta, clock in b.clocks.items():
+        clocks[cta] = later(clocks[cta], clock) if cta in clocks else clock
+    threads = dict(a.threads)
+    for key, tick in b.threads.items():
+        threads[key] = max(tick, threads.get(key, 0))
+    return Past(clocks, threads)
