@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.errors import OutsideError, RequestError
-from cutegen.plan.columns import aligned
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run import bf16_bits
+from cutegen.support.columns import aligned
 
 DTYPES = {
     "f16": np.float16, "f32": np.float32, "f64": np.float64,

@@ -6,8 +6,8 @@ from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 Extents = tuple[int, int, int]
 

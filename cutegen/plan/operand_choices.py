@@ -13,9 +13,9 @@ from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
-from cutegen.plan.text import round_up
 from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, VectorCopy
 from cutegen.spec import MODES, GemmSpec
+from cutegen.support.words import round_up
 
 CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
 

@@ -9,8 +9,8 @@ from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import accumulators, held_together
 from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
 from cutegen.plan.split_k import bytes_per_slice
-from cutegen.plan.text import round_up
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.support.words import round_up
 
 SECTOR_BYTES = 32
 LINE_BYTES = 128

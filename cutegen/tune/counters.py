@@ -18,8 +18,8 @@ from typing import Any
 from cutegen.arch import UNIVERSAL, dtype
 from cutegen.errors import OutsideError
 from cutegen.plan.loop import Action, Loop
-from cutegen.plan.text import round_up
 from cutegen.plan.traffic import LINE_BYTES
+from cutegen.support.words import round_up
 from cutegen.tune.suites import Extents
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"

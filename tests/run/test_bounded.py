@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.run.bounded import Bounded, run_chain
 from cutegen.spec import OPS, STORE
 from cutegen.spec.steps import chain_of
+from cutegen.verify.error_bounds import Bounded, run_chain
 from tests.run.epilogues import EVERY_FUNCTION
 
 torch = pytest.importorskip("torch")

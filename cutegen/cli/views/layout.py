@@ -5,8 +5,8 @@ from __future__ import annotations
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.arch import DType
 from cutegen.cli.views.view import BANK_BYTES, BANKS, Table, View, grid, titled
-from cutegen.plan.columns import text_width
-from cutegen.plan.text import extents
+from cutegen.support.columns import text_width
+from cutegen.support.words import extents
 
 SHOWN_ROWS = 16
 

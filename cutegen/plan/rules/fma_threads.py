@@ -9,9 +9,9 @@ from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, 
 from cutegen.arch import UNIVERSAL_FMA, Target, dtype
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.split_k import refuse_split_k
-from cutegen.plan.text import extents, plural
 from cutegen.plan.vectors import thread_grid
 from cutegen.spec import MODES, GemmSpec
+from cutegen.support.words import extents, plural
 
 Extents = tuple[int, int, int]
 

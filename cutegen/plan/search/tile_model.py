@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.arch import Gpu
-from cutegen.plan.problem import ProblemShape
+from cutegen.contract.problem import ProblemShape
 
 BANK_LINE_BYTES = 128
 COPY_BYTES = 16

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from cutegen.arch.units import REGISTER_BITS
 from cutegen.plan import ProbePlan
 from cutegen.plan.registers import FragmentTable, Place
+from cutegen.run.call.storage import CallTensor, call_tensors, numpy_dtype
 from cutegen.run.probe import Registers
-from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
 
 Bits = NDArray[np.uint32]
 Element = tuple[int, int]

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from cutegen.arch import DTYPES, DType, dtype
+from cutegen.contract.launch import REGISTERS, SOURCE, LaunchContract, TensorContract
 from cutegen.errors import OperandError
-from cutegen.plan.launch import SOURCE, LaunchContract, TensorContract
-from cutegen.plan.probe import REGISTERS
-from cutegen.run.bits import CARRIERS
-from cutegen.run.operands import Form
+from cutegen.run.call.bits import CARRIERS
+from cutegen.run.call.operands import Form
 
 
 @dataclass(frozen=True, slots=True)

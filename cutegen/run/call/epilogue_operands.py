@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from cutegen.contract.launch import SCALARS, LaunchContract
 from cutegen.errors import OperandError
-from cutegen.plan.launch import LaunchContract
-from cutegen.run.storage import call_tensors
-from cutegen.spec import SCALARS
+from cutegen.run.call.storage import call_tensors
 from cutegen.spec.text import literal
 
 TENSOR_NAMES = ("c", "residual", "bias", "aux")

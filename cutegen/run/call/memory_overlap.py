@@ -8,9 +8,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from cutegen.errors import OperandError
-from cutegen.run import fixes
-from cutegen.run.operands import Form
-from cutegen.run.storage import CallTensor
+from cutegen.run.call import suggestions
+from cutegen.run.call.operands import Form
+from cutegen.run.call.storage import CallTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +99,5 @@ def _rows(buffer: np.ndarray, offset_bytes: int, placed: Placed) -> np.ndarray:
 def copy_fix(tensor: CallTensor, form: Form, *, fresh: bool = False) -> str:
     """Another place for an operand: a copy, or for a result new memory."""
     if tensor.name == "out":
-        return fixes.new_out(tensor, form.shape, form)
-    return (fixes.fresh_copy if fresh else fixes.copy)(tensor, form)
+        return suggestions.new_out(tensor, form.shape, form)
+    return (suggestions.fresh_copy if fresh else suggestions.copy)(tensor, form)

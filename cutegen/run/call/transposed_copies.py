@@ -19,11 +19,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from cutegen.contract.launch import TensorContract
 from cutegen.errors import OperandError
-from cutegen.plan.launch import TensorContract
-from cutegen.run.check import check_operand
-from cutegen.run.operands import Form, TensorView, view_of
-from cutegen.run.storage import CallTensor, empty
+from cutegen.run.call.check import check_operand
+from cutegen.run.call.operands import Form, TensorView, view_of
+from cutegen.run.call.storage import CallTensor, empty
 
 DEFAULT_LIMIT_BYTES = 2 << 30
 

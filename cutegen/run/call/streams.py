@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from cutegen.errors import RequestError
-from cutegen.run.operands import LEGACY_STREAM, Device, TensorView
+from cutegen.run.call.operands import LEGACY_STREAM, Device, TensorView
 
 
 def stream_handle(stream: Any) -> int:

@@ -10,11 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from cutegen.arch import DTYPES
+from cutegen.contract.launch import REGISTERS, SCALARS, SOURCE, LaunchContract, TensorContract
+from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
-from cutegen.plan.launch import SOURCE, LaunchContract, TensorContract
-from cutegen.plan.probe import REGISTERS
-from cutegen.plan.tensor_map import MAX_BOX_ELEMS
-from cutegen.spec import SCALARS
 from cutegen.typed_json import shown
 
 MAX_THREADS = 1024

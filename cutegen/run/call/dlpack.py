@@ -9,7 +9,7 @@ import ctypes
 import operator
 from typing import Any, NamedTuple
 
-from cutegen.run.cuda_array import MOST_MODES
+from cutegen.run.call.cuda_array import MOST_MODES
 
 _DEVICE_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # kDLCPU, kDLCUDA, kDLCUDAHost, kDLCUDAManaged
 # (kDLInt | kDLUInt | kDLFloat | kDLBfloat | kDLFloat8_e4m3fn | kDLFloat8_e5m2, bits)

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cutegen.contract.launch import LaunchContract
 from cutegen.errors import DeviceError
-from cutegen.plan.launch import LaunchContract
-from cutegen.run.check import CheckedCall
+from cutegen.run.call.check import CheckedCall
+from cutegen.run.call.fast_path import Launch
 from cutegen.run.driver import Driver
-from cutegen.run.quick import Launch
-from cutegen.run.tensor_maps import TensorMaps
-from cutegen.run.workspace import RESULT, ClearedLaunch, WorkspaceLaunch, workspaces
+from cutegen.run.gpu.tensor_maps import TensorMaps
+from cutegen.run.gpu.workspace import RESULT, ClearedLaunch, WorkspaceLaunch, workspaces
 
 _SUCCESS = 0
 

@@ -9,7 +9,7 @@ import ctypes
 from typing import Any
 
 from cutegen.arch import dtype
-from cutegen.plan.tensor_map import TensorMapFields
+from cutegen.contract.tensor_map import TensorMapFields
 from cutegen.run.driver import Driver
 
 MAP_BYTES = 128

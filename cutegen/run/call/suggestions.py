@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cutegen.run.bits import CARRIERS
-from cutegen.run.operands import Form
-from cutegen.run.storage import CallTensor, MatrixStorage
+from cutegen.run.call.bits import CARRIERS
+from cutegen.run.call.operands import Form
+from cutegen.run.call.storage import CallTensor, MatrixStorage
 
 _NUMPY_LIKE = {"numpy": "np", "cupy": "cupy"}
 

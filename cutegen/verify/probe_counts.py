@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.plan import ProbePlan
-from cutegen.plan.text import plural
 from cutegen.ptx import InstructionReport, LaunchReport
-from cutegen.run.counts import Count, LaunchCounts
+from cutegen.support.words import plural
+from cutegen.verify.counts import Count, LaunchCounts
 
 
 def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:

@@ -11,11 +11,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from cutegen.arch import dtype
-from cutegen.plan.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
+from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
 from cutegen.typed_json import read
 
 Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
+
+SCALARS = ("alpha", "beta")
+"""The numbers that a call may hand to the epilogue."""
+
+REGISTERS = {"a": "registers_a", "b": "registers_b"}
+"""The results of a kernel that writes its fragments out, by operand."""
 
 SOURCE = "source"
 """What the kernel calls C as it was before, which the epilogue may read."""

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from cutegen.plan.launch import Workspace
+from cutegen.contract.launch import Workspace
+from cutegen.run.call.fast_path import Launch
+from cutegen.run.call.memory_overlap import Placed
 from cutegen.run.driver import Driver
-from cutegen.run.places import Placed
-from cutegen.run.quick import Launch
 
 MOST_STREAMS = 32
 COUNTER_BYTES = 4

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from cutegen.run.check import CheckedCall
-from cutegen.run.operands import count_write, differs_from_memory
-from cutegen.run.streams import stream_handle
+from cutegen.run.call.check import CheckedCall
+from cutegen.run.call.operands import count_write, differs_from_memory
+from cutegen.run.call.streams import stream_handle
 
 _REMEMBERED_CALLS = 256
 

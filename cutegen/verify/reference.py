@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from cutegen.arch import DType, dtype
+from cutegen.contract.launch import LaunchContract
 from cutegen.errors import DeviceError, OperandError
-from cutegen.plan.launch import LaunchContract
-from cutegen.run.bits import bf16_bits, bf16_values, float8_bits, float8_values
-from cutegen.run.bounded import UNIT, Bounded, Outcome, run_chain
-from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
+from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
+from cutegen.run.call.storage import CallTensor, call_tensors, numpy_dtype
 from cutegen.spec import chain_of, guards_source
+from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
 """Half the smallest step of an accumulator: the rounding error of sums that are subnormal."""

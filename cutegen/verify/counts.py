@@ -12,17 +12,17 @@ from fractions import Fraction
 
 from cutegen.arch import dtype
 from cutegen.arch.units import WARP
+from cutegen.contract.launch import ProblemSize
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.instructions import load_global
-from cutegen.plan.launch import ProblemSize
 from cutegen.plan.loop import Action, Step
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
-from cutegen.plan.text import plural
 from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
+from cutegen.support.words import plural
 
 Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles are cut off by the matrices' edges"

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.contract.launch import MAX_BATCH, MAX_EXTENT, LaunchContract, ProblemSize, Strides
 from cutegen.errors import OperandError
-from cutegen.plan.launch import MAX_BATCH, MAX_EXTENT, LaunchContract, ProblemSize, Strides
-from cutegen.plan.text import plural
-from cutegen.run import fixes
-from cutegen.run.bits import CARRIERS
-from cutegen.run.operands import Device, Form, name_of
-from cutegen.run.places import Placed, check_address, copy_fix
-from cutegen.run.storage import CallTensor, call_tensors
+from cutegen.run.call import suggestions
+from cutegen.run.call.bits import CARRIERS
+from cutegen.run.call.memory_overlap import Placed, check_address, copy_fix
+from cutegen.run.call.operands import Device, Form, name_of
+from cutegen.run.call.storage import CallTensor, call_tensors
+from cutegen.support.words import plural
 
 MAX_SPAN_BYTES = 1 << 57
 """The largest address space of any CPU and GPU; strides are 64-bit integers, of which kernels multiply some."""
@@ -102,7 +102,7 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
             operand=tensor.name,
             found=f"dtype {form.dtype}",
             expected=tensor.dtype.in_memory,
-            fix=fixes.cast(tensor, form),
+            fix=suggestions.cast(tensor, form),
         )
     matrices = _take_apart(tensor, form)
     _check_extents(tensor, matrices)
@@ -111,7 +111,7 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
             operand=tensor.name,
             found=f"device {form.device[0]}",
             expected="a CUDA device, or the CPU",
-            fix=fixes.move(tensor, form, ("cuda", 0)),
+            fix=suggestions.move(tensor, form, ("cuda", 0)),
         )
     return matrices
 
@@ -162,7 +162,7 @@ def _check_device(tensor: CallTensor, form: Form, device: Device) -> None:
             operand=tensor.name,
             found=f"device {_spell(form.device)}",
             expected=f"{_spell(device)}, where a is",
-            fix=fixes.move(tensor, form, device),
+            fix=suggestions.move(tensor, form, device),
         )
 
 
@@ -184,7 +184,7 @@ def _inner_mismatch(a: Form, b: Form, framework: str) -> OperandError:
 
 def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
     """What the kernel writes: every element once, so it has the whole shape."""
-    fix = fixes.new_out(tensor, shape, form)
+    fix = suggestions.new_out(tensor, shape, form)
     if tuple(form.shape) != shape:
         modes = "(M, N)" if len(shape) == 2 else "(L, M, N)"
         found, expected = f"shape {tuple(form.shape)}", f"{shape}, {modes} of a @ b"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cutegen.contract.launch import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import RequestError
-from cutegen.plan.launch import MAX_BATCH, MAX_EXTENT
 
 ProblemLike: TypeAlias = "ProblemShape | tuple[int, int, int] | tuple[int, int, int, int]"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cutegen.arch import DTYPES
 from cutegen.errors import CutegenError, OperandError
-from cutegen.run import cuda_array, dlpack
+from cutegen.run.call import cuda_array, dlpack
 from cutegen.run.driver import load_driver
 
 Device = tuple[str, int]
