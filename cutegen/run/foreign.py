@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,11 @@ MAX_ELEMENTS = 1 << 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What an argument should hold after the launch: an array, or a product of two others, within a tolerance."""
+    """What an argument should hold after the launch: an array, or others or their product, within a tolerance."""
 
     values: NDArray[Any] | None
-    product: tuple[int, bool, int, bool] | None
+    product: tuple[tuple[int, bool], ...]
+    """Arguments, and whether they are transposed, that are multiplied; empty where there are values."""
     rtol: float
     atol: float
 
@@ -105,12 +107,11 @@ def _compare(
 ) -> list[WrongResult]:
     """Compares in float64; a product is of the arguments as they were given."""
     found = _storage(values[index]).astype(np.float64)
-    if expected.product is not None:
-        left, left_transposed, right, right_transposed = expected.product
-        a, b = (_storage(given[i]).astype(np.float64) for i in (left, right))
-        wanted = (a.T if left_transposed else a) @ (b.T if right_transposed else b)
+    if expected.values is None:
+        factors = [_storage(given[i]).astype(np.float64) for i, _ in expected.product]
+        turned = [a.T if is_turned else a for a, (_, is_turned) in zip(factors, expected.product, strict=True)]
+        wanted = reduce(np.matmul, turned)
     else:
-        assert expected.values is not None
         wanted = expected.values.astype(np.float64)
     if wanted.shape != found.shape:
         raise RequestError(f"argument {index}: expected has shape {wanted.shape}; the argument has {found.shape}")
@@ -250,7 +251,7 @@ def _sizes(table: Mapping[str, Any], key: str, default: int, path: Path) -> tupl
     return tuple(sizes)
 
 
-_PRODUCT = re.compile(r"(\d+)(\.T)? @ (\d+)(\.T)?")
+_PRODUCT = re.compile(r"(\d+)(\.T)?(?: @ (\d+)(\.T)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +306,12 @@ class _Row:
         text = self.keys["expected"]
         rtol, atol = (self.keys.get(key, default) for key, default in (("rtol", 1e-3), ("atol", 1e-3)))
         if not isinstance(text, str) or not isinstance(rtol, int | float) or not isinstance(atol, int | float):
-            raise RequestError(f"{self.where}: expected: a .npy file or a product as '0 @ 1.T'; rtol, atol numbers")
+            raise RequestError(f"{self.where}: expected: a .npy file, or arguments as in '0 @ 1.T'; rtol, atol numbers")
         product = _PRODUCT.fullmatch(text)
         if product is None:
-            return Expected(values=_load(self.folder / text), product=None, rtol=rtol, atol=atol)
-        terms = int(product[1]), product[2] is not None, int(product[3]), product[4] is not None
-        return Expected(values=None, product=terms, rtol=rtol, atol=atol)
+            return Expected(values=_load(self.folder / text), product=(), rtol=rtol, atol=atol)
+        terms = [(int(product[i]), product[i + 1] is not None) for i in (1, 3) if product[i] is not None]
+        return Expected(values=None, product=tuple(terms), rtol=rtol, atol=atol)
 
 
 _NUMBER_KEYS = {"number", "type"}
