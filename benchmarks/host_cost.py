@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from cutegen.run import Kernel, compare, float64_reference, random_operands
+from cutegen.run import Kernel
+from cutegen.verify import compare, float64_reference, random_operands
 
 BURST_CALLS = 200
 ROUNDS = 200

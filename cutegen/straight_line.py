@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from cutegen.arch import Target
 from cutegen.build import BuildRequest, Cache, build
-from cutegen.plan import ProblemLike, ProblemShape, plan
+from cutegen.contract import ProblemLike, ProblemShape
+from cutegen.plan import plan
 from cutegen.plan.report import plan_json
 from cutegen.render import KernelSource, render
 from cutegen.run import Kernel, Probe

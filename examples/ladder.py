@@ -19,11 +19,11 @@ import cutegen
 from cutegen.cli.options import parse_problem
 from cutegen.errors import CutegenError, DeviceError
 from cutegen.plan import GemmPlan
-from cutegen.plan.columns import aligned
-from cutegen.run import compare, float64_reference, random_operands
 from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile
+from cutegen.support.columns import aligned
 from cutegen.tune.bench import Entrant, bench, require_gpu
 from cutegen.tune.suites import Extents
+from cutegen.verify import compare, float64_reference, random_operands
 
 HALF = {"dtype": "f16", "align": 16}
 PLAIN, PADDED = SmemLayout(pad=0), SmemLayout(pad=8)

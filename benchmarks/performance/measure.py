@@ -16,7 +16,7 @@ from benchmarks.performance import by_hand
 from benchmarks.performance.choice import chosen
 from benchmarks.performance.figures import OURS, Figures, Time
 from benchmarks.performance.problems import LARGE, SMALL, sample
-from cutegen.plan.launch import LaunchContract
+from cutegen.contract.launch import LaunchContract
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem, load_spec
 from cutegen.straight_line import compile as compile_spec

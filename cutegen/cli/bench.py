@@ -15,10 +15,10 @@ from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OutOpti
 from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import RequestError
-from cutegen.plan.columns import aligned
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile_gemm
+from cutegen.support.columns import aligned
 from cutegen.tune.bench import Entrant, Result, require_gpu
 from cutegen.tune.bench import bench as run_bench
 from cutegen.tune.ceilings import Ceilings, measure_ceilings, rounds_of_all

@@ -19,9 +19,9 @@ from cutegen.cli.options import (
     named_problem,
 )
 from cutegen.cli.output import Answer
-from cutegen.plan.columns import aligned, wrapped
 from cutegen.spec import load_spec
 from cutegen.straight_line import build_request
+from cutegen.support.columns import aligned, wrapped
 
 SHOWN_DIFF_LINES = 40
 

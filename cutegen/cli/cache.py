@@ -15,9 +15,9 @@ from cutegen.cli.options import ArchOption, JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.environment import parse_size_bytes
 from cutegen.errors import ArtifactError, CacheError, CheckError
-from cutegen.plan.columns import aligned, wrapped
 from cutegen.spec import load_spec
 from cutegen.straight_line import build_request
+from cutegen.support.columns import aligned, wrapped
 
 SHOWN_KEY_DIGITS = 16
 

@@ -14,8 +14,8 @@ from cutegen.build import Cache, dsl_distributions, find_nvdisasm
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.errors import CutegenError, DeviceError
-from cutegen.plan.columns import aligned
 from cutegen.run.driver import load_driver
+from cutegen.support.columns import aligned
 from cutegen.targeting import choose_target
 
 

@@ -6,8 +6,8 @@ import typer
 
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
-from cutegen.plan.columns import aligned
 from cutegen.spec import load_spec, shipped_specs
+from cutegen.support.columns import aligned
 
 
 def list_specs(out: OutOption = None, json: JsonOption = False) -> None:

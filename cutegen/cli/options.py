@@ -8,9 +8,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from cutegen.contract import ProblemShape
+from cutegen.contract.launch import MAX_EXTENT
 from cutegen.errors import RequestError
-from cutegen.plan import ProblemShape
-from cutegen.plan.launch import MAX_EXTENT
 from cutegen.spec import shipped_specs
 
 DEFAULT_PROBLEM = (4096, 4096, 4096)

@@ -30,13 +30,14 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import rounds as rounds_bar
+from cutegen.contract import ProblemShape
 from cutegen.errors import DeviceError, OutsideError
-from cutegen.plan import GemmPlan, ProblemShape
+from cutegen.plan import GemmPlan
 from cutegen.plan import plan as make_plan
-from cutegen.plan.columns import aligned, wrapped
-from cutegen.plan.text import plural
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile_gemm
+from cutegen.support.columns import aligned, wrapped
+from cutegen.support.words import plural
 from cutegen.targeting import present_target
 from cutegen.tune import counters
 from cutegen.tune.bench import Entrant, Result, bench, require_gpu

@@ -40,16 +40,18 @@ from cutegen.cli.run_ptx import (
     run_ptx,
 )
 from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
+from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, DeviceError, RequestError
-from cutegen.plan import GemmPlan, ProbePlan, ProblemShape, plan
-from cutegen.plan.text import plural
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
-from cutegen.run.counts import count_launch
-from cutegen.run.patience import estimate_s, worthwhile_jobs
-from cutegen.run.producer import producer
+from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.run import Kernel
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile_gemm, compile_probe
+from cutegen.support.words import plural
 from cutegen.targeting import present_target
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.cost_estimate import estimate_s, worthwhile_jobs
+from cutegen.verify.counts import count_launch
+from cutegen.verify.producer import producer
 
 LONG_S = 120.0
 LONGEST_S = 3600.0

@@ -12,7 +12,7 @@ from cutegen.arch.units import BANK_BYTES, BANKS, WARP
 from cutegen.draw.colours import CONFLICT, HUES, PALE, bank_colour, hue
 from cutegen.draw.grid import Cell, cell_size, grid, legend
 from cutegen.draw.picture import Picture, above, beside, captioned
-from cutegen.plan.text import plural
+from cutegen.support.words import plural
 
 Table = NDArray[np.int64]
 

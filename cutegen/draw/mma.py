@@ -11,7 +11,7 @@ from cutegen.draw.grid import Blocks, Cell, cell_size, grid
 from cutegen.draw.picture import Picture, above, beside, captioned, titled
 from cutegen.draw.threads import holder, warp_legend
 from cutegen.plan import GemmPlan
-from cutegen.plan.text import extents
+from cutegen.support.words import extents
 
 MODES = "mnk"
 MAX_EXTENT = 64

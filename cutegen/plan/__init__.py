@@ -8,13 +8,12 @@
 from __future__ import annotations
 
 from cutegen.arch import Target
+from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
-from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.plan.probe import ProbePlan, plan_probe
-from cutegen.plan.problem import ProblemLike, ProblemShape
 from cutegen.spec import PROBE, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
@@ -23,16 +22,11 @@ __all__ = [
     "Choice",
     "Decision",
     "GemmPlan",
-    "LaunchContract",
-    "LaunchGeometry",
     "Occupancy",
     "Predictions",
     "ProbePlan",
-    "ProblemLike",
-    "ProblemShape",
     "Rejected",
     "Sectors",
-    "TensorContract",
     "Wavefronts",
     "plan",
 ]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cutegen.algebra import LayoutExpr, OperandName, TiledMma, offsets, offsets_2d
 from cutegen.arch.units import SECTOR_BYTES, WARP
-from cutegen.plan.text import round_up
+from cutegen.support.words import round_up
 
 Coordinates = NDArray[np.int64]
 MOST_ACCESS_BITS = 128

@@ -24,11 +24,11 @@ from cutegen.arch import (
     MmaAtom,
     Target,
 )
+from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import report
 from cutegen.plan.decision import Decision
-from cutegen.plan.launch import LaunchContract
 from cutegen.plan.loop import Action, Loop, Step
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.spec import GemmSpec

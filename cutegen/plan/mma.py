@@ -7,8 +7,8 @@ from cutegen.arch.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 Extents = tuple[int, int, int]
 

@@ -6,7 +6,7 @@ from cutegen.algebra import TiledMma
 from cutegen.arch import MmaAtom, Target
 from cutegen.arch.units import REGISTER_BITS, WARP
 from cutegen.plan.gemm_plan import Occupancy
-from cutegen.plan.text import round_up
+from cutegen.support.words import round_up
 
 ADDRESS_REGISTERS = 40
 FRAGMENT_BUFFERS = 2

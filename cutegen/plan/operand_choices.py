@@ -12,10 +12,10 @@ from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
-from cutegen.plan.text import round_up
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.spec import MODES, GemmSpec
+from cutegen.support.words import round_up
 
 CopyT = TypeVar("CopyT", bound=TileCopy)
 

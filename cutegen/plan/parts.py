@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from cutegen.algebra import TiledMma
 from cutegen.arch import MmaAtom, Target
+from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.plan.decision import Choice, Decision
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan, RegisterSplit, SplitPlan
 from cutegen.plan.loop import Loop
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices
-from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.spec import GemmSpec
 
 Extents = tuple[int, int, int]

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from cutegen.arch import GPUS, SM_RATES, Gpu, Target, dtype
 from cutegen.arch.units import BANK_ROW_BYTES
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
 from cutegen.plan.occupancy import ctas_by_smem
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.raster import TileGrid, Traffic, orders, traffic
-from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
+from cutegen.support.words import plural, round_up
 
 STAGES = range(1, 9)
 DEFAULT_MAX_STAGES = 4

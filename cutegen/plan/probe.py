@@ -12,23 +12,20 @@ from typing import Any
 
 from cutegen.arch import Target, dtype
 from cutegen.arch.units import WARP
+from cutegen.contract.launch import REGISTERS, LaunchContract, Parameter, TensorContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import report
-from cutegen.plan.columns import aligned, text_width
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
-from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.registers import FragmentTable, fragment_table
-from cutegen.plan.text import extents, plural
 from cutegen.spec import GEMM, GemmSpec
+from cutegen.support.columns import aligned, text_width
+from cutegen.support.words import extents, plural
 
 PROBED_FAMILY = "sm80"
 
 USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
 """Keys of the GEMM's decisions that the probe's kernel follows."""
-
-REGISTERS = {"a": "registers_a", "b": "registers_b"}
-"""The kernel's results by operand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
 from cutegen.arch.units import WARP
-from cutegen.plan.columns import aligned, text_width, wrapped
 from cutegen.plan.decision import Decision, Rejected
-from cutegen.plan.text import extents, plural
+from cutegen.support.columns import aligned, text_width, wrapped
+from cutegen.support.words import extents, plural
 
 if TYPE_CHECKING:  # the plans' methods stand on this module
     from cutegen.plan.gemm_plan import GemmPlan, SmemCandidate, SmemTile

@@ -21,8 +21,8 @@ from cutegen.algebra import (
     size,
     tile_to_shape,
 )
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec, SmemLayout
+from cutegen.support.words import extents
 
 VECTOR_BYTES = 16
 ATOM_ROWS = 8

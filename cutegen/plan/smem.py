@@ -32,8 +32,8 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.shapes import Shape, all_shapes
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 _MOST_STAGES = 8
 TORN = "a thread's own accesses swizzle one another"

@@ -8,9 +8,10 @@ from typing import Any
 
 from cutegen.algebra import Layout, inner_layout
 from cutegen.arch import DType
-from cutegen.plan import GemmPlan, TensorContract
+from cutegen.contract import TensorContract
+from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters
+from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import EpilogueTensor, OperandPlan, SmemTile, SplitPlan
-from cutegen.plan.launch import SOURCE, Parameter, gemm_parameters
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.plan.launch import LaunchContract, ProblemSize, Workspace
+from cutegen.contract.launch import LaunchContract, ProblemSize, Workspace
 from cutegen.ptx import LaunchReport, Program, TensorMap
-from cutegen.run.check import CheckedCall
-from cutegen.run.places import Placed
-from cutegen.run.storage import numpy_dtype
-from cutegen.run.workspace import RESULT
+from cutegen.run.call.check import CheckedCall
+from cutegen.run.call.memory_overlap import Placed
+from cutegen.run.call.storage import numpy_dtype
+from cutegen.run.gpu.workspace import RESULT
 
 MULTIPROCESSORS = 2
 """Of the GPU that the executor stands for: so few that the tiles of a small problem outnumber persistent CTAs, and more

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build import Artifact, open_artifact
+from cutegen.contract.launch import SCALARS, LaunchContract, ProblemSize
 from cutegen.errors import OperandError
-from cutegen.plan.launch import LaunchContract, ProblemSize
 from cutegen.ptx import IN_ORDER, LaunchReport, Policy
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
-from cutegen.run import streams
-from cutegen.run.check import CheckedCall, check_call, check_inputs
+from cutegen.run.call import streams
+from cutegen.run.call.check import CheckedCall, check_call, check_inputs
+from cutegen.run.call.epilogue_operands import TENSOR_NAMES, Extras
+from cutegen.run.call.fast_path import Launch, QuickCalls
+from cutegen.run.call.memory_overlap import check_address, check_apart
+from cutegen.run.call.operands import Form, TensorView, count_write, view_of
+from cutegen.run.call.storage import MatrixStorage, call_tensors, empty
+from cutegen.run.call.transposed_copies import Transposed, kept_copies, span_elems
 from cutegen.run.cpu import CpuKernel, CpuLaunch
 from cutegen.run.driver import Driver, load_driver
-from cutegen.run.extras import TENSOR_NAMES, Extras
-from cutegen.run.gpu import GpuKernel
-from cutegen.run.kept import Transposed, kept_copies, span_elems
-from cutegen.run.operands import Form, TensorView, count_write, view_of
-from cutegen.run.places import check_address, check_apart
+from cutegen.run.gpu.launch import GpuKernel
 from cutegen.run.plan_table import PlanTable
-from cutegen.run.quick import Launch, QuickCalls
-from cutegen.run.storage import MatrixStorage, call_tensors, empty
-from cutegen.spec import GEMM, SCALARS
+from cutegen.spec import GEMM
 
 _REMEMBERED_FORMS = 256
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.build import Artifact
+from cutegen.contract.launch import REGISTERS, LaunchContract
+from cutegen.contract.launch_check import check_launch
 from cutegen.errors import ArtifactError
-from cutegen.plan.launch import LaunchContract
-from cutegen.plan.launch_check import check_launch
-from cutegen.plan.probe import REGISTERS
 from cutegen.spec import GEMM
 from cutegen.typed_json import parse_object, read
 

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutegen.build import Artifact, open_artifact
+from cutegen.contract.launch import LaunchContract, ProblemSize
 from cutegen.errors import ArtifactError, OperandError
-from cutegen.plan.launch import LaunchContract, ProblemSize
 from cutegen.ptx import LaunchReport
-from cutegen.run import streams
-from cutegen.run.check import CheckedCall, check_inputs, leading, place
+from cutegen.run.call import streams
+from cutegen.run.call.check import CheckedCall, check_inputs, leading, place
+from cutegen.run.call.memory_overlap import check_address
+from cutegen.run.call.operands import TensorView, view_of
+from cutegen.run.call.storage import CallTensor, call_tensors, numpy_dtype
 from cutegen.run.cpu import CpuKernel
 from cutegen.run.driver import Driver, load_driver
-from cutegen.run.gpu import GpuKernel
-from cutegen.run.operands import TensorView, view_of
-from cutegen.run.places import check_address
+from cutegen.run.gpu.launch import GpuKernel
 from cutegen.run.plan_table import PlanTable
-from cutegen.run.storage import CallTensor, call_tensors, numpy_dtype
 from cutegen.spec import PROBE
 from cutegen.typed_json import read
 

@@ -42,7 +42,7 @@ from cutegen.spec.model import (
 )
 from cutegen.spec.parse import parse_spec
 from cutegen.spec.schema import Key, known_keys
-from cutegen.spec.steps import MATRICES, OPS, SCALARS, STORE, VECTORS, Step, chain_of, guards_source
+from cutegen.spec.steps import MATRICES, OPS, STORE, VECTORS, Step, chain_of, guards_source
 
 __all__ = [
     "FAMILIES",
@@ -52,7 +52,6 @@ __all__ = [
     "MODES",
     "OPS",
     "PROBE",
-    "SCALARS",
     "STORE",
     "VECTORS",
     "Bias",

@@ -13,12 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.arch import dtype
+from cutegen.contract.launch import LaunchContract
 from cutegen.errors import CheckError, CutegenError, DeviceError
-from cutegen.plan.launch import LaunchContract
-from cutegen.run import (
+from cutegen.run import Kernel
+from cutegen.targeting import present_target
+from cutegen.tune.ceilings import Ceilings
+from cutegen.tune.contenders import Against, Operands, Prepare, others
+from cutegen.tune.measure import Call, Measurement, interleaved
+from cutegen.tune.mma_peak import FMA, MmaTypes
+from cutegen.tune.suites import Extents
+from cutegen.verify import (
     Bounded,
     Comparison,
-    Kernel,
     Reference,
     compare,
     expected_outcome,
@@ -26,12 +32,6 @@ from cutegen.run import (
     random_extras,
     random_operands,
 )
-from cutegen.targeting import present_target
-from cutegen.tune.ceilings import Ceilings
-from cutegen.tune.contenders import Against, Operands, Prepare, others
-from cutegen.tune.measure import Call, Measurement, interleaved
-from cutegen.tune.mma_peak import FMA, MmaTypes
-from cutegen.tune.suites import Extents
 
 _LOG = logging.getLogger("cutegen.tune")
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cutegen.plan.launch import LaunchContract
+from cutegen.contract.launch import LaunchContract
 from cutegen.tune.cutlass_example import cutlass_example
 from cutegen.tune.measure import Call
 

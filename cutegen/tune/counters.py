@@ -19,7 +19,7 @@ from cutegen.arch import UNIVERSAL, dtype
 from cutegen.arch.units import LINE_BYTES, WARP
 from cutegen.errors import OutsideError
 from cutegen.plan.loop import Action, Loop
-from cutegen.plan.text import round_up
+from cutegen.support.words import round_up
 from cutegen.tune.suites import Extents
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"

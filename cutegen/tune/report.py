@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 
 from cutegen.arch import SM_RATES
 from cutegen.build import Artifact, disassemble
+from cutegen.contract.launch import INT32_MAX
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
-from cutegen.plan.launch import INT32_MAX
 from cutegen.plan.occupancy import predict_occupancy
-from cutegen.run import Kernel, random_extras, random_operands
-from cutegen.run.counts import LaunchCounts, count_launch
+from cutegen.run import Kernel
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.limits import KTileCost, Limit, k_tile_cost, limits
 from cutegen.tune.mma_peak import FMA as FMA_TYPES
 from cutegen.tune.mma_peak import MmaTypes
 from cutegen.tune.sass import FMA, MMA, Loop, main_loop
 from cutegen.tune.suites import Extents
+from cutegen.verify import random_extras, random_operands
+from cutegen.verify.counts import LaunchCounts, count_launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

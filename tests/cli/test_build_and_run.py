@@ -18,9 +18,9 @@ from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
 from cutegen.cli.progress import progress
 from cutegen.cli.trial import Trial, trial_table
-from cutegen.plan import ProblemShape
-from cutegen.run import Comparison, Outcome, expected_outcome
-from cutegen.run.counts import LaunchCounts, count_launch
+from cutegen.contract import ProblemShape
+from cutegen.verify import Comparison, Outcome, expected_outcome
+from cutegen.verify.counts import LaunchCounts, count_launch
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
+from cutegen.contract.launch import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import CheckError, CutegenError, SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.launch import MAX_BATCH, MAX_EXTENT
 from cutegen.plan.report import plan_json
 from cutegen.render import render
 from cutegen.spec import FAMILIES, parse_spec

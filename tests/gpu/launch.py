@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 
 
 def main() -> int:

@@ -26,12 +26,13 @@ import numpy as np
 
 from cutegen.build import Cache, build
 from cutegen.plan.search.problem import Candidate
-from cutegen.run import Kernel, compare, float64_reference, random_operands
+from cutegen.run import Kernel
 from cutegen.run.driver import load_driver
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Tile
 from cutegen.straight_line import build_request
 from cutegen.tune.measure import interleaved
 from cutegen.tune.suites import SUITES, Extents
+from cutegen.verify import compare, float64_reference, random_operands
 from tests.gpu.families import FAMILIES, Family, name_of
 
 ROUNDS = 9

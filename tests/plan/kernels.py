@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.build import Artifact, Cache, build
-from cutegen.plan.launch import LaunchContract, ProblemSize, Strides
+from cutegen.contract.launch import LaunchContract, ProblemSize, Strides
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.cpu import MULTIPROCESSORS, tensor_maps
-from cutegen.run.reference import bf16_bits
 from cutegen.spec import GemmSpec
 from cutegen.straight_line import build_request
+from cutegen.verify.reference import bf16_bits
 
 Build = Callable[..., Artifact]
 

@@ -14,7 +14,7 @@ import pytest
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.ptx import LaunchReport
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
 from cutegen.spec import (
     Epilogue,
     G2s,
@@ -31,6 +31,7 @@ from cutegen.spec import (
 from cutegen.targeting import choose_target
 from cutegen.tune.counters import CONFLICTS, WAVEFRONTS, predict
 from cutegen.tune.suites import Extents
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.plan.kernels import Build, execute
 from tests.plan.specs import SHIPPED_GEMMS, gemm
 from tests.plan.test_emitted import FEW, MANY

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutegen.arch import GPUS, TARGETS
+from cutegen.contract import ProblemShape
+from cutegen.contract.launch import MAX_EXTENT
 from cutegen.errors import RequestError, SpecError
-from cutegen.plan import GemmPlan, ProblemShape, plan
+from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.launch import MAX_EXTENT
 from cutegen.plan.pipeline import STAGES
 from cutegen.plan.raster import TileGrid, tile_order, traffic
 from cutegen.plan.report import plan_json
@@ -22,8 +23,8 @@ from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.render import render
-from cutegen.run.producer import block_of
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec, shipped_specs
+from cutegen.verify.producer import block_of
 from tests.plan.specs import gemm
 from tests.plan.test_random_specs import QUICK, planned, specs
 

@@ -11,12 +11,13 @@ from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.loop import Action, pipelined
 from cutegen.plan.timeline import passages, residences, slots
-from cutegen.run import Kernel, compare, float64_reference, random_operands
-from cutegen.run.counts import count_launch
+from cutegen.run import Kernel
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.targeting import choose_target
 from cutegen.tune.counters import predict
 from cutegen.tune.suites import Extents
+from cutegen.verify import compare, float64_reference, random_operands
+from cutegen.verify.counts import count_launch
 from tests.plan.kernels import Build, execute
 from tests.plan.specs import gemm
 from tests.plan.test_emitted import check

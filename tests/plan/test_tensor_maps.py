@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from cutegen.contract.launch import LaunchContract, ProblemSize, Strides, TensorContract, gemm_parameters
+from cutegen.contract.tensor_map import TensorMapContract, TensorMapFields
 from cutegen.errors import ArtifactError
-from cutegen.plan.launch import LaunchContract, ProblemSize, Strides, TensorContract, gemm_parameters
-from cutegen.plan.tensor_map import TensorMapContract, TensorMapFields
 
 TENSORS = (
     TensorContract("a", "f16", ("m", "k"), "k", 16),

@@ -12,10 +12,12 @@ import pytest
 
 from cutegen import straight_line
 from cutegen.build import Cache
-from cutegen.plan import LaunchContract, plan
-from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
-from cutegen.run.counts import EDGES, LaunchCounts, count_launch
+from cutegen.contract import LaunchContract
+from cutegen.plan import plan
+from cutegen.run import Kernel
 from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, Problem, Tile
+from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
+from cutegen.verify.counts import EDGES, LaunchCounts, count_launch
 from tests.run.bulk import CASES
 
 pytestmark = pytest.mark.dsl

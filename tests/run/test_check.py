@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutegen.contract.launch import MAX_EXTENT, LaunchContract, ProblemSize, Strides
 from cutegen.errors import OperandError
-from cutegen.plan.launch import MAX_EXTENT, LaunchContract, ProblemSize, Strides
-from cutegen.run.check import CheckedCall, check_call
-from cutegen.run.operands import CPU, Form, view_of
-from cutegen.run.places import check_address, check_apart
+from cutegen.run.call.check import CheckedCall, check_call
+from cutegen.run.call.memory_overlap import check_address, check_apart
+from cutegen.run.call.operands import CPU, Form, view_of
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]

@@ -9,12 +9,12 @@ import pytest
 
 from cutegen import straight_line
 from cutegen.build import Cache
+from cutegen.contract.launch import ProblemSize, Strides
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.launch import ProblemSize, Strides
 from cutegen.ptx import LaunchReport
-from cutegen.run import random_operands
-from cutegen.run.counts import EDGES, LaunchCounts, count_launch
 from cutegen.spec import Epilogue, GemmSpec, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
+from cutegen.verify import random_operands
+from cutegen.verify.counts import EDGES, LaunchCounts, count_launch
 
 pytestmark = pytest.mark.dsl
 

@@ -12,8 +12,9 @@ import pytest
 from cutegen import straight_line
 from cutegen.build import Cache
 from cutegen.errors import OperandError
-from cutegen.run import Kernel, compare, expected_outcome, float8_bits, random_extras, random_operands
-from cutegen.run.bits import float8_values
+from cutegen.run import Kernel, float8_bits
+from cutegen.run.call.bits import float8_values
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.run.dtype_cases import ARCHES, CASES, EDGES, FAST, SHIPPED
 
 pytestmark = pytest.mark.dsl

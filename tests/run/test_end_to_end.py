@@ -16,9 +16,10 @@ from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.plan import plan
 from cutegen.render import render
-from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
-from cutegen.run.storage import call_tensors
+from cutegen.run import Kernel
+from cutegen.run.call.storage import call_tensors
 from cutegen.spec import GemmSpec, Operand, Problem, load_spec
+from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from tests.plan.specs import SHIPPED_GEMMS
 
 pytestmark = pytest.mark.dsl

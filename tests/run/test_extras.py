@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutegen.contract.launch import MAX_BATCH, LaunchContract, Strides, TensorContract
 from cutegen.errors import OperandError
-from cutegen.plan.launch import MAX_BATCH, LaunchContract, Strides, TensorContract
 from cutegen.run import Kernel, cpu
-from cutegen.run.check import check_call
+from cutegen.run.call.check import check_call
+from cutegen.run.call.operands import CPU, Form, view_of
 from cutegen.run.driver import Driver
-from cutegen.run.operands import CPU, Form, view_of
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]
@@ -223,7 +223,7 @@ def test_an_empty_batch_is_not_launched(plain: Kernel) -> None:
 
 @pytest.mark.parametrize("framework", ["torch", "numpy"])
 def test_fresh_results_of_a_batch_are_padded_and_apart(contract: MakeContract, framework: str) -> None:
-    from cutegen.run.storage import call_tensors, empty
+    from cutegen.run.call.storage import call_tensors, empty
 
     for majors in ("kkn", "kkm"):
         result = call_tensors(contract(majors))[2]

@@ -13,11 +13,12 @@ import pytest
 
 import cutegen
 from cutegen.errors import DeviceError, OperandError
-from cutegen.run import Comparison, Kernel, compare, float64_reference, random_operands
+from cutegen.run import Kernel
+from cutegen.run.call.storage import call_tensors
 from cutegen.run.driver import load_driver
-from cutegen.run.gpu import GpuKernel
-from cutegen.run.storage import call_tensors
+from cutegen.run.gpu.launch import GpuKernel
 from cutegen.spec import GemmSpec, Operand, Problem
+from cutegen.verify import Comparison, compare, float64_reference, random_operands
 
 torch = pytest.importorskip("torch")
 pytestmark = [

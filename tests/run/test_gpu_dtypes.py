@@ -8,8 +8,9 @@ from functools import cache
 import pytest
 
 import cutegen
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
 from cutegen.targeting import choose_target
+from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from tests.run.dtype_cases import ARCHES, CASES, EDGES
 
 torch = pytest.importorskip("torch")
@@ -88,4 +89,4 @@ def test_8_bit_floats_sum_as_well_as_f16_where_they_are_multiplied_as_such(name:
     kernel = compiled(name)
     a, b, out = random_operands(kernel.contract, 256, 256, 8192, seed=3, framework="torch", device="cuda")
     kernel(a, b, out=out)
-    assert compare(out, cutegen.run.float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype).ok
+    assert compare(out, float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype).ok

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import cutegen
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
 from cutegen.spec import Tile
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.run.epilogues import spec
 from tests.run.split_k import CASES, split
 

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from cutegen.errors import ArtifactError, DeviceError, OperandError, RequestError
-from cutegen.run import Kernel, operands
+from cutegen.run import Kernel
+from cutegen.run.call import operands
+from cutegen.run.call.operands import Form
+from cutegen.run.call.storage import call_tensors, empty
+from cutegen.run.call.streams import stream_handle
 from cutegen.run.driver import Driver
-from cutegen.run.gpu import runs_on
-from cutegen.run.operands import Form
-from cutegen.run.storage import call_tensors, empty
-from cutegen.run.streams import stream_handle
+from cutegen.run.gpu.launch import runs_on
 
 
 @pytest.fixture

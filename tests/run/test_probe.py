@@ -18,10 +18,8 @@ from cutegen.errors import ArtifactError, OperandError, SpecError
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Kernel, Probe, Registers
 from cutegen.run import probe as probe_module
+from cutegen.run.call.storage import CallTensor
 from cutegen.run.driver import Driver
-from cutegen.run.probe_counts import count_probe
-from cutegen.run.received import check_registers
-from cutegen.run.storage import CallTensor
 from cutegen.spec import (
     GEMM,
     PROBE,
@@ -36,6 +34,8 @@ from cutegen.spec import (
     load_spec,
 )
 from cutegen.straight_line import build_request, compile_gemm, compile_probe
+from cutegen.verify.probe_check import check_registers
+from cutegen.verify.probe_counts import count_probe
 from tests.plan.probes import OF_BYTES, ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe
 from tests.plan.specs import SHIPPED_GEMMS
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutegen.contract.launch import LaunchContract
 from cutegen.errors import OperandError
-from cutegen.plan.launch import LaunchContract
-from cutegen.run import bf16_bits, compare, float64_reference, random_operands
-from cutegen.run.check import check_call
-from cutegen.run.operands import view_of
-from cutegen.run.places import check_address
-from cutegen.run.reference import accumulation_error, bf16_values, float64
+from cutegen.run import bf16_bits
+from cutegen.run.call.check import check_call
+from cutegen.run.call.memory_overlap import check_address
+from cutegen.run.call.operands import view_of
+from cutegen.verify import compare, float64_reference, random_operands
+from cutegen.verify.reference import accumulation_error, bf16_values, float64
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutegen.plan.launch import LaunchContract
-from cutegen.run import Bounded, compare, expected_outcome, float64_reference, random_operands
-from cutegen.run.bits import float8_bits, float8_values
-from cutegen.run.check import check_call
-from cutegen.run.operands import view_of
-from cutegen.run.reference import float64
+from cutegen.contract.launch import LaunchContract
+from cutegen.run.call.bits import float8_bits, float8_values
+from cutegen.run.call.check import check_call
+from cutegen.run.call.operands import view_of
+from cutegen.verify import Bounded, compare, expected_outcome, float64_reference, random_operands
+from cutegen.verify.reference import float64
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]

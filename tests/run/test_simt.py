@@ -14,9 +14,10 @@ from cutegen import straight_line
 from cutegen.build import Cache
 from cutegen.plan import plan
 from cutegen.render import render
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
-from cutegen.run.counts import count_launch
+from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, load_spec
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.counts import count_launch
 from tests.run.simt_cases import CASES
 
 pytestmark = pytest.mark.dsl

@@ -14,15 +14,16 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache
+from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, Workspace, gemm_parameters
 from cutegen.errors import DeviceError, SpecError
 from cutegen.plan import plan
-from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, Workspace, gemm_parameters
 from cutegen.ptx import Program
-from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
-from cutegen.run.counts import count_launch
+from cutegen.run import Kernel
 from cutegen.run.driver import Driver
-from cutegen.run.workspace import MOST_STREAMS, Workspaces
+from cutegen.run.gpu.workspace import MOST_STREAMS, Workspaces
 from cutegen.spec import GemmSpec, Schedule
+from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
+from cutegen.verify.counts import count_launch
 from tests.run import epilogues
 from tests.run.split_k import CASES, FAST, split
 

@@ -7,8 +7,8 @@ import pytest
 from cutegen import straight_line
 from cutegen.build import Cache
 from cutegen.plan import plan
-from cutegen.run import compare, expected_outcome, random_operands
 from cutegen.spec import Epilogue, GemmSpec, S2r, S2rCopy, Smem, SmemLayout, Tile
+from cutegen.verify import compare, expected_outcome, random_operands
 from tests.plan.specs import gemm
 
 CASES: dict[str, tuple[GemmSpec, str]] = {

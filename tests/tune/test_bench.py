@@ -18,12 +18,12 @@ from cutegen.cli import progress
 from cutegen.cli.main import main
 from cutegen.errors import CheckError, DeviceError, OutsideError
 from cutegen.plan import plan
-from cutegen.run import random_operands
 from cutegen.spec import load_spec
 from cutegen.tune import bench as room
 from cutegen.tune.bench import Entrant
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.suites import SUITES, Extents
+from cutegen.verify import random_operands
 from tests.tune.conftest import TYPES, result
 
 CUBE = Extents(1000, 1000, 1000)

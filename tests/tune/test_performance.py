@@ -23,13 +23,13 @@ from benchmarks.performance.problems import LARGE, SMALL, sample
 from cutegen.arch import TARGETS
 from cutegen.errors import OutsideError
 from cutegen.plan import plan
-from cutegen.run import random_operands
 from cutegen.spec import GemmSpec
 from cutegen.tune import bench as bench_room
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.contenders import CUTLASS, TRITON, Operands
 from cutegen.tune.measure import Measurement
 from cutegen.tune.suites import Extents
+from cutegen.verify import random_operands
 
 THIN = Extents(1000, 500, 8)
 EVEN = Extents(1000, 500, 16)

@@ -15,8 +15,8 @@ from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import SmemTile
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ranking, ranking_lines, ways
-from cutegen.plan.text import extents
 from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.support.words import extents
 
 MODES = ("m", "n")
 

@@ -15,8 +15,8 @@ from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ways
-from cutegen.plan.text import plural
 from cutegen.plan.values.copies import VectorCopy
+from cutegen.support.words import plural
 
 
 def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:

@@ -6,8 +6,8 @@ from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.arch import DType
 from cutegen.arch.units import BANK_BYTES, BANKS
 from cutegen.cli.views.view import Table, View, grid, titled
-from cutegen.plan.columns import text_width
-from cutegen.plan.text import extents
+from cutegen.support.columns import text_width
+from cutegen.support.words import extents
 
 SHOWN_ROWS = 16
 

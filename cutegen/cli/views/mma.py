@@ -12,7 +12,7 @@ from cutegen.arch.units import REGISTER_BITS
 from cutegen.cli.views.view import View, grid, named_layouts, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.partitions import Problem
-from cutegen.plan.text import extents, plural
+from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
 WIDEST = 16

@@ -6,7 +6,7 @@ from cutegen.cli.views.view import View, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import SHARED_ACCESSES, ways
-from cutegen.plan.text import extents, plural
+from cutegen.support.words import extents, plural
 
 
 def overview(plan: GemmPlan, thread: int, problem: Problem) -> View:

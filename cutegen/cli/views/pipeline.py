@@ -7,11 +7,11 @@ from typing import Any
 
 from cutegen.cli.views.view import View, titled
 from cutegen.plan import GemmPlan
-from cutegen.plan.columns import wrapped
 from cutegen.plan.loop import Action
 from cutegen.plan.partitions import Problem
-from cutegen.plan.text import plural
 from cutegen.plan.timeline import Residence, Slot, passages, residences, shown
+from cutegen.support.columns import wrapped
+from cutegen.support.words import plural
 
 COLUMNS = {
     "st.shared": (Action.STORE, "st.shared of a k-tile"),

@@ -11,7 +11,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
 from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ranking, ranking_lines
-from cutegen.plan.text import extents, plural
+from cutegen.support.words import extents, plural
 
 
 def smem(plan: GemmPlan, thread: int, problem: Problem) -> View:

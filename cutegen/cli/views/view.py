@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cutegen.arch import phases, wavefronts
 from cutegen.arch.units import BANK_BYTES, BANKS, WARP
-from cutegen.plan.columns import aligned
+from cutegen.support.columns import aligned
 
 Table = NDArray[np.int64]
 

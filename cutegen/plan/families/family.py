@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cutegen.arch import Target
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.decision import Choice
 from cutegen.plan.fusion import choose_fusion
@@ -18,7 +19,6 @@ from cutegen.plan.operand import operand_tile
 from cutegen.plan.parts import CountedPlan, Extents, Feed, Multiplier, Schedule
 from cutegen.plan.pipeline import check_stage, choose_raster, tiles_in_flight
 from cutegen.plan.predict import written_instructions
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.proof import prove
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts

@@ -15,8 +15,8 @@ from cutegen.plan.multipliers.mma_sync import MmaSync
 from cutegen.plan.parts import Extents
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search.bulk import settled_for
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 DEFAULT_CTA_ROWS = (128, 256)
 DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)

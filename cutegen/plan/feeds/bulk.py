@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cutegen.arch import Target
 from cutegen.arch.units import WARPGROUP
+from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
@@ -28,10 +29,9 @@ from cutegen.plan.rules.bulk_memory import (
 )
 from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.s2r import choose_s2r, targets_transposing
-from cutegen.plan.tensor_map import TensorMapContract
-from cutegen.plan.text import round_up
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
+from cutegen.support.words import round_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutegen.arch import Target
+from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.plan.feeds.vectors import overlaid
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
 from cutegen.plan.loop import Loop, through_registers
@@ -16,7 +17,6 @@ from cutegen.plan.pipeline import smem_offsets
 from cutegen.plan.rules.plain_copies import choose_copies
 from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
-from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.spec import GemmSpec
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cutegen.arch import UNIVERSAL, Target
+from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.plan.decision import Choice
 from cutegen.plan.epilogue import choose_epilogue
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
@@ -17,7 +18,6 @@ from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
 from cutegen.plan.pipeline import choose_stages, smem_offsets
 from cutegen.plan.rules.g2s import choose_g2s
 from cutegen.plan.s2r import choose_s2r
-from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.spec import G2sCopy, GemmSpec
 

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, inner_layout, modes, size
 from cutegen.arch import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
 from cutegen.arch.units import LINE_BYTES
+from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import Wavefronts
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.shapes import VECTOR_BYTES, Shape
 from cutegen.plan.smem import Access, SmemRanking, rank_shapes
-from cutegen.plan.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
-from cutegen.plan.text import extents
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 SWIZZLE_SHIFT = 3
 SWIZZLE_BITS = (3, 2, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutegen.algebra import TiledMma
 from cutegen.arch import BULK_TENSOR, TMA_STORE
+from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.plan.access import by_warp
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.epilogue import DIRECT, PAIR_ELEMS, accumulators
@@ -11,10 +12,9 @@ from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.rules.bulk_boxes import box_shapes, bulk_copy, check_bulk, full_lines, requested_boxes
 from cutegen.plan.smem import Access, SmemRanking, lay_out, rank_shapes
-from cutegen.plan.tensor_map import STRIDE_MULTIPLE_BYTES
-from cutegen.plan.text import plural
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
+from cutegen.support.words import plural
 
 WORTHWHILE_STAGES = 3
 

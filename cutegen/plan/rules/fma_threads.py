@@ -10,9 +10,9 @@ from cutegen.arch import UNIVERSAL_FMA, Target, dtype
 from cutegen.arch.units import WARP
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.split_k import refuse_split_k
-from cutegen.plan.text import extents, plural
 from cutegen.plan.vectors import thread_grid
 from cutegen.spec import MODES, GemmSpec
+from cutegen.support.words import extents, plural
 
 Extents = tuple[int, int, int]
 
@@ -172,7 +172,7 @@ def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads:
     """The grid of so many threads that shares out a tile, as a spec writes it; what else to change if there is none."""
     grid = thread_grid(tile, major_mode, vector_elems, threads)
     if grid is None:
-        return f"a tile that {threads} threads share out, {plural(vector_elems, 'element')} each"
+        return f"use a tile that {threads} threads share out, {plural(vector_elems, 'element')} each"
     return f'threads = "{spec_notation(grid)}" shares out {extents(tile)}'
 
 

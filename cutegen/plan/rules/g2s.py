@@ -8,11 +8,11 @@ from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.staging import NARROWEST_CP_ASYNC_BYTES
-from cutegen.plan.text import extents
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import G2sCopy, GemmSpec
 from cutegen.spec.text import alternatives
+from cutegen.support.words import extents
 
 WIDTHS_BITS = (128, 64, 32, 16, 8)
 

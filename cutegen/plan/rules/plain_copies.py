@@ -14,11 +14,11 @@ from cutegen.plan.operand_choices import OperandChoices, vector_access, write_ac
 from cutegen.plan.rules.fma_threads import as_threads, check_divides, grid_fix
 from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
 from cutegen.plan.smem import Access, SmemRanking, rank_addressable
-from cutegen.plan.text import extents, plural
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import MODES, G2sCopy, GemmSpec
+from cutegen.support.words import extents, plural
 
 K_MODE = 1
 

@@ -7,9 +7,9 @@ from functools import partial
 
 from cutegen.arch import Target, dtype
 from cutegen.arch.units import WARP
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.mma import most_held
 from cutegen.plan.pipeline import STAGES
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.rules.bulk_epilogue import WORTHWHILE_STAGES
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.search.bulk_tiles import CANDIDATES, H200

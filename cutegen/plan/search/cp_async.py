@@ -7,10 +7,10 @@ from functools import partial
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import Target, dtype
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.mma import choose_atom, choose_atom_layout, choose_cta_tile
 from cutegen.plan.occupancy import estimate_registers, predict_occupancy
 from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.problem import (
     Candidate,

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from cutegen.arch import GPUS, SM_RATES, Target
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Decision, Rejected
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.pipeline import DOUBLE_BUFFERED
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.search.tile_model import Estimate, ModelConstants, Work, estimate
-from cutegen.plan.text import extents, plural
 from cutegen.spec import GemmSpec, Mma, Tile
+from cutegen.support.words import extents, plural
 
 SHOWN_DIGITS = 3
 UNKNOWN_MMA_FLOPS = 4096.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cutegen.arch import Gpu
 from cutegen.arch.units import BANK_ROW_BYTES, SCHEDULERS, WARP
-from cutegen.plan.problem import ProblemShape
+from cutegen.contract.problem import ProblemShape
 
 COPY_BYTES = 16
 SUM_BYTES = 4

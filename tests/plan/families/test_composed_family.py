@@ -16,12 +16,13 @@ from cutegen.plan.mma import choose_cta_tile
 from cutegen.plan.multipliers.mma_sync import MmaSync
 from cutegen.plan.schedules import Persistent
 from cutegen.render import render
-from cutegen.run import Kernel, compare, float64_reference, random_operands
-from cutegen.run.counts import count_launch
+from cutegen.run import Kernel
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import Family as SpecFamily
 from cutegen.spec import GemmSpec, Operand, Problem, Tile
 from cutegen.straight_line import build_request
+from cutegen.verify import compare, float64_reference, random_operands
+from cutegen.verify.counts import count_launch
 
 NAME = "persistent_plain"
 TEMPLATE = (Path(__file__).parent / "persistent_plain.py.j2").read_text()

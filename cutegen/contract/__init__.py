@@ -1,0 +1,14 @@
+"""What a launcher and an artifact need to know of a kernel, and nothing of how it was planned.
+
+launch.py       the launch contract: entry, operands by name, parameters, grid, shared memory
+launch_check.py a contract from a file, held against what a launcher relies on
+problem.py      the extents of a problem: M, N, K and the batch
+tensor_map.py   what a bulk tensor copy must know of a matrix
+"""
+
+from __future__ import annotations
+
+from cutegen.contract.launch import LaunchContract, LaunchGeometry, TensorContract
+from cutegen.contract.problem import ProblemLike, ProblemShape
+
+__all__ = ["LaunchContract", "LaunchGeometry", "ProblemLike", "ProblemShape", "TensorContract"]
