@@ -24,12 +24,13 @@ from cutegen.arch.dtypes import DTYPES, DType, dtype
 from cutegen.arch.fma_atom import UNIVERSAL_FMA, fma_atom
 from cutegen.arch.fragment_order import order_of_byte_loads, view_in_order
 from cutegen.arch.gpus import GPUS, Gpu
+from cutegen.arch.instructions import Instruction
 from cutegen.arch.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.arch.line_writes import line_write_wavefronts
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.arch.naming import GPU_NAMES, resolve_target
 from cutegen.arch.rates import SM_RATES, SmRates
-from cutegen.arch.targets import TARGETS, Target, target
+from cutegen.arch.targets import TARGETS, Target, target, targets_with
 from cutegen.arch.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "CpAsyncAtom",
     "DType",
     "Gpu",
+    "Instruction",
     "LdmatrixAtom",
     "LdmatrixTrace",
     "MmaAtom",
@@ -71,6 +73,7 @@ __all__ = [
     "phases",
     "resolve_target",
     "target",
+    "targets_with",
     "universal_atom",
     "view_in_order",
     "wavefronts",

@@ -14,6 +14,7 @@ from tensor_layouts import CopyAtom as LibraryCopyAtom
 from tensor_layouts import atoms_nv
 
 from cutegen.algebra import Layout
+from cutegen.arch.instructions import Instruction
 from cutegen.errors import RequestError
 
 CpAsyncOp = Literal["cp.async.ca", "cp.async.cg"]
@@ -76,9 +77,9 @@ class LdmatrixAtom(CopyAtom):
         return self.rows // 8
 
     @property
-    def needs(self) -> str:
-        """The first target that has it; of 8-bit elements, sm_100a, sm_120a and their like (PTX ISA, "ldmatrix")."""
-        return "sm_100" if self.element_bits == 8 else "sm_80"
+    def needs(self) -> Instruction:
+        """What a target must have for it."""
+        return Instruction.LDMATRIX_B8_TRANS if self.element_bits == 8 else Instruction.LDMATRIX
 
     @property
     def ref_layout_bits(self) -> Layout:
@@ -134,7 +135,7 @@ class BulkTensorAtom:
     ptx: str
 
 
-BULK_TENSOR = "cp.async.bulk.tensor"
+BULK_TENSOR = str(Instruction.BULK_TENSOR)
 TMA_LOAD = BulkTensorAtom(
     "SM90_TMA_LOAD",
     f"{BULK_TENSOR}.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint",

@@ -315,7 +315,7 @@ class GemmPlan:
     @property
     def by_thread(self) -> bool:
         """Whether each thread multiplies by itself, instead of a warp together."""
-        return bool(size(self.atom.thr_id) == 1)
+        return self.atom.threads == 1
 
     def explain(self, *, everything: bool = False) -> str:
         """Every decision with its reason, what was rejected, ranked layouts and predictions, in 100 columns of text."""

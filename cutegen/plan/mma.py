@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype
+from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, targets_with
 from cutegen.arch.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
 from cutegen.spec import GemmSpec
+from cutegen.spec.text import alternatives
 from cutegen.support.words import extents
 
 Extents = tuple[int, int, int]
@@ -107,12 +108,13 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
         if part is None or part.dtype is None:
             continue
         element = dtype(part.dtype)
-        if not target.has_all_of(element.needs):
+        if not target.has(*element.needs):
+            having = targets_with(*element.needs)
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element.name}" for {target.name}',
-                expected=f"a target from {element.needs} on, the first whose instructions know {element.name}",
-                fix=f"build for a later one, such as --arch {element.needs}, or use f16 or bf16",
+                expected=f"{alternatives(having)}, whose instructions know {element.name}",
+                fix=f"build for one of those, such as --arch {having[0]}, or use f16 or bf16",
             )
         if name not in "ab" and element.in_memory != element.name:
             raise spec.error(
@@ -247,7 +249,7 @@ def _registers(warps: Extents, target: Target) -> int:
 
 def becomes_f16(element: DType, target: Target) -> bool:
     """Whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
-    return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
+    return element.is_float8 and SM_RATES[target.name].float8_as_f16
 
 
 def most_held(element: DType, target: Target) -> int:

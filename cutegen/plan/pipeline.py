@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch import GPUS, SM_RATES, Gpu, Target, dtype
+from cutegen.arch import GPUS, SM_RATES, Gpu, Instruction, Target, dtype
 from cutegen.arch.units import BANK_ROW_BYTES
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
@@ -146,7 +146,7 @@ def tiles_in_flight(
     slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
     share = -(-problem.k // slices)
     flops = 2 * problem.batch * problem.m * problem.n * problem.k
-    rate = SM_RATES[target.name].mma_flops_of(a.dtype.name)
+    rate = SM_RATES[target.name].flops_of(Instruction.MMA_SYNC, a.dtype.name)
     return InFlight(
         problem=problem,
         gpu=gpu,

@@ -91,7 +91,7 @@ class Fragments:
 def transposing(bits: int, target: Target) -> tuple[LdmatrixAtom, ...]:
     """Every `ldmatrix` of `target` that transposes elements of so many bits, largest first."""
     atoms = ldmatrix_atoms(transpose=True, element_bits=bits)
-    return tuple(atom for atom in atoms if target.has_all_of(atom.needs))
+    return tuple(atom for atom in atoms if target.has(atom.needs))
 
 
 def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Target) -> Choice[FragmentCopy]:

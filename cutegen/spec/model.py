@@ -19,6 +19,7 @@ from cutegen.arch import (
     TARGETS,
     UNIVERSAL,
     UNIVERSAL_BITS,
+    Instruction,
     dtype,
 )
 from cutegen.errors import SpecError
@@ -397,14 +398,18 @@ class GemmSpec(Part):
         return None
 
     @property
-    def needs(self) -> str:
-        """The first target that has the instructions that it names and knows all of the element types."""
+    def instructions(self) -> frozenset[Instruction]:
+        """What a target must have for it: its family's, those that it names, and those that know its element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
-        needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
-        needed.add(FAMILIES[self.family].needs)
+        of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
-        needed |= {atom.needs for atom in loads if atom is not None}
-        return max(needed, key=lambda name: TARGETS[name].compute_capability)
+        named = {atom.needs for atom in loads if atom is not None}
+        return FAMILIES[self.family].needs.union(named, *of_types)
+
+    @property
+    def needs(self) -> str:
+        """The first target that has all of `instructions`; where none has, the first of those that lack the fewest."""
+        return max(TARGETS, key=lambda name: len(TARGETS[name].instructions & self.instructions))
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cutegen.arch import SmRates
+from cutegen.arch import Instruction, SmRates
 from cutegen.arch.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.loop import Action
 from cutegen.tune.suites import Extents
 
-TENSOR_CORES, FMA_UNITS = "tensor cores", "FMA units"
+UNITS: Mapping[Instruction, str] = {Instruction.MMA_SYNC: "tensor cores", Instruction.FMA: "FMA units"}
+"""What carries out each instruction that multiplies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class KTileCost:
     """
 
     flops: int
-    multiplier: str
+    multiplier: Instruction
     wavefronts: float
     issued: float | None
     l2_bytes: int
@@ -53,7 +54,7 @@ class Limit:
 
 def multiplier(plan: GemmPlan) -> str:
     """What multiplies in a plan's kernel."""
-    return FMA_UNITS if plan.by_thread else TENSOR_CORES
+    return UNITS[plan.atom.instruction]
 
 
 def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None) -> KTileCost:
@@ -77,7 +78,7 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
         flops=Extents(m, n, k).flops,
-        multiplier=multiplier(plan),
+        multiplier=plan.atom.instruction,
         wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
         issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
@@ -87,9 +88,8 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
 
 def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = None) -> tuple[Limit, ...]:
     """Every resource, the tightest first; those without a known rate last."""
-    by_multiplier = {TENSOR_CORES: rates.mma_flops, FMA_UNITS: rates.fma_flops}
     found = [
-        Limit(cost.multiplier, "operations", cost.flops, by_multiplier[cost.multiplier]),
+        Limit(UNITS[cost.multiplier], "operations", cost.flops, rates.flops.get(cost.multiplier)),
         Limit("shared memory", "wavefronts", cost.wavefronts, rates.wavefronts),
         Limit("L2", "bytes", cost.l2_bytes, rates.l2_bytes),
         Limit("device memory", "bytes", cost.hbm_bytes, hbm_bytes_per_cycle),

@@ -234,8 +234,9 @@ def _executed(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRe
 def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
-    of = plan.through_registers if plan.by_thread else ()
-    spellings = tuple(name for x in of for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target)))
+    spellings = tuple(
+        name for x in plan.through_registers for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target))
+    )
     for x in plan.through_registers:
         units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype, plan.target)] += 0
         for action, unit in units.items():
@@ -253,16 +254,13 @@ def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: La
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Instructions that only the main loop has: cp.async, ldmatrix, and what multiplies."""
-    (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
     units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
     for x in (plan.a, plan.b):
         units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
         if x.s2r.by_ldmatrix:
             units[Action.LOAD] += x.loads(plan.tiled_mma)
     warps = plan.tiled_mma.threads // WARP
-    units[Action.MULTIPLY][plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * warps)
-    if plan.by_thread:
-        units[Action.MULTIPLY][plan.atom.ptx] //= WARP
+    units[Action.MULTIPLY] += plan.opcodes(Step(Action.MULTIPLY))
     return {
         opcode: often.step(action).predict(count * warps, _executions(plan, report, opcode))
         for action, unit in units.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import Target
+from cutegen.arch import Instruction, Target, targets_with
 from cutegen.arch.units import WARPGROUP
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import SpecError
@@ -31,6 +31,7 @@ from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
+from cutegen.spec.text import alternatives
 from cutegen.support.words import round_up
 
 
@@ -44,12 +45,13 @@ class Bulk:
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Raise SpecError for a target without bulk tensor copies."""
-        if not target.has_bulk_tensor_copies:
+        if not target.has(Instruction.BULK_TENSOR):
+            having = targets_with(Instruction.BULK_TENSOR)
             raise spec.error(
                 "family",
                 found=f'"{family}" for {target.name}',
-                expected="sm_90 or later, which have bulk tensor copies",
-                fix='--arch sm_90, or family = "sm80"',
+                expected=f"{alternatives(having)}, which have bulk tensor copies",
+                fix=f'--arch {having[0]}, or family = "sm80"',
             )
 
     def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:

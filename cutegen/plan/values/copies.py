@@ -124,7 +124,7 @@ class VectorCopy:
 
         They are pairs of 16 bits, and stores that it joins, which it spells otherwise in each of the two main loops.
         """
-        if not self.through_registers:
+        if not self.through_registers or size(at.tiled_mma.atom.thr_id) > 1:
             return ()
         store = store_shared(self.bits, at.element, at.target)
         if self.bits == 2 * at.element.bits == 32:
