@@ -55,7 +55,7 @@ def _constant(like: Any, value: Any) -> Any:
     """A number as an array without dimensions, of the framework and on the device of `like`; arrays as they are."""
     if not isinstance(value, float):
         return value
-    return np.float64(value) if isinstance(like, np.ndarray) else like.new_full((), value)
+    return like.new_full((), value) if _is_torch(like) else np.float64(value)
 
 
 def _evaluate(expression: Expression, known: Mapping[str, Bounded]) -> Bounded:

@@ -115,7 +115,7 @@ def said(found: GemmPlan) -> dict[str, Any]:
     return {
         "predictions": found.predictions.instructions,
         "limits": k_tile_cost(found, problem, None).wavefronts,
-        "counters": counters.predict(found.to_json(), 128, problem)[counters.LDMATRIX],
+        "counters": counters.predict(found.to_json(), problem)[counters.LDMATRIX],
         "timeline": shown(found.loop),
     }
 

@@ -56,6 +56,7 @@ def test_the_shipped_specs_are_these() -> None:
         "sm80_hgemm_bias_gelu",
         "sm80_hgemm_tn",
         "sm80_s8_tn",
+        "sm80_split_k_tn",
         "sm80_tf32_tn",
         "sm89_e4m3_tn",
         "wmma_padded_256x128x32",

@@ -172,7 +172,7 @@ def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads:
     """The grid of so many threads that shares out a tile, as a spec writes it; what else to change if there is none."""
     grid = thread_grid(tile, major_mode, vector_elems, threads)
     if grid is None:
-        return f"a tile that {threads} threads share out, {plural(vector_elems, 'element')} each"
+        return f"use a tile that {threads} threads share out, {plural(vector_elems, 'element')} each"
     return f'threads = "{spec_notation(grid)}" shares out {extents(tile)}'
 
 

@@ -122,6 +122,7 @@ _VOCABULARY = (
         "satfinite",
     ),
 )
+_MOST_WORDS = 12  # more than any form has and one; the neighbours of n words are some n times the vocabulary
 _FORMS = {name: re.compile(syntax) for name, syntax in _SYNTAX.items()}
 
 
@@ -131,7 +132,8 @@ def check_form(instruction: Instruction) -> None:
     form = _FORMS.get(name)
     if form is None or form.fullmatch(".".join(words)):
         return
-    near = next((near for near in _neighbours(words) if form.fullmatch(near)), None)
+    neighbours = _neighbours(words) if len(words) <= _MOST_WORDS else ()
+    near = next((near for near in neighbours if form.fullmatch(near)), None)
     hint = f"; the nearest that is: {name}.{near}" if near else ""
     raise instruction.error(f"{instruction.opcode} is not PTX, or not supported here{hint}")
 

@@ -1,0 +1,81 @@
+"""Runs one entry in several orders and gathers what is undefined in any of them, each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cutegen.ptx.machine.arguments import Argument
+from cutegen.ptx.machine.policy import IN_ORDER, REVERSED, Policy, random_order
+from cutegen.ptx.program import DEFAULT_MAX_STEPS, Program
+from cutegen.ptx.watch.violations import ExecutionFault, Violation, ViolationKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A violation, the first time that it was found, and the orders in which it was."""
+
+    violation: Violation
+    policies: tuple[str, ...]
+
+    @property
+    def is_convention(self) -> bool:
+        """True for what PTX only does not order."""
+        return self.violation.kind is ViolationKind.CONVENTION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How an entry is launched."""
+
+    grid: Sequence[int] | int
+    block: Sequence[int] | int
+    dynamic_smem_bytes: int = 0
+
+
+def explored_policies(count: int, seed: int) -> tuple[Policy, ...]:
+    """`count` orders: in order, reversed, and random ones from `seed` on."""
+    random = tuple(random_order(seed + i) for i in range(max(0, count - 2)))
+    return (IN_ORDER, REVERSED, *random)[:count]
+
+
+def check_entry(
+    program: Program,
+    entry: str,
+    shape: Shape,
+    arguments: Callable[[], Sequence[Argument]],
+    policies: Sequence[Policy],
+    *,
+    finished: Callable[[Policy, Sequence[Argument]], None],
+    max_steps: int = DEFAULT_MAX_STEPS,
+) -> tuple[Finding, ...]:
+    """What launches of `entry` do wrong, in the order in which it was found.
+
+    `arguments` makes fresh ones for each launch; `finished` is given them after a launch that came to its end.
+
+    Raises:
+        LaunchError: the launch does not fit the entry.
+        PtxSyntaxError: an instruction that is not known.
+    """
+    found: dict[tuple[ViolationKind, int], tuple[Violation, list[str]]] = {}
+    for policy in policies:
+        values = arguments()
+        try:
+            report = program.launch(
+                entry,
+                grid=shape.grid,
+                block=shape.block,
+                args=values,
+                dynamic_smem_bytes=shape.dynamic_smem_bytes,
+                policy=policy,
+                max_steps=max_steps,
+                raise_on=(),
+            )
+            violations = (*report.violations, *report.conventions)
+            finished(policy, values)
+        except ExecutionFault as fault:
+            violations = (fault.violation,)
+        for violation in violations:
+            key = violation.kind, violation.line
+            found.setdefault(key, (violation, []))[1].append(str(policy))
+    return tuple(Finding(violation=violation, policies=tuple(names)) for violation, names in found.values())

@@ -1,0 +1,328 @@
+"""Kernels that are not ours: their arguments as words or in a file, and what several orders find wrong with them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.errors import RequestError
+from cutegen.ptx import Program, TensorMap
+from cutegen.ptx.checking import Finding, Shape, check_entry, explored_policies
+from cutegen.ptx.machine.policy import Policy
+from cutegen.run.call.bits import bf16_bits
+
+DTYPES = {
+    "f16": np.float16, "f32": np.float32, "f64": np.float64,
+    "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+    "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+    "bf16": np.uint16,
+}  # fmt: skip
+FILLS = ("random", "zeros", "ones", "arange")
+GRAMMAR = (
+    "TYPE:NUMBER such as i32:5, TYPE[COUNT]:FILL such as f16[1024]:random, or a .npy file; "
+    f"TYPE is one of {' '.join(DTYPES)}, FILL one of {' '.join(FILLS)}"
+)
+MAX_ELEMENTS = 1 << 28
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What an argument should hold after the launch: an array, or others or their product, within a tolerance."""
+
+    values: NDArray[Any] | None
+    product: tuple[tuple[int, bool], ...]
+    """Arguments, and whether they are transposed, that are multiplied; empty where there are values."""
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignLaunch:
+    """One launch of an entry; `make` gives fresh arguments, the same ones for the same generator."""
+
+    entry: str | None
+    shape: Shape
+    make: tuple[Callable[[np.random.Generator], Any], ...]
+    expected: Mapping[int, Expected]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongResult:
+    """An argument that does not hold what it should."""
+
+    argument: int
+    policy: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignCheck:
+    """What the orders found."""
+
+    entry: str
+    policies: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    wrong: tuple[WrongResult, ...]
+
+    def is_clean(self, *, strict: bool) -> bool:
+        """True where nothing is wrong; with `strict` also where nothing rests on a convention."""
+        return not self.wrong and not any(strict or not finding.is_convention for finding in self.findings)
+
+
+def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, seed: int, max_steps: int) -> ForeignCheck:
+    """Launches in `policies` orders, on the same arguments each time.
+
+    Raises:
+        RequestError: no such entry, or what is expected has another shape than the argument.
+        LaunchError: the launch does not fit the entry.
+        PtxSyntaxError: an instruction that is not known.
+    """
+    entry = only_entry(program, launch.entry)
+    wrong: list[WrongResult] = []
+
+    def arguments() -> list[Any]:
+        generator = np.random.default_rng(seed)
+        return [make(generator) for make in launch.make]
+
+    def finished(policy: Policy, values: Sequence[Any]) -> None:
+        for index, expected in launch.expected.items():
+            if all(result.argument != index for result in wrong):
+                wrong.extend(_compare(index, values, arguments(), expected, str(policy)))
+
+    orders = explored_policies(policies, seed)
+    found = check_entry(program, entry, launch.shape, arguments, orders, finished=finished, max_steps=max_steps)
+    return ForeignCheck(entry=entry, policies=tuple(map(str, orders)), findings=found, wrong=tuple(wrong))
+
+
+def _compare(
+    index: int, values: Sequence[Any], given: Sequence[Any], expected: Expected, policy: str
+) -> list[WrongResult]:
+    """Compares in float64; a product is of the arguments as they were given."""
+    found = _storage(values[index]).astype(np.float64)
+    if expected.values is None:
+        factors = [_storage(given[i]).astype(np.float64) for i, _ in expected.product]
+        turned = [a.T if is_turned else a for a, (_, is_turned) in zip(factors, expected.product, strict=True)]
+        wanted = reduce(np.matmul, turned)
+    else:
+        wanted = expected.values.astype(np.float64)
+    if wanted.shape != found.shape:
+        raise RequestError(f"argument {index}: expected has shape {wanted.shape}; the argument has {found.shape}")
+    bad = ~np.isclose(found, wanted, rtol=expected.rtol, atol=expected.atol, equal_nan=True)
+    if not bad.any():
+        return []
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    message = f"{int(bad.sum()):,} of {bad.size:,} elements differ, first at {list(place)}: "
+    message += f"found {found[place]:g}, expected {wanted[place]:g}"
+    return [WrongResult(argument=index, policy=policy, message=message)]
+
+
+def _storage(value: Any) -> NDArray[Any]:
+    return value.array if isinstance(value, TensorMap) else np.asarray(value)
+
+
+def parse_argument(text: str, generator: np.random.Generator) -> Any:
+    """One `--arg`: a number, or an array. Raises RequestError that shows the grammar.
+
+    >>> parse_argument("f32[3]:arange", np.random.default_rng(0))
+    array([0., 1., 2.], dtype=float32)
+    """
+    if text.endswith(".npy"):
+        return _load(Path(text))
+    if array := re.fullmatch(r"(\w+)\[(\d{1,12})\]:(\w+)", text):
+        name, count, fill = array[1], int(array[2]), array[3]
+        if name in DTYPES and fill in FILLS:
+            return _filled(name, count, fill, generator)
+    elif (number := re.fullmatch(r"(\w+):(\S+)", text)) and number[1] in DTYPES:
+        return _number(number[1], number[2])
+    raise RequestError(f"--arg: found {text!r}; expected {GRAMMAR}")
+
+
+def _number(name: str, text: str) -> Any:
+    try:
+        if name == "bf16" or np.issubdtype(DTYPES[name], np.floating):
+            return float(text)
+        return np.dtype(DTYPES[name]).type(int(text, 0))
+    except (ValueError, OverflowError) as error:
+        raise RequestError(f"--arg: found {name}:{text!r}; expected a number of type {name}") from error
+
+
+def _filled(name: str, count: int, fill: str, generator: np.random.Generator) -> NDArray[Any]:
+    """An array of `count` elements; bf16 is kept as its bits. Random floats are normal, random integers 0 to 99."""
+    is_float = name == "bf16" or np.issubdtype(DTYPES[name], np.floating)
+    values: NDArray[Any]
+    match fill:
+        case "zeros":
+            values = np.zeros(count)
+        case "ones":
+            values = np.ones(count)
+        case "arange":
+            values = np.arange(count)
+        case _:
+            values = generator.standard_normal(count) if is_float else generator.integers(0, 100, count)
+    return bf16_bits(values) if name == "bf16" else values.astype(DTYPES[name])
+
+
+def _load(path: Path) -> NDArray[Any]:
+    try:
+        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+    except (OSError, ValueError) as error:
+        raise RequestError(f"--arg: {path} cannot be read as a NumPy array: {error}") from error
+
+
+def parse_extents(option: str, text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if len(parts) <= 3 and all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        return tuple(map(int, parts))
+    raise RequestError(f"{option}: found {text!r}; expected one to three positive integers X[,Y,Z]")
+
+
+def only_entry(program: Program, name: str | None) -> str:
+    """The entry that is named; the only one need not be."""
+    names = tuple(program.entries)
+    if name is None and len(names) == 1:
+        return names[0]
+    if name is None or name not in names:
+        found = "nothing" if name is None else repr(name)
+        raise RequestError(
+            f"--entry: found {found}; expected one of {', '.join(names) or 'none, the file has no entry'}"
+        )
+    return name
+
+
+def read_ptx(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise RequestError(f"--ptx: {path} cannot be read: {reason}") from error
+
+
+def words_launch(*, entry: str | None, grid: str, block: str, smem_bytes: int, words: Sequence[str]) -> ForeignLaunch:
+    """The launch that options write."""
+    shape = Shape(
+        grid=parse_extents("--grid", grid), block=parse_extents("--block", block), dynamic_smem_bytes=smem_bytes
+    )
+    makers = tuple(_word_maker(word) for word in words)
+    return ForeignLaunch(entry=entry, shape=shape, make=makers, expected={})
+
+
+def _word_maker(word: str) -> Callable[[np.random.Generator], Any]:
+    return lambda generator: parse_argument(word, generator)
+
+
+def file_launch(path: Path) -> ForeignLaunch:
+    """The launch that a TOML file writes. Raises RequestError with the key."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RequestError(f"--launch: {path} cannot be read: {error}") from error
+    _refuse_others(table, {"entry", "grid", "block", "smem_bytes", "argument"}, str(path))
+    arguments = table.get("argument", [])
+    if not isinstance(arguments, list) or not all(isinstance(row, dict) for row in arguments):
+        raise RequestError(f"{path}: argument: expected [[argument]] tables, one for each parameter in order")
+    rows = [_Row(row, f"{path}: argument {index}", path.parent) for index, row in enumerate(arguments)]
+    expected = {index: row.expected() for index, row in enumerate(rows) if "expected" in row.keys}
+    entry, smem = table.get("entry"), table.get("smem_bytes", 0)
+    if not (entry is None or isinstance(entry, str)) or not isinstance(smem, int) or smem < 0:
+        raise RequestError(f"{path}: expected entry as text and smem_bytes as a number of bytes")
+    shape = Shape(grid=_sizes(table, "grid", 1, path), block=_sizes(table, "block", 32, path), dynamic_smem_bytes=smem)
+    return ForeignLaunch(entry=entry, shape=shape, make=tuple(row.maker() for row in rows), expected=expected)
+
+
+def _refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    others = sorted(set(table) - known)
+    if others:
+        raise RequestError(f"{where}: found {others[0]}; expected one of {', '.join(sorted(known))}")
+
+
+def _sizes(table: Mapping[str, Any], key: str, default: int, path: Path) -> tuple[int, ...]:
+    given = table.get(key, default)
+    sizes = given if isinstance(given, list) else [given]
+    if not 1 <= len(sizes) <= 3 or not all(type(size) is int and size > 0 for size in sizes):
+        raise RequestError(f"{path}: {key}: found {given!r}; expected one to three positive integers")
+    return tuple(sizes)
+
+
+_PRODUCT = re.compile(r"(\d+)(\.T)?(?: @ (\d+)(\.T)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One [[argument]] of a launch file."""
+
+    keys: Mapping[str, Any]
+    where: str
+    folder: Path
+
+    def maker(self) -> Callable[[np.random.Generator], Any]:
+        """What makes the argument."""
+        _refuse_others(self.keys, {*_NUMBER_KEYS, *_ARRAY_KEYS, *_EXPECTED_KEYS}, self.where)
+        if "number" in self.keys:
+            number = _number(str(self._one_of("type", DTYPES)), str(self.keys["number"]))
+            return lambda generator: number
+        make = self._array()
+        if "tensor_map" not in self.keys:
+            return make
+        sizes = self._tensor_map()
+        return lambda generator: _tensor_map(make(generator), sizes)
+
+    def _array(self) -> Callable[[np.random.Generator], NDArray[Any]]:
+        if "file" in self.keys:
+            loaded = _load(self.folder / str(self.keys["file"]))
+            return lambda generator: loaded.copy()
+        name, fill = self._one_of("array", DTYPES), self._one_of("fill", FILLS)
+        shape = self.keys.get("shape")
+        if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
+            raise RequestError(f"{self.where}: shape: found {shape!r}; expected a list of positive integers")
+        count = int(np.prod(shape, dtype=object))
+        if count > MAX_ELEMENTS:
+            raise RequestError(f"{self.where}: shape: {count:,} elements; at most {MAX_ELEMENTS:,} are allowed")
+        return lambda generator: _filled(name, count, fill, generator).reshape(shape)
+
+    def _one_of(self, key: str, known: Any) -> str:
+        value = self.keys.get(key)
+        if not isinstance(value, str) or value not in known:
+            raise RequestError(f"{self.where}: {key}: found {value!r}; expected one of {', '.join(known)}")
+        return value
+
+    def _tensor_map(self) -> tuple[tuple[int, ...], int]:
+        table = self.keys["tensor_map"]
+        box = table.get("box") if isinstance(table, dict) else None
+        if not isinstance(box, list) or not all(type(size) is int for size in box):
+            raise RequestError(f"{self.where}: tensor_map: expected {{ box = [columns, rows], swizzle_bytes = 128 }}")
+        _refuse_others(table, {"box", "swizzle_bytes"}, f"{self.where}: tensor_map")
+        return tuple(box), int(table.get("swizzle_bytes", 0))
+
+    def expected(self) -> Expected:
+        """What the argument should hold in the end."""
+        text = self.keys["expected"]
+        rtol, atol = (self.keys.get(key, default) for key, default in (("rtol", 1e-3), ("atol", 1e-3)))
+        if not isinstance(text, str) or not isinstance(rtol, int | float) or not isinstance(atol, int | float):
+            raise RequestError(f"{self.where}: expected: a .npy file, or arguments as in '0 @ 1.T'; rtol, atol numbers")
+        product = _PRODUCT.fullmatch(text)
+        if product is None:
+            return Expected(values=_load(self.folder / text), product=(), rtol=rtol, atol=atol)
+        terms = [(int(product[i]), product[i + 1] is not None) for i in (1, 3) if product[i] is not None]
+        return Expected(values=None, product=tuple(terms), rtol=rtol, atol=atol)
+
+
+_NUMBER_KEYS = {"number", "type"}
+_ARRAY_KEYS = {"array", "shape", "fill", "file", "tensor_map"}
+_EXPECTED_KEYS = {"expected", "rtol", "atol"}
+
+
+def _tensor_map(array: NDArray[Any], sizes: tuple[tuple[int, ...], int]) -> TensorMap:
+    """The tensor map of a row-major array: its last mode is the innermost."""
+    box, swizzle_bytes = sizes
+    strides = tuple(reversed(array.strides[:-1]))
+    return TensorMap(
+        array=array, extents=array.shape[::-1], strides_bytes=strides, box=box, swizzle_bytes=swizzle_bytes
+    )

@@ -1,0 +1,137 @@
+"""`cutegen check`: what its page shows, what several orders find together, and launch files."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from litmus import entry, last_block
+
+from cutegen.cli.main import main
+from tests.house.documents import ROOT, fences, transcripts
+from tests.house.replay import compare, printed
+
+PAGE = ROOT / "docs" / "checking.md"
+FOLDER = ROOT / "docs" / "checking"
+TWO = "--arg u32[256]:zeros --arg u32[16]:zeros --arg u32[256]:zeros --grid 4 --block 64"
+NEEDS_OTHERS = ("nvcc", "python")
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sed` is done by hand: it deletes one line by its number, or those with a word."""
+    for name in ("docs", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    shown = 0
+    for transcript in (t for fence in fences(PAGE) if fence.language == "console" for t in transcripts(fence)):
+        words = shlex.split(transcript.command)
+        if words[0] == "sed":
+            lines = Path(words[2]).read_text().splitlines(keepends=True)
+            which = words[1].removesuffix("d")
+            kept = [line for i, line in enumerate(lines, 1) if str(i) != which and which.strip("/") not in line]
+            assert len(kept) == len(lines) - 1
+            Path(words[4]).write_text("".join(kept))
+        elif words[0] == "cutegen" and transcript.output:
+            compare(transcript.address, transcript.output, printed(transcript.command))
+            shown += 1
+        else:
+            assert words[0] in NEEDS_OTHERS or not transcript.output
+    assert shown == 5
+
+
+def test_the_page_shows_the_launch_file_that_is_there() -> None:
+    (fence,) = (fence for fence in fences(PAGE) if fence.language == "toml")
+    assert fence.text.partition("\n")[2] == (FOLDER / "transpose.toml").read_text()
+
+
+def found(text: str, options: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> tuple[int, dict[str, object]]:
+    path = tmp_path / "k.ptx"
+    path.write_text(text)
+    code = main(["check", str(path), *shlex.split(options), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_each_violation_is_told_once_with_the_orders_that_found_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, told = found(last_block(barrier=""), f"{TWO} --policies 6 --seed 7", capsys, tmp_path)
+    assert code == 1
+    assert told["policies"] == ["in-order", "reversed", "random:7", "random:8", "random:9", "random:10"]
+    keys = [(finding["kind"], finding["line"]) for finding in told["findings"]]
+    assert len(keys) == len(set(keys)) > 0
+    assert all(set(finding["policies"]) <= set(told["policies"]) for finding in told["findings"])
+    code, told = found(last_block(), f"{TWO} --policies 6", capsys, tmp_path)
+    assert (code, told["findings"], told["clean"]) == (0, [], True)
+
+
+def test_a_violation_of_one_order_only_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """CTA 1 reads beyond the array where CTA 0 has come before it."""
+    text = entry("""
+        atom.acq_rel.gpu.global.add.u32 %r4, [%rd1], 1; setp.ne.u32 %p0, %r4, %r1;
+        mov.u64 %rd5, 0; @!%p0 bra DONE; ld.global.u32 %r5, [%rd0+4096];
+    DONE:""")
+    code, told = found(text, f"{TWO.replace('--grid 4 --block 64', '--grid 2 --block 1')}", capsys, tmp_path)
+    assert code == 1
+    assert [finding["kind"] for finding in told["findings"]] == ["out of bounds"]
+    assert "in-order" not in told["findings"][0]["policies"]
+    assert "reversed" in told["findings"][0]["policies"]
+
+
+LAUNCH = """
+grid = 2
+block = 1
+[[argument]]
+file = "data.npy"
+[[argument]]
+array = "u32"
+shape = [16]
+fill = "zeros"
+[[argument]]
+array = "u32"
+shape = [2, 128]
+fill = "zeros"
+expected = "want.npy"
+"""
+COPY = "mul.wide.u32 %rd3, %r1, 512; add.s64 %rd4, %rd2, %rd3; ld.global.u32 %r5, [%rd0]; st.global.u32 [%rd4], %r5;"
+
+
+def test_results_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wanted = np.zeros((2, 128), np.uint32)
+    wanted[:, 0] = 7
+    np.save(tmp_path / "data.npy", np.full(4, 7, np.uint32))
+    np.save(tmp_path / "want.npy", wanted)
+    (tmp_path / "launch.toml").write_text(LAUNCH)
+    options = f"--launch {tmp_path / 'launch.toml'}"
+    assert found(entry(COPY), options, capsys, tmp_path)[0] == 0
+    code, told = found(entry(COPY.replace("[%rd4], %r5", "[%rd4], %r1")), options, capsys, tmp_path)
+    assert code == 1
+    assert told["findings"] == []
+    assert told["wrong"][0]["message"] == "2 of 256 elements differ, first at [0, 0]: found 0, expected 7"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("grid = 2", "grid = 0"), "grid: found 0; expected one to three positive integers"),
+        (("block = 1", "blocks = 1"), "found blocks; expected one of argument, block, entry, grid, smem_bytes"),
+        (('"u32"', '"u33"'), "argument 1: array: found 'u33'; expected one of f16,"),
+        (("[16]", '["x"]'), "argument 1: shape: found ['x']; expected a list of positive integers"),
+        (("[16]", "[99999, 99999]"), "elements; at most"),
+        (("data.npy", "none.npy"), "none.npy cannot be read"),
+        (("want.npy", "0 @ 1 @ 2"), "cannot be read"),
+        (("[[argument]]", "[[arguments]]"), "found arguments; expected one of"),
+        (("grid", "grid ="), "cannot be read"),
+    ],
+)
+def test_a_launch_file_that_is_wrong_is_refused_with_its_key(
+    change: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "data.npy", np.full(4, 7, np.uint32))
+    np.save(tmp_path / "want.npy", np.zeros((2, 128)))
+    (tmp_path / "launch.toml").write_text(LAUNCH.replace(*change))
+    (tmp_path / "k.ptx").write_text(entry(COPY))
+    assert main(["check", str(tmp_path / "k.ptx"), "--launch", str(tmp_path / "launch.toml")]) == 2
+    assert message in capsys.readouterr().err
