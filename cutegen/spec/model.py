@@ -22,6 +22,7 @@ from cutegen.arch import (
     LdmatrixAtom,
     dtype,
 )
+from cutegen.contract.launch import GEMM, KINDS
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -42,13 +43,11 @@ from cutegen.spec.checks import (
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.steps import OPERANDS, OPS, Step, operands_of, steps
-from cutegen.spec.text import alternatives, literal
+from cutegen.support.literals import alternatives, literal
 
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
 
-GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
-"""Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
 
 _CP_ASYNC_ATOMS = tuple(atom for atom in COPY_ATOMS.values() if isinstance(atom, CpAsyncAtom))
 _LDMATRIX_NAMES = tuple(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom))
