@@ -207,6 +207,10 @@ class Ordering:
         known = self.known[thread // WARP_LANES]
         return (later(known, self._by_lane[thread].known) if thread in self._by_lane else known)[: self.warps].copy()
 
+    def synced_tick(self, warp: int) -> int:
+        """The last tick up to which all lanes of `warp` are ordered before what each of them does now."""
+        return int(self.known[warp, warp])
+
     def lanes_agree(self, warp: int) -> bool:
         """True where no lane of `warp` knows more than another."""
         return not any(thread // WARP_LANES == warp for thread in self._by_lane)
