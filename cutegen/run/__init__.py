@@ -16,6 +16,7 @@
     reference.py  random operands, the float64 reference, the comparison
     bounded.py    the epilogue in float64, with a bound on float32's errors
     counts.py     what the executor counted, beside what the plan predicts (probe_counts.py: of a probe)
+    foreign.py    kernels that are not ours: their arguments, and what several orders find
     producer.py   which CTA, thread and register computed an element
 
 Operands are checked before every launch; what the reference says of a result is the caller's to ask.
