@@ -153,12 +153,12 @@ class Ordering:
         ticks, owners, warps = stamps
         alone = (ticks > self._strict[warp][np.minimum(warps, self.warps - 1)]) & (warps < self.warps)
         alone &= owners != threads[:, None]
-        for row in np.flatnonzero(alone.any(axis=1)).tolist():
-            thread = int(threads[row])
+        for thread in np.unique(threads[alone.any(axis=1)]).tolist():
+            rows = threads == thread
             told = self._by_lane.get(thread, NOTHING)
             strict = later(told.strict, np.zeros(self.warps, np.int64))
-            alone[row] &= ticks[row] > strict[np.minimum(warps[row], self.warps - 1)]
-            alone[row] &= ~self.far_of(thread).knows(self._cta, ticks[row], owners[row], warps[row])
+            alone[rows] &= ticks[rows] > strict[np.minimum(warps[rows], self.warps - 1)]
+            alone[rows] &= ~self.far_of(thread).knows(self._cta, ticks[rows], owners[rows], warps[rows])
         return np.asarray(alone)
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

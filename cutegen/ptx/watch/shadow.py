@@ -138,7 +138,8 @@ class Shadow:
         if self._may_race(access, writes):
             self._find_race(access, writes, writes & MANY, _warps_of(writes), "write", "write")
         if self._may_race(access, reads):
-            for reader, stamps in enumerate(reads):
+            for reader in np.flatnonzero(reads.any(axis=(1, 2))).tolist():
+                stamps = reads[reader]
                 owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
                 self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
         self._check_strong(access, granules, "write")
