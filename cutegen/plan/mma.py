@@ -8,7 +8,7 @@ from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
 from cutegen.spec import GemmSpec
-from cutegen.spec.text import alternatives
+from cutegen.support.literals import alternatives
 from cutegen.support.words import extents
 
 Extents = tuple[int, int, int]

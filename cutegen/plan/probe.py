@@ -163,7 +163,7 @@ def _launch_contract(gemm: GemmPlan) -> LaunchContract:
     So it takes B as a call passes it, where the GEMM reads a transposed copy.
     """
     launch = gemm.launch.of_a_call()
-    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in launch.tensors[:2]]
+    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in launch.operands]
     tables = [TensorContract(REGISTERS[x.name], x.dtype, ("thread", "value"), "value", x.align_bytes) for x in operands]
     return replace(
         launch,

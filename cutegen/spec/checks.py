@@ -16,7 +16,7 @@ from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, of
 from cutegen.arch.units import WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
-from cutegen.spec.text import alternatives, literal, nearest, typed
+from cutegen.support.literals import alternatives, literal, nearest, typed
 
 MAX_THREADS_PER_CTA = 1024
 MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // WARP

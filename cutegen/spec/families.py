@@ -13,7 +13,7 @@ class Family:
     """What its kernels are made of, what a target must have for them, and whether kernels can be planned for it.
 
     `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
-    family that serves while this one is not `available`.
+    family that serves while this one is not `available`; `bulk_copies` says that it copies by TMA.
     """
 
     name: str
@@ -22,6 +22,7 @@ class Family:
     available: bool
     without: Mapping[str, str] = field(default_factory=dict)
     instead: str = ""
+    bulk_copies: bool = False
 
 
 FAMILIES: dict[str, Family] = {
@@ -52,6 +53,7 @@ FAMILIES: dict[str, Family] = {
             "mma.sync, ldmatrix, bulk tensor copies",
             frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
             available=True,
+            bulk_copies=True,
             without={
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",

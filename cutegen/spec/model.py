@@ -22,6 +22,7 @@ from cutegen.arch import (
     Instruction,
     dtype,
 )
+from cutegen.contract.launch import GEMM, KINDS
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -42,13 +43,11 @@ from cutegen.spec.checks import (
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.steps import OPERANDS, OPS, Step, operands_of, steps
-from cutegen.spec.text import alternatives, literal
+from cutegen.support.literals import alternatives, literal
 
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
 
-GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
-"""Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
 
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()}))
@@ -333,7 +332,8 @@ class Schedule(Part):
 class GemmSpec(Part):
     """What is asked of one GEMM kernel. Raises SpecError with the dotted key when a value cannot stand.
 
-    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal.
+    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal. A `family` that
+    is left out is chosen for target and problem.
 
     >>> row = Operand("f16", "k")
     >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=9), name="mine")
@@ -342,7 +342,7 @@ class GemmSpec(Part):
     cutegen.errors.SpecError: mine: tile.stages: found 9; expected an integer, 1 to 8; the nearest is 8
     """
 
-    family: FamilyKey
+    family: FamilyKey | None = None
     kind: KindName = GEMM
     description: Text = field(default="", compare=False)
     problem: Problem
@@ -362,24 +362,24 @@ class GemmSpec(Part):
 
     def contradiction(self) -> Mismatch | None:
         """Keys and copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
-        return self._of_another_family() or self._unused()
+        return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
 
-    def _of_another_family(self) -> Mismatch | None:
-        for key, instead in FAMILIES[self.family].without.items():
+    def _of_another_family(self, family: str) -> Mismatch | None:
+        for key, instead in FAMILIES[family].without.items():
             table, name = key.split(".")
             if (found := getattr(getattr(self, table), name)) is not None:
                 return Mismatch(
                     key=key,
-                    found=f'{literal(found)} in family "{self.family}"',
+                    found=f'{literal(found)} in family "{family}"',
                     expected=f"no such key in this family: {instead}",
                     fix=f"leave {key} out",
                 )
         for name in ("a", "b"):
             copy = getattr(self.g2s, name)
-            if copy is not None and copy.op == BULK_TENSOR and self.family != "sm120":
+            if copy is not None and copy.op == BULK_TENSOR and not FAMILIES[family].bulk_copies:
                 return Mismatch(
                     key=f"g2s.{name}.op",
-                    found=f'"{copy.op}" in family {self.family}',
+                    found=f'"{copy.op}" in family {family}',
                     expected=alternatives((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), UNIVERSAL)),
                     fix='family = "sm120" has bulk tensor copies',
                 )
@@ -404,7 +404,8 @@ class GemmSpec(Part):
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
         named = {atom.needs for atom in loads if atom is not None}
-        return FAMILIES[self.family].needs.union(named, *of_types)
+        of_family = frozenset() if self.family is None else FAMILIES[self.family].needs
+        return of_family.union(named, *of_types)
 
     @property
     def needs(self) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 
 from cutegen.arch import UNIVERSAL, dtype
 from cutegen.arch.units import LINE_BYTES, WARP
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan.loop import Action, Loop
 from cutegen.support.words import round_up
-from cutegen.tune.suites import Extents
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_"
@@ -74,7 +74,7 @@ def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
     return tuple(CounterRow(name, predicted[name], value) for name, value in measured.items() if name in predicted)
 
 
-def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
+def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
     """Why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
     m, n, k = plan["tile"]
     if plan["launch"]["maps"]:
@@ -85,7 +85,7 @@ def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
         return (
             "K is split: a prologue for each slice fetches past the end of its share; schedule.split_k = 1 is countable"
         )
-    nearest = Extents(*_countable(problem, m, n, k, plan["stages"]))
+    nearest = ProblemShape(*_countable(problem, m, n, k, plan["stages"]))
     way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
     if problem.m % m or problem.n % n or problem.k % k:
         return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}; {way_out}"
@@ -102,7 +102,7 @@ def _other_loads(plan: Mapping[str, Any]) -> str:
     return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
 
 
-def _countable(problem: Extents, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
+def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
     """The least problem of whole CTA tiles, and of k-tiles for all stages, that holds this one."""
     return (
         round_up(problem.m, m),
@@ -111,7 +111,7 @@ def _countable(problem: Extents, m: int, n: int, k: int, stages: int) -> tuple[i
     )
 
 
-def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
+def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
     """What one launch should count, out of what `plan.json` says of one CTA and one k-tile.
 
     Only for problems of which `unpredictable` says nothing.

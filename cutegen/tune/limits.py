@@ -12,10 +12,10 @@ from fractions import Fraction
 
 from cutegen.arch import Instruction, SmRates
 from cutegen.arch.units import SECTOR_BYTES, WARP
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.loop import Action
-from cutegen.tune.suites import Extents
 
 UNITS: Mapping[Instruction, str] = {Instruction.MMA_SYNC: "tensor cores", Instruction.FMA: "FMA units"}
 """What carries out each instruction that multiplies."""
@@ -57,7 +57,7 @@ def multiplier(plan: GemmPlan) -> str:
     return UNITS[plan.atom.instruction]
 
 
-def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None) -> KTileCost:
+def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | None) -> KTileCost:
     """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
     m, n, k = plan.cta_tile
     predictions = plan.predictions
@@ -77,7 +77,7 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
     k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
-        flops=Extents(m, n, k).flops,
+        flops=ProblemShape(m, n, k).flops,
         multiplier=plan.atom.instruction,
         wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
         issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cutegen.arch import SM_RATES
 from cutegen.build import Artifact, disassemble
 from cutegen.contract.launch import INT32_MAX
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
@@ -18,7 +19,6 @@ from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.limits import KTileCost, Limit, k_tile_cost, limits
 from cutegen.tune.mma_peak import MmaTypes
 from cutegen.tune.sass import MULTIPLIES, Loop, main_loop
-from cutegen.tune.suites import Extents
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import LaunchCounts, count_launch
 
@@ -33,7 +33,7 @@ class Report:
 
     plan: GemmPlan
     artifact: Artifact
-    problem: Extents
+    problem: ProblemShape
     occupancy: Occupancy
     loop: Loop | None
     no_loop: str
@@ -47,8 +47,7 @@ class Report:
     @property
     def ctas(self) -> int:
         """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
-        m, n, batch = self.problem.m, self.problem.n, self.problem.batch
-        return math.prod(self.plan.launch.geometry(m, n, batch, multiprocessors=INT32_MAX).grid)
+        return math.prod(self.plan.launch.geometry(self.problem, multiprocessors=INT32_MAX).grid)
 
     @property
     def k_tiles(self) -> int:
@@ -76,11 +75,11 @@ class Report:
 class Execution:
     """What the CPU executor counted on a problem small enough for it."""
 
-    problem: Extents
+    problem: ProblemShape
     counts: LaunchCounts
 
 
-def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
+def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
     """Predictions, and what the compiler made of them. Needs no GPU."""
     manifest = artifact.manifest
     loop, no_loop = _loop(artifact, MULTIPLIES[plan.atom.instruction])
@@ -98,11 +97,11 @@ def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
 def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     """Execute the kernel's PTX on one CTA tile and one k-tile more than there are stages. Raises PtxFault."""
     m, n, k = plan.cta_tile
-    problem = Extents(m, n, (plan.stages + 1) * k)
+    problem = ProblemShape(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
     extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)
     launch = kernel.execute(a, b, out=out, **extras)
-    return Execution(problem, count_launch(plan, kernel.problem_size(a, b, out, **extras), launch))
+    return Execution(problem, count_launch(plan, kernel.call_size(a, b, out, **extras), launch))
 
 
 def _loop(artifact: Artifact, multiply: Sequence[str]) -> tuple[Loop | None, str]:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from cutegen.arch import dtype
 from cutegen.arch.units import LINE_BYTES, SECTOR_BYTES, WARP
-from cutegen.contract.launch import ProblemSize
+from cutegen.contract.launch import CallSize
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.instructions import load_global
@@ -73,7 +73,7 @@ class LaunchCounts:
         }
 
 
-def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> LaunchCounts:
+def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport) -> LaunchCounts:
     """Hold the report of a launch of `plan`'s kernel on a problem of `size` against the plan."""
     often = _Often(plan, size)
     return LaunchCounts(
@@ -102,7 +102,7 @@ class _Often:
     """How often a launch does what a plan predicts once: a C tile, a slice of K's sums, a k-tile's step of the loop."""
 
     plan: GemmPlan
-    size: ProblemSize
+    size: CallSize
 
     @property
     def tile(self) -> _Times:
@@ -126,19 +126,19 @@ class _Often:
     @property
     def _k_tiles(self) -> tuple[int, ...]:
         """The k-tiles of each CTA of a tile: slices differ by one at most."""
-        k_tiles = -(-self.size.k // self.plan.cta_tile[2])
+        k_tiles = -(-self.size.problem.k // self.plan.cta_tile[2])
         slices = self.plan.split_k.slices if self.plan.split_k else 1
         return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
 
     def _for_each_tile(self, times: Fraction, words: str) -> _Times:
         launch = self.plan.launch
-        tiles = launch.tiles(self.size.m, self.size.n, self.size.batch)
+        tiles = launch.tiles(self.size.problem)
         one_each = launch.split is None and launch.ctas_per_multiprocessor is None
         what = plural(tiles, "CTA" if one_each else "CTA tile")
         return _Times(tiles * times, f"{what} x {words}" if words else what)
 
 
-def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     def count(times: _Times, unit: int, sites: Sites) -> Count:
         return times.predict(unit, sum(site.wavefronts for site in sites))
 
@@ -160,7 +160,7 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
     return counts
 
 
-def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Zeros past the end of K are written like data, so stages are counted, not k-tiles."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
@@ -171,7 +171,7 @@ def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launc
     return counts
 
 
-def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     unknown = _why_unknown(plan, size, SECTOR_BYTES)
 
     def count(times: _Times, sites: Sites, *keys: str) -> Count:
@@ -226,12 +226,12 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
     return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
 
 
-def _executed(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _executed(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
     return _executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report)
 
 
-def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
     spellings = tuple(
@@ -369,14 +369,13 @@ def _written(plan: GemmPlan, action: Action) -> int:
     return sum(plan.loop.written(opcodes).values())
 
 
-def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
+def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
     """Whether the matrices are cut into whole tiles, and there are some."""
-    return all(
-        extent and extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True)
-    )
+    extents = size.problem.extents.values()
+    return all(extent and extent % tile == 0 for extent, tile in zip(extents, plan.cta_tile, strict=True))
 
 
-def _why_unknown(plan: GemmPlan, size: ProblemSize, row_bytes: int) -> str:
+def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:
     """Why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole `row_bytes`."""
     if not _is_whole(plan, size):
         return EDGES

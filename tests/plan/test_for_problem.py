@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cutegen.arch import GPUS, TARGETS, Instruction
 from cutegen.contract import ProblemShape
-from cutegen.contract.launch import MAX_EXTENT
+from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import RasterPlan

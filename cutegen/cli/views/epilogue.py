@@ -10,10 +10,10 @@ from cutegen.arch.units import WARP
 from cutegen.cli.views.bulk import bulk_facts
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import SmemTile
-from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ranking, ranking_lines, ways
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.support.words import extents
@@ -21,7 +21,7 @@ from cutegen.support.words import extents
 MODES = ("m", "n")
 
 
-def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def epilogue(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Through shared memory: layout, ranking, thread grid and wavefronts; else that it goes straight from registers."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     facts = [

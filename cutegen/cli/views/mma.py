@@ -10,15 +10,15 @@ from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offset
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.arch.units import REGISTER_BITS
 from cutegen.cli.views.view import View, grid, named_layouts, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.partitions import Problem
 from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
 WIDEST = 16
 
 
-def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def mma(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
     tiled = plan.tiled_mma
     layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}

@@ -7,14 +7,14 @@ from typing import Any
 from cutegen.algebra import format_layout, offsets
 from cutegen.arch.units import BANK_BYTES, BANKS
 from cutegen.cli.views.view import View, tile_corner, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ranking, ranking_lines
 from cutegen.support.words import extents, plural
 
 
-def smem(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def smem(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):

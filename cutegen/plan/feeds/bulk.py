@@ -31,7 +31,7 @@ from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
-from cutegen.spec.text import alternatives
+from cutegen.support.literals import alternatives
 from cutegen.support.words import round_up
 
 
