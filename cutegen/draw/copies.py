@@ -16,6 +16,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.warp_load import WarpLoad, first_fragment_load
 from cutegen.support.words import extents, plural
@@ -78,7 +79,7 @@ def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
 def _vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
     """Who copies which vector, and the banks where they land."""
     x, warp = operand.name.upper(), thread // WARP
-    found = plan.predictions.wavefronts[f"g2s.{operand.name}"]
+    found = plan.predictions.wavefronts[AccessKey.g2s(operand.name)]
     steps = len(vectors(copy.threads, copy.values, operand.tile))
     who = captioned(
         [f"{x}: threads {spec_notation(copy.threads)}", f"step 1 of {steps} over {extents(operand.tile)}"],
@@ -106,7 +107,7 @@ def _boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
 
 def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
     x, elems = operand.name.upper(), load.access_bytes // operand.dtype.bytes
-    reads = ways(plan.predictions.wavefronts[f"s2r.{operand.name}"].ways)
+    reads = ways(plan.predictions.wavefronts[AccessKey.s2r(operand.name)].ways)
     placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
     charts = phase_charts(placed, load.access_bytes, _places(load.addressed, operand.tile, operand.modes))
     return beside(

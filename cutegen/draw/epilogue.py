@@ -12,6 +12,7 @@ from cutegen.draw.smem import cell_meaning, part_of, shared_tile
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import SmemTile
 from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import VectorCopy
 
 MODES = ("m", "n")
@@ -42,7 +43,7 @@ def _tile(plan: GemmPlan, shared: SmemTile) -> Picture:
     shape, element_bytes = plan.cta_tile[:2], c.dtype.bytes
     caption = [
         f"C, {c.dtype.name}, {part_of(shape, element_bytes, c.major_mode)}: {shared.chosen.name}, "
-        f"writes {ways(found['epilogue.write'].ways)}, reads {ways(found['epilogue.read'].ways)}",
+        f"writes {ways(found[AccessKey.EPILOGUE_WRITE].ways)}, reads {ways(found[AccessKey.EPILOGUE_READ].ways)}",
         format_layout(shared.layout),
     ]
     return captioned(caption, shared_tile(shared, shape, c.major_mode, element_bytes, MODES))

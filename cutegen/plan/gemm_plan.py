@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutegen.algebra import (
@@ -77,6 +77,16 @@ class SmemCandidate:
         """What the ranking compares first: reads, and writes by line where copies are counted so."""
         return (self.lines or self.write).predicted + self.read.predicted
 
+    def to_json(self) -> dict[str, Any]:
+        """What it costs."""
+        return {
+            "write": asdict(self.write),
+            "lines": None if self.lines is None else asdict(self.lines),
+            "read": asdict(self.read),
+            "wavefronts": self.wavefronts,
+            "bytes": self.tile_bytes,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmemTile:
@@ -102,6 +112,10 @@ class SmemTile:
         """The layout without its PIPE mode: (X, Y) -> element offset in the first stage."""
         inner = inner_layout(self.layout)
         return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
+
+    def ranking_table(self) -> list[dict[str, Any]]:
+        """The ranking as plain tables, best first; `used` marks the layout in use, if it is among them."""
+        return [{"layout": row.name, "used": row == self.chosen, **row.to_json()} for row in self.ranking]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

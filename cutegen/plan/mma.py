@@ -8,8 +8,7 @@ from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
 from cutegen.spec import GemmSpec
-from cutegen.support.literals import alternatives
-from cutegen.support.words import extents
+from cutegen.support.words import either, extents
 
 Extents = tuple[int, int, int]
 
@@ -113,7 +112,7 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element.name}" for {target.name}',
-                expected=f"{alternatives(having)}, whose instructions know {element.name}",
+                expected=f"{either(having)}, whose instructions know {element.name}",
                 fix=f"build for one of those, such as --arch {having[0]}, or use f16 or bf16",
             )
         if name not in "ab" and element.in_memory != element.name:

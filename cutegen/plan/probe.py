@@ -16,8 +16,9 @@ from cutegen.contract.launch import REGISTERS, LaunchContract, Parameter, Tensor
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import report
 from cutegen.plan.decision import Decision
-from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
+from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions, Wavefronts
 from cutegen.plan.registers import FragmentTable, fragment_table
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.spec import GEMM, GemmSpec
 from cutegen.support.columns import aligned, text_width
 from cutegen.support.words import extents, plural
@@ -142,7 +143,9 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
     for operand in (gemm.a, gemm.b):
         if operand.s2r.by_ldmatrix:  # in the text each k-block once; stages take turns at run time
             instructions += operand.loads(gemm.tiled_mma)
-    wavefronts = {key: gemm.predictions.wavefronts[key] for key in ("s2r.a", "s2r.b")}
+    wavefronts: dict[str, Wavefronts] = {
+        key: gemm.predictions.wavefronts[key] for key in (AccessKey.S2R_A, AccessKey.S2R_B)
+    }
     return ProbePlan(
         gemm=gemm,
         predictions=replace(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
 from cutegen.arch.units import WARP
 from cutegen.plan.decision import Decision, Rejected
+from cutegen.plan.values.accesses import SHARED_ACCESSES
 from cutegen.support.columns import aligned, text_width, wrapped
 from cutegen.support.words import extents, plural
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:  # the plans' methods stand on this module
 
 SHOWN_REJECTED = 3
 SHOWN_RANKS = 6
-SHARED_ACCESSES = ("g2s.a", "g2s.b", "s2r.a", "s2r.b", "epilogue.write", "epilogue.read")
 
 
 def explain(plan: GemmPlan, *, everything: bool = False, width: int | None = None) -> str:
@@ -155,16 +155,7 @@ def _smem_table(smem: SmemTile) -> dict[str, Any]:
         "swizzle": None if swizzle is None else [swizzle.bits, swizzle.base, swizzle.shift],
         "pad": smem.pad_elems,
         "bytes": smem.bytes,
-        "ranking": [
-            {
-                "layout": row.name,
-                "write": asdict(row.write),
-                "lines": None if row.lines is None else asdict(row.lines),
-                "read": asdict(row.read),
-                "bytes": row.tile_bytes,
-            }
-            for row in smem.ranking
-        ],
+        "ranking": smem.ranking_table(),
     }
 
 

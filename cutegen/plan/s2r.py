@@ -23,7 +23,7 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads, PlainLoads
 from cutegen.spec import GemmSpec
-from cutegen.support.words import extents
+from cutegen.support.words import either, extents
 
 ROW_BITS = 128
 TRANSPOSED_BITS = 16
@@ -183,7 +183,7 @@ def targets_transposing(bits: int) -> str:
     >>> targets_transposing(8), targets_transposing(32)
     ('sm_100 or sm_120', '')
     """
-    return " or ".join(target.name for target in TARGETS.values() if transposing(bits, target))
+    return either([target.name for target in TARGETS.values() if transposing(bits, target)])
 
 
 def _orientation(fragments: Fragments) -> str:

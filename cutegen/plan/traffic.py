@@ -8,25 +8,26 @@ from cutegen.plan.access import Coordinates, touched_sectors
 from cutegen.plan.epilogue import accumulators, held_together
 from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
 from cutegen.plan.split_k import bytes_per_slice
+from cutegen.plan.values.accesses import AccessKey
 
 
 def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
     """Of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none."""
-    found = {
-        "g2s.a": a.smem.chosen.write,
-        "g2s.b": b.smem.chosen.write,
-        "s2r.a": a.smem.chosen.read,
-        "s2r.b": b.smem.chosen.read,
+    found: dict[str, Wavefronts] = {
+        AccessKey.G2S_A: a.smem.chosen.write,
+        AccessKey.G2S_B: b.smem.chosen.write,
+        AccessKey.S2R_A: a.smem.chosen.read,
+        AccessKey.S2R_B: b.smem.chosen.read,
     }
     if epilogue.smem is not None:
-        found["epilogue.write"] = epilogue.smem.chosen.write
-        found["epilogue.read"] = epilogue.smem.chosen.read
+        found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write
+        found[AccessKey.EPILOGUE_READ] = epilogue.smem.chosen.read
     return found
 
 
 def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
     """Of one k-tile of the operands whose copies bypass L1."""
-    lines = {f"g2s.{x.name}": x.smem.chosen.lines for x in operands}
+    lines = {AccessKey.g2s(x.name): x.smem.chosen.lines for x in operands}
     return {key: found for key, found in lines.items() if found is not None}
 
 
@@ -34,8 +35,8 @@ def predict_sectors(
     a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
 ) -> dict[str, Sectors]:
     """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
-    found = {
-        f"g2s.{x.name}": _sectors(x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes)
+    found: dict[str, Sectors] = {
+        AccessKey.g2s(x.name): _sectors(x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes)
         for x in (a, b)
     }
     tile, major_mode, element_bytes = (cta_tile[0], cta_tile[1]), epilogue.major_mode, epilogue.dtype.bytes

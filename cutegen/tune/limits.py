@@ -16,6 +16,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.loop import Action
+from cutegen.plan.values.accesses import AccessKey
 
 UNITS: Mapping[Instruction, str] = {Instruction.MMA_SYNC: "tensor cores", Instruction.FMA: "FMA units"}
 """What carries out each instruction that multiplies."""
@@ -68,10 +69,8 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
     def each(action: Action, *operands: OperandPlan) -> Fraction:
         """Wavefronts of a step for one k-tile, its share of what a tile does once, before and behind its k-tiles."""
         done = plan.loop.executed(action, k_tiles_of_a_tile).total
-        table = "s2r" if action is Action.LOAD else "g2s"
-        return (
-            sum((wavefronts[f"{table}.{x.name}"].predicted * done for x in operands), Fraction(0)) / k_tiles_of_a_tile
-        )
+        key = AccessKey.s2r if action is Action.LOAD else AccessKey.g2s
+        return sum((wavefronts[key(x.name)].predicted * done for x in operands), Fraction(0)) / k_tiles_of_a_tile
 
     written = sum(each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, x) for x in (plan.a, plan.b))
     k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
@@ -81,7 +80,7 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
         multiplier=plan.atom.instruction,
         wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
         issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,
-        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
+        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in (AccessKey.G2S_A, AccessKey.G2S_B)),
         hbm_bytes=compulsory / k_tiles,
     )
 

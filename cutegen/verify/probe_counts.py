@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cutegen.arch.units import WARP
 from cutegen.plan import ProbePlan
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.support.words import plural
 from cutegen.verify.counts import Count, LaunchCounts
@@ -16,7 +17,7 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
     stages = plan.gemm.stages
     words = plural(stages, "stage")
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
-    unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
+    unit[AccessKey.S2R] = unit[AccessKey.S2R_A] + unit[AccessKey.S2R_B]
     warps = plan.gemm.threads // WARP
     return LaunchCounts(
         wavefronts={
@@ -41,8 +42,8 @@ def _loads(plan: ProbePlan, report: LaunchReport) -> Iterator[tuple[str, list[In
     by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in plan.operands}
     if by_ldmatrix["a"] and by_ldmatrix["b"]:
         of_a = plan.gemm.a.loads(plan.gemm.tiled_mma).total()
-        yield from (("s2r.a", ldmatrix[:of_a]), ("s2r.b", ldmatrix[of_a:]))
+        yield from ((AccessKey.S2R_A, ldmatrix[:of_a]), (AccessKey.S2R_B, ldmatrix[of_a:]))
     elif by_ldmatrix["a"] or by_ldmatrix["b"]:
-        yield from ((f"s2r.{name}", ldmatrix if by_ldmatrix[name] else plain) for name in "ab")
+        yield from ((AccessKey.s2r(name), ldmatrix if by_ldmatrix[name] else plain) for name in "ab")
     else:
-        yield "s2r", plain
+        yield AccessKey.S2R, plain

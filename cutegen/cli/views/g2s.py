@@ -15,6 +15,7 @@ from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.support.words import plural
 
@@ -74,7 +75,7 @@ def _vector_table(copy: VectorCopy) -> dict[str, Any]:
 
 
 def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sectors]:
-    key = f"g2s.{operand.name}"
+    key = AccessKey.g2s(operand.name)
     return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
 
 

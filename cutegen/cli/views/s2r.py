@@ -14,6 +14,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.registers import fragment_table
 from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.warp_load import first_fragment_load
 
 
@@ -30,7 +31,7 @@ def s2r(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
 
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     x = operand.name.upper()
-    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
+    found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
         ("atom", operand.s2r.atom.name),
         ("instruction", operand.s2r.instruction),
@@ -64,7 +65,7 @@ def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, 
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
-    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
+    found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     return {
         **operand.s2r.to_json(),
         "layouts": _tv_layouts(operand),

@@ -31,8 +31,7 @@ from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
-from cutegen.support.literals import alternatives
-from cutegen.support.words import round_up
+from cutegen.support.words import either, round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Bulk:
             raise spec.error(
                 "family",
                 found=f'"{family}" for {target.name}',
-                expected=f"{alternatives(having)}, which have bulk tensor copies",
+                expected=f"{either(having)}, which have bulk tensor copies",
                 fix=f'--arch {having[0]}, or family = "sm80"',
             )
 
