@@ -17,7 +17,7 @@ from pathlib import Path
 
 LONGEST_FILES = 5
 TIMED_RUNS = 5
-KIND = ("Copy", "Atom")
+KIND = ("Copy", "Atom", "Loads")
 LOOP_COUNTS = ("stages", "k_blocks")
 LOOP_NAMES = {"blocks_ahead", "stages_ahead", "MAIN_LOOPS", "EDGE_LOOPS"}
 POSITIONAL_TENSORS = ("tensors", "call_tensors", "plain_tensors")
@@ -65,12 +65,22 @@ def loop_signs(module: Module) -> Iterator[ast.AST]:
 
 
 def kind_switches(module: Module, defining: dict[str, str]) -> Iterator[ast.AST]:
-    """`isinstance` on a class of atoms or copies, outside the module that defines the class."""
+    """`isinstance`, or a pattern, on a class of atoms or copies, outside the module that defines the class."""
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and name_of(node.func) == "isinstance" and len(node.args) == 2:
-            asked = {name_of(part) for part in ast.walk(node.args[1]) if isinstance(part, ast.expr)}
-            if any(name.endswith(KIND) and defining.get(name) != module.path for name in asked):
-                yield node
+        asked = _classes_asked(node)
+        if any(name.endswith(KIND) and defining.get(name) != module.path for name in asked):
+            yield node
+
+
+def _classes_asked(node: ast.AST) -> set[str]:
+    """The classes that `isinstance`, or a pattern of `match`, asks about."""
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, asked]):
+            return {name_of(part) for part in ast.walk(asked) if isinstance(part, ast.expr)}
+        case ast.MatchClass(cls=asked):
+            return {name_of(asked)}
+        case _:
+            return set()
 
 
 def positional_tensors(module: Module) -> Iterator[ast.AST]:

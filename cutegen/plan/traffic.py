@@ -16,8 +16,7 @@ def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -
     found: dict[str, Wavefronts] = {
         AccessKey.G2S_A: a.smem.chosen.write,
         AccessKey.G2S_B: b.smem.chosen.write,
-        AccessKey.S2R_A: a.smem.chosen.read,
-        AccessKey.S2R_B: b.smem.chosen.read,
+        **{AccessKey.s2r(x.name): x.smem.chosen.read for x in (a, b) if x.s2r.in_registers},
     }
     if epilogue.smem is not None:
         found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write

@@ -355,12 +355,10 @@ def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
 
 
 def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
-    """Of the last mma in the text; without tensor cores of the main loop's last fma or st.shared."""
-    if not plan.by_thread:
-        return max((site.line for site in report.matching("mma")), default=0)
+    """Of the main loop's last multiplication or st.shared, both of which an epilogue may have too."""
     multiplies, stores = (_written(plan, action) for action in (Action.MULTIPLY, Action.STORE))
-    fmas, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")[:stores]
-    return max(site.line for site in (*fmas, *stored))
+    multiplied, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")[:stores]
+    return max((site.line for site in (*multiplied, *stored)), default=0)
 
 
 def _written(plan: GemmPlan, action: Action) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import runpy
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,12 @@ from tests.house.documents import ROOT
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "house_numbers.py"))
 Module = SCRIPT["Module"]
 KINDS_OF = {"VectorCopy": "copies.py", "LdmatrixAtom": "atoms.py", "Kernel": "kernel.py"}
+
+
+@cache
+def modules() -> list[Any]:
+    found: list[Any] = SCRIPT["modules"](ROOT)
+    return found
 
 
 def signs(count: str, text: str, path: str = "elsewhere.py") -> int:
@@ -26,6 +34,7 @@ def signs(count: str, text: str, path: str = "elsewhere.py") -> int:
         ("kind_switches", "isinstance(x.s2r.atom, arch.LdmatrixAtom | VectorCopy)", 1),
         ("kind_switches", "isinstance(x, (int, VectorCopy)) and isinstance(y, LdmatrixAtom)", 2),
         ("kind_switches", "isinstance(x, Kernel) or issubclass(VectorCopy, Kernel)", 0),
+        ("kind_switches", "match x:\n    case VectorCopy(bits=8) | LdmatrixAtom():\n        pass", 2),
         ("loop_signs", "plan.stages - 1", 1),
         ("loop_signs", 'plan["stages"] - 1 + Fraction(1, plan.k_blocks)', 2),
         ("loop_signs", "EDGE_LOOPS = 2", 1),
@@ -42,3 +51,16 @@ def test_each_sign_is_counted(count: str, text: str, found: int) -> None:
 def test_a_module_may_ask_for_its_own_classes() -> None:
     assert signs("kind_switches", "isinstance(x, VectorCopy)", path="copies.py") == 0
     assert signs("kind_switches", "isinstance(x, VectorCopy)", path="other.py") == 1
+
+
+def test_no_module_asks_which_kind_of_atom_or_copy_it_has() -> None:
+    found = modules()
+    defining = SCRIPT["classes"](found)
+    assert {"VectorCopy", "BulkTensorCopy", "LdmatrixAtom", "LdmatrixLoads"} <= defining.keys()
+    assert SCRIPT["by_module"](found, lambda module: SCRIPT["kind_switches"](module, defining)) == {}
+
+
+def test_the_main_loop_is_described_once() -> None:
+    """The time model hides a fetch behind `stages - 1` k-tiles, which is physics, measured, and no instruction."""
+    counts = SCRIPT["by_module"](modules(), SCRIPT["loop_signs"])
+    assert counts.keys() == {"cutegen/plan/loop.py", "cutegen/plan/search/tile_model.py"}
