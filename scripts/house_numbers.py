@@ -111,18 +111,21 @@ def by_module(found: list[Module], signs: Callable[[Module], Iterator[ast.AST]])
     return +counts
 
 
-def import_ms(statement: str, root: Path) -> float:
-    """Milliseconds of a process that runs `statement`, beyond one that runs nothing: the least of a few each."""
+def import_ms(root: Path, *statements: str) -> list[float]:
+    """Milliseconds that each statement takes a new process, beyond one that runs nothing: the least of a few each.
 
-    def least(code: str) -> float:
-        times = []
-        for _ in range(TIMED_RUNS):
-            begin = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
-            times.append(time.perf_counter() - begin)
-        return min(times)
+    The processes take turns, so that a load on the machine is on all of them.
+    """
+    codes = ["pass", *(f"import sys; sys.path.insert(0, '.')\n{statement}" for statement in statements)]
+    rounds = [[_run_ms(code, root) for code in codes] for _ in range(TIMED_RUNS)]
+    nothing, *times = (min(column) for column in zip(*rounds, strict=True))
+    return [each - nothing for each in times]
 
-    return 1e3 * (least(f"import sys; sys.path.insert(0, '.')\n{statement}") - least("pass"))
+
+def _run_ms(code: str, root: Path) -> float:
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+    return 1e3 * (time.perf_counter() - begin)
 
 
 def main(root: Path) -> None:
@@ -144,7 +147,7 @@ def main(root: Path) -> None:
     print("\nlongest files")
     for module in sorted(found, key=lambda x: -x.lines)[:LONGEST_FILES]:
         print(f"  {module.lines:3}  {module.path}")
-    libraries, whole = (import_ms(f"import {names}", root) for names in ("numpy, tensor_layouts", "cutegen"))
+    libraries, whole = import_ms(root, "import numpy, tensor_layouts", "import cutegen")
     print(f"\nimports\n  {libraries:4.0f} ms  numpy, tensor_layouts")
     print(f"  {whole:4.0f} ms  cutegen, {whole / libraries:.2f} x")
 
