@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 SPEC ?= sm80_hgemm_tn
+FUZZ ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all test-gpu check format bench-cost gallery mutants clean
+.PHONY: help run quick test test-slow test-all test-gpu fuzz check format bench-cost gallery mutants clean
 
 help: ## these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
@@ -19,6 +20,9 @@ run: $(INSTALLED) ## the main job: plan SPEC, build its kernel, run it (on the C
 	$(BIN)/cutegen plan $(SPEC)
 	$(BIN)/cutegen build $(SPEC)
 	$(BIN)/cutegen run $(SPEC) --device auto
+
+quick: $(INSTALLED) ## some tests of every room, for daily work: those that tests/quick.txt lists
+	$(BIN)/pytest -n auto --maxprocesses 2 -m "not slow and not gpu" @tests/quick.txt
 
 test: $(INSTALLED) ## the fast tests, which need no GPU
 	$(PYTEST) -m "not slow and not gpu"
@@ -31,6 +35,9 @@ test-all: $(INSTALLED) ## every test; those that need a GPU are skipped where th
 
 test-gpu: $(INSTALLED) ## the tests that need a GPU, one after the other
 	$(BIN)/pytest -m gpu
+
+fuzz: $(INSTALLED) ## hostile testing in full, for hours: FUZZ="--kind specs --seed 2000 --count 500 --jobs 2" for a slice
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 check: $(INSTALLED) ## lint, formatting, types, and the directions of imports
 	$(BIN)/ruff check
@@ -45,7 +52,7 @@ format: $(INSTALLED) ## reformat the sources, and mend what the linter can mend
 bench-cost: $(INSTALLED) ## what using cutegen costs: import, plan, cold and warm build, a hit in process
 	$(BIN)/python benchmarks/cost.py
 
-mutants: $(INSTALLED) ## plant small mistakes in the sources, one at a time, and list those that no fast test sees (MUTANTS="--sample 100")
+mutants: $(INSTALLED) ## plant small mistakes in the sources and list those that no fast test sees (MUTANTS="--sample 100")
 	$(BIN)/python -m tests.mutation $(MUTANTS)
 
 gallery: $(INSTALLED) ## draw docs/pictures again, and write docs/gallery.md

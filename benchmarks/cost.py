@@ -39,6 +39,24 @@ print(json.dumps([first, sorted(times)[len(times) // 2]]))
 """
 
 
+HARD = {
+    "a tile of 8192x8192x8192, refused": ("cta = [8192, 8192, 8192]", ""),
+    "a tile of 256x256x4096, refused": ("cta = [256, 256, 4096]", ""),
+    "32x8x16 on 64x65537x100": ("cta = [32, 8, 16]", "64,65537,100"),
+    "an open tile on 2147352576x2147352576x64": ("", "2147352576,2147352576,64"),
+}
+"""Plans that look dear: what the table [tile] says, and the problem."""
+
+_HARD_SPEC = """family = "sm80"
+[problem]
+a = {{ dtype = "f16", major = "k" }}
+b = {{ dtype = "f16", major = "k" }}
+c = {{ dtype = "f16", major = "n" }}
+[tile]
+{}
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table; `limit_ms` is what the project holds itself to, None where it promises nothing."""
@@ -70,6 +88,7 @@ def measure(runs: int) -> Iterator[Row]:
     yield Row("an empty Python process, for comparison", empty_ms)
     yield Row("`import cutegen` alone", median_ms(runs, python("import cutegen")) - empty_ms, 200)
     yield Row(f"`cutegen plan {SPEC}`, the whole process", median_ms(runs, verb("plan")), 600)
+    yield from hard_plans(runs)
     with tempfile.TemporaryDirectory(prefix="cutegen-cost-") as root:
         # Each cold build finds an empty cache of its own; the first one warms up and is not counted.
         folders = [Path(root) / str(run) for run in range(runs + 1)]
@@ -83,6 +102,18 @@ def measure(runs: int) -> Iterator[Row]:
         yield Row("`cutegen.compile(spec)`, a hit, every later one", 1e3 * later_s, 5)
 
 
+def hard_plans(runs: int) -> Iterator[Row]:
+    """Whole processes that plan, or refuse, what could take long."""
+    with tempfile.TemporaryDirectory(prefix="cutegen-cost-") as folder:
+        path = Path(folder) / "hard.toml"
+        for what, (tile, problem) in HARD.items():
+            path.write_text(_HARD_SPEC.format(tile))
+            asked = ["--problem", problem] if problem else []
+            command = [sys.executable, "-m", "cutegen", "plan", str(path), "--arch", "sm_86", *asked]
+            # Exit code 2 is a refusal, which is what is measured.
+            yield Row(f"`cutegen plan`, {what}", median_ms(runs, command, codes=(0, 2)), 2000)
+
+
 def python(code: str) -> list[str]:
     """The command of a Python process that runs `code`."""
     return [sys.executable, "-c", code]
@@ -93,23 +124,27 @@ def verb(name: str) -> list[str]:
     return [sys.executable, "-m", "cutegen", name, SPEC, "--arch", ARCH]
 
 
-def median_ms(runs: int, command: list[str], cache: Path | None = None) -> float:
+def median_ms(runs: int, command: list[str], cache: Path | None = None, codes: tuple[int, ...] = (0,)) -> float:
     """Milliseconds of a whole process, once to warm up and then `runs` times."""
-    return statistics.median([elapsed_ms(command, cache) for _ in range(runs + 1)][1:])
+    return statistics.median([elapsed_ms(command, cache, codes) for _ in range(runs + 1)][1:])
 
 
-def elapsed_ms(command: list[str], cache: Path | None = None) -> float:
+def elapsed_ms(command: list[str], cache: Path | None = None, codes: tuple[int, ...] = (0,)) -> float:
     """Wall-clock milliseconds of a whole process."""
     start = time.perf_counter()
-    run_process(command, cache)
+    run_process(command, cache, codes)
     return 1e3 * (time.perf_counter() - start)
 
 
-def run_process(command: list[str], cache: Path | None = None) -> str:
-    """What the process printed, with `cache` as its cache folder. Raises CalledProcessError when it fails."""
+def run_process(command: list[str], cache: Path | None = None, codes: tuple[int, ...] = (0,)) -> str:
+    """What the process printed, with `cache` as its cache folder. Raises CalledProcessError for another exit code."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {} if cache is None else {"CUTEGEN_CACHE_DIR": str(cache)}
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    quiet = None if codes == (0,) else subprocess.DEVNULL
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=quiet, text=True, env=environment)
+    if done.returncode not in codes:
+        raise subprocess.CalledProcessError(done.returncode, command)
+    return done.stdout
 
 
 def _spell(milliseconds: float) -> str:

@@ -2,6 +2,7 @@
 
     CUTEGEN_CACHE_DIR     folder of built kernels; default: the platform's user cache directory
     CUTEGEN_CACHE_SIZE    the cache's size bound, as in `2GiB`, `500MB` or plain bytes
+    COLUMNS               the width of text, which shells know and rarely pass on
     PYTHONPATH            Python's own: folders that a person wants modules imported from
 
 A variable that is unset, or set to nothing, answers None; PYTHONPATH no folders.
@@ -17,6 +18,7 @@ from cutegen.errors import RequestError
 
 CACHE_DIR = "CUTEGEN_CACHE_DIR"
 CACHE_SIZE = "CUTEGEN_CACHE_SIZE"
+COLUMNS = "COLUMNS"
 
 _UNIT_BYTES = {"": 1, "b": 1} | {
     prefix + suffix: base**power
@@ -43,6 +45,12 @@ def cache_size_limit_bytes() -> int | None:
     """The bound that CUTEGEN_CACHE_SIZE sets, in bytes. Raises RequestError when it is not a size."""
     text = os.environ.get(CACHE_SIZE, "")
     return parse_size_bytes(text) if text else None
+
+
+def columns() -> int | None:
+    """The width of text that COLUMNS asks for; None where it is no positive number, as other programs take it."""
+    text = os.environ.get(COLUMNS, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0 else None
 
 
 def python_path() -> tuple[str, ...]:

@@ -7,25 +7,29 @@ from functools import lru_cache
 
 from cutegen.arch import Target
 from cutegen.build import BuildRequest, Cache, build
-from cutegen.plan import ProblemLike, ProblemShape, plan
+from cutegen.contract import ProblemLike, ProblemShape
+from cutegen.contract.source import KernelSource
+from cutegen.plan import plan
 from cutegen.plan.report import plan_json
-from cutegen.render import KernelSource, render
+from cutegen.render import render
 from cutegen.run import Kernel, Probe
-from cutegen.spec import PROBE, GemmSpec
+from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
 
-def emit(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
+def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
     """The generated kernel, a standalone CuTe DSL file. Raises SpecError.
 
-    `arch` is the target; without it the present GPU's, else the first that knows the spec's element types. What the
-    spec leaves open is chosen for `problem`.
+    `spec` is a GemmSpec, the name of a shipped spec, or a path. `arch` is the target, as `sm_90` or `h100`; without it
+    the present GPU's, else the first that knows the spec's element types. What the spec leaves open is chosen for
+    `problem`.
     """
     return render(plan(spec, arch, problem))
 
 
-def build_request(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
+def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
     """What the cache is asked for, and the compiler when the cache has it not. Raises SpecError, RequestError."""
+    spec = as_spec(spec)
     # Specs that differ only in what is written for people are equal, but their files are not.
     target = choose_target(arch, least=spec.needs)
     return _build_request(spec, spec.name, spec.description, target, ProblemShape.of(problem))
@@ -42,9 +46,11 @@ def _build_request(
 
 
 def compile(
-    spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None, cache: Cache | None = None
+    spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None, cache: Cache | None = None
 ) -> Kernel | Probe:
     """The kernel for `spec`, from the cache (the user's unless given) or compiled now; a Probe where it asks for one.
+
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` as in `emit`.
 
     With a `problem`, (M, N, K) or (M, N, K, batch), what the spec leaves open is chosen for it; the kernel takes every
     other too. Problems for which the same is chosen share one kernel.
@@ -52,6 +58,7 @@ def compile(
     Raises SpecError when the spec cannot be met, CompileError when the compiler fails, EmissionError when it emitted
     other instructions than planned.
     """
+    spec = as_spec(spec)
     kind = Probe if spec.kind == PROBE else Kernel
     return kind(build(build_request(spec, arch, problem=problem), cache or Cache.from_environment()))
 

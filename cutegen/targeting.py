@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-from cutegen.arch import TARGETS, Target, target
+from cutegen.arch import TARGETS, Target, resolve_target, target
 
 DEFAULT_TARGET = "sm_80"
 
@@ -18,7 +18,7 @@ _SUCCESS = 0
 
 
 def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Target:
-    """The target called `arch` (`sm_90a`, `sm_90`, `90a` or `90`), else the present GPU's, else `least`.
+    """The target called `arch` (`sm_90a`, `sm90`, `90` or `h100`), else the present GPU's, else `least`.
 
     Raises RequestError for an unknown one.
 
@@ -26,7 +26,7 @@ def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Ta
     'sm_90'
     """
     if arch is not None:
-        return target(arch if arch.startswith("sm_") else f"sm_{arch}")
+        return resolve_target(arch)
     return present_target() or target(least)
 
 

@@ -1,10 +1,13 @@
 """For every test: `gpu` ones are skipped where there is no GPU; `--update-golden` rewrites expected texts.
 
+`--kernels FOLDER` keeps the cache of kernels that tests share from run to run.
+
 Tests that do not ask how kernels are built share a cache of them, and a compiler that is kept warm.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,12 +18,16 @@ from cutegen.build import Cache
 from cutegen.targeting import present_target
 from tests.build.warm import WarmCompiler, warm_compiler
 
-STARTS_THE_COMPILER = {"build", "cli"}
-"""Folders of tests that compile as users do."""
+STARTS_THE_COMPILER = {"build"}
+"""Folders of tests that compile as users do: what stands above that room finds the same kernels."""
+
+
+os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own terminal is not for expected texts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is printed now as what is expected")
+    parser.addoption("--kernels", type=Path, help="the folder of the kernels that tests share (default: a new one)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,6 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Cache:
     """One cache for all tests that need kernels and not their building, shared by the processes of xdist."""
+    if (kept := request.config.getoption("--kernels")) is not None:
+        return Cache(kept)
     base = tmp_path_factory.getbasetemp()
     in_a_worker = hasattr(request.config, "workerinput")  # whose folder lies in the folder of the whole run
     return Cache((base.parent if in_a_worker else base) / "kernels")

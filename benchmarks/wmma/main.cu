@@ -52,7 +52,7 @@ __global__ void fill_normal(half *to, size_t elems, uint64_t seed)
 }
 
 // Counts elements of C that are not A B, summed in f64, one thread each. An element may be off by twice the last rounding
-// and twice K roundings of sums about as large as sqrt(K): the bound of cutegen/run/reference.py for normal operands.
+// and twice K roundings of sums about as large as sqrt(K): the bound of cutegen/verify/reference.py for normal operands.
 __global__ void count_wrong(Problem problem, const half *a, const half *b, const half *c, unsigned long long *wrong)
 {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;

@@ -19,9 +19,10 @@ from cutegen.arch.copy_atoms import (
     universal_atom,
 )
 from cutegen.arch.dtypes import DTYPES, DType, dtype
-from cutegen.arch.fma_atom import UNIVERSAL_FMA
+from cutegen.arch.fma_atom import UNIVERSAL_FMA, fma_atom
 from cutegen.arch.gpus import GPUS, Gpu
 from cutegen.arch.mma_atoms import MMA_ATOMS, MmaAtom
+from cutegen.arch.naming import GPU_NAMES, resolve_target
 from cutegen.arch.rates import SM_RATES, SmRates
 from cutegen.arch.targets import TARGETS, Target, target
 
@@ -30,6 +31,7 @@ __all__ = [
     "COPY_ATOMS",
     "DTYPES",
     "GPUS",
+    "GPU_NAMES",
     "MMA_ATOMS",
     "SM_RATES",
     "TARGETS",
@@ -49,8 +51,10 @@ __all__ = [
     "Target",
     "cp_async_atom",
     "dtype",
+    "fma_atom",
     "ldmatrix_atom",
     "ldmatrix_atoms",
+    "resolve_target",
     "target",
     "universal_atom",
 ]

@@ -6,9 +6,12 @@ Operands of other types are converted to f32 first, which is exact for f16 and b
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cutegen.algebra import Layout
-from cutegen.arch.dtypes import dtype
+from cutegen.arch.dtypes import DType, dtype
 from cutegen.arch.mma_atoms import MmaAtom
+from cutegen.arch.targets import Target
 
 UNIVERSAL_FMA = MmaAtom(
     name="UniversalFMA",
@@ -22,3 +25,17 @@ UNIVERSAL_FMA = MmaAtom(
     b_layout=Layout((1, 1)),
     c_layout=Layout((1, 1)),
 )
+
+
+def fma_atom(a: DType, b: DType, target: Target) -> MmaAtom:
+    """`UNIVERSAL_FMA` on elements of these types, by the opcode that the compiler writes.
+
+    Where the instruction takes two operands of 16 bits as they are, the compiler leaves their conversions out.
+
+    >>> from cutegen.arch import target
+    >>> [fma_atom(dtype("bf16"), dtype("bf16"), target(arch)).ptx for arch in ("sm_90", "sm_100")]
+    ['fma.rn.f32', 'fma.rn.f32.bf16']
+    """
+    if not (target.widens_in_fma and a == b and a.name in ("f16", "bf16")):
+        return UNIVERSAL_FMA
+    return replace(UNIVERSAL_FMA, ptx=f"{UNIVERSAL_FMA.ptx}.{a.name}")

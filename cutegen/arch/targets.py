@@ -52,6 +52,11 @@ class Target:
         """Whether two f32 in a register of 64 bits are operands: from compute capability 10.0 on (PTX ISA, "fma")."""
         return self.compute_capability >= (10, 0)
 
+    @property
+    def widens_in_fma(self) -> bool:
+        """Whether f16 and bf16 are operands of an f32 fma: from compute capability 10.0 on (PTX ISA, "fma")."""
+        return self.compute_capability >= (10, 0)
+
     def has_all_of(self, name: str) -> bool:
         """Whether it is the target called `name` or a later one, and so has that one's instructions.
 

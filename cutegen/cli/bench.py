@@ -11,20 +11,21 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from cutegen.arch.lookup import find
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, parse_problem
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OutOption, complete_spec, parse_problem
+from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
-from cutegen.errors import OutsideError, RequestError
-from cutegen.plan.columns import aligned
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import RequestError
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile_gemm
+from cutegen.support.columns import aligned
 from cutegen.tune.bench import Entrant, Result, require_gpu
 from cutegen.tune.bench import bench as run_bench
 from cutegen.tune.ceilings import Ceilings, measure_ceilings, rounds_of_all
 from cutegen.tune.measure import WARM_UP_ROUNDS
 from cutegen.tune.roofline_svg import Point, Roof, roofline_svg
-from cutegen.tune.suites import SUITES, Extents
+from cutegen.tune.suites import SUITES
 
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
@@ -35,7 +36,11 @@ DEFAULT_ROUNDS = 20
 def bench(
     specs: Annotated[
         list[str],
-        typer.Argument(metavar="SPEC...", help="Spec files, names of shipped specs, or folders of built artifacts."),
+        typer.Argument(
+            metavar="SPEC...",
+            help="Spec files, names of shipped specs, or folders of built artifacts.",
+            autocompletion=complete_spec,
+        ),
     ],
     problem: Annotated[
         list[str] | None,
@@ -59,9 +64,12 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """TFLOP/s beside torch.matmul, Triton and the measured ceilings, all in one run. Needs a GPU and torch."""
+    answer = Answer.asked(json=json, out=out)
+    suffix_of(plot, (".svg",), "--plot")
     problems = choose_problems(problem, suite)
     require_gpu()
     entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
@@ -75,21 +83,21 @@ def bench(
             bar.begin(str(extents))
             results += run_bench(entrants[extents], extents, rounds=rounds, cutlass=cutlass, after_round=bar.advance)
     if plot is not None:
-        _write(plot, roofline(ceilings, results))
-    if json:
-        print_json(bench_table(ceilings, results))
-    else:
-        print_lines([*ceiling_lines(ceilings), *result_lines(ceilings, results)])
+        write_file("--plot", plot, roofline(ceilings, results).encode())
+    answer.give(
+        lambda: bench_table(ceilings, results),
+        lambda: [*ceiling_lines(ceilings), *result_lines(ceilings, results)],
+    )
 
 
-def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[Extents, ...]:
+def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[ProblemShape, ...]:
     """The problems that are asked for, each once: those of the suite, then those that are named.
 
     Raises RequestError for an unknown suite, or what is no problem.
     """
-    named = [Extents(*parse_problem(text)) for text in problems or ()]
+    named = [parse_problem(text) for text in problems or ()]
     found = (*(find(SUITES, suite, "--suite") if suite else ()), *named)
-    return tuple(dict.fromkeys(found)) or (Extents(*DEFAULT_PROBLEM),)
+    return tuple(dict.fromkeys(found)) or (DEFAULT_PROBLEM,)
 
 
 def ceiling_lines(ceilings: Ceilings) -> list[str]:
@@ -156,7 +164,8 @@ def result_table(ceilings: Ceilings, result: Result) -> dict[str, Any]:
     """One result for programs."""
     return {
         "problem": [result.problem.m, result.problem.n, result.problem.k],
-        "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors],
+        "batch": result.problem.batch,
+        "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors.values()],
         "accumulator": result.types.accumulator,
         "contender": result.contender,
         "ours": result.ours,
@@ -182,7 +191,7 @@ def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
     return roofline_svg(f"Roofline of {ceilings.device}, cold L2", roofs, ceilings.copy_bytes_per_s, points)
 
 
-def _entrant(spec: str, arch: str | None, problem: Extents) -> Entrant:
+def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
     """A built artifact's kernel, or that of a spec, what it leaves open chosen for the problem."""
     if (Path(spec) / "manifest.json").is_file():
         kernel = Kernel.open(spec)
@@ -195,13 +204,6 @@ def _check_names(entrants: Sequence[Entrant]) -> None:
     names = [entrant.name for entrant in entrants]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise RequestError(f"bench: found two specs called {twice[0]}; expected names of their own; rename one file")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutsideError(f"--plot: {path} cannot be written: {error.strerror}") from error
 
 
 def register(app: typer.Typer) -> None:

@@ -9,11 +9,19 @@ import typer
 
 from cutegen.build import Artifact, Cache, Manifest, Miss, explain_miss
 from cutegen.build import build as build_artifact
-from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
-from cutegen.cli.output import print_json, print_lines
-from cutegen.plan.columns import aligned, wrapped
+from cutegen.cli.options import (
+    ArchOption,
+    BatchOption,
+    JsonOption,
+    OutOption,
+    ProblemOption,
+    SpecArgument,
+    named_problem,
+)
+from cutegen.cli.output import Answer
 from cutegen.spec import load_spec
 from cutegen.straight_line import build_request
+from cutegen.support.columns import aligned, wrapped
 
 SHOWN_DIFF_LINES = 40
 
@@ -26,17 +34,19 @@ def build(
     with_source: Annotated[
         bool, typer.Option("--explain-miss", help="Show how the nearest cached source differs.")
     ] = False,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compiles it, or finds it: key, path, sizes, registers, spills, predicted against emitted instructions."""
+    answer = Answer.asked(json=json, out=out)
     loaded, cache = load_spec(spec), Cache.from_environment()
     request = build_request(loaded, arch, problem=named_problem(problem, batch))
     miss = None if cache.holds(request.inputs.key) else explain_miss(cache, request)
     artifact = build_artifact(request, cache)
-    if json:
-        print_json(_table(artifact, request.target.name, miss))
-    else:
-        print_lines(_lines(artifact, f"{loaded.name} for {request.target.name}", miss, with_source))
+    answer.give(
+        lambda: _table(artifact, request.target.name, miss),
+        lambda: _lines(artifact, f"{loaded.name} for {request.target.name}", miss, with_source),
+    )
 
 
 def miss_lines(miss: Miss, *, with_source: bool) -> list[str]:

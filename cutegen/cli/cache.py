@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,13 +11,13 @@ import typer
 
 from cutegen.build import Cache, Damage, Entry, Removed, explain_miss
 from cutegen.cli.build import miss_lines, miss_table
-from cutegen.cli.options import ArchOption, JsonOption
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import ArchOption, JsonOption, OutOption
+from cutegen.cli.output import Answer
 from cutegen.environment import parse_size_bytes
 from cutegen.errors import ArtifactError, CacheError, CheckError
-from cutegen.plan.columns import aligned, wrapped
 from cutegen.spec import load_spec
 from cutegen.straight_line import build_request
+from cutegen.support.columns import aligned, wrapped
 
 SHOWN_KEY_DIGITS = 16
 
@@ -24,16 +25,18 @@ verbs = typer.Typer(help="What is cached, why a look-up missed, sizes.")
 
 
 @verbs.command("list")
-def list_entries(json: JsonOption = False) -> None:
+def list_entries(out: OutOption = None, json: JsonOption = False) -> None:
     """Every entry, the one used last first."""
+    answer = Answer.asked(json=json, out=out)
     rows = [_described(entry) for entry in Cache.from_environment().entries()]
-    if json:
-        print_json({"entries": rows})
-    elif not rows:
-        print_lines(["the cache is empty"])
-    else:
-        cells = [(x["key"][:SHOWN_KEY_DIGITS], x["entry"], x["arch"], f"{x['bytes']:,}", x["last_used"]) for x in rows]
-        print_lines(aligned(cells, header=("key", "kernel", "arch", "bytes", "last used"), right={3}, indent=0))
+    answer.give(lambda: {"entries": rows}, lambda: _entry_lines(rows))
+
+
+def _entry_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not rows:
+        return ["the cache is empty"]
+    cells = [(x["key"][:SHOWN_KEY_DIGITS], x["entry"], x["arch"], f"{x['bytes']:,}", x["last_used"]) for x in rows]
+    return aligned(cells, header=("key", "kernel", "arch", "bytes", "last used"), right={3}, indent=0)
 
 
 @verbs.command()
@@ -45,9 +48,11 @@ def info(
         ),
     ] = None,
     arch: ArchOption = None,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Where the cache is, how much is in it; with a spec, why a look-up misses."""
+    answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     found = cache.info()
     table: dict[str, Any] = {
@@ -72,10 +77,7 @@ def info(
     if spec is not None:
         more_lines, table["lookup"] = _look_up(cache, spec, arch)
         lines += ["", *more_lines]
-    if json:
-        print_json(table)
-    else:
-        print_lines(lines)
+    answer.give(lambda: table, lambda: lines)
 
 
 def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict[str, Any]]:
@@ -88,16 +90,19 @@ def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict
 
 
 @verbs.command()
-def verify(json: JsonOption = False) -> None:
+def verify(out: OutOption = None, json: JsonOption = False) -> None:
     """Check every file of every entry; damaged ones are set aside where that can be done. Exit 1 if there are any."""
+    answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     count, damages = len(cache.entries()), cache.verify()
-    if json:
-        print_json({"checked": count, "damaged": [_damage_table(damage) for damage in damages]})
-    else:
-        texts = [f"{damage.problem}; {damage.outcome}" for damage in damages]
-        lines = [f"{count} entries checked, {len(damages)} damaged"]
-        print_lines(lines + [x for text in texts for x in wrapped(text, first="  ", rest="    ")])
+    texts = [f"{damage.problem}; {damage.outcome}" for damage in damages]
+    answer.give(
+        lambda: {"checked": count, "damaged": [_damage_table(damage) for damage in damages]},
+        lambda: [
+            f"{count} entries checked, {len(damages)} damaged",
+            *(x for text in texts for x in wrapped(text, first="  ", rest="    ")),
+        ],
+    )
     if damages:
         raise CheckError(_verdict(count, damages))
 
@@ -132,37 +137,38 @@ def prune(
             show_default=False,
         ),
     ] = None,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove the entries that were not used for longest, until the rest fits."""
+    answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
-    _print_removed(cache.prune(None if size is None else parse_size_bytes(size, "--size")), json=json)
+    _say_removed(cache.prune(None if size is None else parse_size_bytes(size, "--size")), answer)
 
 
 @verbs.command()
-def clear(json: JsonOption = False) -> None:
+def clear(out: OutOption = None, json: JsonOption = False) -> None:
     """Remove every entry. Exit 3 if one is still there."""
-    _print_removed(Cache.from_environment().clear(), json=json)
+    answer = Answer.asked(json=json, out=out)
+    _say_removed(Cache.from_environment().clear(), answer)
 
 
 @verbs.command()
-def path(json: JsonOption = False) -> None:
+def path(out: OutOption = None, json: JsonOption = False) -> None:
     """Print the cache's folder."""
+    answer = Answer.asked(json=json, out=out)
     directory = Cache.from_environment().directory
-    if json:
-        print_json({"path": str(directory)})
-    else:
-        print_lines([str(directory)])
+    answer.give(lambda: {"path": str(directory)}, lambda: [str(directory)])
 
 
-def _print_removed(removed: Removed, *, json: bool) -> None:
+def _say_removed(removed: Removed, answer: Answer) -> None:
     """What is gone. Raises CacheError when something is still there."""
     size_bytes = sum(entry.size_bytes for entry in removed.entries)
-    if json:
-        keys = [entry.key for entry in removed.entries]
-        print_json({"removed": keys, "bytes": size_bytes, "failures": list(removed.failures)})
-    else:
-        print_lines([f"{len(removed.entries)} entries removed, {size_bytes:,} bytes"])
+    keys = [entry.key for entry in removed.entries]
+    answer.give(
+        lambda: {"removed": keys, "bytes": size_bytes, "failures": list(removed.failures)},
+        lambda: [f"{len(keys)} entries removed, {size_bytes:,} bytes"],
+    )
     if removed.failures:
         raise CacheError(f"{len(removed.failures)} cannot be removed; the first is {removed.failures[0]}")
 

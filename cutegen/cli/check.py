@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cutegen.cli.options import JsonOption
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import JsonOption, OutOption
+from cutegen.cli.output import Answer
 from cutegen.cli.run_ptx import ArgumentOption, BlockOption, EntryOption, GridOption, SmemOption, StepsOption
 from cutegen.errors import RequestError
-from cutegen.plan.text import plural
 from cutegen.ptx import Program
 from cutegen.ptx.checking import Finding
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run.foreign import ForeignCheck, check_foreign, file_launch, read_ptx, words_launch
+from cutegen.support.words import plural
 
 OF_WORDS = ("entry", "grid", "block", "arg", "smem")
 
@@ -38,9 +38,11 @@ def check(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 also for what PTX does not order and kernels rely on.")
     ] = False,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Executes PTX in several orders of CTAs, warps and copies, and tells what is undefined. Exit 1 if anything is."""
+    answer = Answer.asked(json=json, out=out)
     if launch is not None:
         _refuse_words(context)
         asked = file_launch(launch)
@@ -53,10 +55,7 @@ def check(
         seed=seed,
         max_steps=DEFAULT_MAX_STEPS if max_steps is None else max_steps,
     )
-    if json:
-        print_json(_table(found, strict=strict))
-    else:
-        print_lines(_lines(found, strict=strict))
+    answer.give(lambda: _table(found, strict=strict), lambda: _lines(found, strict=strict))
     raise typer.Exit(0 if found.is_clean(strict=strict) else 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
@@ -11,11 +11,11 @@ import typer
 
 from cutegen.arch import TARGETS
 from cutegen.build import Cache, dsl_distributions, find_nvdisasm
-from cutegen.cli.options import JsonOption
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import JsonOption, OutOption
+from cutegen.cli.output import Answer
 from cutegen.errors import CutegenError, DeviceError
-from cutegen.plan.columns import aligned
 from cutegen.run.driver import load_driver
+from cutegen.support.columns import aligned
 from cutegen.targeting import choose_target
 
 
@@ -37,16 +37,21 @@ class Ability:
     why: str
 
 
-def doctor(json: JsonOption = False) -> None:
+def doctor(out: OutOption = None, json: JsonOption = False) -> None:
     """What this machine can do: CuTe DSL, driver, GPU, targets, cache. Exit 0 also where something is missing."""
+    answer = Answer.asked(json=json, out=out)
     findings = _findings()
     abilities = _abilities({finding.name: finding for finding in findings})
-    if json:
-        print_json({"findings": [asdict(x) for x in findings], "abilities": [asdict(x) for x in abilities]})
-        return
+    answer.give(
+        lambda: {"findings": [asdict(x) for x in findings], "abilities": [asdict(x) for x in abilities]},
+        lambda: _lines(findings, abilities),
+    )
+
+
+def _lines(findings: Sequence[Finding], abilities: Sequence[Ability]) -> list[str]:
     lines = ["This machine", *aligned([(x.name, "ok" if x.ok else "no", x.found) for x in findings])]
     rows = [(x.what, "yes" if x.works else "no", x.why) for x in abilities]
-    print_lines([*lines, "", "What will work here", *aligned(rows)])
+    return [*lines, "", "What will work here", *aligned(rows)]
 
 
 def _findings() -> list[Finding]:

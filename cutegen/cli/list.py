@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from cutegen.cli.options import JsonOption
-from cutegen.cli.output import print_json, print_lines
-from cutegen.plan.columns import aligned
+from cutegen.cli.options import JsonOption, OutOption
+from cutegen.cli.output import Answer
 from cutegen.spec import load_spec, shipped_specs
+from cutegen.support.columns import aligned
 
 
-def list_specs(json: JsonOption = False) -> None:
+def list_specs(out: OutOption = None, json: JsonOption = False) -> None:
     """Shipped specs, one line each."""
+    answer = Answer.asked(json=json, out=out)
     specs = [load_spec(name) for name in shipped_specs()]
-    if json:
-        rows = [
-            {"name": x.name, "family": x.family, "kind": x.kind, "description": x.description, "file": x.file}
-            for x in specs
-        ]
-        print_json({"specs": rows})
-    else:
-        print_lines(aligned([(x.name, x.description) for x in specs], indent=0))
+    rows = [
+        {"name": x.name, "family": x.family, "kind": x.kind, "description": x.description, "file": x.file}
+        for x in specs
+    ]
+    answer.give(lambda: {"specs": rows}, lambda: aligned([(x.name, x.description) for x in specs], indent=0))
 
 
 def register(app: typer.Typer) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Annotated
 
 import typer
@@ -65,7 +65,6 @@ def application(words: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         name="cutegen",
         help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is right.",
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -75,9 +74,18 @@ def application(words: Sequence[str]) -> typer.Typer:
     return app
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"cutegen {metadata.version('cutegen')}\n")
+        raise typer.Exit
+
+
 def _options_of_all_verbs(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Add the traceback to an error. May stand anywhere.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version, and nothing else.")
     ] = False,
 ) -> None:
     """`main` has taken --verbose out already; it stands here for the help text."""

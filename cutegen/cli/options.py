@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from cutegen.contract import ProblemShape
+from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError
-from cutegen.plan import ProblemShape
-from cutegen.plan.launch import MAX_EXTENT
+from cutegen.spec import shipped_specs
 
-DEFAULT_PROBLEM = (4096, 4096, 4096)
+DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
+
+
+def complete_spec(begun: str) -> list[str]:
+    """The shipped specs whose names begin so: what a shell offers; where it is none, the shell offers files."""
+    return [name for name in shipped_specs() if name.startswith(begun)]
+
 
 SpecArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="SPEC",
+        help="A spec file, or the name of a shipped spec.",
+        show_default=False,
+        autocompletion=complete_spec,
+    ),
 ]
 OptionalSpec: TypeAlias = Annotated[
     str | None,
-    typer.Argument(metavar="SPEC", help="A spec file, or the name of a shipped spec.", show_default=False),
+    typer.Argument(
+        metavar="SPEC",
+        help="A spec file, or the name of a shipped spec.",
+        show_default=False,
+        autocompletion=complete_spec,
+    ),
 ]
 ArchOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--arch",
         metavar="ARCH",
-        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a; default: the present GPU's, else the first that "
-        "knows the spec's element types.",
+        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a, or a GPU's name such as h100; default: the "
+        "present GPU's, else the first that knows the spec's element types.",
         show_default=False,
+    ),
+]
+OutOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Write it there: .txt for text, .json for JSON.", show_default=False
     ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
@@ -60,20 +86,20 @@ def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape
         if batch is not None:
             raise RequestError(f"--batch: found {batch} without --problem; expected --problem M,N,K beside it")
         return None
-    return ProblemShape(*parse_problem(problem), batch or 1)
+    return replace(parse_problem(problem), batch=batch or 1)
 
 
-def parse_problem(text: str) -> tuple[int, int, int]:
+def parse_problem(text: str) -> ProblemShape:
     """M, N and K out of `M,N,K`. Raises RequestError.
 
     >>> parse_problem("5120,5120,4096")
-    (5120, 5120, 4096)
+    ProblemShape(m=5120, n=5120, k=4096, batch=1)
     """
     parts = text.split(",")
     if len(parts) == 3 and all(part.strip().isascii() and part.strip().isdigit() for part in parts):
         m, n, k = map(int, parts)
         if all(1 <= extent <= MAX_EXTENT for extent in (m, n, k)):
-            return m, n, k
+            return ProblemShape(m, n, k)
     raise RequestError(
         f"--problem: found {text!r}; expected three integers M,N,K from 1 to {MAX_EXTENT}, such as 4096,4096,4096"
     )

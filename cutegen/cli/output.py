@@ -1,4 +1,4 @@
-"""How verbs speak: text for people and JSON for programs on stdout, complaints in one line on stderr.
+"""How verbs speak: text for people and JSON for programs, on stdout or into a file; complaints in one line on stderr.
 
 Text is laid out without colour. On a terminal, unless NO_COLOR is set, a highlighter then colours what it recognizes,
 so that nothing is said by colour alone.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ from rich.highlighter import RegexHighlighter
 from rich.text import Text
 from rich.theme import Theme
 
-from cutegen.errors import OutsideError
+from cutegen.errors import OutsideError, RequestError
+
+SCHEMA = 1
+"""Version of what `--json` prints, under the key `schema`. It goes up when a key goes or changes its meaning."""
+TEXT_SUFFIX, JSON_SUFFIX = ".txt", ".json"
 
 _THEME = Theme(
     {
@@ -44,27 +49,46 @@ class _Highlighter(RegexHighlighter):
     ]
 
 
-def print_lines(lines: Iterable[str], out: Path | None = None) -> None:
-    """Lines for people, or for the file `out`. None is broken here: whoever lays out text keeps within 100 columns."""
-    if out is not None:
-        write_file("--out", out, ("\n".join(lines) + "\n").encode())
-        return
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a verb's answer goes, and whether it is JSON for programs or text for people."""
+
+    json: bool
+    out: Path | None
+
+    @classmethod
+    def asked(cls, *, json: bool, out: Path | None = None) -> Answer:
+        """By `--json` and `--out`: a file that ends with .json gets JSON. Raises RequestError for another suffix."""
+        return cls(json or suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX)) == JSON_SUFFIX, out)
+
+    def give(self, table: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
+        """Make the form that is asked for, and deliver it. Raises OutsideError when the file cannot be written."""
+        text = json.dumps({"schema": SCHEMA, **table()}, indent=2) if self.json else "\n".join(lines())
+        if self.out is not None:
+            write_file("--out", self.out, f"{text}\n".encode())
+        elif self.json:
+            sys.stdout.write(f"{text}\n")
+        else:
+            _print(text)
+
+
+def suffix_of(out: Path | None, known: Collection[str], option: str = "--out") -> str:
+    """How the file's name ends, in lower case; empty where it has no suffix. Raises RequestError for an unknown one."""
+    suffix = "" if out is None else out.suffix.lower()
+    if suffix and suffix not in known:
+        raise RequestError(f"{option}: found {out}, which ends with {suffix}; expected {' or '.join(known)}")
+    return suffix
+
+
+def _print(text: str) -> None:
+    """Text for people. No line is broken here: whoever lays out text keeps within its columns."""
     console = Console(theme=_THEME, highlight=False, soft_wrap=True)
     # A path may hold bytes that are no text, which Python keeps as surrogates and no stream encodes.
-    text = "\n".join(lines).encode("utf-8", "backslashreplace").decode()
+    text = text.encode("utf-8", "backslashreplace").decode()
     if console.is_terminal and not console.no_color:
         console.print(_Highlighter()(Text(text)))
     else:
         sys.stdout.write(text + "\n")
-
-
-def print_json(value: Any, out: Path | None = None) -> None:
-    """A JSON value, indented; or into the file `out`."""
-    text = json.dumps(value, indent=2) + "\n"
-    if out is not None:
-        write_file("--out", out, text.encode())
-    else:
-        sys.stdout.write(text)
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cutegen import draw
-from cutegen.cli.output import write_file
+from cutegen.cli.output import JSON_SUFFIX, TEXT_SUFFIX, suffix_of, write_file
 from cutegen.errors import RequestError
 
 
@@ -26,10 +26,15 @@ SUFFIXES: Mapping[str, Format] = MappingProxyType({".svg": Format.SVG, ".tex": F
 
 
 def choose_format(given: Format | None, out: Path | None) -> Format:
-    """What is asked for, else what the file's name ends with, else text."""
-    if given is None and out is not None:
-        return SUFFIXES.get(out.suffix.lower(), Format.TEXT)
-    return given or Format.TEXT
+    """What is asked for, else what the file's name ends with, else text; JSON is a form of text here.
+
+    Raises RequestError where the file ends with another format's suffix, or with none that is known.
+    """
+    suffix = suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX, *SUFFIXES))
+    named = SUFFIXES.get(suffix, Format.TEXT) if suffix else given or Format.TEXT
+    if given is not None and given is not named:
+        raise RequestError(f"--format: found {given} together with --out {out}; expected {named}, or another file")
+    return named
 
 
 def deliver(picture: draw.Picture, title: str, format_: Format, out: Path | None) -> None:

@@ -6,8 +6,16 @@ from typing import Annotated
 
 import typer
 
-from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.options import (
+    ArchOption,
+    BatchOption,
+    JsonOption,
+    OutOption,
+    ProblemOption,
+    SpecArgument,
+    named_problem,
+)
+from cutegen.cli.output import Answer
 from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec
 
@@ -18,14 +26,13 @@ def plan(
     batch: BatchOption = None,
     arch: ArchOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every rejected alternative.")] = False,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Every decision: chosen, why, what was rejected and why; and the predictions."""
+    answer = Answer.asked(json=json, out=out)
     made = make_plan(load_spec(spec), arch, named_problem(problem, batch))
-    if json:
-        print_json(made.to_json())
-    else:
-        print_lines(made.explain(everything=everything).splitlines())
+    answer.give(made.to_json, lambda: made.explain(everything=everything).splitlines())
 
 
 def register(app: typer.Typer) -> None:

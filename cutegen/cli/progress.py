@@ -1,10 +1,12 @@
-"""Progress bars for what takes long, executing and measuring: on a terminal only, on stderr, gone when it is over."""
+"""How far a long job is, executing or measuring, on stderr: a bar on a terminal, gone when it is over; else lines."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.progress import (
@@ -17,13 +19,40 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+SILENT_S = 5.0
+"""Of a job that is over before, a pipe or a log file hears nothing; of a longer one so often."""
+
+Tell = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Lines:
+    """One line on stderr each SILENT_S, with the total: what a log file keeps. `what` is counted."""
+
+    what: str
+    clock: Callable[[], float] = time.monotonic
+    start_s: float = field(init=False)
+    last_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start_s = self.last_s = self.clock()
+
+    def tell(self, done: int, total: int) -> None:
+        """Say that `done` of `total` are done, unless a line was written a moment ago."""
+        now = self.clock()
+        if now - self.last_s >= SILENT_S:
+            self.last_s = now
+            elapsed = now - self.start_s
+            left = f", about {elapsed * (total - done) / done:,.0f} s left" if done else ""
+            sys.stderr.write(f"cutegen: {done:,} of {total:,} {self.what}, {elapsed:,.0f} s{left}\n")
+
 
 @contextmanager
-def progress() -> Iterator[Callable[[int, int], None] | None]:
-    """What to call with (done, total) CTAs; None where nobody watches."""
+def progress() -> Iterator[Tell]:
+    """What to call with (done, total) CTAs."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield None
+        yield Lines("CTAs").tell
         return
     columns = (TextColumn("CTAs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -31,26 +60,35 @@ def progress() -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rounds:
-    """A bar over rounds of measuring."""
+    """How many of `total` rounds of measuring are over, told to a bar or to lines."""
 
     bar: Progress
     task: TaskID
+    total: int
+    lines: Lines | None
+    done: int = 0
 
     def begin(self, what: str) -> None:
         """Say what the next rounds measure."""
         self.bar.update(self.task, description=what)
+        if self.lines is not None:
+            self.lines.what = f"rounds, at {what}"
 
     def advance(self) -> None:
         """One more round is over."""
+        self.done += 1
         self.bar.advance(self.task)
+        if self.lines is not None:
+            self.lines.tell(self.done, self.total)
 
 
 @contextmanager
 def rounds(what: str, total: int) -> Iterator[Rounds]:
-    """A bar over `total` rounds, the first of which measure `what`."""
+    """`total` rounds, the first of which measure `what`."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield Rounds(bar, bar.add_task(what, total=total))
+        lines = None if console.is_terminal else Lines(f"rounds, at {what}")
+        yield Rounds(bar, bar.add_task(what, total=total), total, lines)

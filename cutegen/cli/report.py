@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -21,21 +21,22 @@ from cutegen.cli.bench import (
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
+    BatchOption,
     JsonOption,
+    OutOption,
     ProblemOption,
     SpecArgument,
     named_problem,
-    parse_problem,
 )
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.output import Answer
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import DeviceError, OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan import plan as make_plan
-from cutegen.plan.columns import aligned, wrapped
-from cutegen.plan.text import plural
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile_gemm
+from cutegen.support.columns import aligned, wrapped
+from cutegen.support.words import plural
 from cutegen.targeting import present_target
 from cutegen.tune import counters
 from cutegen.tune.bench import Entrant, Result, bench, require_gpu
@@ -45,7 +46,6 @@ from cutegen.tune.limits import Limit, multiplier, shares
 from cutegen.tune.measure import WARM_UP_ROUNDS
 from cutegen.tune.report import Execution, Report, execute
 from cutegen.tune.report import report as make_report
-from cutegen.tune.suites import Extents
 
 SHOWN_SASS = 12
 NEARLY = 0.9
@@ -54,27 +54,29 @@ NEARLY = 0.9
 def report(
     spec: SpecArgument,
     problem: ProblemOption = None,
+    batch: BatchOption = None,
     arch: ArchOption = None,
     execute_: Annotated[
         bool, typer.Option("--execute", help="Execute the PTX on the CPU at a small problem, and compare the counts.")
     ] = False,
     rounds: RoundsOption = DEFAULT_ROUNDS,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Predicted against obtained; with a GPU also times, with ncu on PATH also hardware counters."""
-    loaded = load_spec(spec)
-    extents = Extents(*(DEFAULT_PROBLEM if problem is None else parse_problem(problem)))
-    wanted = named_problem(problem)
+    answer = Answer.asked(json=json, out=out)
+    loaded, wanted = load_spec(spec), named_problem(problem, batch)
+    extents = wanted or DEFAULT_PROBLEM
     kernel, plan = compile_gemm(loaded, arch, problem=wanted), make_plan(loaded, arch, wanted)
     assert isinstance(plan, GemmPlan)
     made = make_report(plan, kernel.artifact, extents)
     execution = execute(plan, kernel) if execute_ else None
     timing = _measure(made, Entrant(loaded.name, kernel), rounds)
     profile = _profile(made, spec)
-    if json:
-        print_json(report_table(made, execution, timing, profile))
-    else:
-        print_lines(report_lines(made, execution, timing, profile))
+    answer.give(
+        lambda: report_table(made, execution, timing, profile),
+        lambda: report_lines(made, execution, timing, profile),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +112,29 @@ def _measure(made: Report, entrant: Entrant, rounds: int) -> Timing:
 def _profile(made: Report, spec: str) -> Profile:
     """Two runs under ncu, the second with a longer K."""
     ncu, table, problem = shutil.which("ncu"), made.plan.to_json(), made.problem
+    if why_not := counters.unpredictable(table, problem):
+        return Profile((), why_not)
     if ncu is None:
         return Profile((), "no ncu on PATH")
     if present_target() != made.plan.target:
         return Profile((), "no GPU here that the kernel is for")
-    if why_not := counters.unpredictable(table, problem):
-        return Profile((), why_not)
     longer_k = counters.longer_k(table, problem.k)
-    longer = make_plan(made.plan.spec, made.plan.target, (problem.m, problem.n, longer_k))
+    longer_problem = replace(problem, k=longer_k)
+    longer = make_plan(made.plan.spec, made.plan.target, longer_problem)
     if made.plan.problem is not None and longer.launch != made.plan.launch:
         return Profile((), f"for K = {longer_k}, which is counted too, another kernel is planned")
     entry = made.artifact.manifest.entry
 
     def count(k: int) -> counters.Counters:
-        options = ("--device", "cuda", "--problem", f"{problem.m},{problem.n},{k}", "--arch", made.plan.target.name)
+        sizes = ("--problem", f"{problem.m},{problem.n},{k}", *(("--batch", f"{problem.batch}") * (problem.batch > 1)))
+        options = ("--device", "cuda", *sizes, "--arch", made.plan.target.name)
         return counters.profile(ncu, f"^{entry}$", [sys.executable, "-m", "cutegen", "run", spec, *options])[entry]
 
     try:
         measured = counters.by_difference(count(problem.k), count(longer_k), problem.k, longer_k)
     except OutsideError as error:
         return Profile((), " ".join(str(error).split()))
-    return Profile(counters.compare(counters.predict(table, made.artifact.manifest.registers, problem), measured))
+    return Profile(counters.compare(counters.predict(table, problem), measured))
 
 
 def report_lines(made: Report, execution: Execution | None, timing: Timing, profile: Profile) -> Iterator[str]:
@@ -278,6 +282,7 @@ def report_table(made: Report, execution: Execution | None, timing: Timing, prof
         "spec": made.plan.spec.name,
         "target": made.plan.target.name,
         "problem": [made.problem.m, made.problem.n, made.problem.k],
+        "batch": made.problem.batch,
         "ctas": made.ctas,
         "k_tiles": made.k_tiles,
         "smem_bytes": made.plan.smem_bytes,
@@ -292,13 +297,16 @@ def report_table(made: Report, execution: Execution | None, timing: Timing, prof
             "emitted": dict(manifest.instructions.emitted),
         },
         "main_loop": None if made.loop is None else dict(made.loop.mix),
+        "no_main_loop": made.no_loop or None,
         "k_tiles_per_turn": made.plan.loop.k_tiles_per_turn,
         "limits": [_limit_table(limit) for limit in made.limits(timing.ceilings)],
         "executed": None if execution is None else _execution_table(execution),
         "ceilings": None if timing.ceilings is None else ceilings_table(timing.ceilings),
+        "not_measured": timing.why_not or None,
         "results": [] if timing.ceilings is None else [result_table(timing.ceilings, x) for x in timing.results],
         "waves": None if timing.ceilings is None else made.waves(timing.ceilings.sms),
         "counters": [asdict(row) for row in profile.rows],
+        "no_counters": profile.why_not or None,
     }
 
 

@@ -15,12 +15,13 @@ from cutegen.cli.options import (
     BatchOption,
     JsonOption,
     OptionalSpec,
+    OutOption,
     ProblemOption,
     named_problem,
     parse_problem,
     refuse_options,
 )
-from cutegen.cli.output import complain, print_json, print_lines
+from cutegen.cli.output import Answer, complain
 from cutegen.cli.progress import progress
 from cutegen.cli.run_probe import probe_lines, probe_table, try_probe, wrong_probe
 from cutegen.cli.run_ptx import (
@@ -39,20 +40,21 @@ from cutegen.cli.run_ptx import (
     run_ptx,
 )
 from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
+from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, DeviceError, RequestError
-from cutegen.plan import GemmPlan, ProbePlan, ProblemShape, plan
-from cutegen.plan.text import plural
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
-from cutegen.run.counts import count_launch
-from cutegen.run.patience import estimate_s, worthwhile_jobs
-from cutegen.run.producer import producer
+from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.run import Kernel
 from cutegen.spec import load_spec
 from cutegen.straight_line import compile_gemm, compile_probe
+from cutegen.support.words import plural
 from cutegen.targeting import present_target
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.cost_estimate import estimate_s, worthwhile_jobs
+from cutegen.verify.counts import count_launch
+from cutegen.verify.producer import producer
 
 LONG_S = 120.0
 LONGEST_S = 3600.0
-Extents = tuple[int, int, int]
 
 
 class Device(StrEnum):
@@ -88,6 +90,7 @@ def run(
     arch: ArchOption = None,
     strict: StrictOption = False,
     yes: YesOption = False,
+    out: OutOption = None,
     json: JsonOption = False,
     policy: PolicyOption = None,
     max_steps: StepsOption = None,
@@ -108,6 +111,7 @@ def run(
         raise RequestError(
             "run: found " + ("neither" if spec is None else "both") + "; expected either SPEC or --ptx FILE"
         )
+    answer = Answer.asked(json=json, out=out)
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     if ptx is not None:
         refuse_options(context, OF_A_SPEC, "beside --ptx; a PTX file says nothing of it")
@@ -122,11 +126,11 @@ def run(
             save=save,
             execution=execution,
         )
-        run_ptx(launch, json=json)
+        run_ptx(launch, answer)
         return
     assert spec is not None
     refuse_options(context, OF_PTX, "without --ptx; the launch of a spec's kernel is its plan's")
-    _run_spec(context, spec, problem, batch, device, seed, arch, execution, strict=strict, yes=yes, json=json)
+    _run_spec(context, spec, problem, batch, device, seed, arch, execution, answer, strict=strict, yes=yes)
 
 
 def _run_spec(
@@ -138,10 +142,10 @@ def _run_spec(
     seed: int,
     arch: str | None,
     execution: ExecutionOptions,
+    answer: Answer,
     *,
     strict: bool,
     yes: bool,
-    json: bool,
 ) -> None:
     loaded = load_spec(spec)
     named = None if problem is None else named_problem(problem, batch)
@@ -149,17 +153,14 @@ def _run_spec(
     where = _choose_device(device, execution)
     if isinstance(planned, ProbePlan):
         refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
-        _run_probe(planned, problem, where, seed, arch, execution, strict=strict, json=json)
+        _run_probe(planned, problem, where, seed, arch, execution, answer, strict=strict)
         return
     shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
     kernel = compile_gemm(loaded, arch, problem=named)
     trial = _try(kernel, planned, where, shape, batch, seed, execution)
-    if json:
-        print_json(trial_table(trial))
-    else:
-        print_lines(trial_lines(trial, kernel))
+    answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
     if not (trial.comparison.ok and (trial.aux is None or trial.aux.ok)):
         raise CheckError(wrong_result(trial))
     _complain_of_counts(trial.execution, strict=strict)
@@ -172,21 +173,18 @@ def _run_probe(
     seed: int,
     arch: str | None,
     execution: ExecutionOptions,
+    answer: Answer,
     *,
     strict: bool,
-    json: bool,
 ) -> None:
-    if problem is not None and parse_problem(problem) != planned.extents:
+    if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
             f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
         )
     probe = compile_probe(planned.spec, arch)
     trial = try_probe(planned, probe, device.value, seed, execution.keywords())
-    if json:
-        print_json(probe_table(trial))
-    else:
-        print_lines(probe_lines(trial, probe))
+    answer.give(lambda: probe_table(trial), lambda: probe_lines(trial, probe))
     if not trial.ok:
         raise CheckError(wrong_probe(trial))
     _complain_of_counts(trial.execution, strict=strict)
@@ -216,24 +214,23 @@ def _default_problem(planned: GemmPlan, device: Device, batch: int) -> ProblemSh
 
     On the CPU that is two by two CTAs, and one k-tile more than the pipeline has stages, so that it wraps around.
     """
-    return ProblemShape(*(DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned)), batch)
+    return replace(DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned), batch=batch)
 
 
-def _small_problem(planned: GemmPlan) -> Extents:
+def _small_problem(planned: GemmPlan) -> ProblemShape:
     m, n, k = planned.cta_tile
     # Persistent CTAs compute two tiles each: the CPU executor stands for a GPU of two multiprocessors.
     rows = 2 * (planned.launch.ctas_per_multiprocessor or 1)
-    return rows * m, 2 * n, (planned.stages + 1) * k
+    return ProblemShape(rows * m, 2 * n, (planned.stages + 1) * k)
 
 
 def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
     """The options with a number of jobs; a long run is announced and a very long one refused, with the way out."""
-    extents = shape.m, shape.n, shape.k
-    seconds = shape.batch * estimate_s(planned, *extents)
+    seconds = estimate_s(planned, shape)
     # CTAs that share a tile's K must see each other's sums: they cannot be spread over processes.
     jobs = execution.jobs or (1 if planned.split_k else worthwhile_jobs(seconds))
     seconds /= jobs
-    asked, small = (",".join(map(str, some)) for some in (extents, _small_problem(planned)))
+    asked, small = (",".join(map(str, some.extents.values())) for some in (shape, _small_problem(planned)))
     way_out = f"--problem {small} takes seconds"
     if seconds > LONGEST_S and not yes:
         raise RequestError(
@@ -274,13 +271,13 @@ def _try(
     else:
         with progress() as told:
             report = kernel.execute(a, b, out=out, **extras, progress=told, **options.keywords())
-        counts = count_launch(planned, kernel.problem_size(a, b, out, **extras), report)
+        counts = count_launch(planned, kernel.call_size(a, b, out, **extras), report)
         execution = Execution(report, options.jobs or 1, counts)
     expected = expected_outcome(kernel.contract, a, b, extras, accumulator=planned.atom.c_dtype.name)
     comparison = compare(out, expected.result, dtype=planned.epilogue.dtype.name)
     wrong, aux = comparison.first_wrong, None
     if expected.aux is not None:
-        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensors[-1].dtype)
+        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensor("aux").dtype)
     return Trial(
         device=device.value,
         problem=shape,

@@ -7,12 +7,12 @@ from typing import Any
 
 from cutegen.cli.trial import Execution, count_lines, count_tables, executed
 from cutegen.plan import ProbePlan
-from cutegen.plan.columns import aligned
-from cutegen.plan.text import plural
 from cutegen.run import Probe
 from cutegen.run.probe import Registers
-from cutegen.run.probe_counts import count_probe
-from cutegen.run.received import Received, WrongRegister, check_registers
+from cutegen.support.columns import aligned
+from cutegen.support.words import plural
+from cutegen.verify.probe_check import Received, WrongRegister, check_registers
+from cutegen.verify.probe_counts import count_probe
 
 Both = tuple[Received, Received]
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 import typer
 
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.errors import OutsideError
-from cutegen.plan.columns import aligned
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.foreign import only_entry, parse_argument, parse_extents, read_ptx
+from cutegen.support.columns import aligned
 
 _CPU_PANEL = "CPU executor"
 PolicyOption: TypeAlias = Annotated[
@@ -105,7 +105,7 @@ class PtxLaunch:
     execution: ExecutionOptions
 
 
-def run_ptx(launch: PtxLaunch, *, json: bool) -> None:
+def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
     """Execute, report, and save the arrays if asked to. Raises RequestError, PtxFault, OutsideError."""
     program = Program.parse(read_ptx(launch.file))
     generator = np.random.default_rng(launch.seed)
@@ -121,10 +121,9 @@ def run_ptx(launch: PtxLaunch, *, json: bool) -> None:
             **launch.execution.keywords(),
         )
     saved = [] if launch.save is None else _save(launch.save, values)
-    if json:
-        print_json({**asdict(report), "saved": saved})
-    else:
-        print_lines([*_lines(report), *(f"saved {path}" for path in saved)])
+    answer.give(
+        lambda: {**asdict(report), "saved": saved}, lambda: [*_lines(report), *(f"saved {path}" for path in saved)]
+    )
 
 
 def _save(directory: Path, values: list[Any]) -> list[str]:

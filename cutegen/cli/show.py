@@ -17,6 +17,7 @@ from cutegen.arch import dtype as find_dtype
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
+    BatchOption,
     JsonOption,
     OptionalSpec,
     ProblemOption,
@@ -24,7 +25,7 @@ from cutegen.cli.options import (
     parse_problem,
     refuse_options,
 )
-from cutegen.cli.output import print_json, print_lines
+from cutegen.cli.output import JSON_SUFFIX, Answer
 from cutegen.cli.pictures import Format, choose_format, deliver
 from cutegen.cli.views.epilogue import epilogue
 from cutegen.cli.views.g2s import g2s
@@ -37,10 +38,10 @@ from cutegen.cli.views.probe import probe_overview
 from cutegen.cli.views.s2r import s2r
 from cutegen.cli.views.smem import smem
 from cutegen.cli.views.view import View
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
-from cutegen.plan.partitions import Problem
 from cutegen.spec import load_spec
 
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
@@ -58,7 +59,7 @@ class Part(StrEnum):
     PARTITIONS = "partitions"
 
 
-VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, Problem], View]] = MappingProxyType(
+VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, ProblemShape], View]] = MappingProxyType(
     {
         None: overview,
         Part.MMA: mma,
@@ -82,7 +83,7 @@ PICTURES: Mapping[Part, Callable[[GemmPlan, int], draw.Picture]] = MappingProxyT
 )
 
 
-OF_A_SPEC = frozenset({"thread", "problem", "arch"})
+OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch"})
 
 
 def show(
@@ -104,13 +105,21 @@ def show(
     ] = None,
     thread: Annotated[int, typer.Option("--thread", metavar="T", help="The thread whose share is shown.")] = 0,
     problem: ProblemOption = None,
+    batch: BatchOption = None,
     arch: ArchOption = None,
     format_: Annotated[
         Format | None,
         typer.Option("--format", help="How to show it; default: what FILE ends with, else text.", show_default=False),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it there.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write it there: .txt, .json, .svg, .tex or .png says in which form.",
+            show_default=False,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -119,7 +128,7 @@ def show(
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
     if spec is not None and layout is None and dtype is None:
-        plan = make_plan(load_spec(spec), arch, named_problem(problem))
+        plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
         if isinstance(plan, ProbePlan):
             subject = _of_probe(plan, part, thread, problem)
         else:
@@ -135,10 +144,9 @@ def show(
         raise RequestError(f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype")
     if how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
-    elif json:
-        print_json(subject.view().table, out)
     else:
-        print_lines(subject.view().lines, out)
+        as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
+        Answer(as_json, out).give(lambda: subject.view().table, lambda: subject.view().lines)
 
 
 @dataclass(frozen=True, slots=True)

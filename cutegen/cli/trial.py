@@ -6,14 +6,15 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.plan import ProblemShape
-from cutegen.plan.columns import aligned
-from cutegen.plan.text import plural
+from cutegen.contract import ProblemShape
 from cutegen.ptx import LaunchReport
-from cutegen.run import Comparison, Kernel
-from cutegen.run.counts import COUNTED, Count, LaunchCounts
-from cutegen.run.producer import Producer
-from cutegen.run.reference import FirstWrong
+from cutegen.run import Kernel
+from cutegen.support.columns import aligned
+from cutegen.support.words import plural
+from cutegen.verify import Comparison
+from cutegen.verify.counts import COUNTED, Count, LaunchCounts
+from cutegen.verify.producer import Producer
+from cutegen.verify.reference import FirstWrong
 
 
 @dataclass(frozen=True, slots=True)

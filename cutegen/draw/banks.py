@@ -11,7 +11,7 @@ from cutegen.algebra import phases, wavefronts
 from cutegen.draw.colours import CONFLICT, HUES, PALE, bank_colour, hue
 from cutegen.draw.grid import Cell, cell_size, grid, legend
 from cutegen.draw.picture import Picture, above, beside, captioned
-from cutegen.plan.text import plural
+from cutegen.support.words import plural
 
 Table = NDArray[np.int64]
 

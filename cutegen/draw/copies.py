@@ -15,9 +15,9 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.report import ways
-from cutegen.plan.text import extents, plural
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.warp_load import WarpLoad, first_fragment_load
+from cutegen.support.words import extents, plural
 
 Tile = tuple[int, int]
 Modes = tuple[str, str]

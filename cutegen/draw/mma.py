@@ -10,7 +10,7 @@ from cutegen.draw.grid import Blocks, Cell, cell_size, grid
 from cutegen.draw.picture import Picture, above, beside, captioned, titled
 from cutegen.draw.threads import WARP, holder, warp_legend
 from cutegen.plan import GemmPlan
-from cutegen.plan.text import extents
+from cutegen.support.words import extents
 
 MODES = "mnk"
 MAX_EXTENT = 64
@@ -23,7 +23,7 @@ def mma(plan: GemmPlan, thread: int) -> Picture:
     tiled = plan.tiled_mma
     facts = [
         plan.atom.ptx,
-        f"warps {extents(tiled.atom_layout.shape)} along M, N, K; tile {extents(tiled.tile_mnk)}; "
+        f"{plan.atoms_are} {extents(plan.atoms_mnk)} along M, N, K; tile {extents(tiled.tile_mnk)}; "
         f"outlined: atoms of {extents(plan.atom.shape_mnk)}",
     ]
     tiles = above(beside(corner, b), beside(a, c))

@@ -8,7 +8,7 @@ from cutegen.draw.picture import Picture, captioned, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
 from cutegen.plan.report import ways
-from cutegen.plan.text import extents
+from cutegen.support.words import extents
 
 SHOWN_ROWS, SHOWN_BYTES = 16, 128
 

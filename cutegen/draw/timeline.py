@@ -10,8 +10,8 @@ from cutegen.draw.grid import Cell, legend
 from cutegen.draw.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.loop import Action
-from cutegen.plan.text import plural
 from cutegen.plan.timeline import Residence, Slot, Step, passages, residences, shown
+from cutegen.support.words import plural
 
 SLOT_PX, ROW_PX, GAP_PX = 62, 34, 3
 IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue

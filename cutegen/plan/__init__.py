@@ -7,20 +7,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from dataclasses import replace
 
 from cutegen.arch import Target
+from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.families import FAMILIES
+from cutegen.plan.families.choice import plan_with_any_family
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
-from cutegen.plan.launch import LaunchContract, LaunchGeometry, TensorContract
-from cutegen.plan.probe import ProbePlan, plan_probe
-from cutegen.plan.problem import ProblemLike, ProblemShape
-from cutegen.plan.simt import plan_simt
-from cutegen.plan.sm80 import plan_sm80
-from cutegen.plan.sm120 import plan_sm120
-from cutegen.spec import PROBE, GemmSpec
+from cutegen.plan.probe import PROBED_FAMILY, ProbePlan, plan_probe
+from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
 __all__ = [
@@ -28,38 +25,38 @@ __all__ = [
     "Choice",
     "Decision",
     "GemmPlan",
-    "LaunchContract",
-    "LaunchGeometry",
     "Occupancy",
     "Predictions",
     "ProbePlan",
-    "ProblemLike",
-    "ProblemShape",
     "Rejected",
     "Sectors",
-    "TensorContract",
     "Wavefronts",
     "plan",
 ]
 
-Planner = Callable[[GemmSpec, Target, ProblemShape | None], GemmPlan]
-FAMILIES: Mapping[str, Planner] = MappingProxyType({"sm80": plan_sm80, "sm120": plan_sm120, "simt": plan_simt})
-"""The planner of each instruction family. A family is a row here and a package of its name in `plan/`."""
 
+def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
+    """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
 
-def plan(
-    spec: GemmSpec, target: str | Target | None = None, problem: ProblemLike | None = None
-) -> GemmPlan | ProbePlan:
-    """Decide everything that `spec` leaves open, for `target`, else the present GPU, else the first that can serve.
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` what people call a target, as `sm_90` or `h100`.
 
     With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
     every other problem too.
 
     Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
     """
-    if not isinstance(target, Target):
-        target = choose_target(target, least=spec.needs)
-    gemm = FAMILIES[spec.family](transposed.as_read(spec), target, ProblemShape.of(problem))
+    spec = as_spec(spec)
+    target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
+    gemm = _plan_gemm(transposed.as_read(spec), target, ProblemShape.of(problem))
     if spec.problem.b.transposed is not None:
         gemm = transposed.as_given(gemm, spec)
     return plan_probe(gemm) if spec.kind == PROBE else gemm
+
+
+def _plan_gemm(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+    """By the family that the spec names, or the one that is chosen for it; a probe is of one family alone."""
+    if spec.family is not None:
+        return FAMILIES[spec.family].plan(spec, target, problem)
+    if spec.kind == PROBE:
+        return replace(_plan_gemm(replace(spec, family=PROBED_FAMILY), target, problem), spec=spec)
+    return plan_with_any_family(spec, target, problem)

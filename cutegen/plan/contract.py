@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
+from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.plan.gemm_plan import Fusion, SplitPlan
-from cutegen.plan.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
 from cutegen.plan.operand import align_bytes
 from cutegen.plan.split_k import bytes_per_slice
-from cutegen.plan.tensor_map import TensorMapContract
 from cutegen.spec import MODES, GemmSpec
 
 LONGEST_KERNEL_NAME = 60

@@ -10,10 +10,10 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile
 from cutegen.plan.operand import OperandTile, operand_tile
 from cutegen.plan.smem import Access, choose_smem, lay_out
-from cutegen.plan.text import extents
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 PAIR_ELEMS = 2
 STORE_BITS = (128, 64, 32, 16, 8)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cutegen.arch import dtype
+from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import EpilogueTensor, Fusion
-from cutegen.plan.launch import SOURCE
 from cutegen.plan.operand import align_bytes
-from cutegen.spec import OPS, SCALARS, STORE, GemmSpec, guards_source
+from cutegen.spec import OPS, STORE, GemmSpec, guards_source
 
 _NAMES = {"c": SOURCE, "residual": "residual", "bias_n": "bias", "bias_m": "bias", STORE: "aux"}
 

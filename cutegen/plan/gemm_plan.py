@@ -24,11 +24,11 @@ from cutegen.arch import (
     MmaAtom,
     Target,
 )
+from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import report
 from cutegen.plan.decision import Decision
-from cutegen.plan.launch import LaunchContract
 from cutegen.plan.loop import Action, Loop, Step
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, Landing, VectorCopy
 from cutegen.spec import GemmSpec
 from cutegen.spec import Step as ChainStep
@@ -57,7 +57,10 @@ class Sectors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmemCandidate:
-    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once."""
+    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
+
+    `write` counts banks. `lines` are what the writes cost where copies bypass L1, by lines; None for other copies.
+    """
 
     name: str
     atom: LayoutExpr
@@ -66,11 +69,12 @@ class SmemCandidate:
     tile_bytes: int
     write: Wavefronts
     read: Wavefronts
+    lines: Wavefronts | None = None
 
     @property
     def wavefronts(self) -> int:
-        """What the ranking compares first."""
-        return self.write.predicted + self.read.predicted
+        """What the ranking compares first: reads, and writes by line where copies are counted so."""
+        return (self.lines or self.write).predicted + self.read.predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +209,18 @@ class SplitPlan:
     atomics: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterSplit:
+    """Registers a thread: of those that multiply, and of the warpgroup one warp of which copies.
+
+    `reallocated` when the kernel moves them by `setmaxnreg`; without it every thread has as many.
+    """
+
+    mma: int
+    producer: int
+    reallocated: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
     """CTAs that fit on one SM, and what each resource alone would allow; registers are an estimate."""
@@ -239,10 +255,12 @@ class GemmPlan:
     """A finished plan of any family: a tiled MMA fed from shared memory, which copies from global memory fill.
 
     `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
-    a `problem` is right for every other too.
+    a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
+    barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's.
     """
 
     spec: GemmSpec
+    family: str
     target: Target
     problem: ProblemShape | None = None
     kernel_name: str
@@ -258,6 +276,10 @@ class GemmPlan:
     loop: Loop
     smem_bytes: int
     smem_b_offset_bytes: int
+    smem_c_offset_bytes: int | None = None
+    smem_barriers_offset_bytes: int | None = None
+    producer_threads: int = 0
+    registers: RegisterSplit | None = None
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]
@@ -265,8 +287,8 @@ class GemmPlan:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
-        return self.tiled_mma.threads
+        """Threads of a CTA: those that multiply, and those that copy for them."""
+        return self.tiled_mma.threads + self.producer_threads
 
     @property
     def through_registers(self) -> tuple[OperandPlan, ...]:
@@ -283,6 +305,11 @@ class GemmPlan:
         """Atoms side by side along M, N and K: warps, or threads where `by_thread`."""
         m, n, k = map(size, modes(self.tiled_mma.atom_layout))
         return m, n, k
+
+    @property
+    def atoms_are(self) -> str:
+        """What has an atom of its own: "warps", or "threads" where `by_thread`."""
+        return "threads" if self.by_thread else "warps"
 
     @property
     def by_thread(self) -> bool:

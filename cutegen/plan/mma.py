@@ -6,8 +6,8 @@ from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 Extents = tuple[int, int, int]
 
@@ -19,6 +19,7 @@ SCHEDULERS = 4
 MAX_HELD_REGISTERS = 128
 MAX_HELD_REGISTERS_BESIDE_F16 = 64
 NARROWEST_COPY_BITS = 32
+WARP = 32
 
 
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
@@ -193,7 +194,9 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
     so that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
     """
     if spec.mma.atom_layout is not None:
-        return _given_atom_layout(spec, cta_tile, atom)
+        given = _given_atom_layout(spec, cta_tile, atom)
+        _check_sums(spec, given.value, cta_tile, atom, target)
+        return given
     m, n, _ = cta_tile
     options = [
         (wm, warps // wm, 1)
@@ -209,8 +212,13 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
     most = most_held(atom.a_dtype, target)
-    options.sort(key=lambda option: _rank(spec, option, cta_tile, atom, most))
-    chosen, *others = options
+
+    def rank(option: Extents) -> tuple[int, ...]:
+        spills = _accumulator_registers(option, cta_tile, atom) > _registers(option, target)
+        return spills, *_rank(spec, option, cta_tile, atom, most)
+
+    chosen, *others = sorted(options, key=rank)
+    _check_sums(spec, chosen, cta_tile, atom, target)
     rejected = tuple(
         Rejected(extents(option), _why_not_warps(spec, option, chosen, cta_tile, atom, most)) for option in others
     )
@@ -219,6 +227,24 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
         f"k-tile; {_held(spec, chosen, cta_tile, atom)}{_why_few(atom.a_dtype, target)}"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
+
+
+def _check_sums(spec: GemmSpec, warps: Extents, cta_tile: Extents, atom: MmaAtom, target: Target) -> None:
+    """Raise SpecError where a thread's sums alone are more than it has registers: they would all spill."""
+    threads, registers = WARP * warps[0] * warps[1], _registers(warps, target)
+    sums = _accumulator_registers(warps, cta_tile, atom)
+    if sums > registers:
+        raise spec.error(
+            "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
+            found=f"{extents(cta_tile)} for {extents(warps)} warps: {sums:,} registers a thread for sums",
+            expected=f"at most {registers}, what a thread of {threads} can have on {target.name}",
+            fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warps, or a smaller tile.cta",
+        )
+
+
+def _registers(warps: Extents, target: Target) -> int:
+    """Registers that a thread can have beside the others of its CTA."""
+    return min(target.registers_per_thread, target.registers_per_sm // (WARP * warps[0] * warps[1]))
 
 
 def becomes_f16(element: DType, target: Target) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.algebra import TiledMma
 from cutegen.arch import MmaAtom, Target
 from cutegen.plan.gemm_plan import Occupancy
-from cutegen.plan.text import round_up
+from cutegen.support.words import round_up
 
 ADDRESS_REGISTERS = 40
 FRAGMENT_BUFFERS = 2

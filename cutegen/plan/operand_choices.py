@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cutegen.algebra import Layout, LayoutExpr, TiledMma, ldmatrix_trace
+from cutegen.algebra.line_writes import LINE_BYTES
 from cutegen.arch import LdmatrixAtom
-from cutegen.plan.access import by_warp, fragment_loads, joined, vectors
+from cutegen.plan.access import Coordinates, by_warp, fragment_loads, joined, vectors
 from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
 from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, VectorCopy
 from cutegen.spec import MODES, GemmSpec
+from cutegen.support.words import round_up
 
 CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
 
@@ -64,7 +66,17 @@ def choose_layout(
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
     """Which addresses the lanes of each store to shared memory have."""
-    return Access(by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0]), copy.bits // 8, at_once=True)
+    first = by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0])
+    source = source_bytes(x, first) if copy.bypasses_l1 else None
+    return Access(first, copy.bits // 8, at_once=True, source_bytes=source)
+
+
+def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
+    """Where elements of a tile lie in global memory, each row of which begins at a whole line."""
+    i, j = coordinates % x.extents[0], coordinates // x.extents[0]
+    along, across = (j, i) if x.major_mode == 1 else (i, j)
+    row_bytes = round_up(x.extents[x.major_mode] * x.dtype.bytes, LINE_BYTES)
+    return across * row_bytes + along * x.dtype.bytes
 
 
 def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> AccessOf:

@@ -15,15 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan
 from cutegen.plan.values.copies import BulkTensorCopy
 
-Problem = tuple[int, int, int]
 
-
-def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, LayoutExpr]:
-    """The layouts of `thread` for a problem of extents (M, N, K), in the tutorial's order.
+def partitions(plan: GemmPlan, problem: ProblemShape, thread: int) -> Mapping[str, LayoutExpr]:
+    """The layouts of `thread` for a problem, in the tutorial's order.
 
     Copies that no thread makes (TMA) have no thread-value layouts, and are left out. Extents and strides of global
     memory are run-time integers, as they are in a kernel. Raises RequestError for a thread or an extent that cannot be.
@@ -31,9 +30,9 @@ def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, La
     threads = plan.tiled_mma.threads
     if not 0 <= thread < threads:
         raise RequestError(f"thread: found {thread}; expected 0 to {threads - 1}, a thread that multiplies")
-    if min(problem) < 1:
+    m, n, k = problem.extents.values()
+    if min(m, n, k) < 1:
         raise RequestError(f"problem: found {problem}; expected extents of at least 1")
-    m, n, k = problem
     a, b = _of_operand(plan, plan.a, (m, k), thread), _of_operand(plan, plan.b, (n, k), thread)
     gC = _global_c(plan, (m, n))
     found = {

@@ -6,8 +6,8 @@ from cutegen.algebra import Layout, format_layout
 from cutegen.arch import UNIVERSAL, MmaAtom, Target, dtype
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.s2r import transposing
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 Extents = tuple[int, int, int]
 Permutation = tuple[int, int | Layout, int]

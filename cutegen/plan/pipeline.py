@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch import GPUS, SM_RATES, Gpu, Target
+from cutegen.arch import GPUS, SM_RATES, Gpu, Target, dtype
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
 from cutegen.plan.occupancy import ctas_by_smem
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.raster import TileGrid, Traffic, orders, traffic
-from cutegen.plan.text import plural, round_up
 from cutegen.spec import GemmSpec, Raster
+from cutegen.support.words import plural, round_up
 
 STAGES = range(1, 9)
 DEFAULT_MAX_STAGES = 4
@@ -81,6 +81,17 @@ def choose_stages(
         f"{sum(stage_bytes):,} bytes a stage"
     )
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))
+
+
+def check_stage(spec: GemmSpec, target: Target, cta_tile: tuple[int, int, int], reserved_bytes: int = 0) -> None:
+    """Raise SpecError for a CTA tile of which not even one stage fits, however its layouts come out.
+
+    It stands before the rules that look at every element: their tables take 50 times the tile's bytes.
+    """
+    m, n, k = cta_tile
+    stage_bytes = (m * k * dtype(spec.problem.a.dtype).bytes, n * k * dtype(spec.problem.b.dtype).bytes)
+    if smem_offsets(stage_bytes, 1)[1] + reserved_bytes > target.smem_per_cta_bytes:
+        raise too_much(spec, target, stage_bytes, spec.tile.stages or STAGES[0], [], reserved_bytes)
 
 
 def too_much(

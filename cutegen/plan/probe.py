@@ -11,23 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.arch import Target, dtype
+from cutegen.contract.launch import REGISTERS, LaunchContract, Parameter, TensorContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import report
-from cutegen.plan.columns import WIDTH, aligned
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
-from cutegen.plan.launch import LaunchContract, Parameter, TensorContract
-from cutegen.plan.problem import ProblemShape
 from cutegen.plan.registers import FragmentTable, fragment_table
-from cutegen.plan.text import extents, plural
 from cutegen.spec import GEMM, GemmSpec
+from cutegen.support.columns import aligned, text_width
+from cutegen.support.words import extents, plural
 
 PROBED_FAMILY = "sm80"
 
 USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
 """Keys of the GEMM's decisions that the probe's kernel follows."""
-
-REGISTERS = {"a": "registers_a", "b": "registers_b"}
-"""The kernel's results by operand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +78,11 @@ class ProbePlan:
     def explain(self, *, everything: bool = False) -> str:
         """The decisions that the probe follows, what it writes, and what its loads will cost."""
         blocks = (
-            report.title_lines(self, WIDTH),
-            report.decision_lines(self, everything, WIDTH),
+            report.title_lines(self, text_width()),
+            report.decision_lines(self, everything, text_width()),
             ["Registers written, of 32 bits", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
             ["Shared memory read, each stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
-            report.instruction_lines(self, WIDTH),
+            report.instruction_lines(self, text_width()),
             ["Resources of its one CTA", *aligned(self._resources())],
         )
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
@@ -133,10 +130,10 @@ _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
 def plan_probe(gemm: GemmPlan) -> ProbePlan:
     """The probe of a planned GEMM's loads. Raises SpecError for a family that has no probe."""
-    if gemm.spec.family != PROBED_FAMILY:
+    if gemm.family != PROBED_FAMILY:
         raise gemm.spec.error(
             "kind",
-            found=f'"{gemm.spec.kind}" in family {gemm.spec.family}',
+            found=f'"{gemm.spec.kind}" in family {gemm.family}',
             expected=f'family = "{PROBED_FAMILY}", whose shared memory a probe fills and loads from',
             fix=f'write kind = "{GEMM}", or another family',
         )
@@ -165,7 +162,7 @@ def _launch_contract(gemm: GemmPlan) -> LaunchContract:
     So it takes B as a call passes it, where the GEMM reads a transposed copy.
     """
     launch = gemm.launch.of_a_call()
-    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in launch.tensors[:2]]
+    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in launch.operands]
     tables = [TensorContract(REGISTERS[x.name], x.dtype, ("thread", "value"), "value", x.align_bytes) for x in operands]
     return replace(
         launch,

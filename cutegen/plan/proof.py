@@ -6,6 +6,7 @@ import numpy as np
 
 from cutegen.algebra import TiledMma, inner_layout, ldmatrix_trace, modes, offsets, offsets_2d, size
 from cutegen.arch import LdmatrixAtom
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, SmemTile
@@ -209,7 +210,7 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
 def _prove_fusion(plan: GemmPlan) -> None:
     """A call passes what the chain names, in the order in which the kernel takes it."""
     fusion, launch = plan.epilogue.fusion, plan.launch
-    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.tensors[3:]]
+    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.beside_result]
     planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors]
     _demand(tensors == planned, "a launch would pass other tensors than the epilogue uses")
     _demand(launch.scalars == fusion.scalars, "a launch would pass other scalars than the epilogue uses")
@@ -222,7 +223,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
     split, launch = plan.split_k, plan.launch
     slices = 1 if split is None else split.slices
-    _demand(launch.geometry(*plan.cta_tile[:2]).grid == (1, slices, 1), "a launch would split K another way")
+    _demand(launch.geometry(ProblemShape(*plan.cta_tile)).grid == (1, slices, 1), "a launch would split K another way")
     mapped = {each.name for each in launch.maps}
     passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
     _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
@@ -238,7 +239,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)
     places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
-    needed = launch.workspace(*plan.cta_tile[:2])
+    needed = launch.workspace(ProblemShape(*plan.cta_tile))
     enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes
     _demand(enough, "a launch would bring a workspace of another size")
     _demand(split.slices % split.in_flight == 0, "split-K loads slices that are not there")

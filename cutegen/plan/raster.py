@@ -81,18 +81,22 @@ class _Cache:
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._rows: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._held_bytes = 0
 
     def read(self, rows: dict[tuple[str, int], int]) -> int:
         """The bytes that one wave's rows bring in."""
         missing = sum(size for row, size in rows.items() if row not in self._rows)
         if sum(rows.values()) > self._size_bytes:
             self._rows.clear()
+            self._held_bytes = 0
             return missing
         for row, size in rows.items():
             self._rows[row] = size
             self._rows.move_to_end(row)
-        while sum(self._rows.values()) > self._size_bytes:
-            self._rows.popitem(last=False)
+        self._held_bytes += missing
+        while self._held_bytes > self._size_bytes:
+            _, size = self._rows.popitem(last=False)
+            self._held_bytes -= size
         return missing
 
 

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
-from cutegen.plan.columns import WIDTH, aligned, wrapped
 from cutegen.plan.decision import Decision, Rejected
-from cutegen.plan.text import extents, plural
+from cutegen.support.columns import aligned, text_width, wrapped
+from cutegen.support.words import extents, plural
 
 if TYPE_CHECKING:  # the plans' methods stand on this module
     from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, SmemCandidate, SmemTile
@@ -21,11 +21,13 @@ SHOWN_RANKS = 6
 SHARED_ACCESSES = ("g2s.a", "g2s.b", "s2r.a", "s2r.b", "epilogue.write", "epilogue.read")
 
 
-def explain(plan: GemmPlan, *, everything: bool = False, width: int = WIDTH) -> str:
+def explain(plan: GemmPlan, *, everything: bool = False, width: int | None = None) -> str:
     """Every decision with its reason and what was rejected, the ranked shared layouts, and the predictions.
 
-    Of long lists only the first entries are shown, unless `everything`.
+    Of long lists only the first entries are shown, unless `everything`. Lines have `width` columns, by default what
+    COLUMNS says or 100.
     """
+    width = width or text_width()
     blocks = (
         title_lines(plan, width),
         decision_lines(plan, everything, width),
@@ -48,7 +50,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
     return {
         "spec": plan.spec.name,
         "description": plan.spec.description,
-        "family": plan.spec.family,
+        "family": plan.family,
         "kind": plan.spec.kind,
         "target": plan.target.name,
         "problem": None if plan.problem is None else asdict(plan.problem),
@@ -75,10 +77,16 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
     }
 
 
-def ranking(smem: SmemTile, *, everything: bool = False) -> list[tuple[str, ...]]:
-    """Rows (mark, layout, write ways, read ways, wavefronts, bytes), best first; `*` marks the layout that is used.
+BY_LINE = (
+    "by line: what the writes cost a copy that bypasses L1, a wavefront for each pair of 128-byte lines of global and "
+    "shared memory that it moves sectors between; the ranking counts these, docs/measurements.md has the rule"
+)
 
-    A layout that the spec writes down and the ranking does not hold stands first.
+
+def ranking(smem: SmemTile, *, everything: bool = False) -> list[tuple[str, ...]]:
+    """Rows (mark, layout, write ways, ways by line, read ways, wavefronts, bytes), best first.
+
+    `*` marks the layout that is used. One that the spec writes down and the ranking does not hold stands first.
     """
     ranked = list(smem.ranking)
     if smem.chosen not in ranked:
@@ -87,8 +95,13 @@ def ranking(smem: SmemTile, *, everything: bool = False) -> list[tuple[str, ...]
     return [_ranking_row(row, "*" if row == smem.chosen else "") for row in shown]
 
 
-RANKING_HEADER = ("", "layout", "writes", "reads", "wavefronts", "bytes")
-RANKING_RIGHT = frozenset({2, 3, 4, 5})
+def ranking_lines(title: str, rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
+    """`ranking` under a title; the column by line, and what it means, only where copies are counted so."""
+    header = ("", "layout", "writes", "by line", "reads", "wavefronts", "bytes")
+    counted = any(row[3] for row in rows)
+    table = [row if counted else (*row[:3], *row[4:]) for row in (header, *rows)]
+    lines = aligned(table[1:], header=table[0], right=range(2, len(table[0])), width=width)
+    return [title, *lines, *(wrapped(BY_LINE, first="  ", rest="    ", width=width) if counted else ())]
 
 
 def ways(value: float) -> str:
@@ -109,6 +122,7 @@ def _ranking_row(row: SmemCandidate, mark: str) -> tuple[str, ...]:
         mark,
         row.name,
         ways(row.write.ways),
+        "" if row.lines is None else ways(row.lines.ways),
         ways(row.read.ways),
         f"{row.wavefronts:,}",
         f"{row.tile_bytes:,}",
@@ -141,7 +155,13 @@ def _smem_table(smem: SmemTile) -> dict[str, Any]:
         "pad": smem.pad_elems,
         "bytes": smem.bytes,
         "ranking": [
-            {"layout": row.name, "write": asdict(row.write), "read": asdict(row.read), "bytes": row.tile_bytes}
+            {
+                "layout": row.name,
+                "write": asdict(row.write),
+                "lines": None if row.lines is None else asdict(row.lines),
+                "read": asdict(row.read),
+                "bytes": row.tile_bytes,
+            }
             for row in smem.ranking
         ],
     }
@@ -228,7 +248,7 @@ def _rankings(plan: GemmPlan, everything: bool, width: int) -> Iterator[list[str
             tables.setdefault(tuple(ranking(smem, everything=everything)), []).append(key)
     for rows, keys in tables.items():
         title = f"Shared-memory layouts of {' and '.join(keys)}, best first, * in use"
-        yield [title, *aligned(rows, header=RANKING_HEADER, right=RANKING_RIGHT, width=width)]
+        yield ranking_lines(title, rows, width)
 
 
 def _accesses(plan: GemmPlan, width: int) -> list[str]:

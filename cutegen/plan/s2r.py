@@ -10,9 +10,9 @@ from cutegen.arch.units import REGISTER_BITS
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.operand import OperandTile
-from cutegen.plan.text import extents
 from cutegen.plan.values.copies import FragmentCopy
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 ROW_BITS = 128
 TRANSPOSED_BITS = 16

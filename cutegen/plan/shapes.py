@@ -21,8 +21,8 @@ from cutegen.algebra import (
     size,
     tile_to_shape,
 )
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec, SmemLayout
+from cutegen.support.words import extents
 
 VECTOR_BYTES = 16
 ATOM_ROWS = 8
@@ -68,8 +68,7 @@ def all_shapes(
     for mode in (major_mode, 1 - major_mode) if turned else (major_mode,):
         yield Shape(_padded(tile, mode, 0), turned=mode != major_mode)
         for pad in (vectors * vector_elems for vectors in PADS_VECTORS):
-            if not _holds_a_row(pad, tile[mode]):
-                yield Shape(_padded(tile, mode, pad), pad_elems=pad, turned=mode != major_mode)
+            yield Shape(_padded(tile, mode, pad), pad_elems=pad, turned=mode != major_mode)
     for i, atom in enumerate(_atoms(tile, major_mode, VECTOR_BYTES // element_bytes)):
         atom_bits = size(atom).bit_length() - 1
         for base, shift, bits in _swizzles(vector_base, atom_bits):
@@ -84,11 +83,6 @@ def _swizzles(vector_base: int, atom_bits: int) -> Iterator[tuple[int, int, int]
         for shift in range(1, atom_bits - base):
             for bits in range(1, min(shift, atom_bits - base - shift) + 1):
                 yield base, shift, bits
-
-
-def _holds_a_row(pad: int, row: int) -> bool:
-    """Whether CuTe's tile_to_shape would put the next stage's rows between those of this one."""
-    return pad > 0 and pad % row == 0
 
 
 def _padded(tile: tuple[int, int], major_mode: int, pad_elems: int) -> Layout:
@@ -119,14 +113,6 @@ def requested_shapes(
     if not isinstance(asked, SmemLayout):
         return ()
     if asked.pad is not None:
-        row = tile[major_mode]
-        if key != "epilogue.smem" and _holds_a_row(asked.pad, row):  # C has no stages
-            raise spec.error(
-                f"{key}.pad",
-                found=f"{asked.pad}, behind rows of {row} elements",
-                expected=f"no multiple of {row}: whole rows of another stage would fit in between",
-                fix="pad = 0, or a wider tile",
-            )
         return (Shape(_padded(tile, major_mode, asked.pad), pad_elems=asked.pad),)
     if asked.layout is not None:
         return (_given_layout(spec, f"{key}.layout", asked.layout, tile),)

@@ -1,4 +1,7 @@
-"""Rule for shared memory: swizzles, pads and the plain layout, ranked by the wavefronts of their writes and reads."""
+"""Rule for shared memory: swizzles, pads and the plain layout, ranked by the wavefronts of their writes and reads.
+
+Copies that bypass L1 write line by line, which costs more than banks say: their wavefronts are those by line.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,31 @@ import numpy as np
 
 from cutegen.algebra import (
     ComposedLayout,
+    Layout,
     LayoutExpr,
     Swizzle,
     cosize,
     ideal_wavefronts,
     inner_layout,
     leaves,
+    line_write_wavefronts,
+    make_layout,
     merged_phases,
     modes,
     offsets,
     size,
     tile_to_shape,
     wavefronts,
+    with_inner,
 )
+from cutegen.algebra.line_writes import LINE_BYTES
 from cutegen.plan.access import Coordinates
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.shapes import Shape, all_shapes
-from cutegen.plan.text import extents
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 _MOST_STAGES = 8
 TORN = "a thread's own accesses swizzle one another"
@@ -40,14 +48,24 @@ WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 class Access:
     """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element each lane touches.
 
-    `shares` says that it is a load whose lanes may want the same, so that phases merge, `at_once` that one copy of the
-    DSL makes all of a thread's accesses.
+    `source_bytes`, of a copy that bypasses L1, are the lanes' addresses in global memory, where each row of the tile
+    begins at a whole line. `shares` says that it is a load whose lanes may want the same, so that phases merge,
+    `at_once` that one copy of the DSL makes all of a thread's accesses.
     """
 
     coordinates: Coordinates
     bytes: int
     shares: bool = False
     at_once: bool = False
+    source_bytes: Coordinates | None = None
+
+    def count_by_line(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts | None:
+        """The same as `count` for a copy that bypasses L1, each line written once at best; None for other accesses."""
+        if self.source_bytes is None:
+            return None
+        placed = offsets(layout)[self.coordinates] * element_bytes
+        lines = len(np.unique(self.source_bytes // LINE_BYTES))
+        return Wavefronts(lines, int(line_write_wavefronts(self.source_bytes, placed).sum()))
 
     def count(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts:
         """Wavefronts of the whole tile, every instruction of every warp."""
@@ -160,10 +178,18 @@ def rank_shapes(
 
 
 def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> SmemTile:
-    """The chosen atom repeated over the tile, with a PIPE mode where there are stages."""
-    shape = tile if stages is None else (*tile, stages)
+    """The chosen atom repeated over the tile, with a PIPE mode where there are stages.
+
+    A stage begins where the one before it ends, padding included. tile_to_shape would put it between rows where a pad
+    leaves room for that, and has no layout for a number of stages that does not fill the room.
+    """
+    one = tile_to_shape(ranking.chosen.atom, tile)
+    layout = one
+    if stages is not None:
+        inner, stride = inner_layout(one), span_elems(one) if stages > 1 else 0
+        layout = with_inner(one, make_layout(*modes(inner), Layout((1, stages), (0, stride))))
     return SmemTile(
-        layout=tile_to_shape(ranking.chosen.atom, shape),
+        layout=layout,
         chosen=ranking.chosen,
         bytes=ranking.chosen.tile_bytes * (stages or 1),
         ranking=ranking.rows,
@@ -174,9 +200,9 @@ def _measure(
     x: OperandTile, shape: Shape, write: Access | AccessOf | Wavefronts, read: Access | AccessOf | Wavefronts
 ) -> SmemCandidate:
     layout = tile_to_shape(shape.atom, x.extents)
+    written, fetched = (access(layout) if callable(access) else access for access in (write, read))
 
-    def count(access: Access | AccessOf | Wavefronts) -> Wavefronts:
-        access = access(layout) if callable(access) else access
+    def count(access: Access | Wavefronts) -> Wavefronts:
         return access.count(layout, x.dtype.bytes) if isinstance(access, Access) else access
 
     return SmemCandidate(
@@ -184,16 +210,19 @@ def _measure(
         atom=shape.atom,
         swizzle=shape.swizzle,
         pad_elems=shape.pad_elems,
-        tile_bytes=_span_elems(layout) * x.dtype.bytes,
-        write=count(write),
-        read=count(read),
+        tile_bytes=span_elems(layout) * x.dtype.bytes,
+        write=count(written),
+        read=count(fetched),
+        lines=written.count_by_line(layout, x.dtype.bytes) if isinstance(written, Access) else None,
     )
 
 
-def _span_elems(layout: LayoutExpr) -> int:
+def span_elems(layout: LayoutExpr) -> int:
     """Elements from one repetition of the tile to the next, padding behind the last row included."""
     inner = inner_layout(layout)
-    return max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
+    widest: int = max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
+    reached: int = cosize(inner)
+    return max(widest, reached)
 
 
 def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:
@@ -206,7 +235,8 @@ def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:
 
 
 def _ways(row: SmemCandidate) -> str:
-    return f"writes {row.write.ways:.3g}-way, reads {row.read.ways:.3g}-way"
+    by_line = "" if row.lines is None else f", by line {row.lines.ways:.3g}-way"
+    return f"writes {row.write.ways:.3g}-way{by_line}, reads {row.read.ways:.3g}-way"
 
 
 def _against(row: SmemCandidate, chosen: SmemCandidate) -> str:

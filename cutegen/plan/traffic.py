@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.algebra import TiledMma, line_write_wavefronts, offsets
+from cutegen.algebra import TiledMma
 from cutegen.plan.access import Coordinates, by_warp, vectors
 from cutegen.plan.epilogue import accumulators, held_together
 from cutegen.plan.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
 from cutegen.plan.split_k import bytes_per_slice
-from cutegen.plan.text import round_up
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.support.words import round_up
 
 SECTOR_BYTES = 32
 LINE_BYTES = 128
@@ -31,18 +31,9 @@ def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -
 
 
 def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
-    """Of one k-tile of operands whose rows begin at whole lines of global memory, each line written once at best."""
-    found = {}
-    for x in operands:
-        if isinstance(x.g2s, VectorCopy) and x.g2s.bypasses_l1:
-            first = by_warp(vectors(x.g2s.threads, x.g2s.values, x.tile)[..., 0])
-            row_bytes = round_up(x.tile[x.major_mode] * x.dtype.bytes, LINE_BYTES)
-            along, across = _along_and_across(first, x.tile, x.major_mode)
-            source = across * row_bytes + along * x.dtype.bytes
-            target = offsets(x.smem.layout_of_one_stage)[first] * x.dtype.bytes
-            lines = len(np.unique(source // LINE_BYTES))
-            found[f"g2s.{x.name}"] = Wavefronts(lines, int(line_write_wavefronts(source, target).sum()))
-    return found
+    """Of one k-tile of the operands whose copies bypass L1."""
+    lines = {f"g2s.{x.name}": x.smem.chosen.lines for x in operands}
+    return {key: found for key, found in lines.items() if found is not None}
 
 
 def predict_sectors(

@@ -6,21 +6,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from jinja2 import Template
+
+from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.render import probe, simt, sm80, sm120
+from cutegen.plan.families import FAMILIES
+from cutegen.render import bulk, plain, probe, vectors
 from cutegen.render.environment import environment
-from cutegen.render.source import KernelSource
 
-__all__ = ["TEMPLATES", "KernelSource", "render"]
-
-TEMPLATES: Mapping[str, tuple[str, Callable[[GemmPlan], dict[str, Any]]]] = MappingProxyType(
-    {
-        "sm80": ("sm80_gemm.py.j2", sm80.context),
-        "sm120": ("sm120_gemm.py.j2", sm120.context),
-        "simt": ("simt_gemm.py.j2", simt.context),
-    }
+HOLES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
+    {"vectors": vectors.context, "bulk": bulk.context, "plain": plain.context}
 )
-"""The template of each instruction family, and what fills its holes."""
+"""What fills a template's holes, by the feed of its family."""
 
 
 def render(plan: GemmPlan | ProbePlan) -> KernelSource:
@@ -28,6 +25,11 @@ def render(plan: GemmPlan | ProbePlan) -> KernelSource:
     if isinstance(plan, ProbePlan):
         template, holes = "ldmatrix_probe.py.j2", probe.context(plan)
     else:
-        template, context = TEMPLATES[plan.spec.family]
-        holes = context(plan)
-    return KernelSource(environment().get_template(template).render(holes), plan.launch.entry)
+        family = FAMILIES[plan.family]
+        template, holes = family.template, HOLES[family.feed.holes](plan)
+    return KernelSource(_template(template).render(holes), plan.launch.entry)
+
+
+def _template(name_or_text: str) -> Template:
+    """A file of `templates/`, or a text of more than a line."""
+    return environment().from_string(name_or_text) if "\n" in name_or_text else environment().get_template(name_or_text)

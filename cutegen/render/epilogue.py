@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import count
 
 from cutegen.arch import DType
+from cutegen.contract.launch import SCALARS
 from cutegen.plan.gemm_plan import EpilogueTensor, Fusion, GemmPlan
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.spec import OPS, SCALARS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
+from cutegen.spec import OPS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
 
 _TIGHTNESS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _UNARY, _ATOMIC = 3, 4

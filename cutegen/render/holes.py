@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout, inner_layout
 from cutegen.arch import DType, LdmatrixAtom
-from cutegen.plan import GemmPlan, TensorContract
+from cutegen.contract import TensorContract
+from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters
+from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import EpilogueTensor, OperandPlan, SmemTile, SplitPlan
-from cutegen.plan.launch import SOURCE, Parameter
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.values.copies import FragmentCopy, VectorCopy
 from cutegen.render import epilogue
@@ -55,11 +56,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
         "random_b": _random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
         "parameters": [parameter_holes(x) for x in plan.launch.parameters],
-        "host_parameters": [parameter_holes(x) for x in plan.launch.parameters],
-        "launch_template": "host_launch.py.j2",
-        "launch_numbers": "Int32(1)",
-        "launch_arguments": "1",
-        "tensors": [_tensor_holes(x) for x in plan.launch.tensors],
+        **_host_holes(plan),
+        "tensors": [tensor_holes(x) for x in plan.launch.tensors],
         "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
         or any(x.name == STORE for x in fusion.tensors),
@@ -72,9 +70,47 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "asynchronous": plan.asynchronous,
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
-        "self_check": _self_check(plan),
         "tolerance": _tolerance(plan),
     }
+
+
+MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"
+
+
+def _host_holes(plan: GemmPlan) -> dict[str, Any]:
+    """The host's side: it makes tensor maps out of the matrices themselves, and persistent CTAs fill the GPU."""
+    launch, check = plan.launch, _self_check(plan)
+    host = gemm_parameters(launch.tensors, launch.scalars) if launch.maps else launch.parameters
+    tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
+    holes = {
+        "host_parameters": [parameter_holes(x) for x in host],
+        "host_strides": [stride_holes(x) for x in host if x.type == "i64"] if launch.maps else [],
+        "maps": [_map_holes(tensors[each.name]) for each in launch.maps],
+    }
+    if not plan.loop.persistent:
+        one_each = {"launch_template": "host_launch.py.j2", "launch_numbers": "Int32(1)", "launch_arguments": "1"}
+        return {**holes, **one_each, "self_check": check}
+    return {
+        **holes,
+        "launch_template": "persistent_launch.py.j2",
+        "launch_numbers": "Int32(1), Int32(1)",
+        "launch_arguments": "1, multiprocessors",
+        "self_check": replace(check, operands=(*check.operands, MULTIPROCESSORS)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class MapHoles:
+    """A tensor map that the host makes: of which tensor, for which copy, and which tile it is cut into."""
+
+    tensor: TensorHoles
+    op: str
+    tile: str
+
+
+def _map_holes(tensor: TensorHoles) -> MapHoles:
+    tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": "(CTA_M, CTA_N)"}[tensor.name]
+    return MapHoles(tensor, "CopyBulkTensorTileS2GOp" if tensor.name == "c" else "CopyBulkTensorTileG2SOp", tile)
 
 
 def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
@@ -226,7 +262,8 @@ class TensorHoles:
     stride: str
 
 
-def _tensor_holes(tensor: TensorContract) -> TensorHoles:
+def tensor_holes(tensor: TensorContract) -> TensorHoles:
+    """What the template writes of a tensor in global memory."""
     # C as it was has the type, the major and the alignment of C as it will be.
     constants = "C" if tensor.name == SOURCE else tensor.name.upper()
     modes = tensor.modes if len(tensor.modes) == 2 else ("m", "n")

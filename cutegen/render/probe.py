@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.plan import ProbePlan
 from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.render import sm80
+from cutegen.render import vectors
 from cutegen.render.holes import Constants, fragment_holes, mma_holes
 from cutegen.render.python_text import comment, docstring
 
@@ -29,7 +29,7 @@ class OperandHoles:
 
 def context(plan: ProbePlan) -> dict[str, Any]:
     """The template's holes."""
-    settled = sm80.settled(plan.gemm)
+    settled = vectors.settled(plan.gemm)
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),
@@ -41,7 +41,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
                 if x.key in settled
             ),
         ],
-        "loads": sm80.loads(plan.gemm),
+        "loads": vectors.loads(plan.gemm),
         "mma": mma_holes(plan.gemm),
         "fragments": fragment_holes(plan.gemm),
         "a": _operand_holes(plan, plan.gemm.a),

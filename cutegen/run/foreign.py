@@ -17,7 +17,7 @@ from cutegen.errors import RequestError
 from cutegen.ptx import Program, TensorMap
 from cutegen.ptx.checking import Finding, Shape, check_entry, explored_policies
 from cutegen.ptx.machine.policy import Policy
-from cutegen.run.bits import bf16_bits
+from cutegen.run.call.bits import bf16_bits
 
 DTYPES = {
     "f16": np.float16, "f32": np.float32, "f64": np.float64,

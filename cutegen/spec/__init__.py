@@ -5,6 +5,7 @@ What several values must agree on, such as an atom and the operands' types, is f
 
 from __future__ import annotations
 
+from cutegen.contract.launch import GEMM, KINDS, PROBE
 from cutegen.spec.expression import (
     Binary,
     Call,
@@ -17,12 +18,9 @@ from cutegen.spec.expression import (
     parts_of,
 )
 from cutegen.spec.families import FAMILIES, Family
-from cutegen.spec.load import load_spec, shipped_specs, spec_path
+from cutegen.spec.load import SpecLike, as_spec, load_spec, shipped_specs, spec_path
 from cutegen.spec.model import (
-    GEMM,
-    KINDS,
     MODES,
-    PROBE,
     Bias,
     Epilogue,
     Extra,
@@ -42,7 +40,7 @@ from cutegen.spec.model import (
 )
 from cutegen.spec.parse import parse_spec
 from cutegen.spec.schema import Key, known_keys
-from cutegen.spec.steps import MATRICES, OPS, SCALARS, STORE, VECTORS, Step, chain_of, guards_source
+from cutegen.spec.steps import MATRICES, OPS, STORE, VECTORS, Step, chain_of, guards_source
 
 __all__ = [
     "FAMILIES",
@@ -52,7 +50,6 @@ __all__ = [
     "MODES",
     "OPS",
     "PROBE",
-    "SCALARS",
     "STORE",
     "VECTORS",
     "Bias",
@@ -78,8 +75,10 @@ __all__ = [
     "Schedule",
     "Smem",
     "SmemLayout",
+    "SpecLike",
     "Step",
     "Tile",
+    "as_spec",
     "chain_of",
     "guards_source",
     "known_keys",

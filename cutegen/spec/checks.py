@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
-from cutegen.spec.text import alternatives, literal, nearest, typed
+from cutegen.support.literals import alternatives, literal, nearest, typed
 
 MAX_THREADS_PER_CTA = 1024
 MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // 32

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TypeAlias
 
 from cutegen.errors import SpecError
 from cutegen.resources import layouts_dir
 from cutegen.spec.model import GemmSpec
 from cutegen.spec.parse import parse_spec
-from cutegen.spec.text import literal, nearest
+from cutegen.support.literals import literal, nearest
+
+SpecLike: TypeAlias = "GemmSpec | str | os.PathLike[str]"
+"""A spec, the name of a shipped one, or a path."""
 
 _SUFFIX = ".toml"
 _LARGEST_BYTES = 1 << 20
@@ -29,27 +33,29 @@ def load_spec(name_or_path: str | os.PathLike[str]) -> GemmSpec:
     return parse_spec(_read(path), file=str(path), name=path.stem)
 
 
+def as_spec(spec: SpecLike) -> GemmSpec:
+    """A spec as it is; a name or a path as the spec that it names. Raises SpecError."""
+    return spec if isinstance(spec, GemmSpec) else load_spec(spec)
+
+
 def shipped_specs() -> tuple[str, ...]:
     """The names of the specs that ship with cutegen, sorted."""
     return tuple(sorted(path.stem for path in layouts_dir().glob(f"*{_SUFFIX}")))
 
 
 def spec_path(name: str) -> Path:
-    """The file of the shipped spec called `name`. Raises SpecError that lists them and suggests the nearest."""
+    """The file of the shipped spec called `name`. Raises SpecError that says the nearest first, and then all."""
     names = shipped_specs()
     if name in names:
         return layouts_dir() / (name + _SUFFIX)
     if name and os.path.isfile(name + _SUFFIX):
-        fix = f"a file of that name lies here: write {name}{_SUFFIX}"
+        expected = f"{name}{_SUFFIX}, with the ending: a file of that name lies here"
+    elif close := nearest(name, names):
+        expected = f"{close}, the nearest"
     else:
-        fix = _suggestion(name) or "a path has a / in it or ends in .toml"
+        expected = "a shipped spec's name, or a path, which has a / in it or ends in .toml"
     found = f"{literal(name)}, which no shipped spec is called"
-    raise SpecError(file="", key="", found=found, expected=f"a path or one of {', '.join(names)}", fix=fix)
-
-
-def _suggestion(name: str) -> str:
-    close = nearest(name, shipped_specs())
-    return f"the nearest shipped spec is {close}" if close else ""
+    raise SpecError(file="", key="", found=found, expected=expected, fix=f"shipped are {', '.join(names)}")
 
 
 def _read(path: Path) -> str:
@@ -87,5 +93,6 @@ def _missing_file_fix(path: Path) -> str:
     if path.parent.is_dir():
         if close := nearest(path.name, [sibling.name for sibling in path.parent.glob(f"*{_SUFFIX}")]):
             return f"the nearest file beside it is {path.with_name(close)}"
-        return _suggestion(path.stem) or f"shipped specs are {', '.join(shipped_specs())}"
+        close = nearest(path.stem, shipped_specs())
+        return f"the nearest shipped spec is {close}" if close else f"shipped are {', '.join(shipped_specs())}"
     return f"the folder {path.parent} does not exist"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cutegen.contract.launch import SCALARS
 from cutegen.spec.expression import Expression, names_of, parse_expression
 
-SCALARS = ("alpha", "beta")
 MATRICES = ("c", "residual")
 VECTORS = ("bias_n", "bias_m")
 OPERANDS = (*SCALARS, *MATRICES, *VECTORS)

@@ -99,7 +99,7 @@ class _Peak:
             library = driver.call("cuLibraryLoadData", text, [], [], 0, [], [], 0)
             kernel = driver.call("cuLibraryGetKernel", library, mma_peak.ENTRY.encode())
             function = driver.call("cuKernelGetFunction", kernel)
-        # A slot of eight bytes for each parameter, low byte first, and the slots' addresses, as cutegen.run.gpu has it.
+        # A slot of eight bytes for each parameter, low byte first, and the slots' addresses, as in cutegen.run.gpu.
         values = (self._sums.data_ptr(), self._cycles.data_ptr(), ITERATIONS, SEED)
         self._slots = (ctypes.c_uint64 * len(values))(*values)
         first = ctypes.addressof(self._slots)

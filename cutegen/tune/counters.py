@@ -10,16 +10,17 @@ import csv
 import io
 import math
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from cutegen.arch import UNIVERSAL, dtype
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan.loop import Action, Loop
 from cutegen.plan.traffic import LINE_BYTES
-from cutegen.tune.suites import Extents
+from cutegen.support.words import round_up
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_"
@@ -27,7 +28,6 @@ STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
 LDMATRIX = "smsp__inst_executed_op_ldsm.sum"
 CP_ASYNC = "smsp__inst_executed_op_ldgsts.sum"
 MMA = "sm__inst_executed_pipe_tensor_op_hmma.sum"
-REGISTERS = "launch__registers_per_thread"
 MATRIX_BITS = 8 * 8 * 16
 
 ASKED = (
@@ -40,7 +40,6 @@ ASKED = (
     LDMATRIX,
     CP_ASYNC,
     MMA,
-    REGISTERS,
 )
 ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
 """Left out when this ncu does not know them."""
@@ -52,6 +51,8 @@ REPORTED_ONLY = frozenset({f"{CONFLICTS}ld.sum", f"{CONFLICTS}st.sum", f"{CONFLI
 """Counters of a pipe that other traffic shares: shown, but their equality is not demanded."""
 
 Counters = Mapping[str, int]
+Launch = Mapping[str, str]
+"""A line of ncu's table: what it printed of one launch, by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +74,51 @@ def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
     return tuple(CounterRow(name, predicted[name], value) for name, value in measured.items() if name in predicted)
 
 
-def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
-    """Why `predict` does not hold for a problem; empty where it does."""
+def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
+    """Why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
     m, n, k = plan["tile"]
-    if problem.m % m or problem.n % n or problem.k % k:
-        return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}"
-    if problem.k // k < plan["stages"]:
-        return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages"
-    if plan.get("split_k"):
-        return "K is split: a prologue for each slice fetches past the end of its share"
     if plan["launch"]["maps"]:
-        return "operands come by bulk tensor copies, which these counters do not count"
+        return f"operands come by bulk tensor copies, which these counters do not count; {_OTHER_FAMILY}"
     if any(plan["s2r"][x]["matrices"] is None for x in "ab"):
-        return "fragments are loaded without ldmatrix"
+        return f"fragments are loaded without ldmatrix, which these counters count; {_other_loads(plan)}"
+    if plan.get("split_k"):
+        return (
+            "K is split: a prologue for each slice fetches past the end of its share; schedule.split_k = 1 is countable"
+        )
+    nearest = ProblemShape(*_countable(problem, m, n, k, plan["stages"]))
+    way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
+    if problem.m % m or problem.n % n or problem.k % k:
+        return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}; {way_out}"
+    if problem.k // k < plan["stages"]:
+        return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages; {way_out}"
     return ""
 
 
-def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counters:
+_OTHER_FAMILY = 'family = "sm80" is countable'
+
+
+def _other_loads(plan: Mapping[str, Any]) -> str:
+    """The key that brings ldmatrix: of the copies where the family has it, else the family."""
+    return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
+
+
+def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
+    """The least problem of whole CTA tiles, and of k-tiles for all stages, that holds this one."""
+    return (
+        round_up(problem.m, m),
+        round_up(problem.n, n),
+        max(round_up(problem.k, k), stages * k),
+    )
+
+
+def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
     """What one launch should count, out of what `plan.json` says of one CTA and one k-tile.
 
-    `registers` are the compiler's. Only for problems of which `unpredictable` says nothing.
+    Only for problems of which `unpredictable` says nothing.
     """
     assert not unpredictable(plan, problem)
     cta_m, cta_n, cta_k = plan["tile"]
-    ctas, k_tiles = problem.m // cta_m * (problem.n // cta_n), problem.k // cta_k
+    ctas, k_tiles = problem.batch * (problem.m // cta_m) * (problem.n // cta_n), problem.k // cta_k
     loop = Loop.from_json(plan["loop"])
     loaded_k_tiles = loop.executed(Action.LOAD, k_tiles).total
 
@@ -126,7 +148,6 @@ def predict(plan: Mapping[str, Any], registers: int, problem: Extents) -> Counte
         f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[key] for key in copied),
         LDMATRIX: _whole(ctas * matrices * loaded_k_tiles),
         CP_ASYNC: ctas * k_tiles * vectors // 32,
-        REGISTERS: registers,
         STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
     }
 
@@ -158,6 +179,11 @@ def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counte
 
     Raises OutsideError with what ncu said when it printed no counters.
     """
+    return read(launches(ncu, kernels, child))
+
+
+def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
+    """What ncu printed of each such launch, in order. Raises OutsideError."""
     said = ""
     for metrics in ((*ASKED, *ASKED_TOO), ASKED):
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
@@ -169,18 +195,24 @@ def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counte
     raise OutsideError(f"{ncu}: {said}")
 
 
-def parse(text: str) -> Mapping[str, Counters]:
+def parse(text: str) -> tuple[Launch, ...]:
     """Of `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
-        return {}
-    found: dict[str, Counters] = {}
-    for line in csv.DictReader(io.StringIO("\n".join(row for row in lines[start:] if row.startswith('"')))):
-        if line["ID"]:  # the line of units has none
-            counters = {name: number(value) for name, value in line.items() if name in (*ASKED, *ASKED_TOO) and value}
-            found[line["Kernel Name"].split("(")[0]] = counters
-    return found
+        return ()
+    rows = csv.DictReader(io.StringIO("\n".join(row for row in lines[start:] if row.startswith('"'))))
+    return tuple(row for row in rows if row["ID"])  # the line of units has none
+
+
+def read(printed: Iterable[Launch]) -> Mapping[str, Counters]:
+    """The counters of each launch, by entry; other columns are left out."""
+    return {
+        row["Kernel Name"].split("(")[0]: {
+            name: number(value) for name, value in row.items() if name in (*ASKED, *ASKED_TOO) and value
+        }
+        for row in printed
+    }
 
 
 def number(text: str) -> int:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cutegen.arch import SmRates
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.loop import Action
 from cutegen.plan.traffic import SECTOR_BYTES
-from cutegen.tune.suites import Extents
 
 TENSOR_CORES, FMA_UNITS = "tensor cores", "FMA units"
 
@@ -56,7 +56,7 @@ def multiplier(plan: GemmPlan) -> str:
     return FMA_UNITS if plan.by_thread else TENSOR_CORES
 
 
-def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None) -> KTileCost:
+def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | None) -> KTileCost:
     """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
     m, n, k = plan.cta_tile
     predictions = plan.predictions
@@ -73,10 +73,10 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
         )
 
     written = sum(each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, x) for x in (plan.a, plan.b))
-    k_tiles = -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
+    k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
-        flops=Extents(m, n, k).flops,
+        flops=ProblemShape(m, n, k).flops,
         multiplier=multiplier(plan),
         wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
         issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // 32,

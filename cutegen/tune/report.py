@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 
 from cutegen.arch import SM_RATES
 from cutegen.build import Artifact, disassemble
+from cutegen.contract.launch import INT32_MAX
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
-from cutegen.plan.launch import INT32_MAX
 from cutegen.plan.occupancy import predict_occupancy
-from cutegen.run import Kernel, random_extras, random_operands
-from cutegen.run.counts import LaunchCounts, count_launch
+from cutegen.run import Kernel
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.limits import KTileCost, Limit, k_tile_cost, limits
 from cutegen.tune.mma_peak import FMA as FMA_TYPES
 from cutegen.tune.mma_peak import MmaTypes
 from cutegen.tune.sass import FMA, MMA, Loop, main_loop
-from cutegen.tune.suites import Extents
+from cutegen.verify import random_extras, random_operands
+from cutegen.verify.counts import LaunchCounts, count_launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Report:
 
     plan: GemmPlan
     artifact: Artifact
-    problem: Extents
+    problem: ProblemShape
     occupancy: Occupancy
     loop: Loop | None
     no_loop: str
@@ -49,7 +50,7 @@ class Report:
     @property
     def ctas(self) -> int:
         """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
-        return math.prod(self.plan.launch.geometry(self.problem.m, self.problem.n, multiprocessors=INT32_MAX).grid)
+        return math.prod(self.plan.launch.geometry(self.problem, multiprocessors=INT32_MAX).grid)
 
     @property
     def k_tiles(self) -> int:
@@ -77,11 +78,11 @@ class Report:
 class Execution:
     """What the CPU executor counted on a problem small enough for it."""
 
-    problem: Extents
+    problem: ProblemShape
     counts: LaunchCounts
 
 
-def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
+def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
     """Predictions, and what the compiler made of them. Needs no GPU."""
     manifest = artifact.manifest
     loop, no_loop = _loop(artifact, FMA if plan.by_thread else MMA)
@@ -99,11 +100,11 @@ def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
 def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     """Execute the kernel's PTX on one CTA tile and one k-tile more than there are stages. Raises PtxFault."""
     m, n, k = plan.cta_tile
-    problem = Extents(m, n, (plan.stages + 1) * k)
+    problem = ProblemShape(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
     extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)
     launch = kernel.execute(a, b, out=out, **extras)
-    return Execution(problem, count_launch(plan, kernel.problem_size(a, b, out, **extras), launch))
+    return Execution(problem, count_launch(plan, kernel.call_size(a, b, out, **extras), launch))
 
 
 def _loop(artifact: Artifact, multiply: Sequence[str]) -> tuple[Loop | None, str]:

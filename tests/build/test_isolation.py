@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -93,6 +94,24 @@ def test_modules_of_the_current_folder_and_startup_files_have_no_influence(
     found = seen_by_the_child(stand_in, cache, tmp_path, expression)
     assert isinstance(found, list)
     assert [path for path in found if str(hostile) in path] == []
+    assert not (tmp_path / "marks").exists()
+
+
+def test_what_the_interpreters_own_packages_run_at_its_start_is_not_run(
+    stand_in: MakeRequest, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual environment with a sitecustomize and a .pth file, which every Python there runs."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    mark = f"open({str(tmp_path / 'marks')!r}, 'a').write('x')\n"
+    (packages / "sitecustomize.py").write_text(mark)
+    (packages / "x.pth").write_text(f"import sys; {mark}")
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-c", ""], check=True, env={})
+    (tmp_path / "marks").unlink()  # it is there: the environment runs them
+    monkeypatch.setattr(sys, "executable", str(python))
+    flags = seen_by_the_child(stand_in, cache, tmp_path, "(sys.flags.isolated, sys.flags.no_site)")
+    assert flags == (1, 1)
     assert not (tmp_path / "marks").exists()
 
 

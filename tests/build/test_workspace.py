@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -194,3 +195,23 @@ def test_a_folder_swept_before_it_is_locked_is_made_again(
         sweep()
         assert directory.exists()
     assert list(temporary_files.iterdir()) == []
+
+
+def test_a_folder_removed_between_its_opening_and_its_lock_is_made_again(
+    temporary_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is then that of a folder without a name."""
+    lock, locked = fcntl.flock, []
+
+    def late(descriptor: int, operation: int) -> None:
+        locked.append(descriptor)
+        if len(locked) == 1:
+            (abandoned,) = temporary_files.iterdir()
+            abandoned.rmdir()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    folder = TemporaryFolder.make("build")
+    assert folder.path.exists()
+    assert len(locked) == 2
+    folder.remove()

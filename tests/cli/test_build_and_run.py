@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -17,9 +18,9 @@ from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
 from cutegen.cli.progress import progress
 from cutegen.cli.trial import Trial, trial_table
-from cutegen.plan import ProblemShape
-from cutegen.run import Comparison, Outcome, expected_outcome
-from cutegen.run.counts import LaunchCounts, count_launch
+from cutegen.contract import ProblemShape
+from cutegen.verify import Comparison, Outcome, expected_outcome
+from cutegen.verify.counts import LaunchCounts, count_launch
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl
@@ -70,7 +71,9 @@ def test_build_says_what_it_found(small: Path, cli: Cli) -> None:
 
 def test_the_artifact_holds_the_plan_that_is_printed(small: Path, cli: Cli) -> None:
     path = Path(cli(f"build {small} {ARCH} --json").json["path"])
-    assert (path / "plan.json").read_text() == cli(f"plan {small} {ARCH} --json").out
+    printed = cli(f"plan {small} {ARCH} --json").json
+    assert printed.pop("schema") == 1
+    assert json.loads((path / "plan.json").read_text()) == printed
 
 
 def test_a_miss_is_explained_by_the_nearest_entry(small: Path, cli: Cli, tmp_path: Path) -> None:
@@ -91,9 +94,9 @@ def test_cache_lists_and_verifies(small: Path, cli: Cli) -> None:
     (entry,) = cli("cache list --json").json["entries"]
     assert (entry["key"], entry["arch"]) == (key, "sm_80")
     assert key[:16] in cli("cache list").out
-    assert cli("cache verify --json").json == {"checked": 1, "damaged": []}
+    assert cli("cache verify --json").json == {"schema": 1, "checked": 1, "damaged": []}
     assert cli("cache path").out.strip() == cli("cache info --json").json["path"]
-    assert cli("cache prune --json").json == {"removed": [], "bytes": 0, "failures": []}
+    assert cli("cache prune --json").json == {"schema": 1, "removed": [], "bytes": 0, "failures": []}
 
 
 def test_damage_is_found_and_told(
@@ -117,7 +120,7 @@ def test_clear_leaves_nothing(
     shutil.copytree(built / "cache", tmp_path / "cache")
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
     assert len(cli("cache clear --json").json["removed"]) == 1
-    assert cli("cache list --json").json == {"entries": []}
+    assert cli("cache list --json").json == {"schema": 1, "entries": []}
 
 
 def test_run_on_the_cpu_is_right(small: Path, cli: Cli) -> None:
@@ -304,16 +307,51 @@ def test_orders_are_the_cpus(small: Path, cli: Cli) -> None:
     assert outcome.error == "--policy, --jobs: the CPU executor's, found a run on a GPU; add --device cpu"
 
 
-def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress() as told:
-        assert told is None
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress_bar, "Console", lambda **options: Console(force_terminal=True, width=100, **options))
     with progress() as told:
-        assert told is not None
         told(3, 12)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "3/12" in captured.err
+
+
+def test_progress_in_a_pipe_is_a_line_with_the_total_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """A CTA a second: the first five seconds are silent, then a line each five."""
+    now = [100.0]
+    lines = progress_bar.Lines("CTAs", clock=lambda: now[0])
+    for done in range(1, 13):
+        now[0] += 1
+        lines.tell(done, 1200)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "cutegen: 5 of 1,200 CTAs, 5 s, about 1,195 s left",
+        "cutegen: 10 of 1,200 CTAs, 10 s, about 1,190 s left",
+    ]
+
+
+def test_a_short_job_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as told:
+        told(3, 12)
+    with progress_bar.rounds("ceilings", 3) as bar:
+        bar.advance()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_rounds_in_a_pipe_say_what_they_measure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_bar, "SILENT_S", 0.0)
+    with progress_bar.rounds("ceilings", 3) as bar:
+        bar.advance()
+        bar.begin("64x64x64")
+        bar.advance()
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(" s")[0].rpartition(",")[0] for line in said] == [
+        "cutegen: 1 of 3 rounds, at ceilings",
+        "cutegen: 2 of 3 rounds, at 64x64x64",
+    ]
 
 
 def test_without_a_gpu_cuda_is_something_outside(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.algebra import format_layout, parse_layout
-from cutegen.plan import LaunchContract
+from cutegen.contract import LaunchContract
 from tests.cli.commands import Cli
 
 TUTORIAL = Path(__file__).parents[1] / "plan" / "cute_cpp_tutorial_tn.txt"

@@ -12,8 +12,8 @@ import pytest
 
 from cutegen.cli import run_probe
 from cutegen.run import Probe, Registers
-from cutegen.run.counts import LaunchCounts
-from cutegen.run.probe_counts import count_probe
+from cutegen.verify.counts import LaunchCounts
+from cutegen.verify.probe_counts import count_probe
 from tests.cli.commands import Cli
 from tests.plan.probes import fragments_by_hand
 

@@ -11,8 +11,9 @@ from cutegen.arch import dtype
 from cutegen.draw.banks import bank_tile, phase_charts
 from cutegen.draw.colours import CONFLICT, MARK, bank_colour
 from cutegen.draw.copies import copy_grid
-from cutegen.draw.mma import operand
+from cutegen.draw.mma import mma, operand
 from cutegen.draw.smem import shared_tile
+from cutegen.draw.svg import to_svg
 from cutegen.draw.threads import warp_colour
 from cutegen.plan import GemmPlan
 from tests.draw.cases import plan_of
@@ -199,3 +200,9 @@ def test_a_large_layout_is_cut_and_says_so() -> None:
     picture = draw.layout(parse_layout("(100,(10,30)):(300,(1,10))"), dtype("f16"))
     assert any("shown: 64x64 of 100x300" in item.text for item in texts(picture))
     assert len([box for box in labelled(picture) if len(box.lines) == 2]) == 64 * 64
+
+
+@pytest.mark.parametrize(("name", "said"), [("simt_sgemm_nt", "threads 16x16x1"), ("sm80_hgemm_tn", "warps 2x2x1")])
+def test_the_mma_picture_says_who_has_the_atoms(name: str, said: str) -> None:
+    """8 warps of 256 threads, each with a multiply-add of its own, are not 16x16 warps."""
+    assert f"{said} along M, N, K" in to_svg(mma(plan_of(name), 0), name)

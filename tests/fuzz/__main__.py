@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, help="so many cases of each kind; else those of a full run")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; the others follow it")
     parser.add_argument("--jobs", type=int, default=1, help="so many processes at once")
-    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="end a case after so many seconds")
+    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="end a case after so many of CPU")
     parser.add_argument("--show", action="store_true", help="print the cases and try none")
     return parser
 

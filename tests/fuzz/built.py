@@ -17,9 +17,10 @@ from cutegen.arch import TARGETS
 from cutegen.build import Cache
 from cutegen.errors import CutegenError
 from cutegen.plan import GemmPlan, plan
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
 from cutegen.spec import FAMILIES, GemmSpec, parse_spec
 from cutegen.straight_line import compile as compile_spec
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.build.warm import warm_compiler
 from tests.fuzz.case import ACCEPTED, FOUND, REFUSED, Case, Outcome, random_of
 from tests.fuzz.exact import beside_untouched, chain_results, decoded, encoded, owner, small_integers
@@ -178,7 +179,7 @@ def _copied(extras: dict[str, Any]) -> dict[str, Any]:
 
 def _dtype(kernel: Kernel, name: str) -> str:
     wanted = "c" if name == "out" else name
-    return next((x.dtype for x in kernel.contract.tensors if x.name == wanted), kernel.contract.tensors[2].dtype)
+    return next((x.dtype for x in kernel.contract.tensors if x.name == wanted), kernel.contract.tensor("c").dtype)
 
 
 def _sums(planned: GemmPlan) -> str:

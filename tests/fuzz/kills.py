@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cutegen.build import Cache, build
 from tests.fuzz.case import ACCEPTED, FOUND, Case, Outcome, random_of
+from tests.fuzz.judge import exception_text
 from tests.fuzz.stand_ins import is_right, stand_in_request
 
 LONGEST_BUILD_S = 0.35
@@ -50,7 +51,7 @@ def _tried(killed_after_s: list[float | None], cache: Cache, temporary: Path) ->
             os.kill(pid, signal.SIGKILL)
     statuses = {pid: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in builders}
     failed = [pid for pid, status in statuses.items() if status not in (0, -signal.SIGKILL)]
-    problem = "a builder failed" if failed else _problem(cache, temporary)
+    problem = _said(cache, failed[0]).read_text() if failed else _problem(cache, temporary)
     return Outcome(FOUND, f"{problem}: {killed_after_s}") if problem else Outcome(ACCEPTED, str(statuses.values()))
 
 
@@ -82,8 +83,16 @@ def _builder(cache: Cache) -> int:
     """A process that builds; its id."""
     if pid := os.fork():
         return pid
-    status = 1
+    said = "it built another kernel"
     try:
-        status = 0 if is_right(build(stand_in_request(), cache)) else 2
+        said = "" if is_right(build(stand_in_request(), cache)) else said
+    except Exception as error:
+        said = exception_text(error)
     finally:
-        os._exit(status)
+        _said(cache, os.getpid()).write_text(said)
+        os._exit(bool(said))
+
+
+def _said(cache: Cache, pid: int) -> Path:
+    """Where a builder that fails says why."""
+    return cache.directory.parent / f"{pid}.txt"

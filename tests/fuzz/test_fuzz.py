@@ -12,8 +12,9 @@ from tests.fuzz.case import ACCEPTED, FOUND, KINDS, REFUSED, Case, Kind, Outcome
 from tests.fuzz.judge import judge
 from tests.fuzz.workers import verdicts
 
-SHARE = {"specs": 60, "ptx_texts": 150, "operands": 30, "caches": 15, "kills": 3, "built": 2}
-"""How many seeds of each kind are tried with every run of the tests."""
+SHARE = {"specs": 40, "ptx_texts": 100, "operands": 20, "caches": 10, "kills": 2}
+"""How many seeds of each kind are tried with every run of the tests; building takes seconds, and is a slow test."""
+SLOW = pytest.param("built", 6, marks=pytest.mark.slow)
 KEPT = sorted(Path(__file__).with_name("kept").glob("*/*"))
 
 
@@ -22,13 +23,14 @@ def patient(name: str) -> Kind:
     return replace(KINDS[name], cpu_limit_s=20)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_the_first_seeds_find_nothing(name: str) -> None:
-    assert set(SHARE) == set(KINDS)
-    found = [
-        verdict for verdict in verdicts(patient(name), range(SHARE[name]), jobs=1) if verdict.outcome.word == FOUND
-    ]
-    assert found == []
+@pytest.mark.parametrize(("name", "count"), [*SHARE.items(), SLOW])
+def test_the_first_seeds_find_nothing(name: str, count: int) -> None:
+    """And some are accepted: a generator that everything is refused of tries little."""
+    tried = list(verdicts(patient(name), range(count), jobs=1))
+    assert [verdict for verdict in tried if verdict.outcome.word == FOUND] == []
+    accepted = sum(verdict.outcome.word == ACCEPTED for verdict in tried)
+    assert accepted >= len(tried) // 10
+    assert accepted < len(tried) or name in ("kills", "built")
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -44,12 +46,6 @@ def test_a_seed_is_a_case(name: str) -> None:
     assert module.case(1).text != module.case(2).text
 
 
-def test_half_of_the_specs_are_plausible_and_the_rest_is_not() -> None:
-    """Of seeds that no other test takes: a generator that all are refused of, or none, tries nothing."""
-    words = [verdict.outcome.word for verdict in verdicts(patient("specs"), range(5000, 5080), jobs=1)]
-    assert 0.25 < words.count(ACCEPTED) / len(words) < 0.75
-
-
 class Planted:
     """A kind whose every third case raises, whose every fourth never ends, and whose process dies of the fifth."""
 
@@ -60,9 +56,8 @@ class Planted:
         if case.seed == 3:
             raise ValueError("planted")
         if case.seed == 4:
-            import time
-
-            time.sleep(60)
+            while True:
+                pass
         if case.seed == 5:
             import os
 
@@ -74,7 +69,7 @@ def test_what_raises_hangs_or_dies_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Kind, "module", property(lambda self: Planted()))
-    status = main(["--kind", "specs", "--seed", "0", "--count", "7", "--time-limit", "2", "--jobs", "2"])
+    status = main(["--kind", "specs", "--seed", "0", "--count", "7", "--time-limit", "0.5", "--jobs", "2"])
     said = capsys.readouterr().out
     assert status == 1
     assert "specs 0: planted" in said

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutegen.arch import Target
-from cutegen.plan.for_problem import Candidate
-from cutegen.plan.sm80 import candidates as sm80
-from cutegen.plan.sm80.for_problem import work_of as sm80_work
-from cutegen.plan.sm120 import candidates as sm120
-from cutegen.plan.sm120.for_problem import work_of as sm120_work
-from cutegen.plan.tile_model import ModelConstants, Work
+from cutegen.plan.search import bulk_tiles as sm120
+from cutegen.plan.search import cp_async_tiles as sm80
+from cutegen.plan.search.bulk import work_of as sm120_work
+from cutegen.plan.search.cp_async import work_of as sm80_work
+from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.tile_model import ModelConstants, Work
 from cutegen.spec import GemmSpec, Operand, Problem
 
 HERE = Path(__file__).parent

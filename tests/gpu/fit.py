@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cutegen.arch import GPUS, target
-from cutegen.plan import ProblemShape
-from cutegen.plan.tile_model import ModelConstants, Work, estimate
+from cutegen.contract import ProblemShape
+from cutegen.plan.search.tile_model import ModelConstants, Work, estimate
 from tests.gpu.families import FAMILIES, Family, name_of
 
 TARGET = "sm_90"

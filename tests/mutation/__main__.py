@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
@@ -20,8 +21,14 @@ from tests.mutation.recording import Recording
 from tests.mutation.verdicts import DEAD, NOT_COVERED, NOT_REACHED, STILLBORN, SURVIVED, Verdict, Verdicts
 
 ROOMS = "plan,algebra,ptx,run"
-MARKS = "not slow and not gpu and not dsl"
+RUNS_KERNELS = {"ptx", "run"}
+"""Rooms with no part in how a kernel is planned, rendered and built: one that is compiled serves all their mutants."""
+MARKS = "not slow and not gpu"
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Each core has a process of its own, and a process without threads is better to fork."""
 SAVE_EVERY_S = 10.0
+RECORDING_SHARE = 0.5
+"""Of the time, at most; mutants are tried with the tests that were recorded by then."""
 RECORDING = user_cache_path("cutegen") / "mutation" / "recording.json.gz"
 
 
@@ -35,7 +42,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rooms", default=ROOMS, help="rooms, or paths below cutegen/, between commas (default %(default)s)")
     add("--only", metavar="PREFIX", help="all mutants whose name begins so, cutegen/plan/s2r.py:68 for one line's")
     add("--minutes", type=float, default=60, help="the whole command ends in this time (default %(default)s)")
-    add("--budget-s", type=float, nargs="+", default=[2.0, 20.0], help="seconds of tests a mutant, round by round")
+    add("--budget-s", type=float, nargs="+", default=[2.0, 8.0, 30.0], help="seconds of tests a mutant, round by round")
     add("--marks", default=MARKS, help="pytest's -m of the tests that are recorded (default %(default)r)")
     add("--tests", nargs="+", default=[], help="run these files alone; what they run is recorded and not kept")
     add("--recording", type=Path, default=RECORDING, help="which test runs which lines (default %(default)s)")
@@ -49,7 +56,7 @@ def recorded(arguments: argparse.Namespace, until: float) -> Recording:
     """Which test runs which lines: of the tests that were asked for, or of all, as far as it is not known yet."""
     say("recording which test runs which lines, where that is not known yet")
     if arguments.tests:
-        found = recording.run(arguments.tests, arguments.jobs, arguments.marks, until)
+        found, _ = recording.run(arguments.tests, arguments.jobs, arguments.marks, until)
         return recording.recording_of(found)
     return recording.up_to_date(arguments.recording, arguments.jobs, arguments.marks, until)
 
@@ -62,8 +69,9 @@ def say(text: str) -> None:
 class Campaign:
     """The rounds of one run: each gives every mutant that still lives more tests than the one before."""
 
-    def __init__(self, verdicts: Verdicts, found: Recording, jobs: int, until: float) -> None:
+    def __init__(self, verdicts: Verdicts, found: Recording, kernels: Path, jobs: int, until: float) -> None:
         self._verdicts, self._recording, self._jobs, self._until = verdicts, found, jobs, until
+        self._kernels = kernels
         self._seconds = dict(found.seconds)
         self._rehearsed: set[str] = set()
         self._unreliable: set[str] = set()
@@ -75,10 +83,14 @@ class Campaign:
         trials = {mutant: self._choose(mutant, budget_s) for mutant in mutants}
         self._rehearse({test for tests in trials.values() for test in tests})
         usable = {mutant: [t for t in tests if t not in self._unreliable] for mutant, tests in trials.items()}
-        chosen = [Trial(mutant, tests, self._seconds) for mutant, tests in usable.items() if tests]
+        chosen = [self._trial(mutant, tests) for mutant, tests in usable.items() if tests]
         say(f"{len(chosen)} mutants, {budget_s:g} s of tests each")
         run_trials(chosen, self._jobs, self._until, self._judge)
         self._verdicts.save()
+
+    def _trial(self, mutant: Mutant, tests: list[str]) -> Trial:
+        kernels = self._kernels if mutant.room in RUNS_KERNELS else None
+        return Trial(mutant, tests, self._seconds, kernels)
 
     @cache  # noqa: B019  # a campaign lives as long as the process
     def _covering(self, mutant: Mutant) -> list[str]:
@@ -102,7 +114,7 @@ class Campaign:
             parts[-1].append(test)
         passed: dict[str, float] = {}
         say(f"rehearsing {len(new)} tests without a mistake")
-        trials = [Trial(None, part, self._seconds) for part in parts if part]
+        trials = [Trial(None, part, self._seconds, self._kernels) for part in parts if part]
         run_trials(trials, self._jobs, self._until, lambda _, outcome: passed.update(outcome.passed))
         self._rehearsed |= set(new)
         self._seconds |= passed
@@ -133,8 +145,10 @@ def verdict_of(outcome: Outcome, covering: int) -> Verdict:
 def main() -> None:
     """Record if need be, try the mutants round by round, show the verdicts."""
     arguments = read_arguments()
-    until = time.monotonic() + 60 * arguments.minutes
-    found = recorded(arguments, until)
+    os.environ |= ONE_THREAD
+    begun = time.monotonic()
+    until = begun + 60 * arguments.minutes
+    found = recorded(arguments, until if arguments.record_only else begun + 60 * arguments.minutes * RECORDING_SHARE)
     say(f"{len(found.seconds)} tests are recorded")
     if arguments.record_only:
         return
@@ -143,11 +157,12 @@ def main() -> None:
     mutants = [mutant for mutant in mutants if mutant.name.startswith(arguments.only or "")]
     verdicts = Verdicts(mutants, arguments.json)
     preload()
-    campaign = Campaign(verdicts, found, arguments.jobs, until)
     states = {NOT_REACHED, *((SURVIVED, NOT_COVERED) if arguments.again else ())}
-    for budget_s in arguments.budget_s:
-        campaign.round(verdicts.among(states), budget_s)
-        states = {SURVIVED, NOT_REACHED}
+    with TemporaryDirectory() as kernels:
+        campaign = Campaign(verdicts, found, Path(kernels), arguments.jobs, until)
+        for budget_s in arguments.budget_s:
+            campaign.round(verdicts.among(states), budget_s)
+            states = {SURVIVED, NOT_REACHED}
     print(verdicts.text())
 
 

@@ -63,6 +63,8 @@ class Trial:
     mutant: Mutant | None
     tests: Sequence[str]
     seconds: dict[str, float]
+    kernels: Path | None = None
+    """Where compiled kernels are kept, if what is planted changes none of them."""
 
     @property
     def limit_s(self) -> float:
@@ -109,9 +111,9 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        limit_s = TEST_FLOOR_S + TEST_FACTOR * self._trial.seconds[item.nodeid]
-        signal.signal(signal.SIGPROF, lambda *_: self._end_of(item))
-        signal.setitimer(signal.ITIMER_PROF, limit_s)
+        if self._trial.mutant is not None:
+            signal.signal(signal.SIGPROF, lambda *_: self._end_of(item))
+            signal.setitimer(signal.ITIMER_PROF, TEST_FLOOR_S + TEST_FACTOR * self._trial.seconds[item.nodeid])
         begun = time.perf_counter()
         try:
             return (yield)
@@ -119,6 +121,8 @@ class _Watch:
             signal.setitimer(signal.ITIMER_PROF, 0)
             if item.nodeid not in self._failed:
                 self._passed[item.nodeid] = time.perf_counter() - begun
+            if self._trial.mutant is None:
+                self.write("ran")  # of a rehearsal that is cut short the tests before count
 
     def _end_of(self, item: pytest.Item) -> None:
         self._failed[item.nodeid] = "no end"
@@ -192,6 +196,8 @@ def _run(trial: Trial, watch: _Watch) -> None:
     _hurry_hypothesis()
     paths = dict.fromkeys(test.partition("::")[0] for test in trial.tests)
     words = ["-q", "--tb=no", "-p", "no:cacheprovider", *(["-x"] if trial.mutant else [])]
+    if trial.kernels is not None:
+        words += ["--kernels", str(trial.kernels)]
     pytest.main([*words, *paths], plugins=[watch])
 
 

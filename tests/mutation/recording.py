@@ -10,11 +10,13 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -31,6 +33,7 @@ AT_IMPORT = ""
 """In place of a test: what runs while the tests are collected."""
 FEW = 10
 """A line that so few tests run is perhaps one whose result is cached: tests that run callers of its function help."""
+WRITTEN_EVERY_S = 20.0
 FILE_COST_S = 0.1
 """About what it costs to import one more file of tests."""
 
@@ -52,6 +55,7 @@ class Recorder:
         self._folder, self._tracer = folder, LineTracer()
         self._tests: dict[str, tuple[float, dict[str, str]]] = {}
         self._failed: set[str] = set()
+        self._written = time.monotonic()
         self._tracer.start()
 
     def pytest_collection_finish(self) -> None:
@@ -59,6 +63,8 @@ class Recorder:
 
     def _keep(self, test: str, seconds: float) -> None:
         self._tests[test] = seconds, {path: f"{bits:x}" for path, bits in self._tracer.stop().items()}
+        if time.monotonic() - self._written > WRITTEN_EVERY_S:
+            self.pytest_sessionfinish()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -74,14 +80,17 @@ class Recorder:
             self._failed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
+        self._written = time.monotonic()
         passed = {test: found for test, found in self._tests.items() if test not in self._failed}
         if passed:
             _write(self._folder / f"{os.getpid()}.json.gz", passed)
 
 
 def _write(path: Path, value: object) -> None:
-    with gzip.open(path, "wt", compresslevel=3) as file:
+    partial = path.with_suffix(".partial")
+    with gzip.open(partial, "wt", compresslevel=3) as file:
         json.dump(value, file)
+    partial.rename(path)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -198,9 +207,11 @@ def up_to_date(path: Path, jobs: int, marks: str, until: float) -> Recording:
         }
     else:
         changed, kept = ["tests", "cutegen"], {}
-    tests = {**(run(changed, jobs, marks, until) if changed else {}), **kept}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, {"digests": now, "tests": tests})
+    new, whole = run(changed, jobs, marks, until) if changed else ({}, True)
+    tests = {**new, **kept}
+    if whole:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, {"digests": now, "tests": tests})
     return recording_of(tests)
 
 
@@ -208,16 +219,26 @@ def _file(test: str) -> str:
     return test.partition("::")[0]
 
 
-def run(tests: Sequence[str], jobs: int, marks: str, until: float) -> dict[str, Any]:
-    """What the tests run that pass."""
+def run(tests: Sequence[str], jobs: int, marks: str, until: float) -> tuple[dict[str, Any], bool]:
+    """What the tests run that pass; and whether all of them had their turn in the time."""
     with TemporaryDirectory() as folder:
         words = ["-q", "-n", str(jobs), "-m", marks, "--tb=no", "-p", "no:cacheprovider", "-p", __name__]
         command = [sys.executable, "-m", "pytest", *words, "--recording", folder, *tests]
-        try:
-            subprocess.run(command, cwd=ROOT, stdout=sys.stderr, timeout=until - time.monotonic(), check=False)
-        except subprocess.TimeoutExpired as expired:
-            raise SystemExit("time was up before all tests were recorded; give it more --minutes") from expired
-        return {test: entry for part in sorted(Path(folder).iterdir()) for test, entry in _read(part).items()}
+        whole = _ends(command, until)
+        parts = sorted(Path(folder).glob("*.json.gz"))
+        return {test: entry for part in parts for test, entry in _read(part).items()}, whole
+
+
+def _ends(command: list[str], until: float) -> bool:
+    """Whether the command comes to its end in the time; else it is ended, with all that it has started."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr, start_new_session=True)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(until - time.monotonic())
+    if process.poll() is not None:
+        return True
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return False
 
 
 def recording_of(tests: dict[str, Any]) -> Recording:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation import recording
 from tests.mutation.__main__ import verdict_of
 from tests.mutation.changes import KINDS
 from tests.mutation.lines import LineTracer
@@ -90,6 +91,35 @@ def test_of_each_test_function_the_quickest_case_comes_first() -> None:
     assert turns == ["u.py::c[0]", "t.py::a[1]", "t.py::b", "t.py::a[2]"]
     assert within(turns, seconds, 2.0) == turns[:2]
     assert within(turns, seconds, 0.1) == turns[:1]
+
+
+def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"": "sources", "some/test_a.py": "a", "some/test_b.py": "b", "some/test_c.py": "c"}
+    asked: list[list[str]] = []
+
+    def run(tests: list[str], *_: object) -> tuple[dict[str, object], bool]:
+        asked.append(tests)
+        files = [name for name in now if name] if tests == ["tests", "cutegen"] else tests
+        found = {f"{name}::t": [1.0 + len(asked), {"cutegen/x.py": "4"}] for name in files}
+        return {**found, "cutegen/x.py::doctest": [1.0, {}], recording.AT_IMPORT: [0.0, {"cutegen/x.py": "8"}]}, True
+
+    def recorded() -> dict[str, float]:
+        return recording.up_to_date(tmp_path / "recording.json.gz", 1, "", 0.0).seconds
+
+    monkeypatch.setattr(recording, "run", run)
+    monkeypatch.setattr(recording, "digests", lambda _: dict(now))
+    first = recorded()
+    assert asked == [["tests", "cutegen"]]
+    assert recorded() == first
+    assert len(asked) == 1
+    now["some/test_b.py"] = "changed"
+    del now["some/test_c.py"]
+    now["some/test_d.py"] = "new"
+    assert recorded().keys() == first.keys() - {"some/test_c.py::t"} | {"some/test_d.py::t"}
+    assert asked[1:] == [["some/test_b.py", "some/test_d.py"]]
+    now[""] = "changed"
+    recorded()
+    assert asked[2:] == [["tests", "cutegen"]]
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutegen.arch import GPUS, TARGETS
+from cutegen.contract import ProblemShape
+from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError, SpecError
-from cutegen.plan import GemmPlan, ProblemShape, plan
-from cutegen.plan.for_problem import Candidate
+from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.launch import MAX_EXTENT
 from cutegen.plan.pipeline import STAGES
 from cutegen.plan.raster import TileGrid, tile_order, traffic
 from cutegen.plan.report import plan_json
-from cutegen.plan.sm80.candidates import CANDIDATES, H200, SPLITS
-from cutegen.plan.sm120 import candidates as sm120
-from cutegen.plan.tile_model import Work, estimate
+from cutegen.plan.search import bulk_tiles as sm120
+from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
+from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.render import render
-from cutegen.run.producer import block_of
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec, shipped_specs
+from cutegen.verify.producer import block_of
 from tests.plan.specs import gemm
 from tests.plan.test_random_specs import QUICK, planned, specs
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cutegen.plan import GemmPlan, LaunchContract, Sectors, plan
+from cutegen.contract import LaunchContract
+from cutegen.plan import GemmPlan, Sectors, plan
 from cutegen.plan.report import plan_json
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Tile
 

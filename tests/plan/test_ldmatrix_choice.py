@@ -177,7 +177,9 @@ def test_every_combination_of_8_and_32_bits(atom: str) -> None:
         check(atom, atom_layout, repeat, "kkm")
 
 
-@pytest.mark.parametrize("atom", [OF_8_AND_32_BITS[2], "SM89_16x8x32_F32E4M3E5M2F32_TN"])
+@pytest.mark.parametrize(
+    "atom", [OF_8_AND_32_BITS[2], pytest.param("SM89_16x8x32_F32E4M3E5M2F32_TN", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("majors", ["mnn", "knm", "mkn"])
 def test_rows_of_8_bit_elements_are_transposed_on_sm_100(atom: str, majors: str) -> None:
     cases = zip(ATOM_LAYOUTS, [(1, 2, 1), (1, 2, 2), (1, 1, 1), (1, 4, 1), (2, 2, 1), (1, 2, 1)], strict=True)

@@ -105,11 +105,6 @@ CASES: dict[str, Case] = {
         "g2s.a.bits",
         ("keeps only 8 bytes together", "bits = 64", "a layout that keeps 16 bytes together"),
     ),
-    "a pad of whole rows": (
-        {"majors": "mkn", "tile": Tile(cta=(16, 64, 64), stages=3), "smem": Smem(a=SmemLayout(pad=16))},
-        "smem.a.pad",
-        ("16, behind rows of 16 elements", "no multiple of 16", "pad = 0"),
-    ),
     "cp.async into an odd pad": (
         {"smem": Smem(b=SmemLayout(pad=1)), "g2s": G2s(b=G2sCopy(op="cp.async.ca"))},
         "g2s.b.op",
@@ -178,6 +173,16 @@ CASES: dict[str, Case] = {
         {"tile": Tile(cta=(256, 256, 256))},
         "tile.cta",
         ("1 x (131,072 + 131,072) = 262,144 bytes > 166,912", "not even one stage fits; use a smaller tile"),
+    ),
+    "sums that no thread can hold": (
+        {"tile": Tile(cta=(2048, 2048, 16))},
+        "tile.cta",
+        ("32,768 registers a thread for sums", "at most 255", "a smaller tile"),
+    ),
+    "sums of too few warps": (
+        {"tile": Tile(cta=(256, 256, 32)), "mma": Mma(atom_layout=(2, 2, 1))},
+        "mma.atom_layout",
+        ("512 registers a thread for sums", "at most 255", "more warps"),
     ),
     "C that does not fit": (
         {"tile": Tile(cta=(256, 256, 32), stages=2), "c_dtype": "f32", "epilogue": Epilogue(SmemLayout(pad=8))},

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from cutegen.plan import GemmPlan, LaunchContract, ProbePlan, plan
+from cutegen.contract import LaunchContract
+from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.plan.report import plan_json, ranking
 from cutegen.spec import GemmSpec, Operand, Problem, Smem, SmemLayout, load_spec, shipped_specs
 

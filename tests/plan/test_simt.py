@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "BLK_M % THR_M of tC": (
         {"mma": Mma(threads="(96,2):(1,96)")},
         "mma.threads",
-        "BLK_M % THR_M == 0 of tC: 128 % 96 = 32; 64 of the 192 threads along M divide 128",
+        "BLK_M % THR_M == 0 of tC: 128 % 96 = 32; use a tile that 192 threads share out, 1 element each",
     ),
     "BLK_N % THR_N of tC": (
         {"mma": Mma(threads="(2,96):(96,1)")},
@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a way out that has as many threads": (
         {"tile": Tile((96, 128, 8)), "mma": TC, "g2s": copies(a="(64,4):(1,64)")},
         "g2s.a.threads",
-        "BLK_M % THR_M == 0 of tA: 96 % 64 = 32; 32 of the 256 threads along M divide 96",
+        'BLK_M % THR_M == 0 of tA: 96 % 64 = 32; threads = "(32,8):(1,32)" shares out 96x8',
     ),
     "vectors span the tile": (
         {"g2s": G2s(a=G2sCopy(bits=128, threads="(128,2):(1,128)"))},
@@ -100,7 +100,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "one or two stages": ({"tile": Tile(stages=3)}, "tile.stages", "1 or 2"),
     "K is not split": ({"schedule": Schedule(split_k=4)}, "schedule.split_k", "all of a tile's K"),
     "sums in f32": ({"accumulator": "f16"}, "problem.accumulator", '"f32"'),
-    "shared memory": ({"tile": Tile(cta=(512, 512, 64))}, "tile.cta", "registers"),
+    "shared memory": ({"tile": Tile(cta=(512, 512, 64))}, "tile.cta", "not even one stage fits"),
+    "registers for a large tile": ({"tile": Tile(cta=(512, 512, 8))}, "tile.cta", "registers"),
     "a tile for whole warps": ({"tile": Tile(cta=(3, 5, 7))}, "tile.cta", "whole warps"),
 }
 
@@ -252,6 +253,17 @@ def test_a_plan_that_is_tampered_with_is_not_proved() -> None:
     ):
         with pytest.raises(Exception, match="defect of cutegen"):
             prove(wrong)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_operands_of_16_bits_are_those_of_the_fma_from_sm_100_on(dtype: str) -> None:
+    """PTX ISA, "fma": the form with a second type, of compute capability 10.0."""
+    spec = simt(dtypes=(dtype, dtype, "f32"), tile=Tile(cta=(32, 32, 8)))
+    counts = {arch: plan(spec, arch).predictions.instructions for arch in ("sm_90", "sm_100", "sm_120")}
+    per_thread = 2 * 32 * 32 * 8 // plan(spec, "sm_90").threads
+    assert counts["sm_90"]["fma.rn.f32"] == per_thread
+    assert counts["sm_100"][f"fma.rn.f32.{dtype}"] == counts["sm_120"][f"fma.rn.f32.{dtype}"] == per_thread
+    assert "fma.rn.f32" not in counts["sm_100"]
 
 
 def test_the_order_of_tiles_is_chosen_for_a_problem() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.plan import plan
 from cutegen.plan.gemm_plan import OperandPlan, SmemCandidate
-from cutegen.spec import Smem, SmemLayout, Tile, load_spec
+from cutegen.spec import G2s, G2sCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
 
 
@@ -69,7 +69,7 @@ def test_the_ranking_is_by_wavefronts_then_bytes_and_its_first_is_chosen(majors:
     found = plan(gemm(majors, tile=Tile(cta=(128, 128, k), stages=2)), "sm_80")
     for smem in (found.a.smem, found.b.smem, found.epilogue.smem):
         assert smem is not None
-        keys = [(row.write.predicted + row.read.predicted, row.tile_bytes) for row in smem.ranking]
+        keys = [((row.lines or row.write).predicted + row.read.predicted, row.tile_bytes) for row in smem.ranking]
         assert keys == sorted(keys)
         assert smem.chosen == smem.ranking[0]
         assert len({row.name for row in smem.ranking}) == len(smem.ranking)
@@ -83,3 +83,38 @@ def test_a_swizzle_keeps_vectors_whole_whatever_the_element() -> None:
     assert found is not None
     assert {row.swizzle.base for row in found.ranking if row.swizzle} == {2, 3}
     assert {row.pad_elems % 4 for row in found.ranking} == {0}
+
+
+@pytest.mark.parametrize(
+    ("k", "name", "ways_by_line"),
+    [
+        (32, "pad 8", 15 / 4),
+        (32, "Swizzle<2,3,3> on 8x32", 2),
+        (32, "plain (_128,_32):(_32,_1)", 2),
+        (64, "Swizzle<3,3,3> on 8x64", 1),
+        (64, "Swizzle<2,3,3> on 8x32", 2),
+        (64, "pad 8", 10.5 / 4),
+        (64, "plain (_128,_64):(_64,_1)", 1),
+    ],
+)
+def test_writes_are_ranked_by_line_as_an_h200_counted_them(k: int, name: str, ways_by_line: float) -> None:
+    """Wavefronts for each warp instruction, of 4 where every line is written once: docs/measurements.md."""
+    row = ranked(k)[name]
+    instructions = 128 * k * 2 // 16 // 32
+    assert row.lines is not None
+    assert row.lines.predicted == 4 * ways_by_line * instructions
+    assert row.wavefronts == row.lines.predicted + row.read.predicted
+
+
+def test_copies_through_l1_and_stores_are_ranked_by_banks() -> None:
+    for op in ("cp.async.ca", "universal"):
+        found = plan(gemm(tile=Tile(cta=(128, 128, 64), stages=2), g2s=G2s(G2sCopy(op, 64))), "sm_90")
+        assert all(row.lines is None for row in found.a.smem.ranking)
+        assert all(row.lines is not None for row in found.b.smem.ranking)
+        assert {"g2s.b"} == set(found.predictions.line_writes)
+
+
+def test_the_table_says_what_by_line_is_where_it_counts() -> None:
+    said = plan(gemm(tile=Tile(cta=(128, 128, 64), stages=2)), "sm_90").explain()
+    tables = [block for block in said.split("\n\n") if block.startswith("Shared-memory layouts of")]
+    assert [("by line" in table, "bypasses L1" in table) for table in tables] == [(True, True), (False, False)]

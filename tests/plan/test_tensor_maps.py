@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from cutegen.contract.launch import CallSize, LaunchContract, Strides, TensorContract, gemm_parameters
+from cutegen.contract.problem import ProblemShape
+from cutegen.contract.tensor_map import TensorMapContract, TensorMapFields
 from cutegen.errors import ArtifactError
-from cutegen.plan.launch import LaunchContract, ProblemSize, Strides, TensorContract, gemm_parameters
-from cutegen.plan.tensor_map import TensorMapContract, TensorMapFields
 
 TENSORS = (
     TensorContract("a", "f16", ("m", "k"), "k", 16),
@@ -57,14 +58,14 @@ def test_maps_come_first_and_stand_for_addresses_and_strides() -> None:
         *((name, "i32") for name in "mnk"),
         ("batch_stride_bias", "i64"),
     ]
-    size = ProblemSize(m=1, n=2, k=3, batch=4, strides={x.name: Strides(8, 16) for x in TENSORS})
+    size = CallSize(problem=ProblemShape(1, 2, 3, 4), strides={x.name: Strides(8, 16) for x in TENSORS})
     arguments = CONTRACT.arguments(("a", "b", "c", "bias"), (0.5,), size, maps=("A", "B", "C"))
     assert arguments == ("A", "B", "C", "bias", 0.5, 1, 2, 3, 16)
 
 
 def test_fields_are_bytes_with_the_contiguous_mode_first() -> None:
     strides = {"a": Strides(56, 20_000), "b": Strides(80), "c": Strides(72, 30_000), "bias": Strides(1)}
-    size = ProblemSize(m=300, n=72, k=48, batch=5, strides=strides)
+    size = CallSize(problem=ProblemShape(300, 72, 48, 5), strides=strides)
     assert CONTRACT.map_fields(size) == (
         fields("f16", (48, 300, 5), (112, 40_000), (64, 128, 1), 128),
         fields("f16", (72, 48, 5), (160, 0), (32, 64, 1), 64),
@@ -74,7 +75,7 @@ def test_fields_are_bytes_with_the_contiguous_mode_first() -> None:
 
 def test_an_empty_matrix_has_one_element() -> None:
     strides = {"a": Strides(0), "b": Strides(72), "c": Strides(72), "bias": Strides(1)}
-    a, b, c = CONTRACT.map_fields(ProblemSize(m=300, n=72, k=0, strides=strides))
+    a, b, c = CONTRACT.map_fields(CallSize(problem=ProblemShape(300, 72, 0), strides=strides))
     assert (a.extents, b.extents, c.extents) == ((1, 1, 1), (1, 1, 1), (72, 300, 1))
     assert a.strides_bytes == b.strides_bytes == (16, 16)
 
@@ -82,9 +83,10 @@ def test_an_empty_matrix_has_one_element() -> None:
 @pytest.mark.parametrize(("m", "multiprocessors", "ctas"), [(1, 100, 2), (257, 100, 6), (257, 2, 4), (257, 1, 2)])
 def test_persistent_ctas_share_the_tiles_of_one_result(m: int, multiprocessors: int, ctas: int) -> None:
     """Tiles of 128 x 64, N = 128, two CTAs on a multiprocessor."""
-    geometry = CONTRACT.geometry(m, 128, 5, multiprocessors=multiprocessors)
+    problem = ProblemShape(m, 128, 64, 5)
+    geometry = CONTRACT.geometry(problem, multiprocessors=multiprocessors)
     assert (geometry.grid, geometry.block) == ((ctas, 1, 5), (160, 1, 1))
-    assert CONTRACT.tiles(m, 128, 5) == -(-m // 128) * 2 * 5
+    assert CONTRACT.tiles(problem) == -(-m // 128) * 2 * 5
 
 
 def fields(

@@ -346,6 +346,23 @@ def test_a_pair_of_f32_is_two_of_them(op: str, modifiers: str) -> None:
     assert (run_elements(kernel(body), np.uint32, block=256) == 0).all()
 
 
+@pytest.mark.parametrize("narrow", ["f16", "bf16"])
+@pytest.mark.parametrize("modifiers", ["rn", "rz", "rn.sat"])
+@pytest.mark.parametrize(("op", "operands"), [("add", 1), ("sub", 1), ("fma", 2)])
+def test_narrow_operands_of_f32_instructions_are_widened_first(
+    op: str, operands: int, modifiers: str, narrow: str
+) -> None:
+    """On sm_100 and later the compiler leaves out conversions from f16 and bf16, which are exact."""
+    narrow_ones, wide_ones = ", ".join(("%h1", "%h2")[:operands]), ", ".join(("%r5", "%r6")[:operands])
+    body = f"""
+        mul.lo.u32 %r4, %r0, 0x9E3779B1; mul.lo.u32 %r7, %r0, 0x85EBCA6B; mov.b32 {{%h1, %h2}}, %r4;
+        cvt.f32.{narrow} %r5, %h1; cvt.f32.{narrow} %r6, %h2;
+        {op}.{modifiers}.f32.{narrow} %r8, {narrow_ones}, %r7;
+        {op}.{modifiers}.f32 %r9, {wide_ones}, %r7;
+        xor.b32 %r3, %r8, %r9;"""
+    assert (run_elements(kernel(body), np.uint32, block=256) == 0).all()
+
+
 def test_only_arithmetic_is_done_on_pairs_of_f32() -> None:
     with pytest.raises(PtxSyntaxError, match=r"f32x2"):
         Program.parse(kernel("min.f32x2 %rd2, %rd3, %rd4;")).prepare("k")

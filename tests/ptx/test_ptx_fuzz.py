@@ -10,6 +10,7 @@ from kernels import CUDA_DIR
 
 from cutegen.errors import PtxFault, PtxSyntaxError
 from cutegen.ptx import LaunchError, Program
+from tests.fuzz.ptx_texts import mangled
 
 SOURCES = {path.stem: path.read_text() for path in sorted(CUDA_DIR.glob("*.ptx"))}
 FINE = {"refused", "fault", "not launched", "ran"}
@@ -45,38 +46,6 @@ def attempt(name: str, text: str) -> str:
     except LaunchError:
         return "not launched"
     return "ran"
-
-
-def mangled(text: str, generator: random.Random) -> str:
-    """The text with a few random edits: characters, words, lines, numbers."""
-    for _ in range(generator.randint(1, 4)):
-        start = generator.randrange(len(text))
-        lines = text.split("\n")
-        edit = generator.randrange(7)
-        if edit == 0:
-            text = text[:start] + chr(generator.randrange(32, 127)) + text[start + 1 :]
-        elif edit == 1:
-            text = text[:start] + text[start + generator.randrange(1, 40) :]
-        elif edit == 2:
-            i, j = generator.randrange(len(lines)), generator.randrange(len(lines))
-            lines[i], lines[j] = lines[j], lines[i]
-            text = "\n".join(lines)
-        elif edit == 3:
-            del lines[generator.randrange(len(lines))]
-            text = "\n".join(lines)
-        elif edit == 4:
-            lines.insert(generator.randrange(len(lines)), generator.choice(lines))
-            text = "\n".join(lines)
-        elif edit == 5:
-            words = text.split(" ")
-            i = generator.randrange(len(words))
-            words[i] = generator.choice(words)
-            text = " ".join(words)
-        else:
-            digits = [i for i, character in enumerate(text) if character.isdigit()]
-            i = generator.choice(digits)
-            text = text[:i] + generator.choice("0123456789") * generator.choice([1, 1, 1, 9]) + text[i + 1 :]
-    return text
 
 
 @pytest.mark.parametrize("name", list(SOURCES))

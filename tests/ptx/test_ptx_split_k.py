@@ -10,7 +10,7 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache
-from cutegen.plan.launch import LaunchContract
+from cutegen.contract.launch import LaunchContract
 from cutegen.ptx import ExecutionFault, LaunchError, LaunchReport, Program, ViolationKind
 from cutegen.run import Kernel
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_requests import (
+    DRAWN,
+    KINDS,
+    SHARED_BYTES,
+    SOURCE_BYTES,
+    Measured,
+    requests,
+    stored,
+    summary,
+    written,
+)
 from kernels import kernel, run_report
 
 from cutegen.algebra import line_write_wavefronts
-from cutegen.ptx.watch.traffic import copy_sectors, line_writes, shared_wavefronts, staged_writes
+from cutegen.ptx.watch.traffic import copy_sectors, line_writes
+from tests.gpu.pages import in_the_page
 
-MEASURED = Path(__file__).parent / "h200_requests.txt"
+MEASURED = stored()
 
 
-def measured(*kinds: str) -> list[tuple[int, list[np.ndarray]]]:
-    """(wavefronts that an H200 counted, the lanes' units) of the requests of these kinds."""
-    found = []
-    for line in MEASURED.read_text().splitlines():
-        first, *rest = line.split(" | ")
-        kind, _, count = first.partition(" ")
-        if kind in kinds:
-            found.append((int(count), [np.array(units.split(), np.int64) for units in rest]))
-    return found
+def measured(*kinds: str) -> list[Measured]:
+    """The requests of these kinds that an H200 counted."""
+    return [row for row in MEASURED if row.request.kind in kinds]
 
 
 LDMATRIX = """
@@ -128,39 +135,65 @@ def test_copies_write_line_by_line_as_measured_on_an_h200(row_bytes: int, place:
     assert np.mean(counts) == lines
 
 
-def test_copies_by_line_are_those_of_an_h200() -> None:
-    requests = measured("cg")
-    assert len(requests) > 130
-    for count, (source, target) in requests:
-        assert line_writes(source * 16, target * 16)[0] == count
-        assert line_write_wavefronts(source * 16, target * 16) == count
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_cost_what_an_h200_counted_unless_they_are_marked(kind: str) -> None:
+    rows = measured(kind)
+    assert len(rows) >= 8
+    for row in rows:
+        assert (row.request.rule, row.counted != row.request.rule) == (
+            row.counted if row.marked is None else row.marked,
+            row.marked is not None,
+        ), row.request.key
+
+
+def test_the_plan_counts_lines_as_the_executor() -> None:
+    rows = measured("cg")
+    assert len(rows) > 130
+    for row in rows:
+        source, target = row.request.units
+        assert line_write_wavefronts(source * 16, target * 16) == row.request.rule
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernel_that_is_measured_makes_the_request_that_is_stored(kind: str) -> None:
+    """The executor's count of the kernel is the rule's: so it has the lanes, the places and the instruction."""
+    figures = {"cg": "line_wavefronts", "ca": "staged_wavefronts"}
+    for row in measured(kind)[::7]:
+        request = row.request
+        report = run_report(request.ptx("k"), block=len(request.units[0]))
+        if kind == "cg-sized":
+            found = report.line_wavefronts("cp.async.cg") + report.staged_wavefronts("cp.async.cg")
+        elif kind in figures:
+            found = getattr(report, figures[kind])(f"cp.async.{kind}")
+        else:
+            found = report.wavefronts(f"{kind[:2]}.shared")
+        assert found == request.rule
+
+
+def test_what_disagrees_is_kept_and_marked(tmp_path: Path) -> None:
+    rows = [replace(row, counted=row.counted + i % 2) for i, row in enumerate(measured("ca"))]
+    (tmp_path / "requests.txt").write_text(written(rows))
+    again = stored(tmp_path / "requests.txt")
+    assert [row.counted for row in again] == [row.counted for row in rows]
+    assert [row.marked is not None for row in again] == [i % 2 == 1 for i in range(len(rows))]
+    assert list(summary(again))[2] == f"| `ca` | {len(rows)} | {(len(rows) + 1) // 2} | 1 |"
+
+
+def test_what_will_be_measured_has_what_is_stored_and_more() -> None:
+    asked = requests()
+    assert {row.request.key for row in MEASURED} <= {request.key for request in asked}
+    assert {kind: sum(request.kind == kind for request in asked) for kind in DRAWN} == DRAWN
+    assert all(max(places.max() for places in request.units[:1]) * 16 < SOURCE_BYTES for request in asked)
+    assert all(int(request.units[-1].max() + 1) * request.unit_bytes <= SHARED_BYTES for request in asked)
+
+
+def test_the_page_says_how_many_agree(request: pytest.FixtureRequest) -> None:
+    in_the_page(request, "requests", summary(MEASURED))
 
 
 def test_a_chunk_that_several_lanes_copy_goes_once_for_each() -> None:
     lanes = np.arange(32) * 16
     assert line_writes(lanes * 0, lanes)[0] == 32  # as an H200 counts
-
-
-def test_copies_through_l1_and_zeros_are_those_of_an_h200() -> None:
-    for count, (source, target) in measured("ca"):
-        assert staged_writes(source * 16, target * 16, np.arange(32), 16) == count
-    for count, (source, target) in measured("cg-sized"):
-        zeros = staged_writes(source * 16, target * 16, np.arange(32), 16)
-        assert line_writes(source * 16, target * 16)[0] + zeros == count
-
-
-@pytest.mark.parametrize(("size", "misfits"), [(8, 0), (16, 2)])
-def test_loads_and_stores_are_those_of_an_h200(size: int, misfits: int) -> None:
-    for count, (units,) in measured(f"st{size}"):
-        assert shared_wavefronts(units * size, np.arange(len(units)), size)[0] == count
-    loads = measured(f"ld{size}")
-    assert len(loads) > 80
-    found = [
-        shared_wavefronts(units * size, np.arange(len(units)), size, merges=True)[0] - count
-        for count, (units,) in loads
-    ]
-    # One lane that has no partner: an H200 merges the 16-byte phases all the same.
-    assert sum(found) == np.count_nonzero(found) == misfits
 
 
 @pytest.mark.parametrize(("scale", "sectors"), [(1, 16), (2, 32), (9, 32)])

@@ -15,10 +15,10 @@ from cutegen.plan.gemm_plan import Fusion
 from cutegen.render import render
 from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.run.bounded import Bounded, run_chain
 from cutegen.spec import Binary, Name, Negation, Number
 from cutegen.spec.expression import FUNCTIONS, ExpressionError, parse_expression
 from cutegen.spec.steps import OPERANDS, Step, steps
+from cutegen.verify.error_bounds import Bounded, run_chain
 from tests.run.epilogues import CASES
 
 KNOWN = {"x": 1.25, "alpha": -0.75, "beta": 2.5, "c": 3.5, "residual": -0.625, "bias_n": 0.125}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations as combinations_of
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,12 +65,27 @@ HOSTILE_NAMES = [
 LONG_ATOM = f"((8{',1' * 35}),32):((32{',0' * 35}),1)"  # its shape alone is longer than a line
 
 
+def every_pair(*factors: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Rows of the product in which any two values of two factors meet: templates have no branch on more than two."""
+    rows = [tuple(enumerate(row)) for row in product(*(range(len(factor)) for factor in factors))]
+    left = {pair for row in rows for pair in combinations_of(row, 2)}
+    while left:
+        best = max(rows, key=lambda row: len(left.intersection(combinations_of(row, 2))))
+        left -= set(combinations_of(best, 2))
+        yield tuple(factors[at][value] for at, value in best)
+
+
+def described(text: str) -> str:
+    """What a spec may be described as: a line of text."""
+    return "" if text == "\udcff" else text[:200].replace("\n", " ")
+
+
 def combinations() -> list[GemmSpec]:
     """Every branch of the template, and text that might break out of it."""
     tile = Tile(cta=(64, 64, 32), stages=2)
     branches = [
         gemm(majors, dtype, accumulator, tile=tile, epilogue=Epilogue(smem), schedule=Schedule(raster))
-        for majors, (dtype, accumulator), smem, raster in product(
+        for majors, (dtype, accumulator), smem, raster in every_pair(
             ["kkn", "mnm"],
             [("f16", "f16"), ("bf16", "f32")],
             [None, False, SmemLayout(pad=0)],
@@ -77,7 +94,7 @@ def combinations() -> list[GemmSpec]:
     ]
     copies = [
         gemm(tile=tile, smem=Smem(a=a, b=b), s2r=S2r(b=load), mma=mma)
-        for a, b, load, mma in product(
+        for a, b, load, mma in every_pair(
             [None, SmemLayout(pad=2), SmemLayout(layout=LONG_ATOM)],
             [None, SmemLayout(pad=8)],
             [None, S2rCopy("universal")],
@@ -86,7 +103,7 @@ def combinations() -> list[GemmSpec]:
     ]
     plain = [
         gemm(tile=replace(tile, stages=stages), g2s=G2s(a=a, b=b), epilogue=Epilogue(smem))
-        for stages, a, b, smem in product(
+        for stages, a, b, smem in every_pair(
             [1, 3], [None, G2sCopy("universal", 16)], [None, G2sCopy("universal", 128)], [None, False]
         )
     ]
@@ -94,25 +111,21 @@ def combinations() -> list[GemmSpec]:
     kept = replace(kept, problem=replace(kept.problem, b=replace(kept.problem.b, transposed="once")))
     of_bytes = [
         replace(gemm(majors, "s8", tile=Tile(cta=(64, 64, 64), stages=2), s2r=S2r(b=load)), family=family, kind=kind)
-        for majors, load, (family, kind) in product(
+        for majors, load, (family, kind) in every_pair(
             ["knn", "mnm"],
             [S2rCopy("SM100_U8x16_LDSM_T"), S2rCopy("SM100_U8x8_LDSM_T")],
             [("sm80", GEMM), ("sm80", PROBE), ("sm120", GEMM)],
         )
     ]
     of_bytes.append(gemm("kkn", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual"))))
-    names = [replace(gemm(), name=name) for name in HOSTILE_NAMES]
-    descriptions = [
-        replace(gemm(), description=text[:200].replace("\n", " ")) for text in HOSTILE_NAMES if text != "\udcff"
-    ]
+    texts = [replace(gemm(), name=text, description=described(text)) for text in HOSTILE_NAMES]
     return [
         *branches,
         *copies,
         *plain,
         kept,
         *of_bytes,
-        *names,
-        *descriptions,
+        *texts,
         *CASES.values(),
         *map(load_spec, shipped_specs()),
     ]
@@ -135,6 +148,14 @@ def test_shipped_specs_word_for_word(name: str, request: pytest.FixtureRequest) 
         f"{path} is missing; look at the output of `cutegen emit {name}` and run pytest --update-golden"
     )
     assert text == path.read_text()
+
+
+def test_every_pair_of_values_meets() -> None:
+    factors = ["ab", "cde", "fg", "hij"]
+    rows = list(every_pair(*factors))
+    met = {pair for row in rows for pair in combinations_of(row, 2)}
+    assert met == {(x, y) for one, other in combinations_of(factors, 2) for x in one for y in other}
+    assert len(rows) <= 12 < len(list(product(*factors)))
 
 
 def test_any_spec_gives_a_formatted_file(texts: list[str], tmp_path: Path) -> None:

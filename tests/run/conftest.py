@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cutegen.plan.launch import LaunchContract, Parameter, TensorContract, gemm_parameters
-from cutegen.plan.tensor_map import TensorMapContract
+from cutegen.contract.launch import LaunchContract, Parameter, TensorContract, gemm_parameters
+from cutegen.contract.tensor_map import TensorMapContract
 from tests.run.fake_tensor_maps import FakeEncoder, read_map
 
 

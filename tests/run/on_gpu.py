@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 
 
 def made(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:

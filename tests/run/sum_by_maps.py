@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.plan.launch import LaunchContract, TensorContract, gemm_parameters
-from cutegen.plan.tensor_map import TensorMapContract
+from cutegen.contract.launch import LaunchContract, TensorContract, gemm_parameters
+from cutegen.contract.tensor_map import TensorMapContract
 
 BOX = 64
 _BOX_BYTES = BOX * BOX * 2

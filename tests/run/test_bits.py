@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutegen.run import float8_bits
-from cutegen.run.bits import float8_values
+from cutegen.run.call.bits import float8_values
 
 torch = pytest.importorskip("torch")
 TORCH = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.run.bounded import Bounded, run_chain
 from cutegen.spec import OPS, STORE
 from cutegen.spec.steps import chain_of
+from cutegen.verify.error_bounds import Bounded, run_chain
 from tests.run.epilogues import EVERY_FUNCTION
 
 torch = pytest.importorskip("torch")
@@ -21,6 +21,9 @@ SINGLE = [
     "x -> x - 1e-3 * (x * x - alpha)",
     EVERY_FUNCTION,
 ]
+
+
+NUMBERS = (("alpha", 0.75), ("beta", -1.25))
 
 
 def in_float32(x: Any, text: str, operands: dict[str, Any]) -> Any:
@@ -80,6 +83,16 @@ def test_where_a_divisor_may_be_zero_there_is_no_bound() -> None:
     found = run_chain(Bounded(x, np.array([1e-3, 1e-3])), chain_of(["x -> 1 / x"]), {}).result
     assert found.error[0] == math.inf
     assert found.error[1] < 2e-3
+
+
+@pytest.mark.parametrize(
+    "text", ["relu(relu(beta))", "gelu_tanh(alpha)", "gelu_erf(exp(alpha))", "max(beta, 2) * silu(alpha)"]
+)
+def test_a_part_without_a_matrix_is_a_number(text: str) -> None:
+    x = np.zeros((2, 3))
+    made = run_chain(Bounded(x, x), chain_of([f"x -> x + {text}"]), dict(NUMBERS)).result
+    expected = in_float32(torch.zeros(2, 3), f"x -> {text}", {name: torch.tensor(value) for name, value in NUMBERS})
+    assert (abs(made.value - expected.double().numpy()) <= made.error + 1e-6).all()
 
 
 def test_torch_and_numpy_agree() -> None:

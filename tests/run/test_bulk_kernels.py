@@ -12,10 +12,12 @@ import pytest
 
 from cutegen import straight_line
 from cutegen.build import Cache
-from cutegen.plan import LaunchContract, plan
-from cutegen.run import Kernel, compare, expected_outcome, float64_reference, random_extras, random_operands
-from cutegen.run.counts import EDGES, LaunchCounts, count_launch
+from cutegen.contract import LaunchContract
+from cutegen.plan import plan
+from cutegen.run import Kernel
 from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, Problem, Tile
+from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
+from cutegen.verify.counts import EDGES, LaunchCounts, count_launch
 from tests.run.bulk import CASES
 
 pytestmark = pytest.mark.dsl
@@ -48,7 +50,7 @@ def run(kernel: Kernel, spec: GemmSpec, m: int, n: int, k: int, **options: Any) 
     a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
     report = kernel.execute(a, b, out=out, **options)
     assert compare(out, float64_reference(a, b), dtype="f16").ok
-    return count_launch(plan(spec, "sm_90"), kernel.problem_size(a, b, out), report)
+    return count_launch(plan(spec, "sm_90"), kernel.call_size(a, b, out), report)
 
 
 def test_the_artifact_says_what_is_mapped(compiled: Any) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from cutegen.errors import OperandError
 from cutegen.ptx.machine.arguments import bytes_of
-from cutegen.run import Kernel, compare, cpu, float64_reference, random_operands
-from cutegen.run.reference import bf16_bits, float64
+from cutegen.run import Kernel, cpu
+from cutegen.verify import compare, float64_reference, random_operands
+from cutegen.verify.reference import bf16_bits, float64
 
 
 def flat(array: np.ndarray) -> np.ndarray:

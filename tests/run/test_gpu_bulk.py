@@ -7,8 +7,9 @@ from functools import cache
 import pytest
 
 import cutegen
-from cutegen.run import Kernel, compare, expected_outcome
+from cutegen.run import Kernel
 from cutegen.spec import load_spec
+from cutegen.verify import compare, expected_outcome
 from tests.run.bulk import CASES
 from tests.run.on_gpu import check, made
 

@@ -11,7 +11,8 @@ import pytest
 
 import cutegen
 from cutegen.errors import OperandError
-from cutegen.run import Kernel, compare, float64_reference, kept_copies, random_operands
+from cutegen.run import Kernel, kept_copies
+from cutegen.verify import compare, float64_reference, random_operands
 
 torch = pytest.importorskip("torch")
 pytestmark = [

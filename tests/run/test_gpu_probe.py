@@ -13,9 +13,9 @@ from cutegen.arch import MMA_ATOMS
 from cutegen.build import Cache, build
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Probe
-from cutegen.run.received import check_registers
 from cutegen.spec import S2r, S2rCopy, load_spec
 from cutegen.straight_line import build_request, compile_probe
+from cutegen.verify.probe_check import check_registers
 from tests.plan.probes import ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
 
 torch = pytest.importorskip("torch")

@@ -13,8 +13,9 @@ import pytest
 import cutegen
 from cutegen.plan import plan
 from cutegen.render import render
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
 from cutegen.spec import load_spec
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.run.simt_cases import CASES
 
 torch = pytest.importorskip("torch")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import cutegen
-from cutegen.run import Kernel, compare, expected_outcome, random_extras, random_operands
+from cutegen.run import Kernel
 from cutegen.spec import Tile
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.run.epilogues import spec
 from tests.run.split_k import CASES, split
 
@@ -39,7 +40,7 @@ def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any] | Non
     torch.cuda.synchronize()
     sums_in = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
     expected = expected_outcome(kernel.contract, a, b, extras or {}, accumulator=sums_in)
-    found = compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype)
+    found = compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype)
     assert found.ok, found
 
 

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from cutegen.build import Cache, build
+from cutegen.contract.launch import LaunchContract, TensorContract
 from cutegen.errors import OperandError, SpecError
 from cutegen.plan import plan
-from cutegen.plan.launch import LaunchContract, TensorContract
-from cutegen.run import KeptCopies, Kernel, compare, float64_reference, kept_copies, random_operands
-from cutegen.run.kept import Transposed
-from cutegen.run.storage import CallTensor
+from cutegen.run import KeptCopies, Kernel, kept_copies
+from cutegen.run.call.storage import CallTensor
+from cutegen.run.call.transposed_copies import Transposed
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, parse_spec
 from cutegen.straight_line import build_request
+from cutegen.verify import compare, float64_reference, random_operands
 
 torch = pytest.importorskip("torch")
 
@@ -302,7 +303,7 @@ def test_a_kernel_takes_numpy_too(kernel: Kernel) -> None:
     kernel(a, b, out=out)
     assert compare(out, float64_reference(a, b), dtype="f16").ok
     before = len(kept_copies.entries)
-    assert kernel.problem_size(a, b, out).strides["b"].leading == 48
+    assert kernel.call_size(a, b, out).strides["b"].leading == 48
     assert len(kept_copies.entries) == before
 
 

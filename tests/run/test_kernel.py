@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from cutegen.errors import ArtifactError, DeviceError, OperandError, RequestError
-from cutegen.run import Kernel, operands
+from cutegen.run import Kernel
+from cutegen.run.call import operands
+from cutegen.run.call.operands import Form
+from cutegen.run.call.storage import call_tensors, empty
+from cutegen.run.call.streams import stream_handle
 from cutegen.run.driver import Driver
-from cutegen.run.gpu import runs_on
-from cutegen.run.operands import Form
-from cutegen.run.storage import call_tensors, empty
-from cutegen.run.streams import stream_handle
+from cutegen.run.gpu.launch import runs_on
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_cupy_allocates_on_its_device_and_on_the_callers_stream(monkeypatch: pyt
 
     cuda = SimpleNamespace(Device=partial(entering, "device"), ExternalStream=partial(entering, "stream"))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=np.empty))
-    result = call_tensors(contract())[2]
+    result = call_tensors(contract())["c"]
     form = Form((30, 48), (48, 1), "f16", ("cuda", 1), "cupy", False)
     out = empty(result.storage((30, 70)), "float16", None, form, 12)
     assert (out.shape, out.strides, out.dtype) == ((30, 70), (144, 2), np.float16)
@@ -271,3 +272,9 @@ def test_artifact_without_a_launch_contract(artifact: Any, contract: Any, spoil:
 
 def test_repr(kernel: Kernel) -> None:
     assert repr(kernel) == "Kernel(gemm, a: f16 k-major, b: f16 k-major, c: f16 n-major, CTA tile 128x64, sm_90a)"
+
+
+def test_each_function_may_use_the_shared_memory_that_its_kernel_asks_for(kernel: Kernel, api: Any, call: Call) -> None:
+    kernel(call.a, call.b, out=call.out)
+    asked = [call[1:] for call in api.calls if call[0] == "cuFuncSetAttribute"]
+    assert asked == [(api.launches[0]["function"], "max_smem", 98304)]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
-from cutegen.run import dlpack, operands
+from cutegen.run.call import dlpack, operands
+from cutegen.run.call.operands import CPU, Form, count_write, view_of
 from cutegen.run.driver import Driver
-from cutegen.run.operands import CPU, Form, count_write, view_of
 
 torch = pytest.importorskip("torch")
 

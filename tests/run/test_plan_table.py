@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import cutegen
+from cutegen.contract.launch import REGISTERS, LaunchContract
+from cutegen.contract.launch_check import check_launch
 from cutegen.errors import ArtifactError
-from cutegen.plan.launch import LaunchContract
-from cutegen.plan.launch_check import check_launch
-from cutegen.plan.probe import REGISTERS
 from cutegen.run.kernel import Kernel
 from cutegen.spec import PROBE, shipped_specs
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.run import Bounded, Reference, compare, float64_reference
-from cutegen.run.bits import bf16_bits, bf16_values, float8_bits, float8_values
-from cutegen.run.bounded import run_chain
+from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
 from cutegen.spec.steps import chain_of
+from cutegen.verify import Bounded, Reference, compare, float64_reference
+from cutegen.verify.error_bounds import run_chain
 
 UNIT = 2.0**-24
 BITS = {"f16": 11, "bf16": 8, "f32": 24, "e4m3": 4}

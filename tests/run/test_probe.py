@@ -18,10 +18,8 @@ from cutegen.errors import ArtifactError, OperandError, SpecError
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Kernel, Probe, Registers
 from cutegen.run import probe as probe_module
+from cutegen.run.call.storage import CallTensor
 from cutegen.run.driver import Driver
-from cutegen.run.probe_counts import count_probe
-from cutegen.run.received import check_registers
-from cutegen.run.storage import CallTensor
 from cutegen.spec import (
     GEMM,
     PROBE,
@@ -36,6 +34,8 @@ from cutegen.spec import (
     load_spec,
 )
 from cutegen.straight_line import build_request, compile_gemm, compile_probe
+from cutegen.verify.probe_check import check_registers
+from cutegen.verify.probe_counts import count_probe
 from tests.plan.probes import OF_BYTES, ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe
 from tests.plan.specs import SHIPPED_GEMMS
 
@@ -374,6 +374,6 @@ def test_b_comes_as_a_call_passes_it_where_the_gemm_reads_a_transposed_copy(kern
         name="probe_of_a_copy",
     )
     found = planned(spec)
-    assert (found.launch.tensors[1].major, found.gemm.b.major) == ("n", "k")
+    assert (found.launch.tensor("b").major, found.gemm.b.major) == ("n", "k")
     received = check_registers(found, Probe(build(build_request(spec, "sm_89"), kernels)), seed=5)
     assert [each.first_wrong for each in received] == [None, None]

@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 
 from cutegen.plan import GemmPlan, plan
-from cutegen.run.producer import block_of, producer
 from cutegen.spec import Operand, Problem, Raster, Schedule, Tile, load_spec
 from cutegen.spec.model import GemmSpec
+from cutegen.verify.producer import block_of, producer
 
 
 @pytest.mark.parametrize("name", ["sm80_hgemm_tn", "cute_tutorial_tn"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cutegen.run.check import check_call
-from cutegen.run.operands import Form
-from cutegen.run.quick import QuickCalls
+from cutegen.run.call.check import check_call
+from cutegen.run.call.fast_path import QuickCalls
+from cutegen.run.call.operands import Form
 
 M, N, K = 16, 24, 32
 STREAM = 77

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutegen.plan.launch import LaunchContract
-from cutegen.run import Bounded, compare, expected_outcome, float64_reference, random_operands
-from cutegen.run.bits import float8_bits, float8_values
-from cutegen.run.check import check_call
-from cutegen.run.operands import view_of
-from cutegen.run.reference import float64
+from cutegen.contract.launch import LaunchContract
+from cutegen.run.call.bits import float8_bits, float8_values
+from cutegen.run.call.check import check_call
+from cutegen.run.call.operands import view_of
+from cutegen.verify import Bounded, compare, expected_outcome, float64_reference, random_operands
+from cutegen.verify.reference import float64
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]
@@ -40,7 +40,8 @@ def test_random_operands_fit_the_kernel_they_are_for(
     compiled = typed(contract("knm"), *dtypes)
     operands = random_operands(compiled, 40, 30, 50, seed=4, framework=framework)
     forms = [view_of(operand, name).form for operand, name in zip(operands, "abc", strict=True)]
-    assert (check_call(compiled, *forms).size.m, check_call(compiled, *forms).size.k) == (40, 50)
+    problem = check_call(compiled, *forms).size.problem
+    assert (problem.m, problem.k) == (40, 50)
     a, _, out = (np.asarray(float64(x, dtype)) for x, dtype in zip(operands, dtypes, strict=True))
     spread = {"s8": 8, "u8": 8}.get(dtypes[0], 1)
     assert 0.9 * spread < np.sqrt((a**2).mean()) < 1.1 * spread

@@ -7,8 +7,8 @@ import pytest
 from cutegen import straight_line
 from cutegen.build import Cache
 from cutegen.plan import plan
-from cutegen.run import compare, expected_outcome, random_operands
 from cutegen.spec import Epilogue, GemmSpec, S2r, S2rCopy, Smem, SmemLayout, Tile
+from cutegen.verify import compare, expected_outcome, random_operands
 from tests.plan.specs import gemm
 
 CASES: dict[str, tuple[GemmSpec, str]] = {
@@ -49,4 +49,4 @@ def test_right_against_float64(name: str, kernels: Cache) -> None:
     kernel(a, b, out=out)
     accumulator = "s32" if spec.problem.a.dtype == "s8" else "f32"
     expected = expected_outcome(kernel.contract, a, b, {}, accumulator=accumulator)
-    assert compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype).ok
+    assert compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype).ok

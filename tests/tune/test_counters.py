@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import plan
-from cutegen.spec import load_spec
+from cutegen.spec import GemmSpec, S2r, S2rCopy, Schedule, load_spec
 from cutegen.tune import counters
-from cutegen.tune.suites import Extents
 from tests.gpu.cases import CASES
 
-CUBE = Extents(1024, 1024, 1024)
+CUBE = ProblemShape(1024, 1024, 1024)
 NCU = """\
 ==PROF== Connected to process 7
 bk32_plain_0 1024,1024,1024: right, relative error 2.1e-04
-"ID","Process ID","Kernel Name","launch__registers_per_thread","smsp__inst_executed_op_ldsm.sum"
-"","","","register/thread","inst"
+"ID","Process ID","Kernel Name","sm__inst_executed_pipe_tensor_op_hmma.sum","smsp__inst_executed_op_ldsm.sum"
+"","","","inst","inst"
 "0","7","bk32_plain_0","128","133,120"
 "1","7","other(int)","40.00","1"
 """
 
 
-def predicted(name: str, problem: Extents = CUBE) -> counters.Counters:
-    return counters.predict(plan(CASES[name], "sm_90").to_json(), registers=128, problem=problem)
+def predicted(name: str, problem: ProblemShape = CUBE) -> counters.Counters:
+    return counters.predict(plan(CASES[name], "sm_90").to_json(), problem)
 
 
 def test_a_plain_tile_conflicts_as_hardware_said() -> None:
@@ -49,7 +51,7 @@ def test_counters_of_other_types_follow_from_their_bytes() -> None:
     """The k-tiles of tf32 and s8 have as many bytes as those of f16, so as many copies and ldmatrix."""
     problems = {"sm80_hgemm_tn": 1024, "sm80_tf32_tn": 512, "sm80_s8_tn": 2048}
     found = {
-        name: counters.predict(plan(load_spec(name), "sm_90").to_json(), 200, Extents(1024, 1024, k))
+        name: counters.predict(plan(load_spec(name), "sm_90").to_json(), ProblemShape(1024, 1024, k))
         for name, k in problems.items()
     }
     for counter in (counters.LDMATRIX, counters.CP_ASYNC, f"{counters.WAVEFRONTS}ldsm.sum"):
@@ -58,25 +60,55 @@ def test_counters_of_other_types_follow_from_their_bytes() -> None:
     assert counters.MMA not in found["sm80_s8_tn"]
 
 
+SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))
+
+
 @pytest.mark.parametrize(
-    ("problem", "why"),
+    ("spec", "problem", "why"),
     [
-        (Extents(1000, 1024, 1024), "1000x1024x1024 is no multiple of the CTA tile 128x128x64"),
-        (Extents(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
-        (CUBE, ""),
+        ("sm80_hgemm_tn", ProblemShape(1000, 1024, 1024), "1000x1024x1024 is no multiple of the CTA tile 128x128x64"),
+        ("sm80_hgemm_tn", ProblemShape(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
+        (SPLIT, CUBE, "schedule.split_k = 1 is countable"),
+        ("simt_sgemm_nt", CUBE, 'family = "sm80" is countable'),
+        ("sm120_hgemm_tn", CUBE, 'family = "sm80" is countable'),
+        (replace(CASES["counters_bk64_plain"], s2r=S2r(S2rCopy("universal"))), CUBE, "an ldmatrix as s2r.a.atom"),
     ],
 )
-def test_what_cannot_be_predicted_is_said(problem: Extents, why: str) -> None:
-    assert counters.unpredictable(plan(load_spec("sm80_hgemm_tn"), "sm_90").to_json(), problem) == why
+def test_what_cannot_be_predicted_is_said_with_the_key_that_can(
+    spec: GemmSpec | str, problem: ProblemShape, why: str
+) -> None:
+    table = plan(load_spec(spec) if isinstance(spec, str) else spec, "sm_90").to_json()
+    said = counters.unpredictable(table, problem)
+    assert why in said
+    assert said.endswith("countable")
+
+
+@pytest.mark.parametrize(
+    "problem", [ProblemShape(1000, 1024, 1024), ProblemShape(1024, 1024, 128), ProblemShape(1, 1, 1)]
+)
+def test_the_problem_that_is_called_countable_is(problem: ProblemShape) -> None:
+    table = plan(load_spec("sm80_hgemm_tn"), "sm_90").to_json()
+    named = re.search(r"--problem (\d+),(\d+),(\d+) is countable", counters.unpredictable(table, problem))
+    assert named is not None
+    assert counters.unpredictable(table, ProblemShape(*map(int, named.groups()))) == ""
+
+
+def test_a_split_kernel_is_countable_as_said() -> None:
+    whole = replace(SPLIT, schedule=Schedule(split_k=1))
+    assert counters.unpredictable(plan(whole, "sm_90").to_json(), CUBE) == ""
+
+
+def test_the_compilers_registers_are_not_called_a_prediction() -> None:
+    assert not any(name.startswith("launch__") for name in predicted("counters_bk32_plain"))
 
 
 def test_ncus_table_is_read_behind_other_output() -> None:
-    found = counters.parse(NCU)
+    found = counters.read(counters.parse(NCU))
     assert found == {
-        "bk32_plain_0": {counters.REGISTERS: 128, counters.LDMATRIX: 133_120},
-        "other": {counters.REGISTERS: 40, counters.LDMATRIX: 1},
+        "bk32_plain_0": {counters.MMA: 128, counters.LDMATRIX: 133_120},
+        "other": {counters.MMA: 40, counters.LDMATRIX: 1},
     }
-    assert counters.parse("==ERROR== no permission\n") == {}
+    assert counters.parse("==ERROR== no permission\n") == ()
 
 
 def test_only_what_both_sides_know_is_compared() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from cutegen.arch import MMA_ATOMS
 from cutegen.ptx import LaunchReport, Program
-from cutegen.run.bits import float8_values
+from cutegen.run.call.bits import float8_values
 from cutegen.tune import mma_peak
 from cutegen.tune.mma_peak import MmaTypes
 

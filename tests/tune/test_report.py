@@ -10,6 +10,7 @@ import pytest
 from cutegen.build import Cache, build
 from cutegen.cli import report as door
 from cutegen.cli.main import main
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError, OutsideError
 from cutegen.plan import plan
 from cutegen.spec import load_spec
@@ -18,12 +19,11 @@ from cutegen.tune import counters
 from cutegen.tune import report as room
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.report import report
-from cutegen.tune.suites import Extents
 from tests.tune.conftest import result
 
 pytestmark = pytest.mark.dsl
 
-CUBE = Extents(4096, 4096, 4096)
+CUBE = ProblemShape(4096, 4096, 4096)
 WORDS = ["report", "sm80_hgemm_tn", "--arch", "sm_90"]
 
 
@@ -75,10 +75,28 @@ def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixtu
     limits = {row["resource"]: row for row in found["limits"]}
     assert limits["issue slots"]["amount"] == pytest.approx(4 * sum(found["main_loop"].values()) / 3)
     assert limits["issue slots"]["cycles"] == limits["issue slots"]["amount"] / 4
-    assert limits["shared memory"]["cycles"] == 768
+    # 256 lines written, 512 wavefronts read; a tile reads a k-block, a quarter of a k-tile, more than its 64 k-tiles.
+    assert limits["shared memory"]["cycles"] == 256 + 512 * (64 + 1 / 4) / 64
     assert limits["device memory"]["cycles"] is None
     assert found["ceilings"] is found["executed"] is found["waves"] is None
     assert found["results"] == found["counters"] == []
+    assert (found["not_measured"], found["no_counters"]) == ("no GPU", "no ncu on PATH")
+    assert found["no_main_loop"] is None
+
+
+def test_what_no_counter_can_count_is_said_with_what_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the plan alone: neither GPU nor ncu is asked for that."""
+    said = table(capsys, "--problem", "1000,1024,512")["no_counters"]
+    assert said == ("1000x1024x512 is no multiple of the CTA tile 128x128x64; --problem 1024,1024,512 is countable")
+
+
+def test_a_batch_is_that_many_problems_of_a_launch(capsys: pytest.CaptureFixture[str]) -> None:
+    once = table(capsys, "--problem", "256,256,512")
+    found = table(capsys, "--problem", "256,256,512", "--batch", "3")
+    assert (once["batch"], found["batch"], found["problem"]) == (1, 3, [256, 256, 512])
+    assert (once["ctas"], found["ctas"], found["k_tiles"]) == (4, 12, once["k_tiles"])
+    assert main([*WORDS, "--problem", "256,256,512", "--batch", "3"]) == 0
+    assert capsys.readouterr().out.startswith("sm80_hgemm_tn for sm_90, 3 x 256x256x512\n")
 
 
 def test_the_executor_counts_what_was_predicted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.plan.gemm_plan import SmemTile
-from cutegen.plan.text import extents
 from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.support.words import extents
 
 
 def bulk_facts(copy: BulkTensorCopy, shared: SmemTile, modes: tuple[str, str]) -> list[tuple[str, str]]:

@@ -9,18 +9,18 @@ from cutegen.algebra import format_layout, offsets, spec_notation
 from cutegen.cli.views.bulk import bulk_facts
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import SmemTile
-from cutegen.plan.partitions import Problem
-from cutegen.plan.report import RANKING_HEADER, RANKING_RIGHT, ranking, ways
-from cutegen.plan.text import extents
+from cutegen.plan.report import ranking, ranking_lines, ways
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.support.words import extents
 
 MODES = ("m", "n")
 
 
-def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def epilogue(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Through shared memory: layout, ranking, thread grid and wavefronts; else that it goes straight from registers."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     facts = [
@@ -53,7 +53,7 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
     ]
     blocks = [
         titled("C to global memory", facts),
-        titled("Layouts of C, best first, * in use", ranking(c.smem), header=RANKING_HEADER, right=RANKING_RIGHT),
+        ranking_lines("Layouts of C, best first, * in use", ranking(c.smem)),
         *corner_blocks("C", c.smem, plan.cta_tile[:2], c.major_mode, MODES, c.dtype.bytes),
     ]
     if isinstance(c.store, VectorCopy):

@@ -9,16 +9,16 @@ import numpy as np
 from cutegen.algebra import format_layout, offsets, spec_notation
 from cutegen.cli.views.bulk import bulk_facts, bulk_table
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ways
-from cutegen.plan.text import plural
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.support.words import plural
 
 
-def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def g2s(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.arch import DType
 from cutegen.cli.views.view import BANK_BYTES, BANKS, Table, View, grid, titled
-from cutegen.plan.columns import WIDTH
-from cutegen.plan.text import extents
+from cutegen.support.columns import text_width
+from cutegen.support.words import extents
 
 SHOWN_ROWS = 16
 
@@ -35,8 +35,8 @@ def layout(expression: LayoutExpr, dtype: DType) -> View:
 
 
 def _corner(table: Table) -> list[str]:
-    widest = max(len(f"{value}") for value in (*table[:SHOWN_ROWS, :WIDTH].ravel().tolist(), table.shape[1]))
-    columns = min(table.shape[1], (WIDTH - 1 - len("0\\1")) // (widest + 1))
+    widest = max(len(f"{value}") for value in (*table[:SHOWN_ROWS, : text_width()].ravel().tolist(), table.shape[1]))
+    columns = min(table.shape[1], (text_width() - 1 - len("0\\1")) // (widest + 1))
     rows = min(table.shape[0], SHOWN_ROWS)
     lines = grid(table[:rows, :columns].tolist(), range(rows), range(columns), "0\\1")
     left_out = table.shape != (rows, columns)

@@ -9,26 +9,25 @@ import numpy as np
 from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.cli.views.view import View, grid, named_layouts, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.partitions import Problem
-from cutegen.plan.text import extents, plural
+from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
 WIDEST = 16
 
 
-def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def mma(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
     tiled = plan.tiled_mma
     layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}
-    atoms = "threads" if plan.by_thread else "warps"
     lanes = plural(size(plan.atom.thr_id), "thread")
     held = {op: _held(plan, op, thread) for op in OPERAND_MODES}
     facts = [
         ("atom", plan.atom.name),
         ("instruction", plan.atom.ptx),
         ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by {lanes}"),
-        (atoms, f"{extents(plan.atoms_mnk)} along M, N, K: {plan.tiled_mma.threads} threads"),
+        (plan.atoms_are, f"{extents(plan.atoms_mnk)} along M, N, K: {plan.tiled_mma.threads} threads"),
         ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}{'' if plan.by_thread else ', the permutation'}"),
         *_columns(tiled),
         ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),

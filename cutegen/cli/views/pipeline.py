@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from cutegen.cli.views.view import View, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.columns import wrapped
 from cutegen.plan.loop import Action
-from cutegen.plan.partitions import Problem
-from cutegen.plan.text import plural
 from cutegen.plan.timeline import Residence, Slot, passages, residences, shown
+from cutegen.support.columns import wrapped
+from cutegen.support.words import plural
 
 COLUMNS = {
     "st.shared": (Action.STORE, "st.shared of a k-tile"),
@@ -34,7 +34,7 @@ NOTE = (
 )
 
 
-def pipeline(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def pipeline(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Prologue and first k-tiles, one line for each k-block."""
     slots = shown(plan.loop)
     stays = list(residences(slots, plan.stages))

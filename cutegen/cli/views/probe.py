@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.cli.views.view import View, titled
 from cutegen.plan import ProbePlan
 from cutegen.plan.report import ways
-from cutegen.plan.text import extents
+from cutegen.support.words import extents
 
 
 def probe_overview(plan: ProbePlan) -> View:

@@ -9,15 +9,15 @@ from cutegen.algebra import format_layout, offsets
 from cutegen.arch import LdmatrixAtom
 from cutegen.cli.views.registers import holds, register_lines
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.partitions import Problem
 from cutegen.plan.registers import fragment_table
 from cutegen.plan.report import ways
 from cutegen.plan.warp_load import first_fragment_load
 
 
-def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def s2r(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """The chosen instruction and the rejected ones, thread-value layouts, who addresses what, what `thread` gets."""
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}

@@ -6,14 +6,14 @@ from typing import Any
 
 from cutegen.algebra import format_layout, offsets
 from cutegen.cli.views.view import BANK_BYTES, BANKS, View, tile_corner, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.partitions import Problem
-from cutegen.plan.report import RANKING_HEADER, RANKING_RIGHT, ranking
-from cutegen.plan.text import extents, plural
+from cutegen.plan.report import ranking, ranking_lines
+from cutegen.support.words import extents, plural
 
 
-def smem(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def smem(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
@@ -33,11 +33,8 @@ def _blocks(operand: OperandPlan, stages: int) -> list[list[str]]:
     ]
     return [
         titled(f"{x} in shared memory: ({operand.modes[0]}, {operand.modes[1]}, stage) to element", facts),
-        titled(
-            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once",
-            ranking(shared),
-            header=RANKING_HEADER,
-            right=RANKING_RIGHT,
+        ranking_lines(
+            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once", ranking(shared)
         ),
         *corner_blocks(x, shared, operand.tile, operand.major_mode, operand.modes, operand.dtype.bytes),
     ]
@@ -68,6 +65,7 @@ def _table(operand: OperandPlan) -> dict[str, Any]:
                 "layout": row.name,
                 "used": row == shared.chosen,
                 "write_ways": row.write.ways,
+                "line_ways": None if row.lines is None else row.lines.ways,
                 "read_ways": row.read.ways,
                 "wavefronts": row.wavefronts,
                 "bytes": row.tile_bytes,

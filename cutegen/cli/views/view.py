@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra import phases, wavefronts
-from cutegen.plan.columns import aligned
+from cutegen.support.columns import aligned
 
 Table = NDArray[np.int64]
 

@@ -8,6 +8,7 @@ rounded once: within the error that the ISA allows, but not always the bits that
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from cutegen.ptx.text.types import ScalarType, scalar_type
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 F32X2 = "f32x2"
 _ON_F32X2 = ("add", "sub", "mul", "fma")
+_NARROW = {"add": 1, "sub": 1, "fma": 2}
+"""How many operands of an f32 instruction may be f16 or bf16, as a second type says, the first of them."""
 _NATIVE: dict[str, Callable[..., Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
 _OPERANDS = {"fma": 3, "mad": 3, "add": 2, "sub": 2, "mul": 2, "div": 2}
 _APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
@@ -110,14 +113,27 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
     flush, saturate, rectify = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("relu")
     modifiers.flag("approx", "full")
     kind = modifiers.type(*FLOATS, *([F32X2] if name in _ON_F32X2 else []))
+    narrow = modifiers.one_of("f16", "bf16") if name in _NARROW and kind.name == "f32" else None
     modifiers.finish()
     scalar = element_type(kind)
+    kinds = [kind] * _OPERANDS[name]
     function = _scalar_function(name, scalar, mode, flush=flush)
+    if narrow is not None:
+        kinds[: _NARROW[name]] = [scalar_type(narrow)] * _NARROW[name]
+        function = _widening(function, scalar_type(narrow), _NARROW[name])
     if saturate:
         function = _saturating(function, scalar)
     if rectify:
         function = _rectifying(function, scalar)
-    return _lower(context, instruction, on_pairs(function, kind), kind)
+    target = context.target(instruction, instruction.operands[0], kind)
+    sources = map(context.source, repeat(instruction), instruction.operands[1:], kinds)
+    return elementwise(on_pairs(function, kind), target, *sources)
+
+
+def _widening(function: Callable[..., Array], narrow: ScalarType, count: int) -> Callable[..., Array]:
+    """`function` of f32 whose first `count` operands are `narrow`, each of which is an f32 exactly."""
+    to_double = decode(narrow)
+    return lambda *lanes: function(*(to_double(lane).astype(np.float32) for lane in lanes[:count]), *lanes[count:])
 
 
 def _rectifying(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:

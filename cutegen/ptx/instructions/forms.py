@@ -21,7 +21,8 @@ _HALF = r"(rn\.)?((ftz\.)?(sat\.)?f16(x2)?|bf16(x2)?)"
 _FLOAT = rf"({_ROUNDING}?(ftz\.)?(sat\.)?f32|{_ROUNDING}?f64|{_HALF}|{_ROUNDING}?(ftz\.)?f32x2)"
 _WITH_CARRY = rf"({_INTEGER}|cc\.[us](32|64))"
 _FUSED = r"r[nzmp]\.((ftz\.)?(sat\.)?f32|f64)"
-_FMA = rf"({_FUSED}|r[nzmp]\.((ftz\.)?f32x2|(relu\.)?bf16(x2)?)|rn\.((ftz\.)?(sat\.)?|(ftz\.)?relu\.)f16(x2)?)"
+_MIXED = r"r[nzmp]\.(sat\.)?f32\.b?f16"
+_FMA = rf"({_FUSED}|{_MIXED}|r[nzmp]\.((ftz\.)?f32x2|(relu\.)?bf16(x2)?)|rn\.((ftz\.)?(sat\.)?|(ftz\.)?relu\.)f16(x2)?)"
 _EXTREME = rf"({_INTEGER}|(ftz\.)?(NaN\.)?(f32|f16(x2)?)|(NaN\.)?bf16(x2)?|f64)"
 _SIGN = r"(s(16|32|64)|(ftz\.)?(f32|f16(x2)?)|bf16(x2)?|f64)"
 _COMBINED = r"(\.(and|or|xor))?\."
@@ -67,7 +68,7 @@ _SMALL = r"rn\.(satfinite\.(relu\.)?e[45]m[32]x2\.(f32|f16x2)|(relu\.)?f16x2\.e[
 _BETWEEN_INTEGERS = r"[us](8|16|32|64)\.[us](8|16|32|64)|" + _clamped()
 
 _SYNTAX = {
-    **dict.fromkeys(("add", "sub"), rf"({_WITH_CARRY}|sat\.s32|{_FLOAT})"),
+    **dict.fromkeys(("add", "sub"), rf"({_WITH_CARRY}|sat\.s32|{_FLOAT}|{_MIXED})"),
     **dict.fromkeys(("addc", "subc"), _WITH_CARRY),
     "mul": rf"((lo|hi)\.{_INTEGER}|wide\.[us](16|32)|{_FLOAT})",
     "mad": rf"((lo|hi)\.{_INTEGER}|hi\.sat\.s32|wide\.[us](16|32)|{_FUSED})",
@@ -121,6 +122,7 @@ _VOCABULARY = (
         "satfinite",
     ),
 )
+_MOST_WORDS = 12  # more than any form has and one; the neighbours of n words are some n times the vocabulary
 _FORMS = {name: re.compile(syntax) for name, syntax in _SYNTAX.items()}
 
 
@@ -130,7 +132,8 @@ def check_form(instruction: Instruction) -> None:
     form = _FORMS.get(name)
     if form is None or form.fullmatch(".".join(words)):
         return
-    near = next((near for near in _neighbours(words) if form.fullmatch(near)), None)
+    neighbours = _neighbours(words) if len(words) <= _MOST_WORDS else ()
+    near = next((near for near in neighbours if form.fullmatch(near)), None)
     hint = f"; the nearest that is: {name}.{near}" if near else ""
     raise instruction.error(f"{instruction.opcode} is not PTX, or not supported here{hint}")
 

@@ -116,6 +116,8 @@ class Lowering:
         if isinstance(operand, Register):
             return self._register(instruction, operand, kind, wide=wide)
         if isinstance(operand, Immediate):
+            if kind.bits > 64:
+                raise instruction.error(f"a literal has at most 64 bits, type .{kind.name} has {kind.bits}")
             return self._constant(_literal_bits(instruction, operand, kind), kind)
         if isinstance(operand, Special):
             return self._special(instruction, operand, kind)

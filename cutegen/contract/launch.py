@@ -1,0 +1,287 @@
+"""The launch contract: all that a launcher must know of a kernel, and nothing else.
+
+It travels as the `launch` table of an artifact's `plan.json`, so that an artifact runs where there is only a driver.
+The GPU launcher and the CPU executor both take grid, block, dynamic shared memory and parameter order from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from cutegen.arch import dtype
+from cutegen.contract.problem import ProblemShape
+from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
+from cutegen.typed_json import read
+
+Address = TypeVar("Address")
+ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
+
+GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
+"""Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
+
+SCALARS = ("alpha", "beta")
+"""The numbers that a call may hand to the epilogue."""
+
+REGISTERS = {"a": "registers_a", "b": "registers_b"}
+"""The results of a kernel that writes its fragments out, by operand."""
+
+RESULT = "c"
+"""The role of the tensor that the kernel computes."""
+SOURCE = "source"
+"""The role of C as it was before, which the epilogue may read."""
+OPERANDS = ("a", "b")
+"""The roles of what is multiplied."""
+BESIDE_RESULT = (SOURCE, "residual", "bias", "aux")
+"""The roles of what the epilogue reads and writes beside the result, in the order in which a kernel takes them."""
+
+SUMS, COUNTERS = "sums", "counters"
+"""What the kernel calls its workspace where K is split: the slices' sums, and how many slices of a tile are done."""
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorContract:
+    """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias.
+
+    `name` is its role: "a", "b", "c", or what it is for the epilogue. `major` is the
+    contiguous mode. Base address, leading stride and batch stride are multiples of `align_bytes`.
+    """
+
+    name: str
+    dtype: str
+    modes: tuple[str, ...]
+    major: str
+    align_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of the PTX `.entry`: an address, a scalar, a problem size, a stride in elements, a tensor map."""
+
+    name: str
+    type: ParameterType
+
+
+@dataclass(frozen=True, slots=True)
+class SplitContract:
+    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add.
+
+    With `atomics` each adds its sums to C, whose elements are to be 0 before the launch.
+    """
+
+    slices: int
+    bytes_per_slice: int
+    atomics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Device memory of one launch: `sums_bytes` of anything, and `counters`, 32-bit each.
+
+    Counters are 0 before a launch and after it. Both belong to one launch at a time.
+    """
+
+    sums_bytes: int
+    counters: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchGeometry:
+    """What one launch of one problem needs."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_smem_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """A tensor's strides in elements: of the mode that is not contiguous (1 for a vector), and between batches."""
+
+    leading: int
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSize:
+    """The integers of one call: its problem's extents, and each tensor's strides by its role."""
+
+    problem: ProblemShape
+    strides: Mapping[str, Strides]
+
+
+def gemm_parameters(
+    tensors: tuple[TensorContract, ...],
+    scalars: tuple[str, ...],
+    maps: tuple[TensorMapContract, ...] = (),
+    workspace: tuple[str, ...] = (),
+) -> tuple[Parameter, ...]:
+    """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
+
+    Tensor maps come first; a map stands for its tensor's address and strides. `workspace` names addresses beside the
+    tensors'.
+
+    >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
+    >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
+    ['c', 'alpha', 'm', 'n', 'k', 'ldc', 'batch_stride_c']
+    """
+    mapped = {each.name for each in maps}
+    plain = [tensor for tensor in tensors if tensor.name not in mapped]
+    return (
+        *(Parameter(f"map_{each.name}", "tensormap") for each in maps),
+        *(Parameter(tensor.name, "ptr") for tensor in plain),
+        *(Parameter(name, "ptr") for name in workspace),
+        *(Parameter(name, "f32") for name in scalars),
+        *(Parameter(name, "i32") for name in "mnk"),
+        *(Parameter(f"ld{tensor.name}", "i64") for tensor in plain if len(tensor.modes) == 2),
+        *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchContract:
+    """C[M,N] = A[M,K] B[N,K]: `grid.x` CTAs of `threads` threads, one for each (M,N) tile of extents `cta_tile`.
+
+    With `split`, `grid.y` counts the slices of K.
+
+    `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
+    "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
+    the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
+    `given` are tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
+
+    With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes
+    one tile after another of one result. `maps` are the tensors that bulk tensor copies move.
+    """
+
+    entry: str
+    tensors: tuple[TensorContract, ...]
+    scalars: tuple[str, ...] = ()
+    epilogue: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...]
+    cta_tile: tuple[int, int]
+    threads: int
+    dynamic_smem_bytes: int
+    ctas_per_multiprocessor: int | None = None
+    maps: tuple[TensorMapContract, ...] = ()
+    split: SplitContract | None = None
+    given: tuple[TensorContract, ...] = ()
+
+    def tensor(self, role: str) -> TensorContract:
+        """The tensor of a role, one of OPERANDS, RESULT and BESIDE_RESULT. Raises KeyError where the kernel has none.
+
+        >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
+        >>> LaunchContract(entry="gemm", tensors=(c,), parameters=(), cta_tile=(128, 64), threads=128,
+        ...                dynamic_smem_bytes=0).tensor("c").dtype
+        'f16'
+        """
+        return {tensor.name: tensor for tensor in self.tensors}[role]
+
+    @property
+    def operands(self) -> tuple[TensorContract, ...]:
+        """A and B."""
+        return tuple(self.tensor(role) for role in OPERANDS)
+
+    @property
+    def beside_result(self) -> tuple[TensorContract, ...]:
+        """What the epilogue reads and writes beside the result."""
+        return tuple(tensor for tensor in self.tensors if tensor.name in BESIDE_RESULT)
+
+    def of_a_call(self) -> LaunchContract:
+        """The contract as a call sees it: `given` in the place of what the kernel reads."""
+        passed = {tensor.name: tensor for tensor in self.given}
+        return replace(self, tensors=tuple(passed.get(tensor.name, tensor) for tensor in self.tensors), given=())
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """What a launcher brings an address of, in order: the tensors, mapped ones among them, then the workspace."""
+        workspace = () if self.split is None or self.split.atomics else (SUMS, COUNTERS)
+        return (*(tensor.name for tensor in self.tensors), *workspace)
+
+    @property
+    def adds_to_result(self) -> bool:
+        """Whether a launcher must set the elements of C to 0 first."""
+        return self.split is not None and self.split.atomics
+
+    def workspace(self, problem: ProblemShape) -> Workspace | None:
+        """What a launch needs beside its tensors; None when it needs nothing."""
+        if self.split is None or self.split.atomics:
+            return None
+        tiles = self.tiles(problem)
+        return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles)
+
+    def tiles(self, problem: ProblemShape) -> int:
+        """The tiles of the whole batch, those that edges cut off included."""
+        return self._tiles_of_one(problem) * problem.batch
+
+    def _tiles_of_one(self, problem: ProblemShape) -> int:
+        tile_m, tile_n = self.cta_tile
+        return -(-problem.m // tile_m) * -(-problem.n // tile_n)
+
+    def geometry(self, problem: ProblemShape, *, multiprocessors: int = 1) -> LaunchGeometry:
+        """Grid, block and dynamic shared memory for a problem on a GPU of so many multiprocessors.
+
+        >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
+        >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
+        ...                           cta_tile=(128, 64), threads=128, dynamic_smem_bytes=1024)
+        >>> contract.geometry(ProblemShape(257, 64, 32)).grid
+        (3, 1, 1)
+        """
+        tiles, slices = self._tiles_of_one(problem), 1 if self.split is None else self.split.slices
+        ctas = tiles if self.ctas_per_multiprocessor is None else self.ctas_per_multiprocessor * multiprocessors
+        return LaunchGeometry((min(tiles, ctas), slices, problem.batch), (self.threads, 1, 1), self.dynamic_smem_bytes)
+
+    def arguments(
+        self,
+        addresses: tuple[Address, ...],
+        scalars: tuple[float, ...],
+        size: CallSize,
+        maps: tuple[Address, ...] = (),
+    ) -> tuple[Address | int | float, ...]:
+        """The values of `parameters`, in order; addresses and maps are what the launcher calls so. Raises KeyError.
+
+        `addresses`, `scalars` and `maps` stand in the order of `self.pointers`, `self.scalars` and `self.maps`.
+        """
+        values: dict[str, Address | int | float] = dict(size.problem.extents)
+        values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
+        values |= zip(self.pointers, addresses, strict=True)
+        values |= zip(self.scalars, scalars, strict=True)
+        for name, strides in size.strides.items():
+            values |= {f"ld{name}": strides.leading, f"batch_stride_{name}": strides.batch}
+        return tuple(values[parameter.name] for parameter in self.parameters)
+
+    def map_fields(self, size: CallSize) -> tuple[TensorMapFields, ...]:
+        """What each of `maps` is encoded from, for one problem.
+
+        An operand that is the same for the whole batch has the batch stride 0. An empty matrix is given one element:
+        a kernel reads nothing of it, but a map of none cannot be encoded.
+        """
+        return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plain form that `from_json` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, table: Any, file: str = "plan.json") -> LaunchContract:
+        """Read what `to_json` wrote, the `launch` table of `file`.
+
+        Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
+        """
+        return read(cls, table, file, "launch")
+
+
+def _map_fields(tensor: TensorContract, contract: TensorMapContract, size: CallSize) -> TensorMapFields:
+    (other,) = (mode for mode in tensor.modes if mode != tensor.major)
+    extents, strides, element_bytes = size.problem.extents, size.strides[tensor.name], dtype(tensor.dtype).bytes
+    modes = extents[tensor.major], extents[other], size.problem.batch
+    strides_bytes = strides.leading * element_bytes, strides.batch * element_bytes
+    return TensorMapFields(
+        dtype=tensor.dtype,
+        extents=(1, 1, 1) if 0 in modes else modes,
+        strides_bytes=(STRIDE_MULTIPLE_BYTES, STRIDE_MULTIPLE_BYTES) if 0 in modes else strides_bytes,
+        box=(*contract.box, 1),
+        swizzle_bytes=contract.swizzle_bytes,
+    )

@@ -1,0 +1,144 @@
+"""A launch contract from a file, held against what a launcher relies on: names, extents, parameters.
+
+A contract that a plan made needs no such check. One from an artifact may have been written by anybody, and a tile of no
+rows or a parameter that nothing fills must be refused where it is read, not met as an error of arithmetic in a call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from cutegen.arch import DTYPES
+from cutegen.contract.launch import (
+    BESIDE_RESULT,
+    OPERANDS,
+    REGISTERS,
+    RESULT,
+    SCALARS,
+    SOURCE,
+    LaunchContract,
+    TensorContract,
+)
+from cutegen.contract.tensor_map import MAX_BOX_ELEMS
+from cutegen.errors import ArtifactError
+from cutegen.typed_json import shown
+
+MAX_THREADS = 1024
+"""Threads per CTA (CUDA C++ Programming Guide, "Compute Capabilities")."""
+MAX_SMEM_BYTES = 256 << 10
+"""More than the shared memory of an SM of any target."""
+MAX_ALIGN_BYTES = 256
+"""What `cudaMalloc` aligns to: nothing asks for more."""
+
+_MATRIX = (("m", "n"),)
+_MODES = {
+    "a": (("m", "k"),),
+    "b": (("n", "k"),),
+    "c": _MATRIX,
+    SOURCE: _MATRIX,
+    "residual": _MATRIX,
+    "aux": _MATRIX,
+    "bias": (("n",), ("m",)),
+    **dict.fromkeys(REGISTERS.values(), (("thread", "value"),)),
+}
+_ENTRY = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+
+_Misfit = tuple[str, object, str]  # address in the launch table, what stands there, what was expected
+
+
+def check_launch(contract: LaunchContract, file: str, results: tuple[str, ...] = (RESULT,)) -> None:
+    """Check a contract from `file` whose kernel writes `results`. Raises ArtifactError at the first misfit."""
+    for address, found, expected in _misfits(contract, results):
+        raise ArtifactError(f"{file}: launch.{address}: found {shown(found)}; expected {expected}")
+
+
+def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Misfit]:
+    if not _ENTRY.fullmatch(contract.entry):
+        yield "entry", contract.entry, "an identifier of PTX"
+    yield from _misnamed(contract, results)
+    for kind, tensors in (("tensors", contract.tensors), ("given", contract.given)):
+        for index, tensor in enumerate(tensors):
+            yield from ((f"{kind}[{index}].{key}", found, expected) for key, found, expected in _of_tensor(tensor))
+    yield from _outside(contract)
+    yield from _of_maps(contract)
+    yield from _of_parameters(contract)
+
+
+def _misnamed(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Misfit]:
+    names = tuple(tensor.name for tensor in contract.tensors)
+    first = (*OPERANDS, *results)
+    beside = [name for name in BESIDE_RESULT if name in names] if results == (RESULT,) else []
+    if names != (*first, *beside):
+        yield "tensors", names, f"{', '.join(first)}, then those of {', '.join(BESIDE_RESULT)} that the epilogue names"
+    if unknown := [name for name in contract.scalars if name not in SCALARS]:
+        yield "scalars", unknown, f"those of {', '.join(SCALARS)}"
+    if len(set(contract.scalars)) < len(contract.scalars):
+        yield "scalars", contract.scalars, "each name once"
+    if (given := tuple(tensor.name for tensor in contract.given)) not in ((), ("b",)):
+        yield "given", given, "nothing, or b"
+
+
+def _of_tensor(tensor: TensorContract) -> Iterator[_Misfit]:
+    if tensor.name not in _MODES:
+        yield "name", tensor.name, f"one of {', '.join(_MODES)}"
+    elif tensor.modes not in _MODES[tensor.name]:
+        yield "modes", tensor.modes, " or ".join(map(str, _MODES[tensor.name]))
+    if tensor.major not in tensor.modes:
+        yield "major", tensor.major, f"one of the modes, {', '.join(tensor.modes)}"
+    if tensor.dtype not in DTYPES:
+        yield "dtype", tensor.dtype, f"one of {', '.join(DTYPES)}"
+    if tensor.align_bytes.bit_count() != 1 or not 1 <= tensor.align_bytes <= MAX_ALIGN_BYTES:
+        yield "align_bytes", tensor.align_bytes, f"a power of two up to {MAX_ALIGN_BYTES}"
+
+
+def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
+    """Numbers out of their range."""
+    tile_m, tile_n = contract.cta_tile
+    bounds: list[tuple[str, int | None, int, int]] = [
+        ("cta_tile[0]", tile_m, 1, 2**13),
+        ("cta_tile[1]", tile_n, 1, 2**13),
+        ("threads", contract.threads, 1, MAX_THREADS),
+        ("dynamic_smem_bytes", contract.dynamic_smem_bytes, 0, MAX_SMEM_BYTES),
+        ("ctas_per_multiprocessor", contract.ctas_per_multiprocessor, 1, 32),
+    ]
+    if contract.split is not None:
+        bounds += [
+            ("split.slices", contract.split.slices, 1, 2**16 - 1),
+            ("split.bytes_per_slice", contract.split.bytes_per_slice, 0, 2**30),
+        ]
+    for address, found, least, most in bounds:
+        if found is not None and not least <= found <= most:
+            yield address, found, f"{least:,} to {most:,}"
+
+
+def _of_maps(contract: LaunchContract) -> Iterator[_Misfit]:
+    matrices = [tensor.name for tensor in contract.tensors if len(tensor.modes) == 2]
+    for index, each in enumerate(contract.maps):
+        if each.name not in matrices:
+            yield f"maps[{index}].name", each.name, f"one of {', '.join(matrices)}"
+        if not all(1 <= extent <= MAX_BOX_ELEMS for extent in each.box):
+            yield f"maps[{index}].box", each.box, f"extents of 1 to {MAX_BOX_ELEMS}"
+        if each.swizzle_bytes not in (0, 32, 64, 128):
+            yield f"maps[{index}].swizzle_bytes", each.swizzle_bytes, "0, 32, 64 or 128"
+
+
+def _of_parameters(contract: LaunchContract) -> Iterator[_Misfit]:
+    types = dict(_parameter_types(contract))
+    for index, each in enumerate(contract.parameters):
+        if each.name not in types:
+            yield f"parameters[{index}].name", each.name, f"one of {', '.join(types)}"
+        elif each.type != types[each.name]:
+            yield f"parameters[{index}].type", each.type, f"{types[each.name]} for {each.name}"
+
+
+def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
+    """Every parameter that a launcher has a value for, with its type."""
+    yield from ((f"map_{each.name}", "tensormap") for each in contract.maps)
+    yield from ((name, "ptr") for name in contract.pointers)
+    yield from ((name, "f32") for name in contract.scalars)
+    yield from ((name, "i32") for name in "mnk")
+    for tensor in contract.tensors:
+        if tensor.name not in REGISTERS.values():
+            yield f"ld{tensor.name}", "i64"
+            yield f"batch_stride_{tensor.name}", "i64"

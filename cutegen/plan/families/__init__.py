@@ -1,0 +1,30 @@
+"""The families of kernels, by name, and the one place where they are registered.
+
+A family is a composition (`family.py`) of a multiplier, a feed and a schedule. To add one, compose it, write its
+template, and `register` it with its row for specs.
+"""
+
+from __future__ import annotations
+
+from cutegen.plan.families.family import Family
+from cutegen.plan.families.simt import SIMT
+from cutegen.plan.families.sm80 import SM80
+from cutegen.plan.families.sm120 import SM120
+from cutegen.spec import FAMILIES as SPEC_FAMILIES
+from cutegen.spec import Family as SpecFamily
+
+__all__ = ["FAMILIES", "Family", "register"]
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (SM80, SM120, SIMT)}
+"""Every family that kernels can be planned for, in the order in which people meet them."""
+
+
+def register(family: Family, row: SpecFamily) -> None:
+    """Make `family` known: to specs by its `row`, to the planner and to the renderer by its composition.
+
+    Raises ValueError where the two have different names, or the name is taken.
+    """
+    if row.name != family.name or family.name in FAMILIES:
+        raise ValueError(f"family {family.name}: found the row {row.name!r}; expected a new name, the same for both")
+    SPEC_FAMILIES[row.name] = row
+    FAMILIES[family.name] = family

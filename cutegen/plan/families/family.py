@@ -1,0 +1,136 @@
+"""A family of kernels is a composition: what multiplies, what feeds it, and how CTAs share out the tiles.
+
+Each part answers for itself (`cutegen/plan/parts.py`); `Family.plan` is the one line of decisions that all go through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cutegen.arch import Target
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan.contract import kernel_name, launch_contract
+from cutegen.plan.decision import Choice
+from cutegen.plan.fusion import choose_fusion
+from cutegen.plan.gemm_plan import GemmPlan, Predictions
+from cutegen.plan.occupancy import predict_occupancy
+from cutegen.plan.operand import operand_tile
+from cutegen.plan.parts import CountedPlan, Extents, Feed, Multiplier, Schedule
+from cutegen.plan.pipeline import check_stage, choose_raster, tiles_in_flight
+from cutegen.plan.predict import written_instructions
+from cutegen.plan.proof import prove
+from cutegen.plan.search.problem import Settled, first_that_holds
+from cutegen.plan.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts
+from cutegen.spec import GemmSpec
+
+CtaTileRule = Callable[[GemmSpec, Target], Choice[Extents]]
+Search = Callable[[GemmSpec, Target, ProblemShape], Iterable[Settled]]
+
+
+def no_search(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
+    """Nothing is compared for a problem: the rules choose."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A composition under the name that specs know it by.
+
+    `cta_tile` is the rule for the tile where the spec leaves it open, `search` what is compared for a problem.
+    `template` names a file of `templates/`, or is the text of one.
+    """
+
+    name: str
+    multiplier: Multiplier
+    feed: Feed
+    schedule: Schedule
+    cta_tile: CtaTileRule
+    search: Search = no_search
+    template: str
+
+    def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
+        """Decide all that `spec` leaves open, for `target` and a problem. Raises SpecError where it cannot be met."""
+        self.feed.check(spec, target, self.name)
+        self.schedule.check(spec, self.name)
+        self.multiplier.check(spec, target)
+        settled = self.search(spec, target, problem) if problem else ()
+        return first_that_holds(spec, settled, lambda filled: self._decide(filled, target, problem))
+
+    def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+        """The rules in their order: each sees what earlier ones settled and nothing else."""
+        cta_tile = self.cta_tile(spec, target)
+        # What no stage holds is refused before tables are made of it.
+        check_stage(spec, target, cta_tile.value, self.feed.reserved_bytes)
+        by = self.multiplier.choose(spec, target, cta_tile)
+        split_k, split_decisions = self.schedule.split(spec, by)
+        operands = tuple(self.feed.operand(spec, operand_tile(spec, x, by.cta_tile), by, target) for x in "ab")
+        for_a, for_b = operands
+        registers = self.feed.registers(spec, target, by, self.multiplier.registers(target, by, (for_a, for_b)))
+        fusion, fusion_decisions = choose_fusion(spec)
+        memory = self.feed.memory(spec, target, by, (for_a, for_b), fusion, registers)
+        stages, epilogue = memory.stages.value, memory.epilogue.value
+        a, b = for_a.plan(stages), for_b.plan(stages)
+
+        threads = by.tiled_mma.threads + self.feed.producer_threads
+        occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
+        raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k))
+        loop = self.schedule.loop(self.feed.loop(stages, by.k_blocks, a, b))
+        written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
+        counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
+        copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
+        plan = GemmPlan(
+            spec=spec,
+            family=self.name,
+            target=target,
+            problem=problem,
+            kernel_name=kernel_name(spec),
+            cta_tile=by.cta_tile,
+            stages=stages,
+            atom=by.atom,
+            tiled_mma=by.tiled_mma,
+            rounds_to_tf32=by.rounds_to_tf32,
+            producer_threads=self.feed.producer_threads,
+            registers=registers.split,
+            a=a,
+            b=b,
+            epilogue=epilogue,
+            raster=raster.value,
+            split_k=split_k,
+            loop=loop,
+            smem_bytes=memory.total_bytes,
+            smem_b_offset_bytes=memory.b_offset_bytes,
+            smem_c_offset_bytes=memory.c_offset_bytes,
+            smem_barriers_offset_bytes=memory.barriers_offset_bytes,
+            predictions=Predictions(
+                wavefronts=predict_wavefronts(a, b, epilogue),
+                line_writes=predict_line_writes(a, b),
+                sectors={
+                    **predict_sectors(a, b, epilogue, by.tiled_mma, by.cta_tile),
+                    **predict_split_sectors(split_k, by.cta_tile),
+                },
+                instructions={**self.multiplier.counted(written, counted), **epilogue.store_opcodes()},
+                occupancy=occupancy,
+            ),
+            launch=launch_contract(
+                spec,
+                fusion,
+                by.cta_tile,
+                threads,
+                memory.total_bytes,
+                split_k,
+                ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
+                maps=tuple(self.feed.maps(a, b, epilogue)),
+            ),
+            decisions=(
+                *by.decisions,
+                *(choice.decision for choice in (*copy_choices, memory.stages)),
+                *fusion_decisions,
+                *(choice.decision for choice in (memory.epilogue, raster)),
+                *split_decisions,
+                *registers.decisions,
+                *self.schedule.decisions(raster.value.along),
+            ),
+        )
+        prove(plan)
+        return plan

@@ -1,0 +1,21 @@
+"""The `simt` family: fused multiply-adds on shared memory that plain copies fill, after CuTe's sgemm_1.cu.
+
+The preconditions of CuTe's gemm_device are errors here, by the names that they have there.
+"""
+
+from __future__ import annotations
+
+from cutegen.plan.families.family import Family
+from cutegen.plan.feeds.plain import Plain
+from cutegen.plan.multipliers.fma import Fma
+from cutegen.plan.rules.fma_threads import choose_cta_tile
+from cutegen.plan.schedules import CtaPerTile
+
+SIMT = Family(
+    name="simt",
+    multiplier=Fma(),
+    feed=Plain(),
+    schedule=CtaPerTile(splits=False),
+    cta_tile=lambda spec, target: choose_cta_tile(spec),
+    template="simt_gemm.py.j2",
+)

@@ -1,0 +1,52 @@
+"""The `sm120` family: mma.sync fed by ldmatrix from shared memory that bulk tensor copies (TMA) fill.
+
+CTAs are persistent, so that the next tile's copies are under way while C leaves.
+"""
+
+from __future__ import annotations
+
+from cutegen.arch import Target, dtype
+from cutegen.arch.units import LINE_BYTES
+from cutegen.plan.decision import Choice, Decision
+from cutegen.plan.families.family import Family
+from cutegen.plan.feeds.bulk import Bulk
+from cutegen.plan.mma import becomes_f16, choose_cta_tile
+from cutegen.plan.multipliers.mma_sync import MmaSync
+from cutegen.plan.parts import Extents
+from cutegen.plan.schedules import Persistent
+from cutegen.plan.search.bulk import settled_for
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
+
+DEFAULT_CTA_ROWS = (128, 256)
+DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)
+
+
+def choose_large_tile(spec: GemmSpec, target: Target) -> Choice[Extents]:
+    """The largest tile whose accumulators leave registers for fragments, with lines of 128 bytes along K."""
+    if spec.tile.cta is not None:
+        return choose_cta_tile(spec)
+    element = dtype(spec.problem.a.dtype)
+    as_f16 = becomes_f16(element, target)
+    m, n = DEFAULT_CTA_ROWS_BESIDE_F16 if as_f16 else DEFAULT_CTA_ROWS
+    chosen = (m, n, LINE_BYTES // element.bytes)
+    why = (
+        f"{m * n // (m + n)} multiply-adds for each element fetched; each thread of 8 warps has {m * n // 256} "
+        "registers of sums"
+    )
+    if as_f16:
+        why += f", which leaves some to the f16 that {target.name} makes of {element.name}"
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why))
+
+
+SM120 = Family(
+    name="sm120",
+    multiplier=MmaSync(),
+    feed=Bulk(),
+    schedule=Persistent(
+        "one CTA fills a multiprocessor's registers; the next tile's copies are under way while C leaves"
+    ),
+    cta_tile=choose_large_tile,
+    search=settled_for,
+    template="sm120_gemm.py.j2",
+)

@@ -1,0 +1,66 @@
+"""Plain copies by every thread, a k-tile at a time, and plain loads straight from shared memory to the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutegen.arch import Target
+from cutegen.contract.tensor_map import TensorMapContract
+from cutegen.plan.feeds.vectors import overlaid
+from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.loop import Loop, through_registers
+from cutegen.plan.operand import OperandTile
+from cutegen.plan.operand_choices import OperandChoices
+from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
+from cutegen.plan.pipeline import smem_offsets
+from cutegen.plan.rules.plain_copies import choose_copies
+from cutegen.plan.rules.plain_epilogue import choose_store
+from cutegen.plan.rules.plain_stages import choose_stages
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.spec import GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Loads and stores that every target has: one stage, or a second one that is filled while the first is read."""
+
+    holes: str = "plain"
+    producer_threads: int = 0
+    reserved_bytes: int = 0
+
+    def check(self, spec: GemmSpec, target: Target, family: str) -> None:
+        """Every target has these copies."""
+
+    def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
+        """As many as the compiler takes."""
+        return Registers(at_launch=estimate)
+
+    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[VectorCopy]:
+        """The copy and the shared layout that cost the fewest wavefronts together."""
+        return choose_copies(spec, x, by.tiled_mma)
+
+    def memory(
+        self,
+        spec: GemmSpec,
+        target: Target,
+        by: Multiplied,
+        operands: Operands,
+        fusion: Fusion,
+        registers: Registers,
+    ) -> Memory:
+        """One or two stages; C from registers, or over the stages where the spec asks for it."""
+        for_a, for_b = operands
+        stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
+        stages = choose_stages(spec, target, stage_bytes)
+        pipeline_bytes = smem_offsets(stage_bytes, stages.value)[1]
+        epilogue = choose_store(spec, fusion, by.tiled_mma, by.cta_tile, target, pipeline_bytes)
+        return overlaid(stages, epilogue, stage_bytes)
+
+    def loop(self, stages: int, k_blocks: int, a: OperandPlan, b: OperandPlan) -> Loop:
+        """A k-tile is multiplied as a whole: no fragments are kept."""
+        return through_registers(stages)
+
+    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
+        """None."""
+        return iter(())

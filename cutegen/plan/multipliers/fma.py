@@ -1,0 +1,70 @@
+"""One fused multiply-add by each thread, after CuTe's sgemm_1.cu: without tensor cores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutegen.arch import UNIVERSAL_FMA, MmaAtom, Target, dtype, fma_atom
+from cutegen.arch.units import REGISTER_BITS
+from cutegen.plan.decision import Choice
+from cutegen.plan.gemm_plan import EpiloguePlan
+from cutegen.plan.mma import check_dtypes
+from cutegen.plan.occupancy import ADDRESS_REGISTERS, allocated_registers
+from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
+from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
+from cutegen.spec import OPS, STORE, GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fma:
+    """`fma.rn.f32` on operands that become f32 without loss."""
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Raise SpecError for operands that are not f32 without loss, and for types that the target has not."""
+        check_possible(spec)
+        check_dtypes(spec, target)
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+        """The threads that share out C's tile."""
+        threads = choose_threads(spec, cta_tile.value, target)
+        a, b = dtype(spec.problem.a.dtype), dtype(spec.problem.b.dtype)
+        return Multiplied(
+            cta_tile=cta_tile.value,
+            atom=fma_atom(a, b, target),
+            tiled_mma=tiled_fma(threads.value),
+            decisions=(cta_tile.decision, threads.decision),
+        )
+
+    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+        """Sums, a load of each of a thread's rows of A and B, what passes to shared memory, and addresses."""
+        (m, n, _), tiled_mma = by.cta_tile, by.tiled_mma
+        loaded = (max(1, each.s2r.value.bits // REGISTER_BITS) for each in operands)
+        rows = (each.tile.extents[0] // tiled_mma.tile_of(each.tile.operand)[0] for each in operands)
+        columns = sum(count * registers for count, registers in zip(rows, loaded, strict=True))
+        passing = sum(each.passing_registers for each in operands)
+        wanted = m * n // tiled_mma.threads + columns + passing + ADDRESS_REGISTERS
+        return allocated_registers(target, tiled_mma.threads, wanted)
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """Those of the whole kernel, without opcodes that the epilogue has too, as often as the compiler likes."""
+        found, tiled_mma = Counter(counts), plan.by.tiled_mma
+        if not plan.target.packs_f32 and any(step.text == OPS["beta"] for step in plan.epilogue.fusion.steps):
+            # LLVM makes one instruction of the product with beta and the sum.
+            found[UNIVERSAL_FMA.ptx] += plan.by.cta_tile[0] * plan.by.cta_tile[1] // tiled_mma.threads
+        spelled = (x.g2s.ambiguous(x.landing(tiled_mma, plan.target)) for x in (plan.a, plan.b))
+        unknown = (*_also_in(plan.epilogue, plan.by.atom), *(name for names in spelled for name in names))
+        return {name: count for name, count in found.items() if not name.startswith(unknown)}
+
+
+def _also_in(epilogue: EpiloguePlan, atom: MmaAtom) -> Iterator[str]:
+    """How the opcodes begin that an epilogue has as well, in a number that is not said here."""
+    if any(x.name != STORE for x in epilogue.fusion.tensors):
+        yield "ld.global"
+    if epilogue.smem is not None:
+        yield "ld.shared"
+        yield "st.shared"
+    of_one_kind = atom is UNIVERSAL_FMA  # else the epilogue's are spelled otherwise
+    if of_one_kind and any(step.text not in (OPS["alpha"], OPS["beta"]) for step in epilogue.fusion.steps):
+        yield atom.ptx

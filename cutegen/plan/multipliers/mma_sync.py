@@ -1,0 +1,47 @@
+"""`mma.sync`: a warp multiplies fragments that its threads hold in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.algebra import Layout, TiledMma
+from cutegen.arch import Target
+from cutegen.plan.decision import Choice
+from cutegen.plan.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
+from cutegen.plan.occupancy import estimate_registers
+from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
+from cutegen.plan.permutation import choose_permutation
+from cutegen.spec import GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MmaSync:
+    """Every `mma.sync` of `cutegen/arch/mma_atoms.py`."""
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Raise SpecError for element types that the target has not."""
+        check_dtypes(spec, target)
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+        """Atom, warps, and how a warp repeats the atom in its registers."""
+        atom = choose_atom(spec, cta_tile.value)
+        tf32 = choose_tf32_rounding(spec, atom.value)
+        atom_layout = choose_atom_layout(spec, cta_tile.value, atom.value, target)
+        permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
+        choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
+        return Multiplied(
+            cta_tile=cta_tile.value,
+            atom=atom.value,
+            tiled_mma=TiledMma(atom.value, Layout(atom_layout.value), permutation.value),
+            rounds_to_tf32=tf32 is not None and tf32.value,
+            decisions=tuple(choice.decision for choice in choices),
+        )
+
+    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+        """Accumulators, two buffers of fragments, what passes to shared memory, and addresses."""
+        passing = sum(each.passing_registers for each in operands)
+        return estimate_registers(target, by.cta_tile, by.tiled_mma, by.atom, passing)
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """All but plain loads of fragments, which the compiler joins as it likes."""
+        return {opcode: count for opcode, count in counts.items() if not opcode.startswith("ld.shared")}

@@ -1,0 +1,146 @@
+"""The parts that a family of kernels is composed of, and what they answer: multiplier, feed and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cutegen.algebra import TiledMma
+from cutegen.arch import MmaAtom, Target
+from cutegen.contract.tensor_map import TensorMapContract
+from cutegen.plan.decision import Choice, Decision
+from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan, RegisterSplit, SplitPlan
+from cutegen.plan.loop import Loop
+from cutegen.plan.operand import OperandTile
+from cutegen.plan.operand_choices import OperandChoices
+from cutegen.spec import GemmSpec
+
+Extents = tuple[int, int, int]
+Operands = tuple[OperandChoices[Any], OperandChoices[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Multiplied:
+    """How a CTA multiplies a k-tile: the atom, and the threads over which it is tiled."""
+
+    cta_tile: Extents
+    atom: MmaAtom
+    tiled_mma: TiledMma
+    rounds_to_tf32: bool = False
+    decisions: tuple[Decision, ...]
+
+    @property
+    def k_blocks(self) -> int:
+        """Steps of the tiled MMA along K in a k-tile."""
+        return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registers:
+    """Registers a thread is launched with, and how they are shared out anew where a kernel does that."""
+
+    at_launch: int
+    split: RegisterSplit | None = None
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Shared memory of a CTA: A's stages from 0 on, B's behind them, then C's tile and barriers if they have some."""
+
+    stages: Choice[int]
+    epilogue: Choice[EpiloguePlan]
+    b_offset_bytes: int
+    c_offset_bytes: int | None = None
+    barriers_offset_bytes: int | None = None
+    total_bytes: int
+
+
+class Multiplier(Protocol):
+    """What multiplies: the rules for its atom and its threads, and what its kernels' instructions are like."""
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Raise SpecError for operands that it cannot multiply."""
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+        """Atom and threads."""
+
+    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+        """An estimate of a thread's registers."""
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """Instructions of the main loop as those of the whole kernel: without what the compiler does as it likes."""
+
+
+class Feed(Protocol):
+    """What brings A and B to shared memory, and C out of it."""
+
+    @property
+    def holes(self) -> str:
+        """What fills its templates."""
+
+    @property
+    def producer_threads(self) -> int:
+        """Threads of a CTA that copy for those that multiply."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Shared memory that stages leave free, whatever the plan."""
+
+    def check(self, spec: GemmSpec, target: Target, family: str) -> None:
+        """Raise SpecError where the target does not allow it."""
+
+    def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
+        """How many registers a thread has, of which multiplying takes `estimate`."""
+
+    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[Any]:
+        """The copies of A or B, and its shared layout."""
+
+    def memory(
+        self,
+        spec: GemmSpec,
+        target: Target,
+        by: Multiplied,
+        operands: Operands,
+        fusion: Fusion,
+        registers: Registers,
+    ) -> Memory:
+        """Stages, C's way out, and where in shared memory everything lies."""
+
+    def loop(self, stages: int, k_blocks: int, a: OperandPlan, b: OperandPlan) -> Loop:
+        """The main loop of one tile."""
+
+    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
+        """The tensors that bulk tensor copies move."""
+
+
+class Schedule(Protocol):
+    """How CTAs share out the tiles, and the K of one tile."""
+
+    @property
+    def ctas_per_multiprocessor(self) -> int | None:
+        """CTAs of a launch for each multiprocessor where they are persistent."""
+
+    def check(self, spec: GemmSpec, family: str) -> None:
+        """Raise SpecError for a spec that shares out work otherwise."""
+
+    def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+        """The slices of K, and the decision on them."""
+
+    def loop(self, of_a_tile: Loop) -> Loop:
+        """The loop over tiles around the loop of a tile."""
+
+    def decisions(self, along: str) -> tuple[Decision, ...]:
+        """What is said of it; tiles are visited `along` a mode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedPlan:
+    """What predictions of instructions look at."""
+
+    a: OperandPlan
+    b: OperandPlan
+    epilogue: EpiloguePlan
+    by: Multiplied
+    target: Target

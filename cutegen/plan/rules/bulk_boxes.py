@@ -1,0 +1,141 @@
+"""Rules for bulk tensor copies: the box that one copy moves, and where it lies in shared memory.
+
+A tensor map writes a box's rows one after the other and swizzles them over 128, 64 or 32 bytes, or not at all. So a
+tile is boxes side by side along the contiguous mode, each as wide as its swizzle, and pads are impossible.
+Source: CUDA Driver API, cuTensorMapEncodeTiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, inner_layout, modes, size
+from cutegen.arch import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
+from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
+from cutegen.errors import SpecError
+from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.gemm_plan import Wavefronts
+from cutegen.plan.operand import OperandTile
+from cutegen.plan.shapes import VECTOR_BYTES, Shape
+from cutegen.plan.smem import Access, SmemRanking, rank_shapes
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
+
+SWIZZLE_SHIFT = 3
+LINE_BYTES = 128
+SWIZZLE_BITS = (3, 2, 1)
+
+
+def check_bulk(spec: GemmSpec, x: OperandTile, *, asked: str) -> None:
+    """Raise SpecError where no bulk tensor copy can move the tile; `asked` is the key whose value is met."""
+    if x.align_bytes < STRIDE_MULTIPLE_BYTES:
+        raise spec.error(
+            f"problem.{x.name}.align",
+            found=str(x.align_bytes),
+            expected=f"a multiple of {STRIDE_MULTIPLE_BYTES}: addresses and strides of a tensor map are",
+            fix='family = "sm80" copies from any address' if x.name != "c" else "epilogue.smem = false",
+        )
+    if x.extents[1 - x.major_mode] > MAX_BOX_ELEMS:
+        raise spec.error(
+            asked,
+            found=f"{extents(x.extents)} for {x.name.upper()}",
+            expected=f"at most {MAX_BOX_ELEMS} rows, the longest box of a bulk tensor copy",
+        )
+
+
+def choose_boxes(spec: GemmSpec, x: OperandTile, read: Access) -> Choice[SmemRanking]:
+    """The layout with the fewest wavefronts for fragments among those that a tensor map can write."""
+    shapes = tuple(box_shapes(x))
+    if not shapes:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(x.extents)} {x.dtype.name} for {x.name.upper()}",
+            expected=f"whole boxes along {x.major}: rows of a multiple of {VECTOR_BYTES} bytes",
+        )
+    return rank_shapes(x, shapes, requested_boxes(spec, x, shapes), full_lines(x), read)
+
+
+def full_lines(x: OperandTile) -> Wavefronts:
+    """What the copies themselves cost: they write and read whole lines of banks."""
+    lines = -(-x.extents[0] * x.extents[1] * x.dtype.bytes // LINE_BYTES)
+    return Wavefronts(lines, lines)
+
+
+def box_shapes(x: OperandTile) -> Iterator[Shape]:
+    """The boxes that tile the operand, widest swizzle first, the plain one last."""
+    vector_elems = VECTOR_BYTES // x.dtype.bytes
+    along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
+    base = vector_elems.bit_length() - 1
+    for bits in SWIZZLE_BITS:
+        width = vector_elems << bits
+        if along % width == 0 and across * width % (1 << (bits + base + SWIZZLE_SHIFT)) == 0:
+            swizzle = Swizzle(bits, base, SWIZZLE_SHIFT)
+            yield Shape(ComposedLayout(swizzle, _rows(x, width)), swizzle=swizzle)
+    if along <= MAX_BOX_ELEMS and along % vector_elems == 0:
+        yield Shape(_rows(x, along))
+
+
+def _rows(x: OperandTile, width: int) -> Layout:
+    """A box: as many rows as the tile has, `width` elements each, one behind the other."""
+    rows = x.extents[1 - x.major_mode]
+    return Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
+
+
+def requested_boxes(spec: GemmSpec, x: OperandTile, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Those of `shapes` that the spec asks for, none when it leaves the choice open. Raises SpecError for any other."""
+    if not x.requested:
+        return ()
+    wanted = {shape.swizzle for shape in x.requested}
+    found = tuple(shape for shape in shapes if shape.swizzle in wanted)
+    if not found or any(shape.pad_elems for shape in x.requested):
+        raise spec.error(
+            x.smem_key,
+            found=x.requested[0].name,
+            expected=f"what a tensor map can write: {', '.join(shape.name for shape in shapes)}",
+            fix=_fix(shapes),
+        )
+    return found
+
+
+def _fix(shapes: tuple[Shape, ...]) -> str:
+    swizzle = shapes[0].swizzle
+    return "leave it out" if swizzle is None else f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]"
+
+
+def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr) -> Choice[BulkTensorCopy]:
+    """The copies of one k-tile: as many boxes as the layout's atom fits into the tile."""
+    given = getattr(spec.g2s, x.name)
+    for key in ("bits", "threads"):
+        if given is not None and getattr(given, key) is not None:
+            raise _no_threads(spec, f"g2s.{x.name}.{key}", str(getattr(given, key)))
+    if given is not None and given.op not in (None, BULK_TENSOR):
+        raise spec.error(
+            f"g2s.{x.name}.op",
+            found=f'"{given.op}"',
+            expected=f'"{BULK_TENSOR}", the copy of family sm120',
+            fix='family = "sm80" has cp.async and plain copies',
+        )
+    copy = bulk_copy(x, TMA_LOAD, atom)
+    chosen = f"{BULK_TENSOR}, {'a box' if copy.boxes == 1 else f'{copy.boxes} boxes'} of {extents(copy.box)}"
+    why = (
+        f"one thread asks for {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows at once; the copy "
+        "fills what lies outside of the matrix with zeros"
+    )
+    rejected = (Rejected("cp.async", "every thread would spend registers and instructions on addresses and edges"),)
+    is_given = given is not None and given.op is not None
+    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected))
+
+
+def _no_threads(spec: GemmSpec, key: str, found: str) -> SpecError:
+    return spec.error(
+        key, found=found, expected="nothing: one thread asks for whole boxes, and hardware copies", fix="leave it out"
+    )
+
+
+def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:
+    """The copy of the whole tile when its shared layout repeats `atom`, which is one box."""
+    shape = tuple(map(size, modes(inner_layout(atom))))
+    box = (shape[x.major_mode], shape[1 - x.major_mode])
+    bits = atom.outer.bits if isinstance(atom, ComposedLayout) else 0
+    return BulkTensorCopy(instruction, box, x.extents[x.major_mode] // box[0], bits)

@@ -1,0 +1,75 @@
+"""Rule for C's way out: through shared memory of its own and a bulk tensor store, or straight from registers."""
+
+from __future__ import annotations
+
+from cutegen.algebra import TiledMma
+from cutegen.arch import BULK_TENSOR, TMA_STORE
+from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
+from cutegen.plan.access import by_warp
+from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.epilogue import DIRECT, PAIR_ELEMS, accumulators
+from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile
+from cutegen.plan.operand import OperandTile, operand_tile
+from cutegen.plan.rules.bulk_boxes import box_shapes, bulk_copy, check_bulk, full_lines, requested_boxes
+from cutegen.plan.smem import Access, SmemRanking, lay_out, rank_shapes
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.spec import GemmSpec
+from cutegen.support.words import plural
+
+WORTHWHILE_STAGES = 3
+
+
+def choose_epilogue(
+    spec: GemmSpec,
+    fusion: Fusion,
+    tiled_mma: TiledMma,
+    cta_tile: tuple[int, int, int],
+    stage_bytes: int,
+    capacity_bytes: int,
+) -> Choice[EpiloguePlan]:
+    """C through shared memory while that leaves three stages, or those that the spec asks for; else from registers.
+
+    The memory is C's own: the next tile's stages are filled while C leaves.
+    """
+    x = operand_tile(spec, "c", cta_tile)
+    if spec.epilogue.smem is False:
+        return _direct(x, fusion, "given", given=True)
+    asked = spec.epilogue.smem is not None
+    if x.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
+        return _direct(x, fusion, f"C is aligned to {x.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}")
+    check_bulk(spec, x, asked="tile.cta")
+    ranking = _rank(spec, x, tiled_mma)
+    staged = lay_out(ranking.value, x.extents, None)
+    stages = spec.tile.stages or (2 if asked else WORTHWHILE_STAGES)
+    if stages * stage_bytes + staged.bytes > capacity_bytes:
+        arithmetic = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
+        if asked:
+            raise spec.error(
+                "epilogue.smem",
+                found=arithmetic,
+                expected=f"at most {capacity_bytes:,} bytes of shared memory",
+                fix=f"smem = false stores {DIRECT}, or fewer stages",
+            )
+        return _direct(x, fusion, arithmetic)
+    store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
+    why = f"stores go on while the next tile is multiplied; {ranking.decision.why}"
+    rejected = (Rejected(DIRECT, "a thread's stores would hold up its next tile"), *ranking.decision.rejected)
+    chosen = f"{staged.chosen.name}, {BULK_TENSOR}"
+    decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
+    return Choice(_plan(x, fusion, staged, store), decision)
+
+
+def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Choice[SmemRanking]:
+    """Layouts of C by how accumulators are written: in pairs where N is contiguous."""
+    shapes = tuple(box_shapes(x))
+    pair = PAIR_ELEMS if x.major_mode == 1 else 1
+    write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
+    return rank_shapes(x, shapes, requested_boxes(spec, x, shapes), write, full_lines(x))
+
+
+def _direct(x: OperandTile, fusion: Fusion, why: str, *, given: bool = False) -> Choice[EpiloguePlan]:
+    return Choice(_plan(x, fusion, None, None), Decision("epilogue.smem", f"false, {DIRECT}", why, given=given))
+
+
+def _plan(x: OperandTile, fusion: Fusion, smem: SmemTile | None, store: BulkTensorCopy | None) -> EpiloguePlan:
+    return EpiloguePlan(dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, fusion=fusion, smem=smem, store=store)

@@ -1,0 +1,235 @@
+"""Rules for what a CTA computes: its tile, and the threads that share it out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
+from cutegen.arch import UNIVERSAL_FMA, Target, dtype
+from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.split_k import refuse_split_k
+from cutegen.plan.vectors import thread_grid
+from cutegen.spec import MODES, GemmSpec
+from cutegen.support.words import extents, plural
+
+Extents = tuple[int, int, int]
+
+DEFAULT_CTA_TILE = (128, 128, 8)
+SUMS_PER_THREAD = 64
+WARP = 32
+SHOWN_REJECTED = 4
+
+
+def check_possible(spec: GemmSpec) -> None:
+    """Raise SpecError for operands that are not f32 without loss, for other sums than f32, for a K that is split."""
+    refuse_split_k(spec, "a CTA of family simt multiplies all of a tile's K")
+    for name in "ab":
+        element = getattr(spec.problem, name).dtype
+        if element not in ("f16", "bf16", "f32"):
+            raise spec.error(
+                f"problem.{name}.dtype",
+                found=f'"{element}"',
+                expected='"f16", "bf16" or "f32", which become f32 without loss',
+                fix='family = "sm80" multiplies others on tensor cores',
+            )
+    if spec.problem.accumulator not in (None, UNIVERSAL_FMA.c_dtype.name):
+        raise spec.error(
+            "problem.accumulator",
+            found=f'"{spec.problem.accumulator}"',
+            expected=f'"{UNIVERSAL_FMA.c_dtype.name}", in which {UNIVERSAL_FMA.ptx} adds',
+            fix="leave it out",
+        )
+
+
+def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
+    """The extents along M, N and K that one CTA computes at a time."""
+    if spec.tile.cta is not None:
+        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+    m, n, k = DEFAULT_CTA_TILE
+    bytes_per_k = sum(extent * dtype(x.dtype).bytes for extent, x in ((m, spec.problem.a), (n, spec.problem.b)))
+    why = (
+        f"{m * n // (m + n)} multiply-adds for each element fetched, {SUMS_PER_THREAD} sums a thread with "
+        f"{m * n // SUMS_PER_THREAD} threads; K as in CuTe's sgemm_1.cu: {k * bytes_per_k:,} bytes of shared memory"
+    )
+    rejected = tuple(Rejected(f"K = {other}", _other_k(other, k, bytes_per_k)) for other in (k // 2, 2 * k))
+    return Choice(DEFAULT_CTA_TILE, Decision("tile.cta", extents(DEFAULT_CTA_TILE), why, rejected=rejected))
+
+
+def _other_k(other: int, k: int, bytes_per_k: int) -> str:
+    if other < k:
+        return f"{k // other} times the barriers"
+    return f"{other * bytes_per_k:,} bytes, and unrolled code {other // k} times as long"
+
+
+def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[Layout]:
+    """tC: which thread computes which (m, n), repeated over the CTA tile. Raises SpecError for one that cannot be."""
+    given = spec.mma.threads
+    if given is not None:
+        layout = as_threads(given)
+        _check_grid(spec, given, layout, cta_tile, target)
+        return Choice(layout, Decision("mma.threads", given, _sums(layout, cta_tile, "given"), given=True))
+    _check_copies(spec)
+    grids = sorted(_grids(spec, cta_tile, target), key=lambda grid: _order(grid, cta_tile, spec.problem.c.major))
+    if not grids:
+        _check_left_open(spec, cta_tile)
+        raise spec.error(
+            "tile.cta",
+            found=extents(cta_tile),
+            expected="whole warps that share out each of A's, B's and C's tiles evenly, and have registers for C's",
+            fix=f"{extents(DEFAULT_CTA_TILE)} does, with 256 threads",
+        )
+    (m, n), *others = grids
+    n_major = spec.problem.c.major == "n"
+    chosen = Layout((m, n), (n, 1) if n_major else (1, m))
+    rejected = tuple(
+        Rejected(f"{extents(grid)} threads", _loads(grid, cta_tile)) for grid in others if grid[0] * grid[1] == m * n
+    )
+    run = n if n_major else m
+    why = f"{_loads((m, n), cta_tile)}; {run} neighbours along {spec.problem.c.major} store neighbours of C"
+    text = f"({m},{n}):({chosen.stride[0]},{chosen.stride[1]})"
+    return Choice(chosen, Decision("mma.threads", text, why, rejected=rejected[:SHOWN_REJECTED]))
+
+
+def tiled_fma(threads: Layout) -> TiledMma:
+    """The tiled MMA of `threads` (m, n), each with a multiply-add of its own."""
+    m, n = modes(threads)
+    return TiledMma(UNIVERSAL_FMA, make_layout(m, n, Layout(1, 0)))
+
+
+def as_threads(text: str) -> Layout:
+    """A thread layout of the spec, which admits no swizzle there."""
+    layout = parse_layout(text)
+    assert isinstance(layout, Layout)
+    return layout
+
+
+def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, target: Target) -> None:
+    """The preconditions of CuTe's gemm_device on tC, by their names there."""
+    count = size(layout)
+    if count % WARP or count > target.threads_per_cta:
+        raise spec.error(
+            "mma.threads",
+            found=f'"{given}", {plural(count, "thread")}',
+            expected=f"whole warps of {WARP}, at most {target.threads_per_cta} threads a CTA",
+            fix='"(16,16):(1,16)" has 256',
+        )
+    fix = grid_fix(cta_tile[:2], "mn".index(spec.problem.c.major), 1, count)
+    for mode, extent, part in zip("MN", cta_tile, modes(layout), strict=False):
+        check_divides(spec, "mma.threads", given, "tC", mode, extent, size(part), fix)
+    if not _fits_registers(count, cta_tile, target):
+        raise spec.error(
+            "mma.threads",
+            found=f'"{given}": {_sums_per_thread(count, cta_tile):,} sums a thread',
+            expected=f"fewer than the {_registers(count, target)} registers that a thread can have",
+            fix="use more threads, or a smaller tile.cta",
+        )
+
+
+def _check_copies(spec: GemmSpec) -> None:
+    """Where tC is left open, it follows the copies, if they agree."""
+    a, b = (copy.threads if copy else None for copy in (spec.g2s.a, spec.g2s.b))
+    if a is not None and b is not None and size(as_threads(a)) != size(as_threads(b)):
+        count = size(as_threads(a))
+        raise spec.error(
+            "g2s.b.threads",
+            found=f'"{b}", {plural(size(as_threads(b)), "thread")}',
+            expected=f"size(tA) == size(tB) = {count}: all thread layouts have the same size",
+            fix=f"tA has {plural(count, 'thread')}",
+        )
+
+
+def _check_left_open(spec: GemmSpec, cta_tile: Extents) -> None:
+    """Where a copy's threads are given, they are what C's tile cannot be shared out to."""
+    for name in "ab":
+        copy = getattr(spec.g2s, name)
+        if copy is not None and copy.threads is not None:
+            raise spec.error(
+                f"g2s.{name}.threads",
+                found=f'"{copy.threads}", {plural(size(as_threads(copy.threads)), "thread")} for {extents(cta_tile)}',
+                expected="whole warps that share out each of A's, B's and C's tiles evenly, with registers for C's",
+                fix=f"leave g2s.{name}.threads out",
+            )
+
+
+def check_divides(
+    spec: GemmSpec, key: str, given: str, layout: str, mode: str, extent: int, threads: int, fix: str, vector: int = 1
+) -> None:
+    """Raise SpecError unless `extent` of the CTA tile is a multiple of its threads, each with `vector` elements."""
+    if extent % (threads * vector) == 0:
+        return
+    span = f"THR_{mode} = {threads}" + (f", {vector} elements each" if vector > 1 else "")
+    raise spec.error(
+        key,
+        found=f'"{given}": {span}',
+        expected=f"BLK_{mode} % THR_{mode} == 0 of {layout}: {extent} % {threads * vector} = "
+        f"{extent % (threads * vector)}",
+        fix=fix,
+    )
+
+
+def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> str:
+    """The grid of so many threads that shares out a tile, as a spec writes it; what else to change if there is none."""
+    grid = thread_grid(tile, major_mode, vector_elems, threads)
+    if grid is None:
+        return f"use a tile that {threads} threads share out, {plural(vector_elems, 'element')} each"
+    return f'threads = "{spec_notation(grid)}" shares out {extents(tile)}'
+
+
+def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[int, int]]:
+    """Threads along M and N that share out C's tile evenly, with as many threads as the copies have."""
+    m, n, _ = cta_tile
+    counts = {size(as_threads(x.threads)) for x in (spec.g2s.a, spec.g2s.b) if x is not None and x.threads is not None}
+    for threads_m in _divisors(m):
+        for threads_n in _divisors(n):
+            count = threads_m * threads_n
+            whole_warps = count % WARP == 0 and count <= target.threads_per_cta
+            fits = whole_warps and _fits_registers(count, cta_tile, target)
+            if fits and counts <= {count} and _copies_tile(spec, cta_tile, count):
+                yield threads_m, threads_n
+
+
+def _fits_registers(threads: int, cta_tile: Extents, target: Target) -> bool:
+    """Whether a thread's sums leave registers for what they are made of."""
+    return _sums_per_thread(threads, cta_tile) < _registers(threads, target)
+
+
+def _registers(threads: int, target: Target) -> int:
+    return min(target.registers_per_thread, target.registers_per_sm // threads)
+
+
+def _sums_per_thread(threads: int, cta_tile: Extents) -> int:
+    return cta_tile[0] * cta_tile[1] // threads
+
+
+def _copies_tile(spec: GemmSpec, cta_tile: Extents, count: int) -> bool:
+    """Whether so many threads can share out the tiles of A and B too, an element each."""
+    for name, copy in (("a", spec.g2s.a), ("b", spec.g2s.b)):
+        tile_x, tile_k = (cta_tile["mnk".index(mode)] for mode in MODES[name])
+        if (copy is None or copy.threads is None) and thread_grid((tile_x, tile_k), 0, 1, count) is None:
+            return False
+    return True
+
+
+def _divisors(extent: int) -> list[int]:
+    return [count for count in range(1, min(extent, 1024) + 1) if extent % count == 0]
+
+
+def _order(grid: tuple[int, int], cta_tile: Extents, major: str) -> tuple[float, int, int]:
+    """About 64 sums a thread, then the fewest elements loaded for them, then the longest runs of C."""
+    sums = _sums_per_thread(grid[0] * grid[1], cta_tile)
+    return abs(math.log2(sums / SUMS_PER_THREAD)), _elements(grid, cta_tile), -grid["mn".index(major)]
+
+
+def _elements(grid: tuple[int, int], cta_tile: Extents) -> int:
+    return cta_tile[0] // grid[0] + cta_tile[1] // grid[1]
+
+
+def _loads(grid: tuple[int, int], cta_tile: Extents) -> str:
+    sums = _sums_per_thread(grid[0] * grid[1], cta_tile)
+    return f"a thread loads {_elements(grid, cta_tile)} elements for {plural(sums, 'multiply-add')}"
+
+
+def _sums(layout: Layout, cta_tile: Extents, why: str) -> str:
+    m, n = map(size, modes(layout))
+    return f"{why}; {_loads((m, n), cta_tile)}"

@@ -1,0 +1,199 @@
+"""Rule for the copy from global to shared memory: `cp.async` or plain loads and stores, how wide, which thread what."""
+
+from __future__ import annotations
+
+from cutegen.algebra import Layout, modes, parse_layout, size
+from cutegen.arch import UNIVERSAL, cp_async_atom, universal_atom
+from cutegen.errors import SpecError
+from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.operand import OperandTile
+from cutegen.plan.staging import NARROWEST_CP_ASYNC_BYTES
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.vectors import thread_grid, vector_copy
+from cutegen.spec import G2sCopy, GemmSpec
+from cutegen.support.literals import alternatives
+from cutegen.support.words import extents
+
+WIDTHS_BITS = (128, 64, 32, 16, 8)
+
+
+def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCopy]:
+    """The widest copy that global alignment and shared layout allow and whose threads tile the operand exactly.
+
+    A cp.async where there is one, 4 bytes and wider; plain loads and stores of 1 or 2 bytes where there is none.
+    """
+    given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
+    if wrong := _impossible(spec, x, given, threads):
+        raise wrong
+    rejected: list[Rejected] = []
+    for bits in _whole_elements(x):
+        grid = _grid(x, given, bits, threads)
+        if (why := _why_not(x, given, bits, grid, threads)) is None:
+            assert grid is not None
+            return _chosen(x, given, bits, grid, rejected)
+        rejected.append(Rejected(f"{bits} bits", why))
+    raise _no_width(spec, x, given, rejected, threads)
+
+
+def _whole_elements(x: OperandTile) -> tuple[int, ...]:
+    """The widths that hold an element or more."""
+    return tuple(bits for bits in WIDTHS_BITS if bits >= x.dtype.bits)
+
+
+def _grid(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> Layout | None:
+    """The thread grid that the spec gives, else the one with the most threads along the contiguous mode, if any."""
+    if given.threads is None:
+        return thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
+    layout = parse_layout(given.threads)
+    assert isinstance(layout, Layout)  # the spec admits no swizzle here
+    return layout
+
+
+def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, threads: int) -> str | None:
+    """Why the copy is not `bits` wide; None when it can be."""
+    if given.bits not in (None, bits):
+        return f"the spec asks for {given.bits}"
+    if given.op == "cp.async.cg" and bits != 128:
+        return "cp.async.cg copies 16 bytes only"
+    if given.op == "cp.async.ca" and bits < 8 * NARROWEST_CP_ASYNC_BYTES:
+        return f"cp.async.ca copies {NARROWEST_CP_ASYNC_BYTES} bytes at least"
+    if (why := _narrow(x, bits)) is not None:
+        return why
+    vector = bits // x.dtype.bits
+    if grid is None:
+        return f"no grid of {threads} threads with {vector} elements each tiles {extents(x.extents)}"
+    span = _span(x, grid, vector)
+    if x.extents[0] % span[0] or x.extents[1] % span[1]:
+        return f"the threads span {extents(span)}, no divisor of {extents(x.extents)}"
+    return None
+
+
+def _span(x: OperandTile, grid: Layout, vector: int) -> tuple[int, int]:
+    """What the grid covers at once when each thread copies `vector` elements along the contiguous mode."""
+    rows, columns = map(size, modes(grid))
+    return (rows * vector, columns) if x.major_mode == 0 else (rows, columns * vector)
+
+
+def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> SpecError | None:
+    """What no choice of the keys left open could mend, at the key that says it."""
+    if given.bits is not None and given.bits < x.dtype.bits:
+        return spec.error(
+            f"g2s.{x.name}.bits",
+            found=str(given.bits),
+            expected=f"at least {x.dtype.bits}, one {x.dtype.name} of {x.name.upper()}",
+        )
+    bits = given.bits or (128 if given.op == "cp.async.cg" else None)
+    if bits is not None and bits > 8 * _widest_bytes(x):
+        return _too_wide(spec, x, given, bits)
+    if given.op == "cp.async.ca" and _widest_bytes(x) < NARROWEST_CP_ASYNC_BYTES:
+        return spec.error(
+            f"g2s.{x.name}.op",
+            found=f'"{given.op}", but {_narrow(x, 8 * NARROWEST_CP_ASYNC_BYTES)}',
+            expected=f'"{UNIVERSAL}": cp.async copies 4, 8 or 16 bytes between addresses so aligned',
+            fix=f'op = "{UNIVERSAL}", or leave it out',
+        )
+    covered = threads if given.threads is None else size(parse_layout(given.threads))
+    if covered != threads:
+        return spec.error(
+            f"g2s.{x.name}.threads",
+            found=f'"{given.threads}", which covers {covered} of {threads} threads',
+            expected=f"every one of the {threads} threads once",
+            fix=_suggestion(x, threads),
+        )
+    return None
+
+
+def _too_wide(spec: GemmSpec, x: OperandTile, given: G2sCopy, bits: int) -> SpecError:
+    key = "bits" if given.bits else "op"
+    asked = f"{bits} bits" if given.bits else f'"{given.op}"'
+    widest = _widest_bytes(x)
+    narrower = "cp.async.ca" if widest >= NARROWEST_CP_ASYNC_BYTES and given.op != UNIVERSAL else UNIVERSAL
+    ways_out = [f'op = "{narrower}" with bits = {8 * widest}']
+    if bits > 8 * x.align_bytes:
+        ways_out.append(f"problem.{x.name}.align = {bits // 8} if the operand is so aligned")
+    else:
+        ways_out.append(f"a layout that keeps {bits // 8} bytes together")
+    return spec.error(
+        f"g2s.{x.name}.{key}",
+        found=f"{asked}, {bits // 8} bytes at once, but {_narrow(x, bits)}",
+        expected=f"at most {widest} bytes at once",
+        fix=", or ".join(ways_out),
+    )
+
+
+def _together_bytes(x: OperandTile) -> int:
+    return x.vector_elems * x.dtype.bytes
+
+
+def _widest_bytes(x: OperandTile) -> int:
+    return min(x.align_bytes, _together_bytes(x))
+
+
+def _narrow(x: OperandTile, bits: int) -> str | None:
+    """Why an access of `bits` would not be aligned; None when it is."""
+    if bits > 8 * x.align_bytes:
+        return f"the operand is aligned to {x.align_bytes} bytes"
+    if bits > 8 * _together_bytes(x):
+        return f"the shared layout keeps only {_together_bytes(x)} bytes together"
+    return None
+
+
+def _no_width(spec: GemmSpec, x: OperandTile, given: G2sCopy, rejected: list[Rejected], threads: int) -> SpecError:
+    """The error when threads and tile do not meet; the key is the one that the spec says most about."""
+    reasons = "; ".join(f"{row.what}: {row.why}" for row in rejected)
+    suggestion, widths = _suggestion(x, threads), alternatives([bits // 8 for bits in reversed(_whole_elements(x))])
+    if given.threads is not None:
+        return spec.error(
+            f"g2s.{x.name}.threads",
+            found=f'"{given.threads}": {reasons}',
+            expected=f"a grid that tiles {extents(x.extents)} with one vector a thread",
+            fix=suggestion,
+        )
+    return spec.error(
+        f"g2s.{x.name}.{'bits' if given.bits else 'op'}" if given.bits or given.op else "tile.cta",
+        found=f"{x.name.upper()}'s tile of {extents(x.extents)} for {threads} threads",
+        expected=f"a copy of {widths} bytes that each thread makes equally often ({reasons})",
+        fix=suggestion if given.bits or given.op else "use a larger tile, or fewer warps in mma.atom_layout",
+    )
+
+
+def _suggestion(x: OperandTile, threads: int) -> str:
+    """The grid that would be chosen, as the spec writes it."""
+    for bits in _whole_elements(x):
+        grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
+        if bits <= 8 * _widest_bytes(x) and grid is not None:
+            return f'threads = "{_text(grid)}" with bits = {bits} covers {extents(x.extents)} exactly'
+    return "use a larger tile, or fewer warps in mma.atom_layout"
+
+
+def _text(layout: Layout) -> str:
+    return f"{layout.shape}:{layout.stride}".replace(" ", "")
+
+
+def _op_of(bits: int) -> str:
+    if bits == 128:
+        return "cp.async.cg"
+    return "cp.async.ca" if bits >= 8 * NARROWEST_CP_ASYNC_BYTES else UNIVERSAL
+
+
+def _chosen(x: OperandTile, given: G2sCopy, bits: int, grid: Layout, rejected: list[Rejected]) -> Choice[VectorCopy]:
+    op = given.op or _op_of(bits)
+    along = size(modes(grid)[x.major_mode])
+    why = f"{along} threads x {bits // 8} bytes = {along * bits // 8} contiguous bytes of global memory"
+    if given.op is None:
+        if op == "cp.async.cg":
+            why += "; cg, since a tile that goes to shared memory need not pass through L1"
+            rejected.append(
+                Rejected("cp.async.ca", "it would also fill L1 with bytes that are not read again from there")
+            )
+        elif op == UNIVERSAL:
+            why += f"; plain loads and stores, since cp.async copies {NARROWEST_CP_ASYNC_BYTES} bytes at least"
+        else:
+            why += "; ca, since cg copies 16 bytes only"
+    elif op == UNIVERSAL:
+        why += "; from there through a thread's registers to shared memory"
+    atom = universal_atom(bits) if op == UNIVERSAL else cp_async_atom(op, bits)
+    copy = vector_copy(atom, bits, grid, x.major_mode, x.dtype.bits)
+    is_given = None not in (given.op, given.bits, given.threads)
+    chosen = f"{op} {bits} bits, threads {_text(grid)}"
+    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=tuple(rejected)))

@@ -1,0 +1,211 @@
+"""Rules for the copies of A and B: from global through registers to shared memory, and from there to the sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
+from cutegen.arch import UNIVERSAL, UNIVERSAL_BITS, universal_atom
+from cutegen.errors import SpecError
+from cutegen.plan.access import by_warp, contiguity, fragment_loads
+from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.operand import OperandTile
+from cutegen.plan.operand_choices import OperandChoices, vector_access, write_access
+from cutegen.plan.rules.fma_threads import as_threads, check_divides, grid_fix
+from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
+from cutegen.plan.smem import Access, SmemRanking, rank_addressable
+from cutegen.plan.values.copies import FragmentCopy, VectorCopy
+from cutegen.plan.vectors import thread_grid, vector_copy
+from cutegen.spec import MODES, G2sCopy, GemmSpec
+from cutegen.support.words import extents, plural
+
+K_MODE = 1
+
+
+def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> OperandChoices[VectorCopy]:
+    """The copy, and with it the shared layout, that cost the fewest wavefronts; of several, the fewest instructions.
+
+    A wide vector has to stay whole in shared memory, where the sums may then read it with conflicts.
+    """
+    given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
+    _check_given(spec, x, given, tiled_mma.threads)
+    impossible: list[Rejected] = []
+    possible: list[_Way] = []
+    for bits in _widths(x):
+        copy = _copy(x, given, bits, tiled_mma.threads)
+        if isinstance(copy, Rejected):
+            impossible.append(copy)
+        else:
+            possible.append(_way(spec, x, copy, tiled_mma))
+    if not possible:
+        raise _no_copy(spec, x, given, impossible, tiled_mma.threads)
+    chosen = min(possible, key=lambda way: (way.wavefronts, way.instructions))
+    rejected = (*impossible, *(_why_not(way, chosen) for way in possible if way is not chosen))
+    g2s = Choice(chosen.copy, _decision(x, given, chosen.copy, rejected))
+    return OperandChoices(x, g2s, _s2r(spec, x, chosen.read_elems, tiled_mma), chosen.smem)
+
+
+def _widths(x: OperandTile) -> list[int]:
+    """Bits of the copies that hold an element or more, widest first."""
+    return sorted((bits for bits in UNIVERSAL_BITS if bits >= x.dtype.bits), reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A copy with the shared layout that suits it best, out of which `read_elems` along K are loaded at a time.
+
+    `instructions` are those of one thread for one k-tile.
+    """
+
+    copy: VectorCopy
+    smem: Choice[SmemRanking]
+    read_elems: int
+    instructions: int
+
+    @property
+    def wavefronts(self) -> int:
+        return self.smem.value.chosen.wavefronts
+
+
+def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> _Way:
+    def read(layout: LayoutExpr) -> Access:
+        elems = _read_elems(x, layout)
+        loads = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, elems)[..., 0])
+        return Access(loads, elems * x.dtype.bytes, shares=True)
+
+    # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
+    turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
+    shapes = all_shapes(x.extents, x.major_mode, x.dtype.bytes, copy.bits // 8, turned=turned)
+    write, element = (
+        write_access(x, copy, tiled_mma),
+        by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0]),
+    )
+    sliced = (vector_access(x, copy), Access(element, x.dtype.bytes))
+    smem = rank_addressable(spec, x, tuple(shapes), write, read, sliced)
+    elems = _read_elems(x, tile_to_shape(smem.value.chosen.atom, x.extents))
+    count = x.extents[0] * x.extents[1]
+    copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)
+    return _Way(copy, smem, elems, 2 * copies + count // tiled_mma.tile_of(x.operand)[0] // elems)
+
+
+def _read_elems(x: OperandTile, layout: LayoutExpr) -> int:
+    """Elements that one load can bring: neighbours along K where they lie together, as the compiler finds out too."""
+    return min(contiguity(layout, x.extents, K_MODE), VECTOR_BYTES // x.dtype.bytes)
+
+
+def _s2r(spec: GemmSpec, x: OperandTile, elems: int, tiled_mma: TiledMma) -> Choice[FragmentCopy]:
+    """Plain loads: a thread's rows of A and B lie as far apart as there are threads along them."""
+    asked = getattr(spec.s2r, x.name)
+    if asked is not None and asked.atom not in (None, UNIVERSAL):
+        raise spec.error(
+            f"s2r.{x.name}.atom",
+            found=f'"{asked.atom}"',
+            expected=f'"{UNIVERSAL}": without tensor cores there are no fragments that an ldmatrix could fill',
+            fix="leave it out",
+        )
+    atom, bits = universal_atom(x.dtype.bits), elems * x.dtype.bits
+    tiled_copy = TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits)
+    mode, step = MODES[x.name][0], tiled_mma.tile_of(x.operand)[0]
+    together = f"{elems} neighbours along k lie together" if elems > 1 else "neighbours along k lie apart"
+    why = f"{together} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
+    is_given = asked is not None and asked.atom is not None
+    decision = Decision(f"s2r.{x.name}", f"{UNIVERSAL}, {bits} bits", why, given=is_given)
+    return Choice(FragmentCopy(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=()), decision)
+
+
+def _copy(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> VectorCopy | Rejected:
+    """The copy of that width, or why there is none."""
+    if given.bits not in (None, bits):
+        return Rejected(f"{bits} bits", f"the spec asks for {given.bits}")
+    if bits > 8 * x.align_bytes:
+        return Rejected(f"{bits} bits", f"the operand is aligned to {x.align_bytes} bytes")
+    vector = bits // x.dtype.bits
+    if vector > x.vector_elems:
+        return Rejected(f"{bits} bits", f"the shared layout keeps only {plural(x.vector_elems, 'element')} together")
+    grid = thread_grid(x.extents, x.major_mode, vector, threads) if given.threads is None else as_threads(given.threads)
+    if grid is None or not _tiles(x, grid, vector):
+        what = f"no grid of {threads} threads" if grid is None else f'"{given.threads}" does not'
+        return Rejected(
+            f"{bits} bits", f"{what} with {vector} elements each tile{'s' * (grid is None)} {extents(x.extents)}"
+        )
+    return vector_copy(universal_atom(bits), bits, grid, x.major_mode, x.dtype.bits)
+
+
+def _tiles(x: OperandTile, grid: Layout, vector: int) -> bool:
+    spans = [size(part) * (vector if i == x.major_mode else 1) for i, part in enumerate(modes(grid))]
+    return all(extent % span == 0 for extent, span in zip(x.extents, spans, strict=True))
+
+
+def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> None:
+    """The preconditions of CuTe's gemm_device on tA and tB, by their names there."""
+    if given.op not in (None, UNIVERSAL):
+        raise spec.error(
+            f"g2s.{x.name}.op",
+            found=f'"{given.op}"',
+            expected=f'"{UNIVERSAL}": plain loads and stores, through registers',
+            fix='family = "sm80" copies with cp.async',
+        )
+    if given.bits is not None and given.bits < x.dtype.bits:
+        raise spec.error(
+            f"g2s.{x.name}.bits",
+            found=f"{given.bits}",
+            expected=f"whole elements, and one {x.dtype.name} has {x.dtype.bits} bits",
+            fix=f"bits = {x.dtype.bits}",
+        )
+    if given.threads is None:
+        return
+    key, name, layout = f"g2s.{x.name}.threads", f"t{x.operand}", as_threads(given.threads)
+    vector = 1 if given.bits is None else given.bits // x.dtype.bits
+    fix = grid_fix(x.extents, x.major_mode, vector, threads)
+    if size(layout) != threads:
+        raise spec.error(
+            key,
+            found=f'"{given.threads}", {plural(size(layout), "thread")}',
+            expected=f"size({name}) == size(tC) = {threads}: all thread layouts have the same size",
+            fix=fix,
+        )
+    for i, (mode, part) in enumerate(zip(MODES[x.name], modes(layout), strict=True)):
+        along = vector if i == x.major_mode else 1
+        check_divides(spec, key, given.threads, name, mode.upper(), x.extents[i], size(part), fix, along)
+
+
+def _no_copy(spec: GemmSpec, x: OperandTile, given: G2sCopy, impossible: list[Rejected], threads: int) -> SpecError:
+    """Only a width that is given can be impossible, or a tile that the threads do not share out evenly."""
+    possible = [
+        bits for bits in _widths(x) if isinstance(_copy(x, replace(given, bits=None), bits, threads), VectorCopy)
+    ]
+    if given.bits is not None and possible:
+        why = next(row.why for row in impossible if row.what == f"{given.bits} bits")
+        return spec.error(
+            f"g2s.{x.name}.bits",
+            found=f"{given.bits}, but {why}",
+            expected="a width that alignment, shared layout and threads allow",
+            fix=f"bits = {possible[0]} is the widest that they do",
+        )
+    return spec.error(
+        "tile.cta",
+        found=f"{x.name.upper()}'s tile of {extents(x.extents)} for {threads} threads",
+        expected="a tile that the threads share out evenly, an element each at a time",
+        fix="use a larger K, or fewer threads in mma.threads",
+    )
+
+
+def _why_not(way: _Way, chosen: _Way) -> Rejected:
+    what = f"{way.copy.bits} bits"
+    if way.wavefronts > chosen.wavefronts:
+        found = f"{way.wavefronts:,} wavefronts at best, against {chosen.wavefronts:,}"
+        wider = way.copy.bits > chosen.copy.bits
+        return Rejected(what, f"{found}, since shared memory must keep vectors whole" if wider else found)
+    return Rejected(what, f"{way.instructions} instructions a thread, against {chosen.instructions}")
+
+
+def _decision(x: OperandTile, given: G2sCopy, copy: VectorCopy, rejected: tuple[Rejected, ...]) -> Decision:
+    along = size(modes(copy.threads)[x.major_mode])
+    count = x.extents[0] * x.extents[1] // (size(copy.threads) * (copy.bits // x.dtype.bits))
+    why = (
+        f"{plural(count, 'load')} a thread; {along} threads x {copy.bits // 8} bytes = "
+        f"{along * copy.bits // 8} contiguous bytes of global memory"
+    )
+    is_given = None not in (given.bits, given.threads)
+    chosen = f"{UNIVERSAL} {copy.bits} bits, threads {spec_notation(copy.threads)}"
+    return Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected)

@@ -1,0 +1,32 @@
+"""Rule for the epilogue: C straight from registers unless the spec asks for shared memory."""
+
+from __future__ import annotations
+
+from cutegen.algebra import TiledMma
+from cutegen.arch import Target
+from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.epilogue import DIRECT, accumulators, choose_epilogue, direct
+from cutegen.plan.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.operand import operand_tile
+from cutegen.plan.traffic import touched_sectors
+from cutegen.spec import GemmSpec
+
+
+def choose_store(
+    spec: GemmSpec,
+    fusion: Fusion,
+    tiled_mma: TiledMma,
+    cta_tile: tuple[int, int, int],
+    target: Target,
+    pipeline_bytes: int,
+) -> Choice[EpiloguePlan]:
+    """C's way out. Neighbouring threads hold neighbours of C, so that their stores fill sectors without a detour."""
+    if spec.epilogue.smem is not None:
+        return choose_epilogue(spec, fusion, tiled_mma, cta_tile, target.smem_per_cta_bytes)
+    x = operand_tile(spec, "c", cta_tile)
+    found = touched_sectors(accumulators(tiled_mma, x.extents, 1), x.extents, x.major_mode, x.dtype.bytes)
+    staged_bytes = x.extents[0] * x.extents[1] * x.dtype.bytes
+    why = f"stores meet {found.predicted:,} sectors of at least {found.ideal:,}"
+    staged = f"C takes {staged_bytes:,} bytes of shared memory, where the main loop needs {pipeline_bytes:,}"
+    decision = Decision("epilogue.smem", f"false, {DIRECT}", why, rejected=(Rejected("through shared memory", staged),))
+    return Choice(direct(x, fusion), decision)

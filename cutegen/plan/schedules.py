@@ -1,0 +1,64 @@
+"""How CTAs share out the tiles of C: a CTA for each tile, or for each slice of its K; or persistent CTAs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cutegen.plan.decision import Decision
+from cutegen.plan.gemm_plan import SplitPlan
+from cutegen.plan.loop import Loop
+from cutegen.plan.parts import Multiplied
+from cutegen.plan.split_k import choose_split_k, refuse_split_k
+from cutegen.spec import GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CtaPerTile:
+    """One CTA for each tile; with `splits`, K may be split over several. `whole_k` says why not, where it may not."""
+
+    splits: bool = True
+    ctas_per_multiprocessor: int | None = None
+
+    def check(self, spec: GemmSpec, family: str) -> None:
+        """Raise SpecError where K is split and may not be."""
+        if not self.splits:
+            refuse_split_k(spec, f"a CTA of family {family} multiplies all of a tile's K")
+
+    def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+        """The slices that the spec asks for."""
+        if not self.splits:
+            return None, ()
+        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
+
+    def loop(self, of_a_tile: Loop) -> Loop:
+        """A CTA runs it once."""
+        return of_a_tile
+
+    def decisions(self, along: str) -> tuple[Decision, ...]:
+        """Nothing was decided."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """As many CTAs as the GPU holds at `ctas_per_multiprocessor`, each of which computes tile after tile."""
+
+    why: str
+    ctas_per_multiprocessor: int | None = 1
+
+    def check(self, spec: GemmSpec, family: str) -> None:
+        """Raise SpecError where K is split."""
+        refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
+
+    def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+        """Never."""
+        return None, ()
+
+    def loop(self, of_a_tile: Loop) -> Loop:
+        """Tile after tile."""
+        return replace(of_a_tile, persistent=True)
+
+    def decisions(self, along: str) -> tuple[Decision, ...]:
+        """The order in which a CTA visits tiles."""
+        chosen = f"one CTA a multiprocessor, tile after tile along {along}"
+        return (Decision("schedule.persistent", chosen, self.why),)

@@ -1,0 +1,1 @@
+"""What is compared for a problem: candidates, and the model of time that ranks them."""

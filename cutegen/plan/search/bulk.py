@@ -1,0 +1,75 @@
+"""What this family compares for a problem: its tiles, as the model of time sees them, where the spec names none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from cutegen.arch import Target, dtype
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan.mma import choose_atom, choose_atom_layout, most_held
+from cutegen.plan.pipeline import STAGES
+from cutegen.plan.rules.bulk_epilogue import WORTHWHILE_STAGES
+from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.search.bulk_tiles import CANDIDATES, H200
+from cutegen.plan.search.problem import (
+    Candidate,
+    Option,
+    Settled,
+    for_elements,
+    mma_flops,
+    settle,
+    tile_is_open,
+    with_stages,
+)
+from cutegen.plan.search.tile_model import Work
+from cutegen.spec import GemmSpec
+
+WARP = 32
+
+
+def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
+    """Specs with tile, warps and stages filled in, the fastest for `problem` first."""
+    rows = (row for row in _rows(spec, target) if _has_registers(row, spec, target))
+    fitting = with_stages(spec, rows, partial(_most_stages, spec, target))
+    options = (Option(candidate, work_of(spec, target, candidate)) for candidate in fitting)
+    return settle(spec, target, problem, options, H200)
+
+
+def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
+    """The tiles that are compared; only the spec's own where it names one."""
+    if tile_is_open(spec):
+        yield from for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes)
+    elif spec.tile.cta is not None:
+        atom = choose_atom(spec, spec.tile.cta).value
+        yield Candidate(spec.tile.cta, choose_atom_layout(spec, spec.tile.cta, atom, target).value, STAGES[-1])
+
+
+def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool:
+    """Whether sums leave registers for fragments."""
+    (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
+    return m * n // (WARP * warps_m * warps_n) <= most_held(dtype(spec.problem.a.dtype), target)
+
+
+def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
+    """As many as fit beside C's tile, where that leaves three; else C leaves from registers."""
+    (m, n, k), element_bytes = cta, dtype(spec.problem.a.dtype).bytes
+    stage_bytes, c_bytes = (m + n) * k * element_bytes, m * n * dtype(spec.problem.c.dtype).bytes
+    beside_c = (capacity_bytes(target) - c_bytes) // stage_bytes
+    alone = capacity_bytes(target) // stage_bytes
+    return min(beside_c if beside_c >= WORTHWHILE_STAGES else alone, STAGES[-1])
+
+
+def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
+    """A candidate as the model sees it."""
+    return Work(
+        cta=candidate.cta,
+        warps=candidate.atom_layout[:2],
+        stages=candidate.stages,
+        slices=1,
+        ctas_per_sm=1,
+        element_bytes=dtype(spec.problem.a.dtype).bytes,
+        result_bytes=dtype(spec.problem.c.dtype).bytes,
+        mma_flops=mma_flops(spec, target),
+        persistent=True,
+    )

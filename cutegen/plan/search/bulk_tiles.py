@@ -1,0 +1,50 @@
+"""The tiles that this family compares for a problem, and the constants of the model of time for them.
+
+A CTA has its multiprocessor to itself, so that every row has as many stages as fit beside C's tile, up to the most
+there can be.
+"""
+
+from __future__ import annotations
+
+from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.tile_model import ModelConstants
+
+CANDIDATES: tuple[Candidate, ...] = (
+    Candidate((128, 256, 64), (2, 4, 1), 3),
+    Candidate((256, 128, 64), (4, 2, 1), 3),
+    Candidate((128, 192, 64), (2, 4, 1), 4),
+    Candidate((192, 128, 64), (4, 2, 1), 4),
+    Candidate((128, 128, 64), (2, 4, 1), 6),
+    Candidate((64, 256, 64), (1, 4, 1), 4),
+    Candidate((256, 64, 64), (4, 1, 1), 4),
+    Candidate((128, 64, 64), (2, 2, 1), 8),
+    Candidate((64, 128, 64), (2, 2, 1), 8),
+    Candidate((64, 64, 64), (2, 2, 1), 8),
+    Candidate((64, 64, 128), (2, 2, 1), 6),
+    Candidate((32, 128, 64), (1, 4, 1), 8),
+    Candidate((128, 32, 64), (4, 1, 1), 8),
+    Candidate((32, 64, 128), (1, 4, 1), 8),
+    Candidate((64, 32, 128), (4, 1, 1), 8),
+    Candidate((32, 32, 128), (2, 2, 1), 8),
+    Candidate((16, 128, 128), (1, 4, 1), 6),
+    Candidate((16, 64, 128), (1, 4, 1), 8),
+    Candidate((64, 16, 128), (4, 1, 1), 8),
+    Candidate((16, 32, 128), (1, 2, 1), 8),
+)
+
+H200 = ModelConstants(
+    overlap=0.522,
+    k_tile_cycles=13.3,
+    latency_cycles=2640.0,
+    tile_cycles=476.0,
+    fill_cycles=0.0,
+    store_cycles_per_kib=57.9,
+    sum_cycles=0.0,
+    sum_bytes_per_cycle=1.0,
+    sharpness=2.71,
+    launch_us=3.61,
+    sm_us=0.00768,
+    memory_share=0.695,
+    clock_share=1.11,
+)
+"""Fitted to an H200 by `tests/gpu/fit.py`; copies cost no thread's work, and there are no slices of K to add."""

@@ -1,0 +1,80 @@
+"""What this family compares for a problem: its tiles with every number of slices, as the model of time sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from cutegen.algebra import Layout, TiledMma
+from cutegen.arch import Target, dtype
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan.mma import choose_atom, choose_atom_layout, choose_cta_tile
+from cutegen.plan.occupancy import estimate_registers, predict_occupancy
+from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
+from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
+from cutegen.plan.search.problem import (
+    Candidate,
+    Option,
+    Settled,
+    for_elements,
+    mma_flops,
+    settle,
+    tile_is_open,
+    with_stages,
+)
+from cutegen.plan.search.tile_model import Work
+from cutegen.plan.staging import expected_registers, through_registers
+from cutegen.spec import GemmSpec
+
+
+def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
+    """Specs with the open keys filled in, the fastest for `problem` first."""
+    splits = SPLITS if spec.schedule.split_k is None else (spec.schedule.split_k,)
+    options = (
+        Option(candidate, work_of(spec, target, candidate, slices))
+        for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
+        for slices in splits
+    )
+    return settle(spec, target, problem, options, H200)
+
+
+def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
+    """The tiles that are compared; only the spec's own where it names one."""
+    if tile_is_open(spec):
+        yield from for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes)
+        return
+    cta = choose_cta_tile(spec).value
+    atom = choose_atom(spec, cta).value
+    yield Candidate(cta, choose_atom_layout(spec, cta, atom, target).value, DEFAULT_MAX_STAGES)
+
+
+def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
+    """As many as fit; what waits in registers fills no third stage sooner."""
+    asynchronous = not (through_registers(spec, "a") and through_registers(spec, "b"))
+    most = STAGES[-1] if asynchronous else DOUBLE_BUFFERED
+    fitting = (stages for stages in STAGES if _smem_bytes(spec, cta, stages) <= target.smem_per_cta_bytes)
+    return min(most, max(fitting, default=0))
+
+
+def _smem_bytes(spec: GemmSpec, cta: tuple[int, int, int], stages: int) -> int:
+    (m, n, k), element_bytes = cta, dtype(spec.problem.a.dtype).bytes
+    return smem_offsets((m * k * element_bytes, n * k * element_bytes), stages)[1]
+
+
+def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -> Work:
+    """A candidate as the model sees it. Raises SpecError where no MMA atom is for the spec's types."""
+    atom = choose_atom(spec, candidate.cta).value
+    tiled_mma = TiledMma(atom, Layout(candidate.atom_layout))
+    smem_bytes = _smem_bytes(spec, candidate.cta, candidate.stages)
+    passing = expected_registers(spec, candidate.cta, tiled_mma.threads)
+    registers = estimate_registers(target, candidate.cta, tiled_mma, atom, passing)
+    return Work(
+        cta=candidate.cta,
+        warps=candidate.atom_layout[:2],
+        stages=candidate.stages,
+        slices=slices,
+        ctas_per_sm=max(1, predict_occupancy(target, tiled_mma.threads, smem_bytes, registers).ctas_per_sm),
+        element_bytes=dtype(spec.problem.a.dtype).bytes,
+        result_bytes=dtype(spec.problem.c.dtype).bytes,
+        mma_flops=mma_flops(spec, target),
+    )

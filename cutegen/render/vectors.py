@@ -1,0 +1,132 @@
+"""What the template of a kernel fed by vector copies writes down: each constant with its decision as the comment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.arch import CpAsyncAtom, LdmatrixAtom
+from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.render.holes import fragment_constants, gemm_context, layout_constants, mma_constants, vector_constants
+
+
+def context(plan: GemmPlan) -> dict[str, Any]:
+    """The template's holes."""
+    a, b = _operand_holes(plan.a), _operand_holes(plan.b)
+    common = gemm_context(plan, settled(plan), "a tensor-core GEMM")
+    dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
+    return {
+        **common,
+        "loads": loads(plan),
+        "copies": _copies(plan),
+        "dialects": ", ".join(name for name, used in dialects.items() if used),
+        "nvgpu": _nvgpu_imports(plan),
+        "a": a,
+        "b": b,
+        "operands": (a, b),
+        "through_registers": tuple(x for x in (a, b) if x.through_registers),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandHoles:
+    """What the template's text, not its constants, needs of A or B.
+
+    `title` is its name as part of CuTe's, as in sA; `share` begins those of a thread's share for copying, as in tAsA.
+    """
+
+    name: str
+    title: str
+    share: str
+    extents: str
+    swizzled: bool
+    g2s_op: str
+    through_registers: bool
+
+
+def _operand_holes(operand: OperandPlan) -> OperandHoles:
+    """The choices that are spelled as code rather than as a constant."""
+    cache = "GLOBAL" if _bypasses_l1(operand) else "ALWAYS"
+    plain = operand.g2s.through_registers
+    return OperandHoles(
+        name=operand.name,
+        title=operand.operand,
+        share=f"t{operand.operand}",
+        extents=f"({', '.join(operand.modes)})",
+        swizzled=operand.smem.swizzle is not None,
+        g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
+        through_registers=plain,
+    )
+
+
+def _bypasses_l1(operand: OperandPlan) -> bool:
+    return isinstance(operand.g2s.atom, CpAsyncAtom) and operand.g2s.atom.op == "cp.async.cg"
+
+
+def loads(plan: GemmPlan) -> str:
+    """What brings the fragments, in words."""
+    kinds = {"ldmatrix" if isinstance(x.s2r.atom, LdmatrixAtom) else "plain loads" for x in (plan.a, plan.b)}
+    return " and ".join(sorted(kinds))
+
+
+def _copies(plan: GemmPlan) -> str:
+    """What keeps shared memory filled."""
+    match [x.g2s.through_registers for x in (plan.a, plan.b)]:
+        case [False, False]:
+            return "a cp.async\npipeline keeps"
+        case [True, True]:
+            return "plain copies\nthrough registers keep"
+        case _:
+            return "cp.async and\nplain copies keep"
+
+
+def _nvgpu_imports(plan: GemmPlan) -> str:
+    """What the kernel takes from the DSL's NVIDIA atoms."""
+    operands = (plan.a, plan.b)
+    plain = plan.through_registers or plan.epilogue.smem or any(x.s2r.matrices is None for x in operands)
+    names = ["CopyUniversalOp"] * bool(plain) + ["LoadCacheMode", "cpasync"] * plan.asynchronous + ["warp"]
+    return ", ".join(names)
+
+
+def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+    """The constants that each decision on the main loop becomes."""
+    return {
+        **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
+        "g2s.a": _operand_constants(plan.a),
+        "g2s.b": _operand_constants(plan.b),
+        "s2r.a": fragment_constants("A", plan.a.s2r),
+        "s2r.b": fragment_constants("B", plan.b.s2r),
+        "smem.a": layout_constants("A_SMEM", plan.a.smem),
+        "smem.b": layout_constants("B_SMEM", plan.b.smem),
+        "tile.stages": (
+            f"STAGES = {plan.stages}",
+            *_turn(plan),
+            f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
+            f"SMEM_BYTES = {plan.smem_bytes}",
+        ),
+    }
+
+
+def _turn(plan: GemmPlan) -> tuple[str, ...]:
+    """How many k-tiles a turn of the main loop takes; with one stage it is not a question."""
+    if plan.stages == 1:
+        return ()
+    why = "each one's stage is a constant" if plan.loop.k_tiles_per_turn > 1 else "each waits in registers"
+    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # {why}",)
+
+
+def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
+    x, copy = operand.name.upper(), operand.g2s
+    assert isinstance(copy, VectorCopy)
+    asynchronous = (
+        f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
+        f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
+    )
+    return (
+        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
+        *(() if copy.through_registers else asynchronous),
+        f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
+        *vector_constants(f"{x}_G2S", copy),
+    )

@@ -1,0 +1,338 @@
+"""Do these operands fit this kernel? Every "no" is an OperandError with what was found, what was expected, and a fix.
+
+The forms (shape, strides, dtype, device) are checked once and remembered; a call then only looks at the addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutegen.contract.launch import OPERANDS, CallSize, LaunchContract, Strides
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
+from cutegen.errors import OperandError
+from cutegen.run.call import suggestions
+from cutegen.run.call.bits import CARRIERS
+from cutegen.run.call.memory_overlap import Placed, check_address, copy_fix
+from cutegen.run.call.operands import Device, Form, name_of
+from cutegen.run.call.storage import CallTensor, call_tensor, call_tensors
+from cutegen.support.words import plural
+
+MAX_SPAN_BYTES = 1 << 57
+"""The largest address space of any CPU and GPU; strides are 64-bit integers, of which kernels multiply some."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """Forms that fit the contract and each other: `placed` by role, in the order of the contract's tensors."""
+
+    size: CallSize
+    device: Device
+    placed: Mapping[str, Placed]
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """One operand's form taken apart: the matrix (or vector), and how many of them follow each other."""
+
+    one: Form
+    batch: int | None
+    batch_stride: int
+
+
+def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, ...]:
+    """The shape (M,N), or (L,M,N), of `a @ b`, for which memory may be allocated. Raises OperandError."""
+    tensor_a, tensor_b = map(call_tensor, contract.operands)
+    matrices_a, matrices_b = _check_kind(tensor_a, a), _check_kind(tensor_b, b)
+    _check_device(tensor_b, b, a.device)
+    if matrices_a.one.shape[1] != matrices_b.one.shape[0]:
+        raise _inner_mismatch(matrices_a.one, matrices_b.one, b.framework)
+    batch = matrices_a.batch if matrices_a.batch is not None else matrices_b.batch
+    if matrices_b.batch not in (None, batch):
+        raise OperandError(
+            operand="b", found=f"a batch of {matrices_b.batch}", expected=f"{batch} as in a, or a single matrix (K, N)"
+        )
+    shape = matrices_a.one.shape[0], matrices_b.one.shape[1]
+    return shape if batch is None else (batch, *shape)
+
+
+def check_operand(tensor: CallTensor, form: Form, pointer: int) -> None:
+    """Check one operand on its own. Raises OperandError."""
+    _check_kind(tensor, form)
+    placed = place(tensor, form)
+    if pointer % placed.align_bytes:
+        check_address(placed, pointer)
+
+
+def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:
+    """Check everything but the addresses, of operands in the order of `contract.tensors`. Raises OperandError."""
+    tensors = call_tensors(contract)
+    of = dict(zip(tensors, forms, strict=True))
+    a, b = (of[role] for role in OPERANDS)
+    shape = check_inputs(contract, a, b)
+    for role, tensor in tensors.items():
+        if tensor.written:
+            _check_result(tensor, of[role], shape, a.device)
+        elif role not in OPERANDS:
+            _check_extra(tensor, of[role], shape, a.device)
+    placed = {role: place(tensor, of[role]) for role, tensor in tensors.items()}
+    *batch, m, n = shape
+    problem = ProblemShape(m, n, a.shape[-1], *batch)
+    return CheckedCall(
+        CallSize(problem=problem, strides={role: leading(each) for role, each in placed.items()}), a.device, placed
+    )
+
+
+def leading(placed: Placed) -> Strides:
+    """Strides in elements."""
+    element_bytes = placed.tensor.dtype.bytes
+    return Strides(placed.pitch_bytes // element_bytes, placed.batch_pitch_bytes // element_bytes)
+
+
+def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
+    """Rank, dtype, extents, device kind."""
+    rank = len(tensor.modes)
+    if len(form.shape) not in (rank, rank + 1):
+        raise OperandError(
+            operand=tensor.name,
+            found=f"{plural(len(form.shape), 'dimension')}, shape {tuple(form.shape)}",
+            expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch before them",
+            fix=_rank_fix(tensor, form),
+        )
+    if not _has_type(tensor, form):
+        raise OperandError(
+            operand=tensor.name,
+            found=f"dtype {form.dtype}",
+            expected=tensor.dtype.in_memory,
+            fix=suggestions.cast(tensor, form),
+        )
+    matrices = _take_apart(tensor, form)
+    _check_extents(tensor, matrices)
+    if form.device[0] not in ("cuda", "cpu"):
+        raise OperandError(
+            operand=tensor.name,
+            found=f"device {form.device[0]}",
+            expected="a CUDA device, or the CPU",
+            fix=suggestions.move(tensor, form, ("cuda", 0)),
+        )
+    return matrices
+
+
+def _has_type(tensor: CallTensor, form: Form) -> bool:
+    """Whether elements are what the kernel takes, or their bits in integers where the framework has no such type."""
+    wanted, carrier = tensor.dtype, CARRIERS.get(tensor.dtype.name)
+    carried = carrier is not None and form.framework != "torch" and form.dtype == name_of(carrier)
+    return carried or form.dtype == wanted.in_memory
+
+
+def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
+    for mode, extent in zip(tensor.modes, matrices.one.shape, strict=True):
+        if extent > MAX_EXTENT:
+            raise OperandError(
+                operand=tensor.name,
+                found=f"{mode.upper()} = {extent}",
+                expected=f"at most {MAX_EXTENT}: kernels count in 32 bits, to the end of the last tile",
+                fix="split the problem",
+            )
+    if matrices.batch is not None and matrices.batch > MAX_BATCH:
+        raise OperandError(
+            operand=tensor.name,
+            found=f"a batch of {matrices.batch}",
+            expected=f"at most {MAX_BATCH}, the extent of grid.z",
+            fix="split the batch",
+        )
+
+
+def _take_apart(tensor: CallTensor, form: Form) -> _Matrices:
+    if len(form.shape) == len(tensor.modes):
+        return _Matrices(form, None, 0)
+    one = form._replace(shape=tuple(form.shape[1:]), strides=tuple(form.strides[1:]))
+    return _Matrices(one, form.shape[0], form.strides[0] if form.shape[0] > 1 else 0)
+
+
+def _rank_fix(tensor: CallTensor, form: Form) -> str:
+    name, rank = tensor.name, len(tensor.modes)
+    if len(form.shape) < rank:
+        return f"`{name}[None, :]` for a row, `{name}[:, None]` for a column" if len(form.shape) == 1 else ""
+    extents = ", ".join(str(extent) for extent in form.shape[-rank:])
+    return f"`{name}.reshape(-1, {extents})` for one batch of all of them"
+
+
+def _check_device(tensor: CallTensor, form: Form, device: Device) -> None:
+    if form.device != device:
+        raise OperandError(
+            operand=tensor.name,
+            found=f"device {_spell(form.device)}",
+            expected=f"{_spell(device)}, where a is",
+            fix=suggestions.move(tensor, form, device),
+        )
+
+
+def _spell(device: Device) -> str:
+    kind, ordinal = device
+    return kind if kind == "cpu" else f"{kind}:{ordinal}"
+
+
+def _inner_mismatch(a: Form, b: Form, framework: str) -> OperandError:
+    (m, k), (rows, columns) = a.shape, b.shape
+    transpose = "b.t()" if framework == "torch" else "b.T"
+    return OperandError(
+        operand="b",
+        found=f"shape {(rows, columns)}, so K = {rows}",
+        expected=f"K = {k}, as in a of shape {(m, k)}: (M, K) @ (K, N)",
+        fix=f"`{transpose}` if it is stored as (N, K)" if columns == k else "",
+    )
+
+
+def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
+    """What the kernel writes: every element once, so it has the whole shape."""
+    fix = suggestions.new_out(tensor, shape, form)
+    if tuple(form.shape) != shape:
+        modes = "(M, N)" if len(shape) == 2 else "(L, M, N)"
+        found, expected = f"shape {tuple(form.shape)}", f"{shape}, {modes} of a @ b"
+    elif not _has_type(tensor, form):
+        found, expected = f"dtype {form.dtype}", tensor.dtype.in_memory
+    elif form.read_only:
+        found, expected = "a read-only array", "one that can be written"
+    else:
+        _check_device(tensor, form, device)
+        return
+    raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
+
+
+def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
+    """What the epilogue reads: one for each matrix of the result, or one for all of them."""
+    matrices = _check_kind(tensor, form)
+    *batch, m, n = shape
+    extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
+    if tuple(matrices.one.shape) != extents or matrices.batch not in (None, *batch):
+        wanted = f"{extents}, ({', '.join(tensor.modes).upper()}) of the result"
+        raise OperandError(
+            operand=tensor.name,
+            found=f"shape {tuple(form.shape)}",
+            expected=f"{wanted}, or {(*batch, *extents)}" if batch else wanted,
+        )
+    _check_device(tensor, form, device)
+
+
+def place(tensor: CallTensor, form: Form) -> Placed:
+    """Where the elements of an operand that fits lie. Raises OperandError."""
+    matrices = _take_apart(tensor, form)
+    one, size = matrices.one, tensor.dtype.bytes
+    if len(tensor.modes) == 1:
+        _check_side_by_side(tensor, form, one)
+        rows, columns, stride = 1, one.shape[0], 1
+    else:
+        rows, columns = one.shape if tensor.row_major else one.shape[::-1]
+        stride = _leading_stride(tensor, form, one)
+    batch = 1 if matrices.batch is None else matrices.batch
+    placed = Placed(tensor, form, rows, columns * size, stride * size, batch, matrices.batch_stride * size)
+    if batch > 1 and rows and columns:
+        _check_batch_stride(placed, matrices.batch_stride)
+    if placed.span_bytes > MAX_SPAN_BYTES:
+        raise OperandError(
+            operand=tensor.name,
+            found=f"strides {tuple(form.strides)}: {placed.span_bytes:,} bytes from the first to the last element",
+            expected=f"at most {MAX_SPAN_BYTES:,}, more than any address space holds",
+            fix=copy_fix(tensor, form, fresh=True),
+        )
+    return placed
+
+
+def _check_side_by_side(tensor: CallTensor, form: Form, vector: Form) -> None:
+    if vector.shape[0] > 1 and vector.strides[0] != 1 and 0 not in form.shape:
+        raise OperandError(
+            operand=tensor.name,
+            found=f"stride {vector.strides[0]}{_oddity(vector)}",
+            expected="elements side by side, stride 1",
+            fix=copy_fix(tensor, form),
+        )
+
+
+def _check_batch_stride(placed: Placed, stride: int) -> None:
+    tensor, size = placed.tensor, placed.tensor.dtype.bytes
+    fix = copy_fix(tensor, placed.form, fresh=True)
+    if stride < 0:
+        found, expected = f"batch stride {stride} (reversed)", "0 or more"
+    elif stride % tensor.align_elems:
+        found = f"batch stride {stride}: {stride} x {size} = {stride * size} bytes"
+        expected = f"a multiple of {tensor.contract.align_bytes} bytes, that is {tensor.align_elems} elements"
+        expected += f" ({tensor.key('align')})"
+    elif tensor.written and not _batches_apart(placed):
+        found = f"batch stride {stride}, so that matrices of the batch overlap"
+        matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
+        expected = f"at least {matrix_bytes // size}, the elements that one spans"
+    else:
+        return
+    raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
+
+
+def _batches_apart(placed: Placed) -> bool:
+    """Whether the matrices of a batch follow one another, or lie row by row between each other."""
+    matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
+    row_of_all_bytes = (placed.batch - 1) * placed.batch_pitch_bytes + placed.row_bytes
+    interleaved = placed.batch_pitch_bytes >= placed.row_bytes and placed.pitch_bytes >= row_of_all_bytes
+    return placed.batch_pitch_bytes >= matrix_bytes or interleaved
+
+
+def _leading_stride(tensor: CallTensor, form: Form, matrix: Form) -> int:
+    """The stride of the mode that is not contiguous, which has to be one the kernel can take.
+
+    The stride of a mode of extent 1 says nothing, whatever a framework left there; nor do strides of an empty tensor.
+    """
+    contiguous = 1 if tensor.row_major else 0
+    extent, leading_extent = matrix.shape[contiguous], matrix.shape[1 - contiguous]
+    aligned = tensor.storage(matrix.shape).stride
+    if 0 in form.shape:
+        return aligned
+    if extent > 1 and matrix.strides[contiguous] != 1:
+        raise _wrong_major(tensor, form, matrix)
+    if leading_extent == 1:
+        return aligned
+    stride = matrix.strides[1 - contiguous]
+    if stride < extent:
+        raise _overlapping(tensor, form, matrix)
+    if stride % tensor.align_elems:
+        raise _unaligned_stride(tensor, form, stride)
+    return stride
+
+
+def _wrong_major(tensor: CallTensor, form: Form, matrix: Form) -> OperandError:
+    contiguous = 1 if tensor.row_major else 0
+    other, major = tensor.modes[1 - contiguous], tensor.contract.major
+    fix = copy_fix(tensor, form)
+    if matrix.strides[1 - contiguous] == 1 and matrix.strides[contiguous] > 0:
+        found = f"{other.upper()}-major strides {tuple(matrix.strides)}"
+        fix += f', or compile with {tensor.key("major")} = "{other}" to take it as it is'
+    else:
+        found = f"strides {tuple(matrix.strides)}, contiguous in neither mode" + _oddity(matrix)
+    expected = f'stride 1 in {major.upper()} ({tensor.key("major")} = "{major}")'
+    return OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
+
+
+def _overlapping(tensor: CallTensor, form: Form, matrix: Form) -> OperandError:
+    extent = matrix.shape[1 if tensor.row_major else 0]
+    return OperandError(
+        operand=tensor.name,
+        found=f"strides {tuple(matrix.strides)}{_oddity(matrix)}",
+        expected=f"a leading stride of at least {extent}, the extent of {tensor.contract.major.upper()}",
+        fix=copy_fix(tensor, form, fresh=True),
+    )
+
+
+def _oddity(form: Form) -> str:
+    strides = [stride for extent, stride in zip(form.shape, form.strides, strict=True) if extent > 1]
+    if any(stride < 0 for stride in strides):
+        return " (reversed)"
+    return " (broadcast)" if 0 in strides else ""
+
+
+def _unaligned_stride(tensor: CallTensor, form: Form, stride: int) -> OperandError:
+    contract, size = tensor.contract, tensor.dtype.bytes
+    return OperandError(
+        operand=tensor.name,
+        found=f"leading stride {stride}: {stride} x {size} = {stride * size} bytes",
+        expected=f"a multiple of {contract.align_bytes} bytes, that is {tensor.align_elems} elements "
+        f"({tensor.key('align')})",
+        fix=copy_fix(tensor, form),
+    )

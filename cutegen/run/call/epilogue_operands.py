@@ -1,0 +1,104 @@
+"""What a call hands in beside A and B: exactly what the spec's epilogue names."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from cutegen.contract.launch import SCALARS, LaunchContract
+from cutegen.errors import OperandError
+from cutegen.run.call.storage import call_tensor
+from cutegen.support.literals import literal
+
+TENSOR_NAMES = ("c", "residual", "bias", "aux")
+"""The epilogue's tensors by the names that a call gives them, in the order of a contract."""
+
+_NOTHING = (False,) * len((*TENSOR_NAMES, *SCALARS))
+_NONE: tuple[tuple[tuple[str, Any], ...], tuple[float, ...]] = (), ()
+_USES = {
+    "c": 'the op "beta", or c in epilogue.expression',
+    "residual": 'the op "residual", or residual in epilogue.expression',
+    "bias": 'the op "bias_n" or "bias_m"',
+    "aux": 'the op "aux"',
+    "alpha": 'the op "alpha", or alpha in epilogue.expression',
+    "beta": 'the op "beta", or beta in epilogue.expression',
+}
+_MEANING = {
+    "c": "C as it was, which the epilogue reads",
+    "residual": "the matrix that the epilogue reads",
+    "bias": "the vector that the epilogue reads",
+    "aux": "the matrix that the epilogue writes",
+    "alpha": "a number that the epilogue reads",
+    "beta": "a number that the epilogue reads",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a kernel's epilogue asks for: `asked` says it for each of `TENSOR_NAMES` and then of `SCALARS`."""
+
+    asked: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, contract: LaunchContract) -> Extras:
+        """Of a kernel of this contract."""
+        names = {*(tensor.name for tensor in map(call_tensor, contract.beside_result)), *contract.scalars}
+        return cls(tuple(name in names for name in (*TENSOR_NAMES, *SCALARS)))
+
+    def take(
+        self, c: Any, residual: Any, bias: Any, aux: Any, alpha: Any, beta: Any
+    ) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
+        """The tensors with their names, and the scalars, that the kernel takes.
+
+        Raises OperandError for one that is missing, one that was not asked for, and a scalar that is no number.
+        """
+        # Written out, because every call comes by here and most have nothing to hand in.
+        given = (
+            c is not None,
+            residual is not None,
+            bias is not None,
+            aux is not None,
+            alpha is not None,
+            beta is not None,
+        )
+        if given != self.asked:
+            raise self._mismatch(given)
+        if given == _NOTHING:
+            return _NONE
+        tensors = zip(TENSOR_NAMES, (c, residual, bias, aux), strict=True)
+        named = tuple((name, value) for name, value in tensors if value is not None)
+        numbers = zip(SCALARS, (alpha, beta), strict=True)
+        return named, tuple(_number(name, value) for name, value in numbers if value is not None)
+
+    def _mismatch(self, given: tuple[bool, ...]) -> OperandError:
+        names = (*TENSOR_NAMES, *SCALARS)
+        index = next(i for i, (one, other) in enumerate(zip(given, self.asked, strict=True)) if one is not other)
+        name = names[index]
+        if given[index]:
+            asked = [other for other, is_asked in zip(names, self.asked, strict=True) if is_asked]
+            return OperandError(
+                operand=name,
+                found="one",
+                expected=f"none: this kernel's epilogue takes {', '.join(asked) or 'no operands'}",
+                fix=f"compile a spec with {_USES[name]}",
+            )
+        return OperandError(operand=name, found="none", expected=_MEANING[name], fix=f"pass {name}=")
+
+
+def _number(name: str, value: Any) -> float:
+    """A number as float32 holds it."""
+    if not isinstance(value, Real):
+        fix = f"pass `{name}.item()`" if hasattr(value, "item") else ""
+        raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer or a fraction beyond float64
+        number, rounded = 0.0, math.inf
+    else:
+        rounded = ctypes.c_float(number).value
+    if math.isinf(rounded) and math.isfinite(number):
+        raise OperandError(operand=name, found=literal(value), expected="a number within the range of float32")
+    return rounded

@@ -1,0 +1,103 @@
+"""Where the elements of a call's operands lie, whether they are aligned, and whether a result shares them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from cutegen.errors import OperandError
+from cutegen.run.call import suggestions
+from cutegen.run.call.operands import Form
+from cutegen.run.call.storage import CallTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An operand whose form fits: the storage it spans, in bytes, from its address on.
+
+    `rows` rows of `row_bytes` each begin `pitch_bytes` apart, in each of `batch` matrices `batch_pitch_bytes` apart;
+    all of them are 0 or more.
+    """
+
+    tensor: CallTensor
+    form: Form
+    rows: int
+    row_bytes: int
+    pitch_bytes: int
+    batch: int = 1
+    batch_pitch_bytes: int = 0
+    # Every call asks for these two, so they are worked out once.
+    align_bytes: int = field(init=False)
+    span_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """`span_bytes` is from the first byte to the end of the last row."""
+        span = (self.batch - 1) * self.batch_pitch_bytes + (self.rows - 1) * self.pitch_bytes + self.row_bytes
+        object.__setattr__(self, "span_bytes", span if self.batch and self.rows and self.row_bytes else 0)
+        object.__setattr__(self, "align_bytes", self.tensor.contract.align_bytes)
+
+    def coincides(self, other: Placed) -> bool:
+        """Whether each element of one has the place of the same element of the other, from the same address on."""
+        mine, theirs = ((x.rows, x.row_bytes, x.pitch_bytes, x.batch, x.batch_pitch_bytes) for x in (self, other))
+        same_kind = self.tensor.contract.dtype == other.tensor.contract.dtype
+        return same_kind and self.tensor.contract.major == other.tensor.contract.major and mine == theirs
+
+
+def check_address(placed: Placed, pointer: int) -> None:
+    """Refuse an address that is not aligned as the kernel was compiled for. Raises OperandError."""
+    align = placed.align_bytes
+    if pointer % align and placed.span_bytes:
+        raise OperandError(
+            operand=placed.tensor.name,
+            found=f"address {pointer:#x}, {pointer % align} bytes past a multiple of {align}",
+            expected=f"a multiple of {align} bytes ({placed.tensor.key('align')})",
+            fix=copy_fix(placed.tensor, placed.form, fresh=True),
+        )
+
+
+def check_apart(written: Placed, pointer: int, other: Placed, other_pointer: int) -> None:
+    """Refuse a result that shares memory with another operand, which CTAs still use. Raises OperandError.
+
+    C as it was and a residual are read by the thread that writes the result there: they may lie exactly where it does.
+    """
+    if pointer >= other_pointer + other.span_bytes or other_pointer >= pointer + written.span_bytes:
+        return
+    in_place = written.tensor.name == "out" and other.tensor.name in ("c", "residual")
+    if in_place and pointer == other_pointer and written.coincides(other):
+        return
+    if _share_bytes(written, pointer - other_pointer, other):
+        name = other.tensor.name
+        fix = copy_fix(written.tensor, written.form)
+        raise OperandError(
+            operand=written.tensor.name,
+            found=f"memory shared with {name}",
+            expected=f"memory apart from it: CTAs still read {name} while others write the result"
+            if not in_place
+            else f"memory apart from it, or exactly its own: the address and the strides of {name}",
+            fix=fix,
+        )
+
+
+def _share_bytes(written: Placed, offset_bytes: int, other: Placed) -> bool:
+    """Whether two strided operands share a byte, exactly: NumPy solves it on the addresses alone and reads no memory.
+
+    Interleaved ones, as column slices of one buffer, do not.
+    """
+    low = min(0, offset_bytes)
+    spanned = max(offset_bytes + written.span_bytes, other.span_bytes) - low
+    buffer = as_strided(np.empty(1, np.uint8), (spanned,), (1,))
+    return np.shares_memory(_rows(buffer, offset_bytes - low, written), _rows(buffer, -low, other))
+
+
+def _rows(buffer: np.ndarray, offset_bytes: int, placed: Placed) -> np.ndarray:
+    shape = placed.batch, placed.rows, placed.row_bytes
+    return as_strided(buffer[offset_bytes:], shape, (placed.batch_pitch_bytes, placed.pitch_bytes, 1))
+
+
+def copy_fix(tensor: CallTensor, form: Form, *, fresh: bool = False) -> str:
+    """Another place for an operand: a copy, or for a result new memory."""
+    if tensor.name == "out":
+        return suggestions.new_out(tensor, form.shape, form)
+    return (suggestions.fresh_copy if fresh else suggestions.copy)(tensor, form)

@@ -1,0 +1,278 @@
+"""What a kernel is handed: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack, read into one view.
+
+No framework is imported here. An operand can only be a torch tensor when the caller has imported torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cutegen.arch import DTYPES
+from cutegen.errors import CutegenError, OperandError
+from cutegen.run.call import cuda_array, dlpack
+from cutegen.run.driver import load_driver
+
+Device = tuple[str, int]
+"""`("cuda", ordinal)` or `("cpu", 0)`; other kinds are named so that a message can say what they are."""
+
+CPU: Device = ("cpu", 0)
+LEGACY_STREAM = 1
+"""CU_STREAM_LEGACY: the default stream, as `__cuda_array_interface__` and DLPack spell it."""
+
+_DTYPE_NAMES = {row.torch_name: row.name for row in DTYPES.values() if row.in_memory == row.name}
+# NumPy has no bfloat16, and no kernel takes 16-bit integers: there, uint16 holds the bits of bf16. Those of 8-bit
+# floats are in uint8, but of which kind only a kernel can say.
+_NUMPY_DTYPE_NAMES = {**_DTYPE_NAMES, "uint16": "bf16"}
+_NO_ARRAY = "a torch tensor, a NumPy array, or an object with `__cuda_array_interface__` or `__dlpack__`"
+
+
+# Both are named tuples because three of each are made per call; a frozen dataclass takes five times as long to make.
+class Form(NamedTuple):
+    """All of an operand but its address: a launch is prepared from three of these, once.
+
+    `strides` are in elements. `dtype` is cutegen's name (`f16`) where it has one, else the framework's.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: Device
+    framework: str
+    read_only: bool
+
+
+class TensorView(NamedTuple):
+    """An operand as a kernel needs it.
+
+    `stream` is the stream whose work must come first, where the operand's protocol names one. `owner` keeps borrowed
+    memory alive while the view is.
+    """
+
+    pointer: int
+    form: Form
+    stream: int | None = None
+    owner: object = None
+
+
+def name_of(dtype_name: str) -> str:
+    """The name that specs have for what frameworks call `dtype_name`; theirs where there is none."""
+    return _DTYPE_NAMES.get(dtype_name, dtype_name)
+
+
+def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
+    """View `operand` without copying; `stream` is the caller's, told to DLPack producers.
+
+    >>> view_of(np.zeros((2, 8), np.float16), "a").form.strides
+    (8, 1)
+
+    Raises OperandError when it is no array, or one without strided memory, or when its memory is not its values.
+    """
+    view = _view(operand, name, stream)
+    if not view.pointer and 0 not in view.form.shape and view.form.device[0] in ("cuda", "cpu"):
+        raise _without_memory(operand, name, view.form)
+    return view
+
+
+def count_write(operand: Any) -> None:
+    """Tell torch that a kernel wrote `operand`, so that autograd refuses a gradient which needs what was there."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(operand, torch.Tensor):
+        torch.autograd.graph.increment_version(operand)
+
+
+def _view(operand: Any, name: str, stream: int | None) -> TensorView:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(operand, torch.Tensor):
+        return _view_torch(operand, name, torch)
+    if isinstance(operand, np.ndarray):
+        return _view_numpy(operand, name)
+    with _foreign(name, "an object that cannot be asked what it is"):
+        table = getattr(operand, "__cuda_array_interface__", None)
+        exports = table is None and hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__")
+    if table is not None:
+        return _view_cuda_array(operand, table, name)
+    if exports:
+        return _view_dlpack(operand, name, stream)
+    raise OperandError(operand=name, found=f"a {type(operand).__qualname__}", expected=_NO_ARRAY)
+
+
+def _without_memory(operand: Any, name: str, form: Form) -> OperandError:
+    """A freed storage, or a tensor that only stands for others: FakeTensor and other wrappers, lazy zeros."""
+    lazy_zeros = form.framework == "torch" and operand._is_zerotensor()
+    return OperandError(
+        operand=name,
+        found=f"shape {tuple(form.shape)} at address 0: its memory was freed, or it never had any",
+        expected="an address for its elements",
+        fix=f"`{name}.clone()`, which stores the zeros" if lazy_zeros else "",
+    )
+
+
+def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise OperandError(
+            operand=name,
+            found="a tensor that requires grad",
+            expected="one that does not: a kernel call is not recorded by autograd",
+            fix=f"pass `{name}.detach()`, or call under `torch.no_grad()`",
+        )
+    try:
+        # tuple.__new__ is what a named tuple's constructor ends in; going there at once saves a fifth of a whole call.
+        form = tuple.__new__(
+            Form,
+            (tensor.shape, tensor.stride(), _torch_dtype(tensor.dtype), _torch_device(tensor.device), "torch", False),
+        )
+        view: TensorView = tuple.__new__(TensorView, (tensor.data_ptr(), form, None, None))
+    except RuntimeError as error:
+        first_line = str(error).partition("\n")[0]
+        raise OperandError(
+            operand=name,
+            found=f"a torch tensor without strided memory ({first_line})",
+            expected="a dense tensor with an address",
+            fix=f"`{name}.to_dense()` for a sparse one" if tensor.layout is not torch.strided else "",
+        ) from error
+    if differs_from_memory(tensor, torch.autograd.forward_ad):
+        _check_memory_says_all(tensor, name, torch)
+    return view
+
+
+def differs_from_memory(tensor: Any, forward_ad: Any) -> bool:
+    """Whether a torch tensor may stand for more than its memory holds: a sign, or a tangent of forward-mode AD.
+
+    `forward_ad` is torch's module. Every call asks this of each tensor, so it looks no further than it must.
+    """
+    return bool(tensor.is_neg() or forward_ad._current_level >= 0)
+
+
+def _check_memory_says_all(tensor: Any, name: str, torch: Any) -> None:
+    """Refuse a tensor that reading its memory would misread. Raises OperandError."""
+    if tensor.is_neg():
+        raise OperandError(
+            operand=name,
+            found="a tensor with the negative bit set: its memory holds the values with the other sign",
+            expected="memory that holds the values",
+            fix=f"`{name}.resolve_neg()`, a tensor of its own",
+        )
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        raise OperandError(
+            operand=name,
+            found="a tensor with a tangent of forward-mode AD",
+            expected="one without: a kernel call is not recorded by autograd",
+            fix=f"pass `{name}.detach()`",
+        )
+
+
+@lru_cache(maxsize=64)
+def _torch_dtype(dtype: Any) -> str:
+    return name_of(str(dtype).removeprefix("torch."))
+
+
+@lru_cache(maxsize=64)
+def _torch_device(device: Any) -> Device:
+    return (device.type, device.index or 0)
+
+
+def _view_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
+    if type(array) is not np.ndarray and hasattr(array, "mask"):  # to name np.ma would import it
+        raise _masked(name)
+    form = Form(
+        shape=array.shape,
+        strides=_element_strides(array.strides, array.itemsize, name),
+        dtype=_numpy_dtype_name(array.dtype, _NUMPY_DTYPE_NAMES),
+        device=CPU,
+        framework="numpy",
+        read_only=not array.flags.writeable,
+    )
+    return TensorView(array.ctypes.data, form)
+
+
+def _numpy_dtype_name(dtype: np.dtype[Any], names: Mapping[str, str]) -> str:
+    return names.get(dtype.name, dtype.name) if dtype.isnative else f"{dtype.name} in foreign byte order"
+
+
+def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str) -> tuple[int, ...]:
+    if item_bytes == 0:  # a type without fields, which no kernel takes
+        return strides_bytes
+    if any(stride % item_bytes for stride in strides_bytes):
+        raise OperandError(
+            operand=name,
+            found=f"strides of {strides_bytes} bytes",
+            expected=f"multiples of the element's {item_bytes} bytes",
+            fix="copy it into an array of its own",
+        )
+    return tuple(stride // item_bytes for stride in strides_bytes)
+
+
+def _view_cuda_array(operand: Any, table: Any, name: str) -> TensorView:
+    with _foreign(name, "a malformed __cuda_array_interface__"):
+        array = cuda_array.read(table)
+        if array.masked:
+            raise _masked(name)
+        device = _cuda_array_device(operand, array.pointer)
+    strides = array.strides_bytes
+    form = Form(
+        shape=array.shape,
+        strides=compact_strides(array.shape)
+        if strides is None
+        else _element_strides(strides, array.dtype.itemsize, name),
+        dtype=_numpy_dtype_name(array.dtype, _DTYPE_NAMES),
+        device=device,
+        framework=_framework(operand),
+        read_only=array.read_only,
+    )
+    return TensorView(array.pointer, form, array.stream, operand)
+
+
+@contextmanager
+def _foreign(name: str, found: str) -> Iterator[None]:
+    """Turn whatever another library's object raises, or answers wrongly, into an OperandError."""
+    try:
+        yield
+    except CutegenError:
+        raise
+    except Exception as error:  # a property of anybody's may raise anything
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise OperandError(operand=name, found=f"{found} ({reason})", expected=_NO_ARRAY) from error
+
+
+def _masked(name: str) -> OperandError:
+    return OperandError(operand=name, found="a masked array", expected="one without a mask")
+
+
+def _cuda_array_device(operand: Any, pointer: int) -> Device:
+    """The interface names no device: DLPack does where the object speaks it too, else the driver knows the address."""
+    if hasattr(operand, "__dlpack_device__"):
+        return dlpack.device_of(operand)
+    # An empty array has no address to ask about, and nothing to launch.
+    return ("cuda", load_driver().ordinal_of(pointer) if pointer else 0)
+
+
+def _view_dlpack(operand: Any, name: str, stream: int | None) -> TensorView:
+    with _foreign(name, "an object that does not export itself"):
+        device = dlpack.device_of(operand)
+        consumer = (stream or LEGACY_STREAM) if device[0] == "cuda" else None
+        tensor = dlpack.read(operand, device, consumer)
+    strides = compact_strides(tensor.shape) if tensor.strides is None else tensor.strides
+    form = Form(tensor.shape, strides, tensor.dtype, device, _framework(operand), tensor.read_only)
+    return TensorView(tensor.pointer, form, consumer, tensor.capsule)
+
+
+def _framework(operand: Any) -> str:
+    return type(operand).__module__.partition(".")[0]
+
+
+def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides without gaps.
+
+    >>> compact_strides((3, 4, 5))
+    (20, 5, 1)
+    """
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return tuple(strides[: len(shape)])

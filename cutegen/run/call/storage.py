@@ -1,0 +1,160 @@
+"""Where a matrix lies in memory: rows and columns of its storage, padded so that each leading stride is aligned."""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutegen.arch import DTYPES, DType, dtype
+from cutegen.contract.launch import REGISTERS, RESULT, SOURCE, LaunchContract, TensorContract
+from cutegen.errors import OperandError
+from cutegen.run.call.bits import CARRIERS
+from cutegen.run.call.operands import Form
+
+
+@dataclass(frozen=True, slots=True)
+class CallTensor:
+    """One of the operands of `a @ b -> c` as the caller writes it: B is (K,N) here and (N,K) in the contract.
+
+    `name` is what a message calls it, `contract` what the kernel was compiled for. A bias has one mode.
+    """
+
+    name: str
+    modes: tuple[str, ...]
+    contract: TensorContract
+
+    @property
+    def dtype(self) -> DType:
+        """The element type that the kernel takes."""
+        return dtype(self.contract.dtype)
+
+    @property
+    def row_major(self) -> bool:
+        """Whether the contiguous mode is the last one."""
+        return self.modes[-1] == self.contract.major
+
+    @property
+    def align_elems(self) -> int:
+        """What the leading stride is a multiple of, in elements."""
+        return max(1, self.contract.align_bytes // self.dtype.bytes)
+
+    @property
+    def written(self) -> bool:
+        """Whether the kernel writes it."""
+        return self.contract.name in (RESULT, "aux", *REGISTERS.values())
+
+    def key(self, name: str) -> str:
+        """The spec's key that says this of the operand: C as it was is what C will be."""
+        return f"problem.{'c' if self.name == 'c' else self.contract.name}.{name}"
+
+    def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
+        """The storage of a matrix, or of a batch of them, of this kind; `shape` as the caller writes it."""
+        *batch, first, second = shape
+        rows, columns = (first, second) if self.row_major else (second, first)
+        align = self.align_elems
+        stride = -(-columns // align) * align
+        return MatrixStorage(rows, columns, stride, not self.row_major, align, batch[0] if batch else None)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixStorage:
+    """`rows` x `stride` elements, of which `columns` in each row are the matrix, or its transpose if `transposed`.
+
+    The first element and `stride` are aligned to `align` elements. With `batch` there are so many in a row.
+    """
+
+    rows: int
+    columns: int
+    stride: int
+    transposed: bool
+    align: int
+    batch: int | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """(rows, stride), or (batch, rows, stride)."""
+        return (self.rows, self.stride) if self.batch is None else (self.batch, self.rows, self.stride)
+
+    @property
+    def host_elems(self) -> int:
+        """What a flat array in host memory needs so that an aligned buffer is found in it, wherever it begins."""
+        return math.prod(self.extents) + self.align - 1
+
+    def host_buffer(self, flat: Any, address: int) -> Any:
+        """The aligned array of `extents` within a flat one of `host_elems`, of NumPy or torch, without copying."""
+        first = -(address // flat.itemsize) % self.align
+        return flat[first : first + math.prod(self.extents)].reshape(self.extents)
+
+    def matrix(self, buffer: Any) -> Any:
+        """The matrix, or the batch, within an array of `extents` of any framework, without copying."""
+        inner = buffer if self.columns == self.stride else buffer[..., : self.columns]
+        return inner.swapaxes(-1, -2) if self.transposed else inner
+
+
+CALL_NAMES = {RESULT: "out", SOURCE: "c"}
+"""What a call names otherwise than the kernel: the result, and C as it was."""
+
+
+def call_tensors(contract: LaunchContract) -> dict[str, CallTensor]:
+    """Each role's tensor as the caller of a kernel writes it, in the contract's order."""
+    return {x.name: call_tensor(x) for x in contract.tensors}
+
+
+def call_tensor(x: TensorContract) -> CallTensor:
+    """One tensor as the caller of a kernel writes it."""
+    return CallTensor(CALL_NAMES.get(x.name, x.name), (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x)
+
+
+def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream: int | None) -> Any:
+    """An uninitialized matrix of `like`'s framework on its device, owned by `stream` if one is given.
+
+    `dtype_name` is torch's. Raises OperandError for a framework that is neither torch, NumPy nor CuPy.
+    """
+    if form.framework == "torch":
+        return storage.matrix(_empty_torch(storage, dtype_name, like.device, stream))
+    if form.framework == "numpy":
+        flat = np.empty(storage.host_elems, numpy_dtype(dtype_name, like.dtype))
+        return storage.matrix(storage.host_buffer(flat, flat.ctypes.data))
+    if form.framework == "cupy":
+        return storage.matrix(_empty_cupy(storage.extents, dtype_name, form.device[1], stream))
+    raise OperandError(
+        operand="out",
+        found=f"nothing, and operands of {form.framework}",
+        expected=f"an array for the result: {form.framework} is not asked for memory",
+        fix=f"pass out= with {dtype_name} elements",
+    )
+
+
+_CARRIERS = {DTYPES[name].torch_name: carrier for name, carrier in CARRIERS.items()}
+
+
+def numpy_dtype(name: str, like: np.dtype[Any] | None = None) -> np.dtype[Any]:
+    """NumPy's type for torch's `name`; what NumPy has not is `like` where that is some package's, else bits."""
+    if name not in _CARRIERS:
+        return np.dtype(name)
+    return like if like is not None and like.name == name else np.dtype(_CARRIERS[name])
+
+
+def _empty_torch(storage: MatrixStorage, name: str, device: Any, stream: int | None) -> Any:
+    torch = sys.modules["torch"]
+    dtype, extents = getattr(torch, name), storage.extents
+    if device.type != "cuda":
+        flat = torch.empty(storage.host_elems, dtype=dtype, device=device)
+        return storage.host_buffer(flat, flat.data_ptr())
+    if stream is None:
+        return torch.empty(extents, dtype=dtype, device=device)  # aligned to 512 bytes by torch's allocator
+    # The allocator gives memory back to the stream it was taken on, so take it on the one the kernel runs on.
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
+        return torch.empty(extents, dtype=dtype, device=device)
+
+
+def _empty_cupy(extents: tuple[int, ...], name: str, ordinal: int, stream: int | None) -> Any:
+    cupy = sys.modules["cupy"]
+    owner = nullcontext() if stream is None else cupy.cuda.ExternalStream(stream, ordinal)
+    with cupy.cuda.Device(ordinal), owner:
+        return cupy.empty(extents, name)

@@ -1,0 +1,48 @@
+"""Which CUDA stream a call goes to."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from cutegen.errors import RequestError
+from cutegen.run.call.operands import LEGACY_STREAM, Device, TensorView
+
+
+def stream_handle(stream: Any) -> int:
+    """The driver's handle of a stream: an int, or an object of torch, CuPy, cuda.core or cuda.bindings.
+
+    >>> stream_handle(0)
+    0
+
+    Raises RequestError for anything else.
+    """
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):  # the protocol of cuda.core: (version, handle)
+        return int(stream.__cuda_stream__()[1])
+    for attribute in ("cuda_stream", "ptr"):  # torch, CuPy
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    if hasattr(stream, "__int__"):  # cuda.bindings
+        return int(stream)
+    raise RequestError(
+        f"stream: found a {type(stream).__qualname__}; expected a handle, or an object with __cuda_stream__, "
+        "cuda_stream or ptr; leave stream= away for the current stream"
+    )
+
+
+def current_stream(views: tuple[TensorView, ...], device: Device) -> int:
+    """Where a call without `stream=` goes: torch's current stream, else one an operand names, else the default."""
+    named = LEGACY_STREAM
+    for view in reversed(views):
+        if view.form.framework == "torch":
+            # What torch.cuda.current_stream(device).cuda_stream returns, without building the Stream object.
+            return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device[1]))
+        named = view.stream or named
+    return named
+
+
+def producers(stream: int, views: tuple[TensorView, ...]) -> set[int]:
+    """The streams other than `stream` whose work must come first (0 and 1 both are the default stream)."""
+    return {view.stream for view in views if view.stream} - {stream or LEGACY_STREAM}

@@ -1,0 +1,187 @@
+"""Launches a cubin's entry on GPUs.
+
+What depends on the operands' forms is prepared once (`GpuKernel.prepare`); a call writes addresses and scalars and
+launches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.contract.launch import RESULT, LaunchContract
+from cutegen.errors import DeviceError
+from cutegen.run.call.check import CheckedCall
+from cutegen.run.call.fast_path import Launch
+from cutegen.run.driver import Driver
+from cutegen.run.gpu.tensor_maps import TensorMaps
+from cutegen.run.gpu.workspace import ClearedLaunch, WorkspaceLaunch, workspaces
+
+_SUCCESS = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The kernel in one GPU's primary context."""
+
+    function: Any
+    context: Any
+    context_address: int
+    multiprocessors: int
+
+
+class GpuKernel:
+    """A cubin's entry, loaded once per process and bound to a GPU at the first launch there.
+
+    `gpu_arch` is what it was compiled for (`sm_90a`).
+    """
+
+    def __init__(
+        self, contract: LaunchContract, cubin: bytes, gpu_arch: str, load_driver: Callable[[], Driver]
+    ) -> None:
+        self._contract, self._cubin, self._gpu_arch, self._load_driver = contract, cubin, gpu_arch, load_driver
+        self._lock = threading.Lock()
+        self._bound: dict[int, _Bound] = {}
+        self._kernel: Any = None
+
+    def prepare(self, call: CheckedCall) -> Launch:
+        """What a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
+        driver, ordinal = self._load_driver(), call.device[1]
+        with self._lock:
+            if ordinal not in self._bound:
+                with driver.relaxed_capture():
+                    self._bound[ordinal] = self._bind(driver, ordinal)
+            bound = self._bound[ordinal]
+        form = MappedLaunch if self._contract.maps else GpuLaunch
+        launch = form(driver, bound, self._contract, call)
+        workspace = self._contract.workspace(call.size.problem)
+        if self._contract.adds_to_result:
+            return ClearedLaunch(
+                launch, driver, bound.context, call.placed[RESULT], self._contract.pointers.index(RESULT)
+            )
+        return launch if workspace is None else WorkspaceLaunch(launch, workspaces(driver, ordinal), workspace)
+
+    def _bind(self, driver: Driver, ordinal: int) -> _Bound:
+        self._check_architecture(driver, ordinal)
+        context = driver.primary_context(ordinal)
+        with driver.current(context):
+            if self._kernel is None:
+                # Never unloaded: a captured graph may launch the kernel after this object is gone.
+                library = driver.call("cuLibraryLoadData", self._cubin, [], [], 0, [], [], 0)
+                self._kernel = driver.call("cuLibraryGetKernel", library, self._contract.entry.encode())
+            function = driver.call("cuKernelGetFunction", self._kernel)
+            self._allow_shared_memory(driver, function, ordinal)
+        return _Bound(function, context, int(context), driver.attribute("MULTIPROCESSOR_COUNT", ordinal))
+
+    def _check_architecture(self, driver: Driver, ordinal: int) -> None:
+        found = driver.compute_capability(ordinal)
+        if not runs_on(self._gpu_arch, found):
+            here = f"sm_{found[0]}{found[1]}"
+            raise DeviceError(
+                f"the kernel was compiled for {self._gpu_arch}; cuda:{ordinal} ({driver.device_name(ordinal)}) is "
+                f"{here}; build it for this GPU: cutegen build SPEC --arch {here}"
+            )
+
+    def _allow_shared_memory(self, driver: Driver, function: Any, ordinal: int) -> None:
+        needed = self._contract.dynamic_smem_bytes
+        available = driver.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", ordinal)
+        if needed > available:
+            raise DeviceError(
+                f"the kernel needs {needed} bytes of dynamic shared memory per CTA; cuda:{ordinal} "
+                f"({driver.device_name(ordinal)}) has {available}; use fewer stages or a smaller tile"
+            )
+        attribute = driver.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        driver.call("cuFuncSetAttribute", function, attribute, needed)
+
+
+class GpuLaunch:
+    """One form of call on one GPU and one thread, parameters laid out for the driver.
+
+    Every parameter has a slot of eight bytes, low byte first as on every host of NVIDIA's driver, and the driver is
+    given the slots' addresses. It copies the values before the launch returns, so the slots can be written again.
+    """
+
+    __slots__ = ("_address_slots", "_api", "_arguments", "_bound", "_driver", "_pointers", "_scalars", "_slots")
+
+    def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
+        names = [parameter.name for parameter in contract.parameters]
+        nothing = (0,) * len(contract.pointers), (0,) * len(contract.scalars)
+        values = [int(x) for x in contract.arguments(*nothing, call.size, maps=(0,) * len(contract.maps))]
+        self._driver, self._api, self._bound = driver, driver.api, bound
+        # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
+        self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
+        first, mapped = ctypes.addressof(self._slots), {each.name for each in contract.maps}
+        self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
+        self._address_slots = [len(values) if name in mapped else names.index(name) for name in contract.pointers]
+        self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
+        geometry = contract.geometry(call.size.problem, multiprocessors=bound.multiprocessors)
+        self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)
+
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """Launch on the addresses, asynchronously. Raises DeviceError."""
+        slots = self._slots
+        for index, address in zip(self._address_slots, addresses, strict=True):
+            slots[index] = address
+        if scalars:
+            for slot, scalar in zip(self._scalars, scalars, strict=True):
+                slot.value = scalar
+        # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
+        status, context = self._api.cuCtxGetCurrent()
+        if status == _SUCCESS and int(context) == self._bound.context_address:
+            self._launch(stream)
+        else:
+            with self._driver.current(self._bound.context):
+                self._launch(stream)
+
+    def _launch(self, stream: int) -> None:
+        (status,) = self._api.cuLaunchKernel(*self._arguments, stream, ctypes.addressof(self._pointers), 0)
+        if status != _SUCCESS:
+            raise self._driver.failure("cuLaunchKernel", status)
+
+
+class MappedLaunch(GpuLaunch):
+    """A form of call of a kernel that takes tensor maps: the driver is given a map's address in place of a slot's."""
+
+    __slots__ = ("_made_for", "_maps")
+
+    def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
+        super().__init__(driver, bound, contract, call)
+        parameters = [parameter.name for parameter in contract.parameters]
+        self._made_for: tuple[int, ...] | None = None
+        self._maps: list[tuple[int, int, TensorMaps]] = []
+        for each, fields in zip(contract.maps, contract.map_fields(call.size), strict=True):
+            # A matrix without elements may lie nowhere. Nothing is read of it, so the result's address will do as well.
+            address_of = contract.pointers.index(each.name if call.placed[each.name].span_bytes else RESULT)
+            maps = TensorMaps(driver, bound.context, each.name, fields)
+            self._maps.append((parameters.index(f"map_{each.name}"), address_of, maps))
+
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """Launch on the addresses, asynchronously. Raises DeviceError."""
+        if addresses != self._made_for:
+            self._made_for = None  # should one of them fail, nothing is left that looks placed
+            for parameter, tensor, maps in self._maps:
+                self._pointers[parameter] = maps.at(addresses[tensor])
+            self._made_for = addresses
+        super().__call__(addresses, scalars, stream)
+
+
+def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
+    """Whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
+
+    It does on the same major and the same or a later minor, with the suffix `a` on exactly its own. Source: CUDA C++
+    Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".
+
+    >>> runs_on("sm_80", (8, 9)), runs_on("sm_80", (9, 0)), runs_on("sm_90a", (9, 0)), runs_on("sm_100a", (10, 3))
+    (True, False, True, False)
+    """
+    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", gpu_arch)
+    if match is None:
+        raise DeviceError(f"the artifact names the architecture {gpu_arch!r}; expected one like sm_80 or sm_90a")
+    major, minor, suffix = int(match[1]), int(match[2]), match[3]
+    if suffix == "a":
+        return (major, minor) == capability
+    return major == capability[0] and minor <= capability[1]

@@ -1,0 +1,116 @@
+"""Tensor maps of operands on a GPU: the driver makes them, and those of the latest addresses are kept.
+
+A map is made from an address, extents and strides and from nothing that changes, so one that is kept stays right.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from cutegen.arch import dtype
+from cutegen.contract.tensor_map import TensorMapFields
+from cutegen.run.driver import Driver
+
+MAP_BYTES = 128
+L2_PROMOTION = "L2_128B"
+"""How much L2 fetches at once of what it misses. Source: CUTLASS `cute/atom/copy_traits_sm90_tma.hpp`."""
+
+_MAP_ALIGN_BYTES = 64
+_REMEMBERED_ADDRESSES = 512
+_CUDA_VERSION = 12000
+_DATA_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32"}
+_EncodeTiled = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,  # tensorMap
+    ctypes.c_int,  # tensorDataType
+    ctypes.c_uint32,  # tensorRank
+    ctypes.c_void_p,  # globalAddress
+    ctypes.POINTER(ctypes.c_uint64),  # globalDim
+    ctypes.POINTER(ctypes.c_uint64),  # globalStrides
+    ctypes.POINTER(ctypes.c_uint32),  # boxDim
+    ctypes.POINTER(ctypes.c_uint32),  # elementStrides
+    *[ctypes.c_int] * 4,  # interleave, swizzle, l2Promotion, oobFill
+)
+
+
+class TensorMaps:
+    """The maps of one operand of one form, in the order of their making, for one thread.
+
+    Source: CUDA Driver API, `cuTensorMapEncodeTiled`. It is called by its address, as it wants the map at a multiple of
+    64 bytes, and the one that `cuda.bindings` hands it lies wherever Python puts an object.
+    """
+
+    def __init__(self, driver: Driver, context: Any, operand: str, fields: TensorMapFields) -> None:
+        self._driver, self._context, self._operand, self._fields = driver, context, operand, fields
+        self._encode_tiled = _EncodeTiled(driver.entry_point("cuTensorMapEncodeTiled", _CUDA_VERSION))
+        rank = len(fields.extents)
+        self._layout = (
+            (ctypes.c_uint64 * rank)(*fields.extents),
+            (ctypes.c_uint64 * (rank - 1))(*fields.strides_bytes),
+            (ctypes.c_uint32 * rank)(*fields.box),
+            (ctypes.c_uint32 * rank)(*[1] * rank),
+        )
+        self._data_type = _constant(driver, "CUtensorMapDataType", f"DATA_TYPE_{data_type(fields.dtype)}")
+        self._kinds = (
+            _constant(driver, "CUtensorMapInterleave", "INTERLEAVE_NONE"),
+            _constant(driver, "CUtensorMapSwizzle", f"SWIZZLE_{swizzle(fields.swizzle_bytes)}"),
+            _constant(driver, "CUtensorMapL2promotion", f"L2_PROMOTION_{L2_PROMOTION}"),
+            _constant(driver, "CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL_NONE"),
+        )
+        self._known: dict[int, _Map] = {}
+
+    def at(self, address: int) -> int:
+        """Where the map of an operand at `address` lies in host memory. Raises DeviceError.
+
+        It stays there until some later call, so that it must be launched with, or asked for again, before that.
+        """
+        known = self._known.get(address)
+        if known is None:
+            known = self._encode(address)
+            if len(self._known) >= _REMEMBERED_ADDRESSES:
+                self._known.clear()
+            self._known[address] = known
+        return known.address
+
+    def _encode(self, address: int) -> _Map:
+        made, rank = _Map(), len(self._fields.extents)
+        with self._driver.current(self._context):  # the driver makes none for a thread without a context
+            status = self._encode_tiled(made.address, self._data_type, rank, address, *self._layout, *self._kinds)
+        if status:
+            function = f"cuTensorMapEncodeTiled for operand {self._operand} at {address:#x} with {self._fields}"
+            raise self._driver.failure(function, self._driver.api.CUresult(status))
+        return made
+
+
+class _Map:
+    """The memory of one tensor map."""
+
+    __slots__ = ("_memory", "address")
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(MAP_BYTES + _MAP_ALIGN_BYTES)
+        first = ctypes.addressof(self._memory)
+        self.address = first + -first % _MAP_ALIGN_BYTES
+
+
+def data_type(name: str) -> str:
+    """The driver's name for an element type, or for an integer of its size: copies move bits as they are.
+
+    >>> data_type("bf16")
+    'BFLOAT16'
+    """
+    return _DATA_TYPES.get(name) or f"UINT{dtype(name).bits}"
+
+
+def swizzle(swizzle_bytes: int) -> str:
+    """The driver's name for a swizzle.
+
+    >>> swizzle(128), swizzle(0)
+    ('128B', 'NONE')
+    """
+    return f"{swizzle_bytes}B" if swizzle_bytes else "NONE"
+
+
+def _constant(driver: Driver, kind: str, name: str) -> int:
+    return int(getattr(getattr(driver.api, kind), f"CU_TENSOR_MAP_{name}"))

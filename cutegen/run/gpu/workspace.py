@@ -1,0 +1,135 @@
+"""Device memory that a launch needs beside its operands: where K is split, the slices' sums and the tiles' counters.
+
+Launches on one stream come one after the other, so they share what is kept for that stream; a kernel leaves its
+counters as it found them. A launch that is being captured into a graph may be replayed on any stream at any time: it
+gets memory of its own, which the graph takes and gives back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from cutegen.contract.launch import Workspace
+from cutegen.run.call.fast_path import Launch
+from cutegen.run.call.memory_overlap import Placed
+from cutegen.run.driver import Driver
+
+MOST_STREAMS = 32
+COUNTER_BYTES = 4
+WORD_BYTES = 4
+_ALIGN_BYTES = 16
+
+
+@dataclass(slots=True)
+class _Held:
+    """What one stream's launches share: addresses (None before the first) and sizes."""
+
+    sums: int | None = None
+    sums_bytes: int = 0
+    counters: int | None = None
+    count: int = 0
+
+
+class Workspaces:
+    """The workspaces of one GPU, for all kernels and threads of the process: kept for each stream, grown, reused."""
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self._driver, self._ordinal = driver, ordinal
+        self._lock = threading.Lock()
+        self._held: dict[int, _Held] = {}
+
+    @contextmanager
+    def on(self, stream: int, wanted: Workspace) -> Iterator[tuple[int, int]]:
+        """Addresses of the sums and of the counters for one launch on `stream`, which is to happen inside.
+
+        The lock is held until then: another thread may not make room for a larger launch in between.
+        """
+        driver = self._driver
+        with self._lock, driver.current(driver.primary_context(self._ordinal)):
+            if driver.is_capturing(stream):
+                yield from self._captured(stream, wanted)
+            else:
+                # Handles are used again for other streams, and one handle means each thread's own; numbers are not.
+                held = self._of(driver.call("cuStreamGetId", stream))
+                self._grow(held, stream, wanted)
+                assert held.sums is not None
+                assert held.counters is not None
+                yield held.sums, held.counters
+
+    def _captured(self, stream: int, wanted: Workspace) -> Iterator[tuple[int, int]]:
+        """Nodes of the graph around the launch: take memory, zero the counters; give the memory back."""
+        offset = -(-wanted.sums_bytes // _ALIGN_BYTES) * _ALIGN_BYTES
+        address = int(self._driver.call("cuMemAllocAsync", offset + COUNTER_BYTES * wanted.counters, stream))
+        self._driver.call("cuMemsetD32Async", address + offset, 0, wanted.counters, stream)
+        yield address, address + offset
+        self._driver.call("cuMemFreeAsync", address, stream)
+
+    def _of(self, stream_id: int) -> _Held:
+        if stream_id not in self._held and len(self._held) >= MOST_STREAMS:
+            # The oldest: its stream may be gone, so that nothing can be ordered on it.
+            oldest = self._held.pop(next(iter(self._held)))
+            with self._driver.relaxed_capture():
+                self._driver.call("cuCtxSynchronize")
+                for address in (oldest.sums, oldest.counters):
+                    self._driver.call("cuMemFree", address)
+        return self._held.setdefault(stream_id, _Held())
+
+    def _grow(self, held: _Held, stream: int, wanted: Workspace) -> None:
+        if held.sums_bytes < wanted.sums_bytes:
+            held.sums = self._replaced(held.sums, wanted.sums_bytes, stream)
+            held.sums_bytes = wanted.sums_bytes
+        if held.count < wanted.counters:
+            held.counters = self._replaced(held.counters, COUNTER_BYTES * wanted.counters, stream)
+            self._driver.call("cuMemsetD32Async", held.counters, 0, wanted.counters, stream)
+            held.count = wanted.counters
+
+    def _replaced(self, address: int | None, size_bytes: int, stream: int) -> int:
+        """New memory; the old goes back once the stream's launches so far are done with it."""
+        new = int(self._driver.call("cuMemAllocAsync", size_bytes, stream))
+        if address is not None:
+            self._driver.call("cuMemFreeAsync", address, stream)
+        return new
+
+
+@cache
+def workspaces(driver: Driver, ordinal: int) -> Workspaces:
+    """The process's workspaces on a GPU."""
+    return Workspaces(driver, ordinal)
+
+
+class WorkspaceLaunch:
+    """A launch of a kernel whose last two addresses are the sums and the counters."""
+
+    __slots__ = ("_launch", "_wanted", "_workspaces")
+
+    def __init__(self, launch: Launch, held: Workspaces, wanted: Workspace) -> None:
+        self._launch, self._workspaces, self._wanted = launch, held, wanted
+
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
+        with self._workspaces.on(stream, self._wanted) as workspace:
+            self._launch((*addresses, *workspace), scalars, stream)
+
+
+class ClearedLaunch:
+    """A launch of a kernel that adds to C: C's elements are set to 0 on the stream before it."""
+
+    __slots__ = ("_context", "_driver", "_index", "_launch", "_result")
+
+    def __init__(self, launch: Launch, driver: Driver, context: object, result: Placed, index: int) -> None:
+        self._launch, self._driver, self._context = launch, driver, context
+        self._result, self._index = result, index  # the address of C is the `index`-th of a launch's
+
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
+        placed, width = self._result, self._result.row_bytes // WORD_BYTES
+        pitch_bytes = max(placed.pitch_bytes, placed.row_bytes)
+        with self._driver.current(self._context):
+            for index in range(placed.batch):
+                address = addresses[self._index] + index * placed.batch_pitch_bytes
+                self._driver.call("cuMemsetD2D32Async", address, pitch_bytes, 0, width, placed.rows, stream)
+        self._launch(addresses, scalars, stream)

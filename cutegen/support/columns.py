@@ -1,0 +1,65 @@
+"""Aligned columns of plain text, the form in which plans and layouts are shown to people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Sequence
+
+from cutegen.environment import columns
+
+WIDTH, LEAST_WIDTH = 100, 40
+
+
+def text_width() -> int:
+    """Columns of text: what COLUMNS says, but no less than a table needs; else 100, on a terminal too."""
+    return max(columns() or WIDTH, LEAST_WIDTH)
+
+
+def aligned(
+    rows: Sequence[Sequence[str]],
+    *,
+    header: Sequence[str] = (),
+    right: Collection[int] = (),
+    indent: int = 2,
+    gap: int = 2,
+    width: int | None = None,
+) -> list[str]:
+    """One line for each row, every column as wide as its widest cell; the columns in `right` are aligned to the right.
+
+    The last column, unless aligned to the right, is wrapped at `width` characters, `text_width()` by default, between
+    words only.
+
+    >>> aligned([("g2s.a", "8"), ("s2r.a", "64")], header=("access", "n"), right={1})
+    ['  access   n', '  g2s.a    8', '  s2r.a   64']
+    """
+    table = [tuple(header), *rows] if header else list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        *cells, last = (
+            cell.rjust(size) if i in right else cell.ljust(size)
+            for i, (cell, size) in enumerate(zip(row, widths, strict=True))
+        )
+        start = " " * indent + "".join(cell + " " * gap for cell in cells)
+        wraps = len(cells) not in right
+        lines += (
+            wrapped(last.rstrip(), first=start, rest=" " * len(start), width=width)
+            if wraps
+            else [(start + last).rstrip()]
+        )
+    return lines
+
+
+def wrapped(text: str, *, first: str = "", rest: str = "", width: int | None = None) -> list[str]:
+    """`text` in lines of at most `width` characters, `text_width()` by default, broken between words only, the first
+    preceded by `first`.
+
+    >>> wrapped("one two three", first="- ", rest="  ", width=10)
+    ['- one two', '  three']
+    """
+    width = width or text_width()
+    if len(first) + len(text) <= width:
+        return [(first + text).rstrip()]
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )

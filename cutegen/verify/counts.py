@@ -1,0 +1,393 @@
+"""What the executor counted in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
+
+The plan predicts for one CTA and one k-tile; how often a launch does each of them, its loop says (`plan/loop.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cutegen.arch import dtype
+from cutegen.arch.units import WARP
+from cutegen.contract.launch import CallSize
+from cutegen.plan import GemmPlan
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.instructions import load_global
+from cutegen.plan.loop import Action, Step
+from cutegen.plan.split_k import SUM_VECTOR_ELEMS
+from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.ptx import InstructionReport, LaunchReport
+from cutegen.spec import STORE
+from cutegen.support.words import plural
+
+Sites = Sequence[InstructionReport]
+EDGES = "not predicted: some tiles are cut off by the matrices' edges"
+BIAS = "not predicted: how often a bias is read is the compiler's choice"
+UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
+COUNTED = ("wavefronts", "line_writes", "sectors", "boxes", "executed")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number; `predicted` is None where the plan does not say; `why` is its arithmetic, or why not."""
+
+    predicted: int | None
+    measured: int
+    why: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two sides contradict each other."""
+        return self.predicted is not None and self.predicted != self.measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCounts:
+    """Sums over a launch.
+
+    `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
+    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together, and "g2s" where plain copies bring both.
+    `boxes` are those of bulk tensor copies, of which neither wavefronts nor warps are counted. `executed` counts warps,
+    by opcode.
+    """
+
+    wavefronts: Mapping[str, Count]
+    line_writes: Mapping[str, Count]
+    sectors: Mapping[str, Count]
+    boxes: Mapping[str, Count]
+    executed: Mapping[str, Count]
+
+    def tables(self) -> dict[str, Mapping[str, Count]]:
+        """The counts of each kind, by its name in COUNTED."""
+        return {kind: getattr(self, kind) for kind in COUNTED}
+
+    def differing(self) -> dict[str, Count]:
+        """The counts that contradict the plan, by their whole names, as `wavefronts s2r.a`."""
+        return {
+            f"{kind} {key}": count
+            for kind, table in self.tables().items()
+            for key, count in table.items()
+            if count.differs
+        }
+
+
+def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport) -> LaunchCounts:
+    """Hold the report of a launch of `plan`'s kernel on a problem of `size` against the plan."""
+    often = _Often(plan, size)
+    return LaunchCounts(
+        wavefronts=_wavefronts(plan, size, often, report),
+        line_writes=_line_writes(plan, size, often, report),
+        sectors=_sectors(plan, size, often, report),
+        boxes=_boxes(plan, often, report),
+        executed=_executed(plan, size, often, report),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """So many times, and that in words."""
+
+    times: Fraction
+    words: str
+
+    def predict(self, unit: int, measured: int) -> Count:
+        """`unit` as often as this, beside what was measured."""
+        return Count(int(unit * self.times), measured, f"{unit:,} x {self.words}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Often:
+    """How often a launch does what a plan predicts once: a C tile, a slice of K's sums, a k-tile's step of the loop."""
+
+    plan: GemmPlan
+    size: CallSize
+
+    @property
+    def tile(self) -> _Times:
+        """Tiles of C."""
+        return self._for_each_tile(Fraction(1), "")
+
+    @property
+    def slice(self) -> _Times:
+        """The sums that CTAs leave, one for each slice of K."""
+        assert self.plan.split_k is not None
+        return self._for_each_tile(Fraction(self.plan.split_k.slices), plural(self.plan.split_k.slices, "slice"))
+
+    def step(self, action: Action, *, past_end: bool = True) -> _Times:
+        """A step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
+        done = [self.plan.loop.executed(action, k_tiles) for k_tiles in self._k_tiles]
+        inside = sum((each.k_tiles for each in done), Fraction(0))
+        beyond = sum((each.past_end for each in done), Fraction(0)) if past_end else Fraction(0)
+        words = f"({int(inside):,} + {beyond}) k-tiles" if beyond else plural(int(inside), "k-tile")
+        return self._for_each_tile(inside + beyond, words)
+
+    @property
+    def _k_tiles(self) -> tuple[int, ...]:
+        """The k-tiles of each CTA of a tile: slices differ by one at most."""
+        k_tiles = -(-self.size.problem.k // self.plan.cta_tile[2])
+        slices = self.plan.split_k.slices if self.plan.split_k else 1
+        return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
+
+    def _for_each_tile(self, times: Fraction, words: str) -> _Times:
+        launch = self.plan.launch
+        tiles = launch.tiles(self.size.problem)
+        one_each = launch.split is None and launch.ctas_per_multiprocessor is None
+        what = plural(tiles, "CTA" if one_each else "CTA tile")
+        return _Times(tiles * times, f"{what} x {words}" if words else what)
+
+
+def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    def count(times: _Times, unit: int, sites: Sites) -> Count:
+        return times.predict(unit, sum(site.wavefronts for site in sites))
+
+    unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
+    unit |= {key: unit[f"{key}.a"] + unit[f"{key}.b"] for key in ("g2s", "s2r")}
+    written = (each for each in _copies(plan, report) if each.operand.g2s.fetch is Action.FETCH)
+    counts = {each.key: count(often.step(Action.FETCH), unit[each.key], each.sites) for each in written}
+    if key := _plain_key(plan):
+        counts[key] = count(often.step(Action.STORE), unit[key], _main_loop_sites(plan, report, "st.shared"))
+        counts = dict(sorted(counts.items()))
+    counts |= {key: count(often.step(Action.LOAD), unit[key], sites) for key, sites in _loads(plan, report)}
+    if plan.epilogue.smem is not None:
+        stores, reads = _epilogue_sites(plan, report, "st.shared"), _epilogue_sites(plan, report, "ld.shared")
+        counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
+    if isinstance(plan.epilogue.store, VectorCopy):
+        unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
+        measured = sum(site.wavefronts for site in reads)
+        counts["epilogue.read"] = _unless(unknown, often.tile, unit["epilogue.read"], measured)
+    return counts
+
+
+def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Zeros past the end of K are written like data, so stages are counted, not k-tiles."""
+    unknown = _why_unknown(plan, size, LINE_BYTES)
+    counts = {}
+    for each in _copies(plan, report):
+        measured = sum(site.line_wavefronts for site in each.sites)
+        if (lines := plan.predictions.line_writes.get(each.key)) is not None:
+            counts[each.key] = _unless(unknown, often.step(Action.FETCH), lines.predicted, measured)
+    return counts
+
+
+def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    unknown = _why_unknown(plan, size, SECTOR_BYTES)
+
+    def count(times: _Times, sites: Sites, *keys: str) -> Count:
+        measured = sum(site.sectors for site in sites)
+        missing = "" if plan.predictions.sectors.keys() >= set(keys) else BIAS
+        if unknown or missing:
+            return Count(None, measured, unknown or missing)
+        return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
+
+    def fetched(action: Action) -> _Times:
+        return often.step(action, past_end=False)  # nothing is read past the end of K
+
+    counts = {each.key: count(fetched(each.operand.g2s.fetch), each.sites, each.key) for each in _copies(plan, report)}
+    if plain := _plain_key(plan):
+        keys = [f"g2s.{x.name}" for x in plan.through_registers]
+        counts[plain] = count(fetched(Action.GLOBAL_LOAD), _main_loop_sites(plan, report, "ld.global"), *keys)
+        counts = dict(sorted(counts.items()))
+    extras = plan.epilogue.fusion.tensors
+    written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
+    stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
+    loads = _epilogue_sites(plan, report, "ld.global")
+    if plan.split_k is not None and not plan.split_k.atomics:
+        # The text has them before whatever the epilogue stores and loads.
+        vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
+        for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
+            unit, measured = plan.predictions.sectors[f"split_k.{key}"].predicted, sum(site.sectors for site in sites)
+            counts[f"split_k.{key}"] = often.slice.predict(unit, measured)
+        stores, loads = stores[vectors:], loads[vectors * plan.split_k.in_flight :]
+    if not plan.launch.adds_to_result:  # the executor does not count the traffic of atomics
+        counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
+    if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
+        counts["epilogue.read"] = count(often.tile, loads, *read)
+    return counts
+
+
+def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """One thread asks for a box, once: what a whole warp asks for is moved as often as it has threads."""
+    counts = {
+        each.key: often.step(Action.BULK_FETCH).predict(
+            _sends(plan, each.operand).total(), sum(site.boxes for site in each.sites)
+        )
+        for each in _copies(plan, report)
+        if each.operand.g2s.fetch is Action.BULK_FETCH
+    }
+    if isinstance(plan.epilogue.store, BulkTensorCopy):
+        measured = sum(site.boxes for site in _bulk_stores(plan, report))
+        counts["epilogue"] = often.tile.predict(plan.epilogue.store.boxes, measured)
+    return counts
+
+
+def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
+    return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
+
+
+def _executed(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
+    return _executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report)
+
+
+def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
+    units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
+    of = plan.through_registers if plan.by_thread else ()
+    spellings = tuple(name for x in of for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target)))
+    for x in plan.through_registers:
+        units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype, plan.target)] += 0
+        for action, unit in units.items():
+            unit.update(x.opcodes(Step(action), plan.tiled_mma, plan.target))
+    unknown = "" if _is_whole(plan, size) else EDGES
+    counts = {}
+    for action, unit in units.items():
+        times = often.step(action, past_end=action is Action.STORE)
+        for opcode, count in unit.items():
+            if not opcode.startswith(spellings):
+                measured, why = _executions(plan, report, opcode), unknown if action is Action.GLOBAL_LOAD else ""
+                counts[opcode] = _unless(why, times, count * plan.threads // WARP, measured)
+    return counts
+
+
+def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    """Instructions that only the main loop has: cp.async, ldmatrix, and what multiplies."""
+    (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
+    units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
+    for x in (plan.a, plan.b):
+        units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
+        if x.s2r.matrices is not None:
+            units[Action.LOAD] += x.loads(plan.tiled_mma)
+    warps = plan.tiled_mma.threads // WARP
+    units[Action.MULTIPLY][plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * warps)
+    if plan.by_thread:
+        units[Action.MULTIPLY][plan.atom.ptx] //= WARP
+    return {
+        opcode: often.step(action).predict(count * warps, _executions(plan, report, opcode))
+        for action, unit in units.items()
+        for opcode, count in sorted(unit.items())
+    }
+
+
+def _executions(plan: GemmPlan, report: LaunchReport, opcode: str) -> int:
+    return sum(site.executed for site in _main_loop_sites(plan, report, opcode))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An operand's copies to shared memory, those of them that the text has instructions of its own for."""
+
+    operand: OperandPlan
+    sites: Sites
+
+    @property
+    def key(self) -> str:
+        return f"g2s.{self.operand.name}"
+
+
+def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
+    """The copies of A and of B, except plain ones. Each fill of a stage is written as all of A's, then all of B's."""
+    copied = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
+    if not copied:
+        return
+    written = [site for opcode in {_copy_opcode(plan, x) for x in copied} for site in report.matching(opcode)]
+    sites = sorted(written, key=lambda site: site.line)
+    a, b = (_sends(plan, x).total() if x in copied else 0 for x in (plan.a, plan.b))
+    split = dict(_split(sites, a, b))
+    yield from (_Copy(x, split[x.name]) for x in copied)
+
+
+def _copy_opcode(plan: GemmPlan, x: OperandPlan) -> str:
+    """The one opcode that sends for it."""
+    (opcode,) = _sends(plan, x)
+    return opcode
+
+
+def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
+    """What a thread, or the one that asks for boxes, issues to send for one k-tile."""
+    return x.opcodes(Step(x.g2s.fetch), plan.tiled_mma, plan.target)
+
+
+def _plain_key(plan: GemmPlan) -> str:
+    """What plain copies bring: one operand, both, or nothing."""
+    plain = plan.through_registers
+    return f"g2s.{plain[0].name}" if len(plain) == 1 else "g2s" if plain else ""
+
+
+def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
+    """The bulk tensor copies that C leaves by, if it does."""
+    store = plan.epilogue.store
+    return report.matching(store.atom.ptx) if isinstance(store, BulkTensorCopy) else ()
+
+
+def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
+    """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
+    ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
+    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in (plan.a, plan.b)}
+    if all(by_ldmatrix.values()):
+        a, b = (x.loads(plan.tiled_mma).total() // plan.k_blocks for x in (plan.a, plan.b))
+        yield from ((f"s2r.{name}", sites) for name, sites in _split(ldmatrix, a, b))
+    elif any(by_ldmatrix.values()):
+        yield from ((f"s2r.{name}", ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items())
+    else:
+        yield "s2r", plain
+
+
+def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
+    """The text has `a` instructions of A, then `b` of B, and so on: no compiler reorders these accesses to memory."""
+    of_a = [i % (a + b) < a for i in range(len(sites))]
+    return (
+        ("a", [site for site, is_a in zip(sites, of_a, strict=True) if is_a]),
+        ("b", [site for site, is_a in zip(sites, of_a, strict=True) if not is_a]),
+    )
+
+
+def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
+    """Instructions before the main loop's last line."""
+    return [site for site in report.matching(opcode) if site.line <= _last_line(plan, report)]
+
+
+def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
+    """Instructions behind the main loop's last line."""
+    return [site for site in report.matching(opcode) if site.line > _last_line(plan, report)]
+
+
+def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
+    """Of the last mma in the text; without tensor cores of the main loop's last fma or st.shared."""
+    if not plan.by_thread:
+        return max((site.line for site in report.matching("mma")), default=0)
+    multiplies, stores = (_written(plan, action) for action in (Action.MULTIPLY, Action.STORE))
+    fmas, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")[:stores]
+    return max(site.line for site in (*fmas, *stored))
+
+
+def _written(plan: GemmPlan, action: Action) -> int:
+    """How many instructions of a step of the main loop the text holds."""
+
+    def opcodes(step: Step) -> Mapping[str, int]:
+        issued = plan.opcodes(step)
+        return issued if step.action is action else {}
+
+    return sum(plan.loop.written(opcodes).values())
+
+
+def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
+    """Whether the matrices are cut into whole tiles, and there are some."""
+    extents = size.problem.extents.values()
+    return all(extent and extent % tile == 0 for extent, tile in zip(extents, plan.cta_tile, strict=True))
+
+
+def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:
+    """Why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole `row_bytes`."""
+    if not _is_whole(plan, size):
+        return EDGES
+    aligned = all(
+        stride * dtype(tensor.dtype).bytes % row_bytes == 0
+        for tensor in plan.launch.tensors
+        if len(tensor.modes) == 2
+        for stride in (size.strides[tensor.name].leading, size.strides[tensor.name].batch)
+    )
+    return "" if aligned else UNALIGNED.format(row_bytes)

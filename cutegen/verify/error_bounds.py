@@ -1,0 +1,192 @@
+"""Running error analysis: the epilogue's chain in float64, with a bound on what float32 makes of it.
+
+Each operation rounds once, to a relative 2**-24, and passes on the errors of what it is given (N. J. Higham, Accuracy
+and Stability of Numerical Algorithms, section 3.3). Functions are allowed 8 roundings.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutegen.spec import Binary, Call, Expression, Name, Negation, Number, Step
+
+UNIT = 2.0**-24
+FUNCTION_UNITS = 8 * UNIT
+HALF_STEP = 2.0**-150  # the rounding error of what is subnormal in float32
+SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Values in float64, NumPy's or torch's, and how far float32 may be from each of them."""
+
+    value: Any
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a chain comes to: the result, and what it stored on the way if it did."""
+
+    result: Bounded
+    aux: Bounded | None
+
+
+def run_chain(x: Bounded, chain: tuple[Step, ...], operands: Mapping[str, Any]) -> Outcome:
+    """Follow `chain` from the sums `x` on; `operands` are by their names in expressions, of float64, exact."""
+    aux = None
+    known = {name: Bounded(_constant(x.value, value), 0.0) for name, value in operands.items()}
+    with np.errstate(all="ignore"):
+        for step in chain:
+            if step.expression is None:
+                aux = x
+            else:
+                x = _evaluate(step.expression, {**known, "x": x})
+    return Outcome(x, aux)
+
+
+def _constant(like: Any, value: Any) -> Any:
+    """A number as an array without dimensions, of the framework and on the device of `like`; arrays as they are."""
+    if not isinstance(value, float):
+        return value
+    return like.new_full((), value) if _is_torch(like) else np.float64(value)
+
+
+def _evaluate(expression: Expression, known: Mapping[str, Bounded]) -> Bounded:
+    match expression:
+        case Number(value):
+            return Bounded(_constant(known["x"].value, value), abs(value) * UNIT)
+        case Name(name):
+            return known[name]
+        case Negation(operand):
+            inner = _evaluate(operand, known)
+            return Bounded(-inner.value, inner.error)
+        case Binary(symbol, left, right):
+            return _OPERATORS[symbol](_evaluate(left, known), _evaluate(right, known))
+        case Call(function, arguments):
+            return _FUNCTIONS[function](*(_evaluate(argument, known) for argument in arguments))
+
+
+def _rounded(value: Any, error: Any, units: float = UNIT) -> Bounded:
+    return Bounded(value, error + units * (abs(value) + error) + HALF_STEP)
+
+
+def _add(a: Bounded, b: Bounded) -> Bounded:
+    return _rounded(a.value + b.value, a.error + b.error)
+
+
+def _subtract(a: Bounded, b: Bounded) -> Bounded:
+    return _rounded(a.value - b.value, a.error + b.error)
+
+
+def _multiply(a: Bounded, b: Bounded) -> Bounded:
+    return _rounded(a.value * b.value, abs(a.value) * b.error + abs(b.value) * a.error + a.error * b.error)
+
+
+def _divide(a: Bounded, b: Bounded) -> Bounded:
+    """Without a bound where the divisor may be zero."""
+    value, room = a.value / b.value, abs(b.value) - b.error
+    error = (a.error + abs(value) * b.error) / room
+    return _rounded(value, _library(value).where(room > 0, error, math.inf))
+
+
+def _exp(x: Bounded) -> Bounded:
+    xp = _library(x.value)
+    value = xp.exp(x.value)
+    error = xp.where(value > 0, value * _expm1(x), xp.exp(x.value + x.error))  # 0 times infinity would be no bound
+    return _rounded(value, error + SMALLEST_NORMAL, FUNCTION_UNITS)
+
+
+def _expm1(x: Bounded) -> Any:
+    """exp(error) - 1, where the error is a number as well."""
+    return _library(x.value).expm1(x.error + 0 * x.value)
+
+
+def _sigmoid(x: Bounded) -> Bounded:
+    """Its slope is at most 1/4, and that of its logarithm at most 1."""
+    xp = _library(x.value)
+    small = xp.exp(-abs(x.value))
+    value = xp.where(x.value < 0, small, 1.0) / (1 + small)
+    error = xp.fmin(x.error / 4 + 0 * value, value * _expm1(x))  # of 0 times infinity, the other
+    return _rounded(value, error + SMALLEST_NORMAL, FUNCTION_UNITS)
+
+
+def _tanh(x: Bounded) -> Bounded:
+    return _rounded(_library(x.value).tanh(x.value), x.error, FUNCTION_UNITS)
+
+
+def _erf(x: Bounded) -> Bounded:
+    slope = 2 / math.sqrt(math.pi)
+    erf = sys.modules["torch"].erf if _is_torch(x.value) else _ERF
+    return _rounded(erf(x.value), slope * x.error, FUNCTION_UNITS)
+
+
+def _larger(a: Bounded, b: Bounded) -> Bounded:
+    xp = _library(a.value)
+    return Bounded(xp.maximum(a.value, b.value), a.error + b.error)
+
+
+def _smaller(a: Bounded, b: Bounded) -> Bounded:
+    xp = _library(a.value)
+    return Bounded(xp.minimum(a.value, b.value), a.error + b.error)
+
+
+def _number(like: Bounded, value: float) -> Bounded:
+    return _evaluate(Number(value), {"x": like})
+
+
+def _relu(x: Bounded) -> Bounded:
+    return _larger(x, _number(x, 0.0))
+
+
+def _silu(x: Bounded) -> Bounded:
+    return _multiply(x, _sigmoid(x))
+
+
+def _gelu_tanh(x: Bounded) -> Bounded:
+    """X sigmoid(2 u), as the kernel computes it."""
+    cube = _multiply(_multiply(_multiply(_number(x, 0.044715), x), x), x)
+    return _multiply(x, _sigmoid(_multiply(_number(x, 2 * math.sqrt(2 / math.pi)), _add(x, cube))))
+
+
+def _gelu_erf(x: Bounded) -> Bounded:
+    inner = _erf(_multiply(_number(x, math.sqrt(0.5)), x))
+    return _multiply(_multiply(_number(x, 0.5), x), _add(_number(x, 1.0), inner))
+
+
+_ERF = np.vectorize(math.erf, otypes=[np.float64])
+_OPERATORS: Mapping[str, Callable[[Bounded, Bounded], Bounded]] = {
+    "+": _add,
+    "-": _subtract,
+    "*": _multiply,
+    "/": _divide,
+}
+_FUNCTIONS: Mapping[str, Callable[..., Bounded]] = {
+    "abs": lambda x: Bounded(abs(x.value), x.error),
+    "erf": _erf,
+    "exp": _exp,
+    "gelu_erf": _gelu_erf,
+    "gelu_tanh": _gelu_tanh,
+    "max": _larger,
+    "min": _smaller,
+    "relu": _relu,
+    "sigmoid": _sigmoid,
+    "silu": _silu,
+    "tanh": _tanh,
+}
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _library(value: Any) -> Any:
+    """The module whose functions take this array."""
+    return sys.modules["torch"] if _is_torch(value) else np

@@ -1,0 +1,47 @@
+"""What the executor counted in one launch of a probe, beside what its plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutegen.plan import ProbePlan
+from cutegen.ptx import InstructionReport, LaunchReport
+from cutegen.support.words import plural
+from cutegen.verify.counts import Count, LaunchCounts
+
+
+def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
+    """Hold the report of a launch of `plan`'s kernel against the plan, which predicts for one stage."""
+    stages = plan.gemm.stages
+    words = plural(stages, "stage")
+    unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
+    unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
+    warps = plan.gemm.threads // 32
+    return LaunchCounts(
+        wavefronts={
+            key: Count(unit[key] * stages, sum(site.wavefronts for site in sites), f"{unit[key]:,} x {words}")
+            for key, sites in _loads(plan, report)
+        },
+        line_writes={},
+        sectors={},
+        boxes={},
+        executed={
+            opcode: Count(
+                count * stages * warps, report.executed(opcode), f"{count:,} x {plural(warps, 'warp')} x {words}"
+            )
+            for opcode, count in sorted(plan.predictions.instructions.items())
+        },
+    )
+
+
+def _loads(plan: ProbePlan, report: LaunchReport) -> Iterator[tuple[str, list[InstructionReport]]]:
+    """The loads of A, then those of B, as the text has them; where one is plain, its opcode tells it apart."""
+    ldmatrix, plain = list(report.matching("ldmatrix")), list(report.matching("ld.shared"))
+    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in plan.operands}
+    if by_ldmatrix["a"] and by_ldmatrix["b"]:
+        of_a = plan.gemm.a.loads(plan.gemm.tiled_mma).total()
+        yield from (("s2r.a", ldmatrix[:of_a]), ("s2r.b", ldmatrix[of_a:]))
+    elif by_ldmatrix["a"] or by_ldmatrix["b"]:
+        yield from ((f"s2r.{name}", ldmatrix if by_ldmatrix[name] else plain) for name in "ab")
+    else:
+        yield "s2r", plain

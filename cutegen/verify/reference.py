@@ -1,0 +1,358 @@
+"""Random operands, the float64 reference, and a comparison that says how wrong a result may be and where it is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cutegen.arch import DType, dtype
+from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
+from cutegen.errors import DeviceError, OperandError
+from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
+from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
+from cutegen.spec import chain_of, guards_source
+from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
+
+_HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
+"""Half the smallest step of an accumulator: the rounding error of sums that are subnormal."""
+# What a conversion to the type makes of larger values: cvt.satfinite, and the clamps of generated kernels.
+_LIMITS = {
+    "e4m3": (-448.0, 448.0),
+    "e5m2": (-57344.0, 57344.0),
+    "s8": (-128.0, 127.0),
+    "u8": (0.0, 255.0),
+    "s32": (-(2.0**31), 2.0**31 - 1),
+}
+_MMA_K = 8  # the least K of one tensor-core instruction, so the most additions into an accumulator
+_F8_MMA_K = 32
+_F8_SUM_BITS = 13
+_INTEGER_SPREAD = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """`product` is A B in float64, (M,N). `scale` is what its rounding errors are proportional to, (M,N).
+
+    `scale[i, j]` = |A row i| |B column j| / sqrt(K): how large a sum of such terms is when they do not cancel. Both may
+    have a batch before their extents. `operands` is A's type.
+    """
+
+    product: Any
+    scale: Any
+    k: int
+    operands: str = ""
+
+    def bounded(self, accumulator: str) -> Bounded:
+        """The sums, with the error that `compare` allows them: 2 g(K) scale + e, none for integers.
+
+        e is the tensor core's own: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 K / 32 scale for 8-bit floats
+        that are summed in float32.
+        """
+        if dtype(accumulator).is_integer:
+            return Bounded(self.product, 0 * self.scale)
+        error = 2 * accumulation_error(accumulator, self.k) * self.scale + self.k * _HALF_STEP[accumulator]
+        if self.operands == "tf32":
+            error = error + 2.0**-9 * abs(self.product) + 2.0**-9 * self.scale
+        if self.operands in ("e4m3", "e5m2") and accumulator == "f32":
+            error = error + 2 * 2.0**-_F8_SUM_BITS * math.ceil(self.k / _F8_MMA_K) * self.scale
+        return Bounded(self.product, error)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstWrong:
+    """The first element, in row-major order, that is out of bounds."""
+
+    row: int
+    column: int
+    found: float
+    expected: float
+    allowed_error: float
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`rel_error` = |out - product| / |product| (Frobenius norms); `ok` when every element is within its bound."""
+
+    rel_error: float
+    max_abs_error: float
+    wrong: int
+    first_wrong: FirstWrong | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element is within its bound. A NaN never is."""
+        return self.first_wrong is None
+
+
+def random_operands(
+    contract: LaunchContract,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    seed: int,
+    batch: int | None = None,
+    framework: str = "numpy",
+    device: str = "cpu",
+) -> tuple[Any, Any, Any]:
+    """Fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), as the contract wants them in memory.
+
+    With `batch`, L of each. Integers are normal with standard deviation 8, rounded, unsigned ones the sizes of such.
+    Where leading strides are padded, the padding is NaN, so that a kernel that reads it gives NaN; `out` is all NaN, so
+    that an element not written shows. (Of integers it is the smallest, of unsigned ones the largest.) `framework` is
+    "torch", or "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
+
+    Raises DeviceError when torch sees no GPU and `device` is one.
+    """
+    a, b, out = (call_tensor(contract.tensor(role)) for role in (*OPERANDS, RESULT))
+    source = _source(framework, device, seed)
+    lead = () if batch is None else (batch,)
+    return source.matrix(a, (*lead, m, k)), source.matrix(b, (*lead, k, n)), source.poisoned(out, (*lead, m, n))
+
+
+def random_extras(
+    contract: LaunchContract,
+    m: int,
+    n: int,
+    *,
+    seed: int,
+    batch: int | None = None,
+    framework: str = "numpy",
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """What a call passes to the epilogue beside A and B, by the names of its arguments: normal data, `aux` poisoned."""
+    if not contract.epilogue:
+        return {}
+    source = _source(framework, device, seed + 1)
+    lead = () if batch is None else (batch,)
+    extras: dict[str, Any] = {name: float(np.float32(source.number())) for name in contract.scalars}
+    for tensor in map(call_tensor, contract.beside_result):
+        shape = (*lead, *({"m": m, "n": n}[mode] for mode in tensor.modes))
+        make = source.poisoned if tensor.written else source.matrix if len(tensor.modes) == 2 else source.vector
+        extras[tensor.name] = make(tensor, shape)
+    return extras
+
+
+def _source(framework: str, device: str, seed: int) -> _TorchSource | _NumpySource:
+    return _TorchSource(device, seed) if framework == "torch" else _NumpySource(seed)
+
+
+class _NumpySource:
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def number(self) -> float:
+        return float(self._generator.standard_normal())
+
+    def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
+        values = self._generator.standard_normal(shape, np.float32)
+        if tensor.dtype.is_integer:
+            sizes = abs(values) if tensor.dtype.is_unsigned else values
+            values = np.rint(_INTEGER_SPREAD * sizes).clip(*_LIMITS[tensor.dtype.name])
+        return _to_numpy(values, tensor.dtype)
+
+    def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
+        matrix = self.poisoned(tensor, shape)
+        matrix[...] = self.vector(tensor, shape)
+        return matrix
+
+    def poisoned(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
+        storage = tensor.storage(shape)
+        poison = _to_numpy(np.array([_poison(tensor.dtype)]), tensor.dtype)[0]
+        flat = np.full(storage.host_elems, poison, numpy_dtype(tensor.dtype.torch_name))
+        return storage.matrix(storage.host_buffer(flat, flat.ctypes.data))
+
+
+def _to_numpy(values: np.ndarray[Any, Any], element: DType) -> np.ndarray[Any, Any]:
+    if element.name == "bf16":
+        return bf16_bits(values)
+    if element.name in ("e4m3", "e5m2"):
+        return float8_bits(values, element.name)
+    return values.astype(numpy_dtype(element.torch_name))
+
+
+def _poison(element: DType) -> float:
+    """What no kernel computes by chance: NaN; of integers the smallest, or the largest where that is 0."""
+    return _LIMITS[element.name][element.is_unsigned] if element.is_integer else math.nan
+
+
+class _TorchSource:
+    def __init__(self, device: str, seed: int) -> None:
+        import torch
+
+        if device != "cpu" and not torch.cuda.is_available():
+            raise DeviceError("torch sees no GPU; operands there need a torch built with CUDA, and a driver")
+        self._torch, self._device = torch, device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def number(self) -> float:
+        return float(self._torch.randn((), generator=self._generator, device=self._device))
+
+    def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
+        values = self._torch.randn(shape, generator=self._generator, device=self._device)
+        if tensor.dtype.is_integer:
+            sizes = values.abs() if tensor.dtype.is_unsigned else values
+            values = (_INTEGER_SPREAD * sizes).round().clamp(*_LIMITS[tensor.dtype.name])
+        return values.to(getattr(self._torch, tensor.dtype.torch_name))
+
+    def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
+        return self.poisoned(tensor, shape).copy_(self.vector(tensor, shape))
+
+    def poisoned(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
+        storage = tensor.storage(shape)
+        dtype = getattr(self._torch, tensor.dtype.torch_name)
+        poison = int(_poison(tensor.dtype)) if tensor.dtype.is_integer else math.nan
+        flat = self._torch.full((storage.host_elems,), poison, dtype=dtype, device=self._device)
+        return storage.matrix(storage.host_buffer(flat, flat.data_ptr()))
+
+
+def float64_reference(a: Any, b: Any, contract: LaunchContract | None = None) -> Reference:
+    """A B in float64 of `a` (M,K) and `b` (K,N), both torch or both NumPy, on the device where they are.
+
+    Each may have a batch before its extents. The `contract` says how a kernel reads them: uint8 may be e4m3 or e5m2,
+    and f32 may be tf32.
+    """
+    types = ("", "") if contract is None else tuple(x.dtype for x in contract.operands)
+    a, b = float64(a, types[0]), float64(b, types[1])
+    k = a.shape[-1]
+    rows, columns = (a * a).sum(-1) ** 0.5, (b * b).sum(-2) ** 0.5
+    return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, types[0])
+
+
+def expected_outcome(
+    contract: LaunchContract, a: Any, b: Any, extras: Mapping[str, Any], *, accumulator: str = "f32"
+) -> Outcome:
+    """The result of a call, and its `aux`, in float64 with their bounds; `extras` are the call's other arguments.
+
+    The chain of the contract's epilogue starts from A B with the error that `compare` allows it.
+    """
+    chain = chain_of(contract.epilogue)
+    read = {x.name: x for x in _read(contract)}
+    names = {x.name: f"bias_{x.modes[-1]}" if x.name == "bias" else x.name for x in read.values()}
+    operands: dict[str, Any] = {
+        names[name]: float64(value, read[name].contract.dtype) for name, value in extras.items() if name in names
+    }
+    operands |= {name: float(extras[name]) for name in contract.scalars}
+    if guards_source(chain) and operands["beta"] == 0:
+        operands["c"] = 0.0
+    if "bias_m" in operands:
+        operands["bias_m"] = operands["bias_m"][..., :, None]
+    if "bias_n" in operands:
+        operands["bias_n"] = operands["bias_n"][..., None, :]
+    sums = float64_reference(a, b, contract).bounded(accumulator)
+    if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
+        sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
+    return run_chain(sums, chain, operands)
+
+
+def _read(contract: LaunchContract) -> list[CallTensor]:
+    return [tensor for tensor in map(call_tensor, contract.beside_result) if not tensor.written]
+
+
+def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator: str = "f32") -> Comparison:
+    """Compare `out`, whose elements are `dtype`, with the reference. An element passes when it lies in
+
+        [nearest(product - error), nearest(product + error)],  error = 2 g(K) scale + e
+        g(K) = u(accumulator) sqrt(K) + 2**-24 K / 8
+
+    `nearest` rounds once to `dtype`, ties to even; 8-bit floats and integers clamp what is out of their range. So the
+    last rounding has no room of its own: where the error is 0, or too small to reach over the middle between two
+    values, one value passes. A result that is truncated instead, or one step off everywhere, is found as long as the
+    error of the sum is smaller than a step of `dtype`. u is the unit roundoff (f16 2**-11, f32 2**-24).
+
+    g is the accumulation: K roundings that do not know of each other, plus what the tensor core cuts off instead of
+    rounding, always towards zero, once per instruction (K >= 8) at no less than float32's precision. Integers sum
+    without error. In C of f32 at K = 4096 this is some hundred steps, so that no comparison with a product tells a
+    result that is a few steps off from what a tensor core may do.
+
+    e is what a tensor core leaves out of its operands and sums. Of tf32 it reads 11 significant bits: each of the two
+    operands of a product loses up to 2**-10 of itself, half of that on average, which is a loss of 2**-10 |product| and
+    a deviation from it of K terms that do not know of each other, none above 2**-10 of the product of its elements: e =
+    2**-9 (|product| + scale). Of a sum of products of 8-bit floats, the tensor cores of sm_89 keep 13 bits behind the
+    point, cut towards zero in each instruction of K = 32: e = 2 * 2**-13 (K / 32) scale. (Those of sm_90 multiply such
+    floats as f16 and stay within g, as the CPU executor does. Zhang et al., "SageAttention2", arXiv 2411.10958.)
+
+    Of a `Bounded` value, as `expected_outcome` gives it, the error is the bound's.
+
+    Raises OperandError when the shapes differ.
+    """
+    expected = reference.bounded(accumulator) if isinstance(reference, Reference) else reference
+    product = expected.value
+    if tuple(out.shape) != tuple(product.shape):
+        raise OperandError(
+            operand="out",
+            found=f"shape {tuple(out.shape)}",
+            expected=f"the reference's {tuple(product.shape)}",
+        )
+    found = float64(out, dtype)
+    low, high = _nearest(product - expected.error, dtype), _nearest(product + expected.error, dtype)
+    wrong = ~((low <= found) & (found <= high))  # not `found < low`, which is false for NaN
+    if dtype in _LIMITS:
+        product = product.clip(*_LIMITS[dtype])
+    error = abs(found - product)
+    norm = float((product * product).sum()) ** 0.5
+    error_norm = float((error * error).sum()) ** 0.5
+    return Comparison(
+        rel_error=error_norm / norm if norm else error_norm,
+        max_abs_error=float(error.max()) if 0 not in error.shape else 0.0,
+        wrong=int(wrong.sum()),
+        first_wrong=_first_wrong(wrong, found, product, (low, high)),
+    )
+
+
+def _nearest(values: Any, name: str) -> Any:
+    """What a conversion of float64 to the type gives, as float64: to nearest, ties to even, clamped where it clamps."""
+    element = dtype(name)
+    if name in _LIMITS:
+        values = values.clip(*_LIMITS[name])
+    if element.is_integer:
+        return values.round()  # ties to even
+    if isinstance(values, np.ndarray | np.generic):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float64(_to_numpy(np.asarray(values), element), name)
+    return values.to(getattr(sys.modules["torch"], element.torch_name)).double()
+
+
+def accumulation_error(accumulator: str, k: int) -> float:
+    """g(K) of `compare`: the error of a sum of K products, relative to `Reference.scale`.
+
+    >>> accumulation_error("f32", 4096) < 4e-5 < 0.03 < accumulation_error("f16", 4096)
+    True
+    """
+    return _unit_roundoff(accumulator) * math.sqrt(k) + UNIT * k / _MMA_K
+
+
+def _unit_roundoff(name: str) -> float:
+    """Half the distance between 1 and the next value: the largest relative error of one rounding."""
+    bits = dtype(name).significand_bits
+    return 0.0 if bits is None else 2.0**-bits
+
+
+def _first_wrong(wrong: Any, found: Any, product: Any, passes: tuple[Any, Any]) -> FirstWrong | None:
+    if not bool(wrong.any()):
+        return None
+    # Of NumPy's tuple of index arrays as of torch's (n, 1) tensor, [0][0] is the first index.
+    index, column = divmod(int(wrong.reshape(-1).nonzero()[0][0]), wrong.shape[-1])
+    batch, row = divmod(index, wrong.shape[-2])
+    at = (row, column) if wrong.ndim == 2 else (batch, row, column)
+    in_batch = None if wrong.ndim == 2 else batch
+    expected, low, high = (float(x[at]) for x in (product, *passes))
+    return FirstWrong(row, column, float(found[at]), expected, max(expected - low, high - expected), in_batch)
+
+
+def float64(array: Any, name: str = "") -> Any:
+    """The values of a torch or NumPy array as float64; uint16 is taken as bf16, uint8 as the `name` it goes by here."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.double()
+    if array.dtype == np.uint16:
+        return bf16_values(array).astype(np.float64)
+    if array.dtype == np.uint8 and name in ("e4m3", "e5m2"):
+        return float8_values(array, name).astype(np.float64)
+    return array.astype(np.float64)

@@ -1,0 +1,180 @@
+"""What every command does alike: files, widths, names of targets and specs, help, versions, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import cutegen
+from cutegen.arch import GPU_NAMES, TARGETS, resolve_target
+from cutegen.cli.main import VERBS
+from cutegen.errors import RequestError
+from cutegen.spec import shipped_specs
+from tests.cli.commands import Cli
+
+SPEC = "sm80_hgemm_tn"
+PLANNED = [
+    f"plan {SPEC}",
+    f"show {SPEC}",
+    f"show {SPEC} smem",
+    "list",
+    "doctor",
+    "cache list",
+    "cache info",
+    "cache path",
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_the_bare_command_shows_its_help(cli: Cli) -> None:
+    bare = cli("")
+    assert (bare.code, bare.err, bare.out) == (0, "", cli("--help").out)
+    assert all(verb in bare.out for verb in VERBS)
+
+
+def test_the_version_is_the_packages(cli: Cli) -> None:
+    outcome = cli("--version")
+    assert (outcome.code, outcome.out) == (0, f"cutegen {metadata.version('cutegen')}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("cutegen pl", {"plan"}),
+        ("cutegen plan sm80_h", {name for name in shipped_specs() if name.startswith("sm80_h")}),
+        ("cutegen run ldm", {"ldmatrix_probe"}),
+        ("cutegen plan ./mine", set()),
+    ],
+)
+def test_a_shell_completes_verbs_and_shipped_specs(words: str, offered: set[str]) -> None:
+    asked = {"_CUTEGEN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": f"{len(words.split()) - 1}"}
+    command = [sys.executable, "-m", "cutegen"]
+    said = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    assert (set(said.stdout.split()), said.stderr) == (offered, "")
+
+
+def test_completion_is_installed_by_an_option(cli: Cli) -> None:
+    assert "--install-completion" in cli("--help").out
+
+
+@pytest.mark.parametrize("command", PLANNED)
+def test_what_is_printed_can_go_to_a_file(command: str, cli: Cli, tmp_path: Path) -> None:
+    arch = "--arch sm_80" if SPEC in command else ""
+    text, table = tmp_path / "a.txt", tmp_path / "a.JSON"
+    for path, option in ((text, ""), (table, "--json")):
+        printed = cli(f"{command} {arch} {option}")
+        written = cli(f"{command} {arch} --out {path}")
+        assert (written.code, written.out, written.err) == (0, "", "")
+        assert path.read_text() == printed.out
+    assert json.loads(table.read_text())["schema"] == 1
+
+
+def test_a_kernel_goes_to_a_file_as_text_or_json(cli: Cli, tmp_path: Path) -> None:
+    for path in ("a.py", "a.json"):
+        assert cli(f"emit {SPEC} --arch sm_80 --out {tmp_path / path}").out == ""
+    assert json.loads((tmp_path / "a.json").read_text())["source"] == (tmp_path / "a.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [*PLANNED, f"build {SPEC}", f"run {SPEC}", f"report {SPEC}", f"bench {SPEC}", f"emit {SPEC}", "cache clear"],
+)
+def test_an_unknown_suffix_is_refused_before_any_work(command: str, cli: Cli, tmp_path: Path) -> None:
+    outcome = cli(f"{command} --out {tmp_path / 'page.html'}")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "page.html, which ends with .html; expected ." in outcome.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_follows_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    widest = {}
+    for columns in ("60", "100", "200", "nonsense"):
+        monkeypatch.setenv("COLUMNS", columns)
+        widest[columns] = max(map(len, cli(f"plan {SPEC} --arch sm_80").out.splitlines()))
+    assert widest["100"] == widest["nonsense"] <= 100 < widest["200"] <= 200
+    assert widest["60"] < widest["100"]
+
+
+def test_the_kernel_does_not_follow_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is the key of the cache."""
+    before = cli(f"emit {SPEC} --arch sm_80").out
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli(f"emit {SPEC} --arch sm_80").out == before
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        *((name, name) for name in TARGETS),
+        *((row.gpu_arch, name) for name, row in TARGETS.items()),
+        ("sm90", "sm_90"),
+        ("sm90a", "sm_90"),
+        ("9.0", "sm_90"),
+        ("compute_86", "sm_86"),
+        ("h100", "sm_90"),
+        ("H100 SXM", "sm_90"),
+        ("NVIDIA H200", "sm_90"),
+        ("a100", "sm_80"),
+        ("A100-SXM4-80GB", "sm_80"),
+        ("RTX 3090", "sm_86"),
+        ("NVIDIA GeForce RTX 4090", "sm_89"),
+        ("rtx4090", "sm_89"),
+        ("L40S", "sm_89"),
+        ("b200", "sm_100"),
+        ("5090", "sm_120"),
+    ],
+)
+def test_targets_go_by_what_people_call_them(name: str, target: str) -> None:
+    assert resolve_target(name).name == target
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name, number in GPU_NAMES.items() if f"sm_{number}" not in TARGETS), "sm_75"]
+)
+def test_what_is_not_supported_is_told_the_nearest_that_is(name: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolve_target(name)
+    said = str(caught.value)
+    assert "is not supported" in said
+    nearest = said.split("the nearest is ")[1].split()[0]
+    assert resolve_target(nearest).name == nearest
+
+
+@pytest.mark.parametrize("spec", [SPEC, "path", "text", "spec"])
+def test_plan_emit_and_compile_take_a_spec_a_name_or_a_path(spec: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{SPEC}.toml"
+    path.write_text((Path(cutegen.load_spec(SPEC).file)).read_text())
+    given = {"path": path, "text": str(path), "spec": cutegen.load_spec(SPEC)}.get(spec, SPEC)
+    planned = cutegen.plan(given, arch="h100", problem=(64, 64, 64))
+    assert planned.target.name == "sm_90"
+    source = cutegen.emit(given, arch="h100", problem=(64, 64, 64))
+    assert source == cutegen.emit(SPEC, arch="sm_90", problem=(64, 64, 64))
+
+
+@pytest.mark.dsl
+def test_compile_finds_one_kernel_for_a_spec_its_name_and_its_path(tmp_path: Path) -> None:
+    spec = cutegen.load_spec(SPEC)
+    found = [cutegen.compile(given, arch=arch) for given in (spec, SPEC, Path(spec.file)) for arch in ("a100", "sm_80")]
+    assert len({kernel.artifact.key for kernel in found}) == 1
+    assert [kernel.artifact.hit for kernel in found] == [False] + [True] * 5
+
+
+def test_show_is_for_the_batch_that_is_named(cli: Cli, tmp_path: Path) -> None:
+    spec = tmp_path / "open.toml"
+    operand = '{{ dtype = "f16", major = "{}" }}'
+    rows = (f"problem.{name} = {operand.format(major)}" for name, major in zip("abc", "kkn", strict=True))
+    spec.write_text("\n".join(('family = "sm80"', *rows)))
+    words = f"{spec} --arch sm_90 --problem 128,128,4096"
+    tile = cli(f"plan {words} --batch 512 --json").json["decisions"][0]["chosen"]
+    assert tile in cli(f"show {words} --batch 512").out
+    assert tile not in cli(f"show {words}").out

@@ -1,0 +1,68 @@
+"""docs/json.md and what the commands print: the same keys."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import pytest
+
+from cutegen.build import Cache
+from cutegen.cli.bench import bench_table
+from cutegen.cli.main import VERBS
+from cutegen.cli.output import SCHEMA, Answer
+from cutegen.contract.problem import ProblemShape
+from cutegen.tune.ceilings import Ceilings
+from tests.house.documents import ROOT
+from tests.house.replay import printed
+from tests.tune.conftest import ceilings as ceilings
+from tests.tune.conftest import result
+
+PAGE = ROOT / "docs" / "json.md"
+ROWS = dict(re.findall(r"^\| `cutegen ([^`]+)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE))
+NEEDS_GPU = "bench SPEC"
+WORDS = {
+    "SPEC": "sm80_hgemm_tn --arch sm_80",
+    "PROBE": "ldmatrix_probe --arch sm_80",
+    "EXPR": "8:1",
+    "FILE.ptx": "examples/reverse.ptx --block 64 --arg u32[64]:arange",
+}
+
+
+def keys(row: str) -> list[str]:
+    return re.findall(r"`(\w+)`", ROWS[row])
+
+
+@pytest.fixture(autouse=True)
+def _cached(monkeypatch: pytest.MonkeyPatch, kernels: Cache) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    monkeypatch.chdir(ROOT)
+
+
+def command(row: str) -> str:
+    """A row with its placeholders filled in, part by part: `show SPEC mma` says the SPEC first."""
+    spec = next((words for name, words in WORDS.items() if name in row), "")
+    name = next((name for name in WORDS if name in row), "")
+    small = " --device cpu" if row.startswith(("run SPEC", "run PROBE")) else ""
+    return f"cutegen {row.replace(name, spec) if name else row}{small} --json"
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("row", sorted(ROWS.keys() - {NEEDS_GPU}))
+def test_a_command_prints_the_keys_that_the_page_names(row: str) -> None:
+    table = json.loads(printed(command(row)))
+    assert list(table) == keys(row)
+    assert table["schema"] == SCHEMA
+
+
+def test_the_page_names_the_keys_of_measurements(ceilings: Ceilings, capsys: pytest.CaptureFixture[str]) -> None:
+    Answer(json=True, out=None).give(
+        lambda: bench_table(ceilings, [result("mine", ProblemShape(64, 64, 64), 3.0, ours=True)]), list
+    )
+    assert list(json.loads(capsys.readouterr().out)) == keys(NEEDS_GPU)
+
+
+def test_the_page_has_every_verb_and_the_version() -> None:
+    assert {shlex.split(row)[0] for row in ROWS} == set(VERBS)
+    assert f"`schema` is {SCHEMA}" in PAGE.read_text()

@@ -1,0 +1,117 @@
+"""Planning costs little whatever is asked: work and bytes are bounded, never a time."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cutegen.algebra import offsets
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan, raster
+from cutegen.plan.gemm_plan import RasterPlan
+from cutegen.plan.raster import MOST_WAVES, TileGrid, tile_order, traffic
+from cutegen.spec import GemmSpec, Smem, SmemLayout, Tile
+from tests.plan.specs import gemm
+
+MOST_PEAK_BYTES = 4 << 20
+MATRICES = {"sm80": "f16", "sm120": "f16", "simt": "f32"}
+
+
+def of_family(family: str, cta: tuple[int, int, int]) -> GemmSpec:
+    bare = gemm(dtype=MATRICES[family], tile=Tile(cta))
+    return replace(bare, family=family)
+
+
+@pytest.mark.parametrize("family", MATRICES)
+@pytest.mark.parametrize("cta", [(8192, 8192, 8192), (256, 256, 4096), (8192, 16, 8192), (2048, 2048, 16)], ids=str)
+def test_what_cannot_fit_is_refused_before_its_tables_are_made(family: str, cta: tuple[int, int, int]) -> None:
+    """A table of a tile holds 8 bytes for each element, which for 8192x8192 is half a gigabyte."""
+    spec = of_family(family, cta)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SpecError) as caught:
+            plan(spec, "sm_90")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.key == "tile.cta"
+    assert peak_bytes < MOST_PEAK_BYTES
+
+
+def brute_force_bytes(order: RasterPlan, grid: TileGrid, ctas: int, l2_bytes: int) -> int:
+    """What the waves read from device memory, with the cache as a list of rows, the least recently used first."""
+    tile_m, tile_n = tile_order(order, grid.tiles_m, grid.tiles_n)
+    held: list[tuple[str, int]] = []
+    cost, read = {"a": grid.bytes_a, "b": grid.bytes_b}, 0
+    for start in range(0, len(tile_m), ctas):
+        part = slice(start, start + ctas)
+        rows = [("a", x) for x in set(tile_m[part].tolist())] + [("b", x) for x in set(tile_n[part].tolist())]
+        read += sum(cost[kind] for kind, x in rows if (kind, x) not in held)
+        held = [row for row in held if row not in rows] + rows
+        if sum(cost[kind] for kind, _ in rows) > l2_bytes:
+            held = []
+        while sum(cost[kind] for kind, _ in held) > l2_bytes:
+            held.pop(0)
+    return read
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cache_model_is_a_list_of_rows_that_forgets_the_oldest(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    grid = TileGrid(
+        tiles_m=int(random.integers(1, 20)),
+        tiles_n=int(random.integers(1, 20)),
+        bytes_a=100,
+        bytes_b=int(random.integers(1, 300)),
+    )
+    ctas = int(random.integers(max(1, grid.tiles_m * grid.tiles_n // MOST_WAVES + 1), 80))
+    order = RasterPlan("mn"[int(random.integers(2))], int(random.integers(1, 9)), bool(random.integers(2)))
+    l2_bytes = int(random.integers(100, 6000))
+    assert traffic(order, grid, 1, ctas, l2_bytes).bytes == brute_force_bytes(order, grid, ctas, l2_bytes), f"{seed=}"
+
+
+@pytest.mark.parametrize("problem", [(64, 65537, 100), (2147352576, 2147352576, 64)], ids=str)
+def test_an_order_of_tiles_looks_at_each_wave_a_few_times(
+    problem: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache's bytes are counted as rows come and go, not summed over again for each row that goes."""
+    summed = Counter[str]()
+
+    def counting(values: Iterable[int]) -> int:
+        listed = list(values)
+        summed["values"] += len(listed)
+        return sum(listed)
+
+    monkeypatch.setattr(raster, "sum", counting, raising=False)
+    found = plan(gemm("mnm", tile=Tile((32, 8, 32))), "sm_86", problem)
+    assert isinstance(found, GemmPlan)
+    tiles_in_a_wave = 84 * found.predictions.occupancy.ctas_per_sm
+    orders = 24
+    assert 0 < summed["values"] <= 2 * 2 * orders * MOST_WAVES * tiles_in_a_wave
+
+
+PADDED = {
+    "wider than two rows": ((16, 128, 16), SmemLayout(pad=24), 3),
+    "a whole row": ((64, 64, 32), SmemLayout(pad=32), 3),
+    "wider than a row": ((128, 96, 32), SmemLayout(pad=40), 3),
+    "rows between those of an atom": ((64, 64, 32), SmemLayout(layout="(64,8):(48,1)"), 4),
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_stages_follow_one_another_whatever_the_pad(name: str) -> None:
+    """Each stage lies as the first one does, as far behind it as its bytes say."""
+    cta, layout, stages = PADDED[name]
+    found = plan(gemm(tile=Tile(cta, stages), smem=Smem(a=layout)), "sm_90")
+    assert isinstance(found, GemmPlan)
+    smem, elems = found.a.smem, cta[0] * cta[2]
+    placed = offsets(smem.layout).reshape(stages, elems)
+    stage_elems = smem.bytes // stages // 2
+    assert np.array_equal(placed, placed[0] + stage_elems * np.arange(stages)[:, None])
+    assert len(np.unique(placed)) == placed.size
+    assert placed[0].max() < stage_elems

@@ -1,0 +1,163 @@
+"""The way out that a refusal prints is one: followed, it never leads back to a refusal that was there before.
+
+The law: a fix that names a value is written into the spec at the key that was refused, again and again. The same
+refusal, key and found value alike, does not come twice, and at most `MOST_STEPS` fixes lead to a plan or to a refusal
+whose way out is a choice of the reader's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from cutegen.arch import TARGETS
+from cutegen.errors import SpecError
+from cutegen.plan import plan
+from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, SmemLayout, Tile
+from tests.plan.fma_specs import SPECS as OF_SIMT
+from tests.plan.specs import gemm
+from tests.plan.test_random_specs import QUICK, maybe
+from tests.plan.test_random_specs import specs as of_sm80
+
+MOST_STEPS = 20  # a spec has about as many keys, and each may be wrong in a way of its own
+Change = dict[str, Any]
+
+
+def changes(error: SpecError, spec: GemmSpec) -> Change:
+    """What the fix writes, by dotted keys; empty where it names no value."""
+    fix, key = error.fix, error.key
+    table, _, name = key.rpartition(".")
+    if re.search(r"leave (it|\S+) out", fix) and " if " not in fix:
+        named = re.search(r"leave (\S+) out", fix)
+        return {key if named is None or "." not in named[1] else named[1]: None}
+    first = re.split(r", or | or, ", fix)[0]
+    if found := WRITTEN.findall(first):
+        return {f"{key if is_table(key) else table}.{inner}": _value(text) for inner, text in found}
+    if numbers := re.match(r"(?:swizzle = )?\[(\d+), (\d+), (\d+)\]", fix):
+        return {key if name == "swizzle" else f"{key}.swizzle": tuple(map(int, numbers.groups()))}
+    if family := re.match(r'family = "(\w+)"', fix):
+        return {"family": family[1]}
+    if key == "tile.stages" and (fits := re.match(r"(\d) (?:is the nearest|stages? fit|or)", fix)):
+        return {key: int(fits[1])}
+    if spec.tile.cta is not None and (mode := re.match(r"([MNK]) = (\d+) is the nearest", fix)):
+        return {"tile.cta": _with(spec.tile.cta, mode[1], int(mode[2]))}
+    if (extent := re.match(r"(\d+) is the nearest", fix)) and (along := re.search(r"along ([MNK])$", error.found)):
+        return {key: _with(spec.mma.permutation, along[1], int(extent[1]))}
+    if extents := re.match(r"(?:use )?(\d+)x(\d+)x(\d+)", fix):
+        return {key: tuple(map(int, extents.groups()))}
+    if threads := re.match(r'(".*:.*") has', fix):
+        return {key: _value(threads[1])}
+    if (atom := re.match(r'use "?(\w+)"?(?:,| or|$)', fix)) and name == "atom":
+        return {key: atom[1]}
+    return {}
+
+
+WRITTEN = re.compile(r"(?<![\w.])(threads|bits|op|align|pad|accumulator|smem|stages) = (\"[^\"]*\"|\w+)")
+
+
+def _with(extents: tuple[int, int, int] | None, mode: str, extent: int) -> tuple[int, ...]:
+    assert extents is not None
+    return tuple(extent if letter == mode else x for letter, x in zip("MNK", extents, strict=True))
+
+
+def is_table(key: str) -> bool:
+    return key in ("smem.a", "smem.b", "g2s.a", "g2s.b")
+
+
+def _value(text: str) -> object:
+    if text.startswith('"'):
+        return text.strip('"')
+    return {"true": True, "false": False}[text] if text in ("true", "false") else int(text)
+
+
+def written(part: Any, dotted: str, value: object) -> Any:
+    """`part` with the value at a dotted key; a table that is left out is made."""
+    name, _, rest = dotted.partition(".")
+    if not rest:
+        return replace(part, **{name: value})
+    inner = getattr(part, name)
+    if not is_dataclass(inner):
+        inner = {"smem": SmemLayout, "g2s": G2sCopy}[type(part).__name__.lower()]()
+    return replace(part, **{name: written(inner, rest, value)})
+
+
+def refusal(spec: GemmSpec, arch: str) -> SpecError | None:
+    try:
+        plan(spec, arch)
+    except SpecError as error:
+        return error
+    return None
+
+
+def followed(spec: GemmSpec, arch: str, seen: Callable[[str], None] = note) -> int:
+    """Follow fixes from `spec` on; how many. Fails where one leads back or they do not end."""
+    met: list[tuple[str, str]] = []
+    for step in range(MOST_STEPS + 1):
+        error = refusal(spec, arch)
+        if error is None:
+            return step
+        seen(str(error))
+        assert (error.key, error.found) not in met, f"the fix led back to {error}"
+        met.append((error.key, error.found))
+        change = changes(error, spec)
+        if not change:
+            return step
+        try:
+            for key, value in change.items():
+                spec = written(spec, key, value)
+        except SpecError as further:  # keys of one fix are judged one by one here
+            seen(str(further))
+            return step
+    raise AssertionError(f"{MOST_STEPS} fixes and still refused: {met}")
+
+
+def test_fixes_are_read() -> None:
+    """A few refusals whose fixes are known to name a value: the test above them follows something."""
+    narrow = gemm(g2s=G2s(a=G2sCopy(bits=128)), align=(2, None, None))
+    assert followed(narrow, "sm_80", print) == 1
+    assert followed(gemm(tile=Tile((100, 64, 32))), "sm_80", print) == 1
+    assert followed(gemm(mma=Mma(atom_layout=(2, 1, 2))), "sm_80", print) == 1
+
+
+def test_a_thread_layout_that_is_suggested_shares_out_the_tile() -> None:
+    """Of a copy of 64 bits the grid is one of vectors, not of elements."""
+    spec = replace(gemm(dtype="f32", tile=Tile((32, 32, 8))), family="simt")
+    spec = replace(spec, mma=Mma(threads="(8,8):(8,1)"))
+    asked = replace(spec, g2s=G2s(a=G2sCopy(bits=64, threads="(2,16):(16,1)")))
+    assert followed(asked, "sm_80", print) == 1
+    assert followed(replace(spec, mma=Mma(threads="(64,2):(2,1)")), "sm_80", print) == 1
+
+
+def test_the_alignment_that_is_suggested_suits_every_family() -> None:
+    with pytest.raises(SpecError, match=r"write align = 16") as caught:
+        gemm(dtype="tf32", align=(2, None, None))
+    assert changes(caught.value, gemm()) == {"problem.a.align": 16}
+    assert followed(replace(gemm(dtype="tf32", align=(16, None, None)), family="sm120"), "sm_90") == 0
+
+
+@QUICK
+@given(of_sm80, st.sampled_from(list(TARGETS)))
+def test_fixes_of_tensor_core_families(spec: GemmSpec, arch: str) -> None:
+    followed(spec, arch)
+
+
+@QUICK
+@given(of_sm80, st.sampled_from(["sm_90", "sm_100", "sm_120"]))
+def test_fixes_of_bulk_copies(spec: GemmSpec, arch: str) -> None:
+    try:
+        bulk = replace(spec, family="sm120")
+    except SpecError:
+        return
+    followed(bulk, arch)
+
+
+@QUICK
+@given(OF_SIMT, maybe(st.sampled_from([16, 32, 64, 128])), st.sampled_from(list(TARGETS)))
+def test_fixes_of_fma(spec: GemmSpec, bits: int | None, arch: str) -> None:
+    followed(replace(spec, g2s=replace(spec.g2s, a=G2sCopy(bits=bits))), arch)

@@ -1,0 +1,79 @@
+"""What the page on tiles says of their orders, against the stored times and the model of the L2 cache."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from cutegen.arch import GPUS
+from cutegen.plan.gemm_plan import RasterPlan
+from cutegen.plan.raster import TileGrid, traffic
+from tests.gpu.families import FAMILIES
+from tests.gpu.sweep import RASTERS
+
+PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
+TIMES_US = json.loads(FAMILIES["sm80"].table.read_text())["times_us"]
+LONG_US = 100
+KERNEL, SIDE, CTA_M, CTA_N = "128x256x64_2x4_s3_k1", 8192, 128, 256
+BYTES = 2  # of an f16
+ORDERS = {"n8": RasterPlan("n", 8, False)} | {
+    name: RasterPlan(row.along, row.group, bool(row.zigzag)) for name, row in RASTERS.items()
+}
+
+
+def test_the_page_has_every_order_with_its_time_and_its_bytes() -> None:
+    rows = re.findall(r"\| `(\w+)`[^|]*\| (\d+) \| ([nm]) \| ([\d,]+) \| ([\d.]+) \|", PAGE)
+    assert {name for name, *_ in rows} == set(ORDERS)
+    for name, group, along, megabytes, factor in rows:
+        order = ORDERS[name]
+        assert (int(group), along) == (order.group, order.along)
+        assert int(megabytes.replace(",", "")) == round(_bytes_read(order) / 1e6)
+        assert float(factor) == round(_factor(TIMES_US[f"{SIDE}x{SIDE}x{SIDE}"], KERNEL, name), 3)
+
+
+def test_the_page_says_how_little_an_order_matters() -> None:
+    factors = [_factor(times, kernel, order) for times, kernel, order in _ordered() if order != "n8"]
+    near = sum(0.97 <= factor <= 1.03 for factor in factors)
+    assert f"{near} of {len(factors)} times lie within 3 % of the default's" in PAGE
+
+
+def test_the_page_compares_the_two_directions_as_they_were_measured() -> None:
+    factors = [
+        _us(times, kernel, order) / _us(times, kernel, order.replace("m", "n"))
+        for times, kernel, order in _ordered()
+        if order.startswith("m")
+    ]
+    assert len(factors) > 50
+    said = f"{min(factors):.2f} to {max(factors):.2f} times their time, {median(factors):.2f} in the median"
+    assert said in PAGE
+    assert median(factors) == pytest.approx(1, abs=0.01), "then the page may not say that they are no slower"
+
+
+def _ordered() -> Iterator[tuple[dict[str, float], str, str]]:
+    """(times, kernel, order) of every kernel of a long launch that was measured in several orders."""
+    for times in TIMES_US.values():
+        for name in times:
+            kernel, _, order = name.rpartition("_")
+            if order in ORDERS and times[kernel] >= LONG_US:
+                yield times, kernel, order
+
+
+def _factor(times: dict[str, float], kernel: str, order: str) -> float:
+    return _us(times, kernel, order) / times[kernel]
+
+
+def _us(times: dict[str, float], kernel: str, order: str) -> float:
+    return times[kernel] if order == "n8" else times[f"{kernel}_{order}"]
+
+
+def _bytes_read(order: RasterPlan) -> int:
+    grid = TileGrid(
+        tiles_m=SIDE // CTA_M, tiles_n=SIDE // CTA_N, bytes_a=CTA_M * SIDE * BYTES, bytes_b=CTA_N * SIDE * BYTES
+    )
+    gpu = GPUS["sm_90"]
+    return traffic(order, grid, 1, gpu.sms, gpu.l2_bytes).bytes
