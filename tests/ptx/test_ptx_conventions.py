@@ -1,4 +1,4 @@
-"""What PTX does not order and kernels rely on is told and counted; strictly it is an error, and the ordered form none."""
+"""What PTX does not order and kernels rely on is told and counted; strictly it is an error, the ordered form none."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def test_strictly_it_is_an_error(policy: str) -> None:
 
 
 def test_only_conventions_are_left_out_of_what_is_undefined() -> None:
-    assert ALL_KINDS - UNDEFINED == {ViolationKind.CONVENTION}
+    assert {ViolationKind.CONVENTION} == ALL_KINDS - UNDEFINED
     assert not np.any([wrong.kind is ViolationKind.CONVENTION for wrong in WRONG])
