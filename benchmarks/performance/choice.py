@@ -1,4 +1,4 @@
-"""Which kernel takes part: what a plan of family sm120 chooses by a problem's extents, before anything is measured."""
+"""Which kernel takes part: what cutegen chooses by a problem's extents, before anything is measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.straight_line import compile as compile_spec
 
 ROW = Operand("f16", "k")
-SPEC = GemmSpec(family="sm120", problem=Problem(a=ROW, b=ROW, c=Operand("f16", "n"), accumulator="f32"), name="choice")
+SPEC = GemmSpec(problem=Problem(a=ROW, b=ROW, c=Operand("f16", "n"), accumulator="f32"), name="choice")
 """f16 TN with f32 sums, and nothing else said."""
 
 

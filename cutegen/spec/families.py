@@ -11,7 +11,7 @@ class Family:
     """What its kernels are made of, the first target that has those, and whether kernels can be planned for it.
 
     `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
-    family that serves while this one is not `available`.
+    family that serves while this one is not `available`; `bulk_copies` says that it copies by TMA.
     """
 
     name: str
@@ -20,6 +20,7 @@ class Family:
     available: bool
     without: Mapping[str, str] = field(default_factory=dict)
     instead: str = ""
+    bulk_copies: bool = False
 
 
 FAMILIES: dict[str, Family] = {
@@ -50,6 +51,7 @@ FAMILIES: dict[str, Family] = {
             "mma.sync, ldmatrix, bulk tensor copies",
             "sm_90",
             available=True,
+            bulk_copies=True,
             without={
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",

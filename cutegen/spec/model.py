@@ -333,7 +333,8 @@ class Schedule(Part):
 class GemmSpec(Part):
     """What is asked of one GEMM kernel. Raises SpecError with the dotted key when a value cannot stand.
 
-    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal.
+    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal. A `family` that
+    is left out is chosen for target and problem.
 
     >>> row = Operand("f16", "k")
     >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=9), name="mine")
@@ -342,7 +343,7 @@ class GemmSpec(Part):
     cutegen.errors.SpecError: mine: tile.stages: found 9; expected an integer, 1 to 8; the nearest is 8
     """
 
-    family: FamilyKey
+    family: FamilyKey | None = None
     kind: KindName = GEMM
     description: Text = field(default="", compare=False)
     problem: Problem
@@ -362,24 +363,24 @@ class GemmSpec(Part):
 
     def contradiction(self) -> Mismatch | None:
         """Keys and copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
-        return self._of_another_family() or self._unused()
+        return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
 
-    def _of_another_family(self) -> Mismatch | None:
-        for key, instead in FAMILIES[self.family].without.items():
+    def _of_another_family(self, family: str) -> Mismatch | None:
+        for key, instead in FAMILIES[family].without.items():
             table, name = key.split(".")
             if (found := getattr(getattr(self, table), name)) is not None:
                 return Mismatch(
                     key=key,
-                    found=f'{literal(found)} in family "{self.family}"',
+                    found=f'{literal(found)} in family "{family}"',
                     expected=f"no such key in this family: {instead}",
                     fix=f"leave {key} out",
                 )
         for name in ("a", "b"):
             copy = getattr(self.g2s, name)
-            if copy is not None and copy.op == BULK_TENSOR and self.family != "sm120":
+            if copy is not None and copy.op == BULK_TENSOR and not FAMILIES[family].bulk_copies:
                 return Mismatch(
                     key=f"g2s.{name}.op",
-                    found=f'"{copy.op}" in family {self.family}',
+                    found=f'"{copy.op}" in family {family}',
                     expected=alternatives((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), UNIVERSAL)),
                     fix='family = "sm120" has bulk tensor copies',
                 )
@@ -402,7 +403,8 @@ class GemmSpec(Part):
         """The first target that has the instructions that it names and knows all of the element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
         needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
-        needed.add(FAMILIES[self.family].needs)
+        if self.family is not None:
+            needed.add(FAMILIES[self.family].needs)
         loads = (COPY_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
         needed |= {atom.needs for atom in loads if isinstance(atom, LdmatrixAtom)}
         return max(needed, key=lambda name: TARGETS[name].compute_capability)

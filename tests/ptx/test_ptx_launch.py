@@ -298,3 +298,34 @@ def test_readying_looks_at_each_register_a_few_times(blocks: int, monkeypatch: p
     assert len(looked) < 8 * count
     uses = [flow._uses(entry, block) for block in graph.blocks]
     assert sum(len(keys) for use in uses for keys in use.exposed.values()) <= 4 * len(graph.blocks)
+
+
+@pytest.mark.parametrize(
+    ("body", "earlier"),
+    [
+        ("mov.u32 %r3, %ctaid.x;", "write"),
+        (
+            "mov.u32 %r9, %ctaid.x; setp.ne.u32 %p1, %r9, 3; mov.u32 %r3, 7; @%p1 ld.global.u32 %r3, [%rd1]; @%p1 ret;",
+            "read",
+        ),
+    ],
+)
+def test_races_between_ctas_of_different_processes_are_found(body: str, earlier: str) -> None:
+    """Four CTAs, each in a task of its own, write the same words; or one writes what the others read."""
+    options = {"grid": 4, "block": 32, "jobs": 2}
+    program = Program.parse(kernel(body))
+    with pytest.raises(
+        ExecutionFault, match=rf"race: write of global memory.* the {earlier} by thread \d+ of CTA number"
+    ):
+        program.launch("k", args=[np.zeros(32, np.uint32)], **options)
+    report = program.launch("k", args=[np.zeros(32, np.uint32)], raise_on=(), **options)
+    assert [violation.kind for violation in report.violations] == [ViolationKind.RACE]
+
+
+def test_ctas_of_different_processes_may_read_the_same_and_write_their_own() -> None:
+    body = (
+        "mov.u32 %r9, %ctaid.x; mul.wide.u32 %rd2, %r9, 128; ld.global.u32 %r3, [%rd0+512]; add.s64 %rd1, %rd1, %rd2;"
+    )
+    memory = np.arange(160, dtype=np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=4, block=32, args=[memory], jobs=2)
+    assert set(memory[:128].tolist()) == {128}

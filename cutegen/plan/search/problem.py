@@ -66,6 +66,7 @@ class Settled:
     """A spec with nothing left open that the problem settles, and the decisions that did so, by their keys."""
 
     spec: GemmSpec
+    predicted_us: float
     decisions: Mapping[str, Decision]
 
 
@@ -144,7 +145,7 @@ def _settled(spec: GemmSpec, target: Target, problem: ProblemShape, option: _Ran
         *(_tile_decisions(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
         *(_split_decisions(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
     )
-    return Settled(filled, {decision.key: decision for decision in decisions})
+    return Settled(filled, option.estimate.us, {decision.key: decision for decision in decisions})
 
 
 def _tile_decisions(
