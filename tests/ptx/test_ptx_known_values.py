@@ -140,6 +140,10 @@ FLOATS = [
     ("fma.rm.f64 {d}, {a}, {b}, {c};", "f64", (0xBFF << 52, 0x3FF << 52, 0x3FF << 52), 1 << 63),
     ("fma.rm.f64 {d}, {a}, {b}, {c};", "f64", (0x3FF << 52, 0xBFF << 52, 0x3FF << 52), 1 << 63),
     ("fma.rm.f64 {d}, {a}, {b}, {c};", "f64", (0xBFF << 52, 0xBFF << 52, 0xBFF << 52), 1 << 63),
+    ("add.rn.bf16 {d}, {a}, {b};", "bf16", (0x3F80, 0x3F80), 0x4000),
+    ("sub.rn.bf16 {d}, {a}, {b};", "bf16", (0x4040, 0x3F80), 0x4000),
+    ("mul.rn.bf16 {d}, {a}, {b};", "bf16", (0x4000, 0x4040), 0x40C0),
+    ("mov.f32 {d}, 0d3FF0000000000000; add.f32 {d}, {d}, {a};", "f32", (0,), 0x3F800000),
     ("max.bf16 {d}, {a}, {b};", "bf16", (INF16, 0x3F80), INF16),
     ("max.NaN.bf16 {d}, {a}, {b};", "bf16", (0x7F81, 0x3F80), NAN16),
     ("max.bf16 {d}, {a}, {b};", "bf16", (0x7F81, 0x3F80), 0x3F80),
@@ -169,6 +173,9 @@ CONVERSIONS = [
     ("cvt.rn.ftz.f32.f64 {d}, {a};", ("f32", "f64"), 0x36A0000000000000, 0),
     ("cvt.f32.f16 {d}, {a};", ("f32", "f16"), 1, 0x33800000),
     ("cvt.f32.bf16 {d}, {a};", ("f32", "bf16"), 1, 0x00010000),
+    ("mov.b64 {d}, 0d3FF0000000000000; add.u64 {d}, {d}, {a};", ("b64", "b64"), 1, 0x3FF0000000000001),
+    ("cvt.sat.s32.u32 {d}, {a};", ("b32", "b32"), 0xFFFFFFFF, MAX32),
+    ("cvt.sat.s8.u32 {d}, {a};", ("b32", "b32"), 200, 127),
     ("cvta.const.u64 {d}, {a};", ("b64", "b64"), 0x1234, 0x1234),
     ("cvta.global.u64 {d}, {a};", ("b64", "b64"), 0x1234, 0x1234),
 ]
@@ -184,6 +191,37 @@ def test_a_generic_address_and_back_is_the_same(space: str) -> None:
     text = f"cvta.{space}.u64 %q0, {{a}}; cvta.to.{space}.u64 %q0, %q0; mov.u64 {{d}}, %q0; mov.u64 %q0, %p0;"
     there = f"{text} mul.wide.u32 %o0, %i2, 8; add.s64 %q0, %p0, %o0;"
     assert execute(there, ("b64", "b64"), 0x40) == 0x40
+
+
+@pytest.mark.parametrize("space", ["shared", "local", "global"])
+@pytest.mark.parametrize("asked", ["shared", "local", "global"])
+def test_the_space_of_a_generic_address(space: str, asked: str) -> None:
+    text = f"cvta.{space}.u64 {{a}}, {{a}}; isspacep.{asked} %pr0, {{a}}; selp.b32 {{d}}, 1, 0, %pr0;"
+    assert execute(text, ("b32", "b64"), 0x40) == (space == asked)
+
+
+@pytest.mark.parametrize(("narrow", "one"), [("f16", 0x3C00), ("bf16", 0x3F80)])
+def test_narrow_operands_of_a_wide_sum(narrow: str, one: int) -> None:
+    """`add.f32.f16 d, a, c`: a is f16, c and d are f32 (PTX ISA, mixed precision)."""
+    types = ("f32", narrow, "f32")
+    assert execute(f"add.rn.f32.{narrow} {{d}}, {{a}}, {{b}};", types, one, 0x40000000, target="sm_100") == 0x40400000
+    text = f"fma.rn.f32.{narrow} {{d}}, {{a}}, {{a}}, {{b}};"
+    assert execute(text, types, one, 0x40000000, target="sm_100") == 0x40400000
+
+
+@pytest.mark.parametrize(("mask", "lanes"), [("0xffffffff", 32), ("0xf", 4)])
+def test_redux_and_match_without_a_predicate(mask: str, lanes: int) -> None:
+    body = f"""
+    mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, {lanes}; @!%p1 bra END;
+    redux.sync.add.u32 %r3, %r0, {mask}; mov.u32 %r5, 7; match.all.sync.b32 %r6, %r5, {mask}; add.u32 %r3, %r3, %r6;
+    END:
+    """
+    wanted = (sum(range(lanes)) + (1 << lanes) - 1) % (1 << 32)
+    assert run_elements(kernel(body), np.uint32).tolist() == [wanted] * lanes + [0] * (32 - lanes)
+
+
+def test_a_sink_takes_the_other_predicate() -> None:
+    assert execute("setp.lt.u32 %pr0|_, {a}, {b}; selp.b32 {d}, 1, 0, %pr0;", ("b32", "b32", "b32"), 1, 2) == 1
 
 
 def fractions_of(seed: int, exponents: range) -> list[float]:
