@@ -201,10 +201,10 @@ def test_addresses_of_variables_take_offsets() -> None:
 
 
 def test_a_generic_address_of_shared_memory_is_aligned_as_the_shared_one() -> None:
-    body = "mov.u32 %r4, smem; cvt.u64.u32 %rd2, %r4; cvta.shared.u64 %rd2, %rd2; sub.u64 %rd2, %rd2, %rd2;"
-    body = body.replace(
-        " sub.u64 %rd2, %rd2, %rd2;", " cvt.u32.u64 %r3, %rd2; sub.u32 %r3, %r3, %r4; and.b32 %r3, %r3, 255;"
-    )
+    body = """
+    mov.u32 %r4, smem; cvt.u64.u32 %rd2, %r4; cvta.shared.u64 %rd2, %rd2;
+    cvt.u32.u64 %r3, %rd2; sub.u32 %r3, %r3, %r4; and.b32 %r3, %r3, 255;
+    """
     assert (run_elements(kernel(body, shared_bytes=16), np.uint32) == 0).all()
 
 
