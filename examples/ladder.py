@@ -162,7 +162,7 @@ def main() -> None:
 
 def climb(device: str, asked: str | None, rounds: int) -> None:
     """Print the table of one device for the problem M,N,K that was asked for."""
-    problem = ProblemShape(*parse_problem(asked or ("4096,4096,4096" if device == "cuda" else "72,136,80")))
+    problem = parse_problem(asked or ("4096,4096,4096" if device == "cuda" else "72,136,80"))
     rungs = list(ladder())
     if device == "cuda":
         header = ("rung", "TFLOP/s", "gain", "S4000", "keys")

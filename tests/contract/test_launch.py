@@ -1,15 +1,16 @@
-"""The launch contract of a kernel with tensor maps and persistent CTAs, without a launcher."""
+"""The launch contract without a launcher: operands by role, tensor maps, persistent CTAs."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from cutegen.contract.launch import CallSize, LaunchContract, Strides, TensorContract, gemm_parameters
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract, TensorMapFields
-from cutegen.errors import ArtifactError
+from cutegen.errors import ArtifactError, RequestError
 
 TENSORS = (
     TensorContract("a", "f16", ("m", "k"), "k", 16),
@@ -34,6 +35,28 @@ CONTRACT = LaunchContract(
     ctas_per_multiprocessor=2,
     maps=MAPS,
 )
+
+
+def test_operands_are_known_by_their_roles_in_whatever_order_they_stand() -> None:
+    shuffled = replace(CONTRACT, tensors=TENSORS[::-1])
+    for contract in (CONTRACT, shuffled):
+        assert {role: contract.tensor(role) for role in ("a", "b", "c", "bias")} == {x.name: x for x in TENSORS}
+        assert [x.name for x in contract.operands] == ["a", "b"]
+        assert [x.name for x in contract.beside_result] == ["bias"]
+        with pytest.raises(KeyError, match="aux"):
+            contract.tensor("aux")
+
+
+def test_a_call_may_be_empty_and_a_request_may_not() -> None:
+    assert ProblemShape(0, 16, 8).empty
+    assert ProblemShape(8, 16, 8, 0).empty
+    assert not ProblemShape(8, 16, 0).empty, "sums of nothing are 0, and are written"
+    assert ProblemShape.of((8, 16, 4)) == ProblemShape(8, 16, 4, 1) == ProblemShape.of(ProblemShape(8, 16, 4))
+    for asked in ((8, 16, 0), ProblemShape(8, 16, 0), (8, 16, 4, 0)):
+        with pytest.raises(RequestError, match=r"expected extents from 1 to 2147352576 and a batch from 1 to 65535"):
+            ProblemShape.of(asked)
+    with pytest.raises(RequestError, match="expected extents from 0"):
+        ProblemShape(-1, 16, 8)
 
 
 def test_it_is_read_back_as_it_was_written() -> None:
