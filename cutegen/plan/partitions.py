@@ -18,7 +18,6 @@ from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan
-from cutegen.plan.values.copies import BulkTensorCopy
 
 
 def partitions(plan: GemmPlan, problem: ProblemShape, thread: int) -> Mapping[str, LayoutExpr]:
@@ -62,26 +61,13 @@ def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], 
     fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
     return {
         f"s{x}": s,
-        **_copied(operand, g, thread),
+        **operand.g2s.partitions(x, g, s, thread),
         f"tCs{x}": plan.tiled_mma.partition(x, s, thread).layout,
         f"tCr{x}": fragment,
         f"tXs{x}": load.partition_s(s, thread).layout,
         f"tXr{x}": operand.s2r.retile(fragment),
         f"c{operand.name}.get_layoutS_TV()": load.layout_src_tv,
         f"c{operand.name}.get_layoutD_TV()": load.layout_dst_tv,
-    }
-
-
-def _copied(operand: OperandPlan, g: Layout, thread: int) -> dict[str, LayoutExpr]:
-    """One thread's share of the copy from global to shared memory."""
-    if isinstance(operand.g2s, BulkTensorCopy):
-        return {}
-    x, copy = operand.operand, operand.g2s.tiled_copy
-    return {
-        f"t{x}g{x}": copy.partition_s(g, thread).layout,
-        f"t{x}s{x}": copy.partition_d(operand.smem.layout, thread).layout,
-        f"copy{x}.get_layoutS_TV()": copy.layout_src_tv,
-        f"copy{x}.get_layoutD_TV()": copy.layout_dst_tv,
     }
 
 

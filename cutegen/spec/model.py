@@ -12,14 +12,14 @@ from typing import Annotated, Literal, TypeAlias
 
 from cutegen.arch import (
     BULK_TENSOR,
-    COPY_ATOMS,
+    CP_ASYNC_ATOMS,
     DTYPES,
+    LDMATRIX_ATOMS,
     MMA_ATOMS,
     TARGETS,
     UNIVERSAL,
     UNIVERSAL_BITS,
-    CpAsyncAtom,
-    LdmatrixAtom,
+    Instruction,
     dtype,
 )
 from cutegen.contract.launch import GEMM, KINDS
@@ -49,8 +49,7 @@ MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": (
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
 
 
-_CP_ASYNC_ATOMS = tuple(atom for atom in COPY_ATOMS.values() if isinstance(atom, CpAsyncAtom))
-_LDMATRIX_NAMES = tuple(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom))
+_CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
@@ -74,7 +73,7 @@ TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8))
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
 G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
 CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
-SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, UNIVERSAL))]
+SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
@@ -399,15 +398,19 @@ class GemmSpec(Part):
         return None
 
     @property
-    def needs(self) -> str:
-        """The first target that has the instructions that it names and knows all of the element types."""
+    def instructions(self) -> frozenset[Instruction]:
+        """What a target must have for it: its family's, those that it names, and those that know its element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
-        needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
-        if self.family is not None:
-            needed.add(FAMILIES[self.family].needs)
-        loads = (COPY_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
-        needed |= {atom.needs for atom in loads if isinstance(atom, LdmatrixAtom)}
-        return max(needed, key=lambda name: TARGETS[name].compute_capability)
+        of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
+        loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
+        named = {atom.needs for atom in loads if atom is not None}
+        of_family = frozenset() if self.family is None else FAMILIES[self.family].needs
+        return of_family.union(named, *of_types)
+
+    @property
+    def needs(self) -> str:
+        """The first target that has all of `instructions`; where none has, the first of those that lack the fewest."""
+        return max(TARGETS, key=lambda name: len(TARGETS[name].instructions & self.instructions))
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cutegen.arch import SM_RATES
 from cutegen.build import Artifact, disassemble
@@ -17,9 +17,8 @@ from cutegen.plan.occupancy import predict_occupancy
 from cutegen.run import Kernel
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.limits import KTileCost, Limit, k_tile_cost, limits
-from cutegen.tune.mma_peak import FMA as FMA_TYPES
 from cutegen.tune.mma_peak import MmaTypes
-from cutegen.tune.sass import FMA, MMA, Loop, main_loop
+from cutegen.tune.sass import MULTIPLIES, Loop, main_loop
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import LaunchCounts, count_launch
 
@@ -43,9 +42,7 @@ class Report:
     @property
     def types(self) -> MmaTypes:
         """Those of the MMA atom."""
-        if self.plan.by_thread:
-            return FMA_TYPES
-        return MmaTypes.of(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
+        return MmaTypes.of(self.plan.atom.a_dtype.name, self.plan.atom.c_dtype.name)
 
     @property
     def ctas(self) -> int:
@@ -65,13 +62,13 @@ class Report:
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
         """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
         rates = SM_RATES[self.plan.target.name]
-        rates = replace(rates, mma_flops=rates.mma_flops_of(self.types.operands))
+        instruction = self.plan.atom.instruction
+        rates = rates.having(instruction, rates.flops_of(instruction, self.types.operands))
         if ceilings is None:
             return limits(self.cost, rates)
         hbm_bytes_per_cycle = ceilings.copy_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms
         rate = ceilings.of(self.types).flops_per_cycle
-        measured = replace(rates, fma_flops=rate) if self.plan.by_thread else replace(rates, mma_flops=rate)
-        return limits(self.cost, measured, hbm_bytes_per_cycle)
+        return limits(self.cost, rates.having(instruction, rate), hbm_bytes_per_cycle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ class Execution:
 def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
     """Predictions, and what the compiler made of them. Needs no GPU."""
     manifest = artifact.manifest
-    loop, no_loop = _loop(artifact, FMA if plan.by_thread else MMA)
+    loop, no_loop = _loop(artifact, MULTIPLIES[plan.atom.instruction])
     return Report(
         plan=plan,
         artifact=artifact,

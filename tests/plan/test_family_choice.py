@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cutegen.arch import TARGETS
+from cutegen.arch import TARGETS, Instruction
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.decision import Decision
@@ -30,7 +30,7 @@ def chosen(spec: GemmSpec, arch: str, problem: tuple[int, int, int] | None = Non
 @pytest.mark.parametrize("arch", TARGETS)
 def test_without_a_problem_the_first_that_the_target_has(arch: str) -> None:
     family, decision = chosen(OPEN, arch)
-    assert family == ("sm120" if TARGETS[arch].has_bulk_tensor_copies else "sm80")
+    assert family == ("sm120" if TARGETS[arch].has(Instruction.BULK_TENSOR) else "sm80")
     if family == "sm80":
         (why,) = (each.why for each in decision.rejected if each.what == "sm120")
         assert "bulk tensor copies" in why

@@ -28,6 +28,7 @@ from cutegen.ptx import (
 )
 from cutegen.ptx.text import flow
 from cutegen.ptx.text.parser import parse_module
+from cutegen.ptx.watch import global_shadow, paged
 
 
 def test_numbers_are_packed_by_the_declared_type() -> None:
@@ -329,3 +330,22 @@ def test_ctas_of_different_processes_may_read_the_same_and_write_their_own() -> 
     memory = np.arange(160, dtype=np.uint32)
     Program.parse(kernel(body)).launch("k", grid=4, block=32, args=[memory], jobs=2)
     assert set(memory[:128].tolist()) == {128}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_what_is_only_read_is_not_filed(writes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads are filed by page when somebody writes to the buffer, or when very many wait: a bound on the memory."""
+    filed = []
+    put = paged.WarpPages.put
+    monkeypatch.setattr(paged.WarpPages, "put", lambda *args, **named: filed.append(1) or put(*args, **named))
+    parameters = ".param .u64 out, .param .u64 table"
+    body = "ld.param.u64 %rd5, [table]; mov.u32 %r4, 0; AGAIN: ld.global.u32 %r3, [%rd5]; add.u32 %r4, %r4, 1;"
+    body += "setp.lt.u32 %p1, %r4, 200; @%p1 bra AGAIN; bar.sync 0;"
+    body += "setp.eq.u32 %p2, %r0, 0; @%p2 st.global.u32 [%rd5], 1;" * writes
+    program = Program.parse(kernel(body, parameters=parameters))
+    program.launch("k", grid=1, block=64, args=[np.zeros(64, np.uint32), np.zeros(4, np.uint32)])
+    assert len(filed) == (400 if writes else 0)
+    filed.clear()
+    monkeypatch.setattr(global_shadow, "MOST_QUEUED", 100)
+    program.launch("k", grid=1, block=64, args=[np.zeros(64, np.uint32), np.zeros(4, np.uint32)])
+    assert len(filed) >= 300

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from cutegen.arch import SM_RATES, TARGETS, SmRates
+from cutegen.arch import SM_RATES, TARGETS, Instruction, SmRates
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.spec import load_spec
@@ -52,7 +52,7 @@ def test_suites_hold_what_their_names_say() -> None:
 )
 def test_rates_go_with_the_bytes_of_operands(arch: str, operands: str, flops: float | None) -> None:
     """A100's white paper: 156, 312 and 624 TFLOP/s and TOP/s of tf32, f16 and int8. On sm_90 8-bit floats are f16."""
-    assert SM_RATES[arch].mma_flops_of(operands) == flops
+    assert SM_RATES[arch].flops_of(Instruction.MMA_SYNC, operands) == flops
 
 
 def test_every_target_has_rates() -> None:
@@ -76,7 +76,7 @@ def test_a_k_tile_asks_for_what_a_pencil_says() -> None:
 
 def test_the_tightest_resource_comes_first() -> None:
     cost = k_tile_cost(TN, ProblemShape(4096, 4096, 4096), issued_per_warp=250)
-    found = limits(cost, SmRates(mma_flops=2048), hbm_bytes_per_cycle=16)
+    found = limits(cost, SmRates(flops={Instruction.MMA_SYNC: 2048}), hbm_bytes_per_cycle=16)
     cycles = {limit.resource: limit.cycles for limit in found}
     assert cycles == {
         "tensor cores": 1024,
@@ -97,7 +97,7 @@ def test_the_tightest_resource_comes_first() -> None:
 def test_shared_memory_bounds_a_faster_tensor_core() -> None:
     """A 64x64 warp tile reads 4 KiB of fragments for each k16 step: 128 wavefronts for 4 warps, 204.8 tensor cycles."""
     cost = k_tile_cost(TN, ProblemShape(4096, 4096, 4096), issued_per_warp=None)
-    slow, fast = (limits(cost, SmRates(mma_flops=rate)) for rate in (2560, 4096))
+    slow, fast = (limits(cost, SmRates(flops={Instruction.MMA_SYNC: rate})) for rate in (2560, 4096))
     assert (slow[0].resource, slow[0].cycles) == ("tensor cores", 4 * 204.8)
     assert (fast[0].resource, fast[0].cycles) == ("shared memory", 770)
     assert all(limit.resource != "issue slots" for limit in slow)

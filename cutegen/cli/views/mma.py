@@ -8,6 +8,7 @@ import numpy as np
 
 from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
+from cutegen.arch.units import REGISTER_BITS
 from cutegen.cli.views.view import View, grid, named_layouts, titled
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
@@ -79,7 +80,7 @@ def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
     layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
     x, y = OPERAND_MODES[op]
     shape = atom.shape_mnk[x], atom.shape_mnk[y]
-    together = 1 if shape[1] <= WIDEST else 32 // atom.a_dtype.bits
+    together = 1 if shape[1] <= WIDEST else REGISTER_BITS // atom.a_dtype.bits
     holder = np.empty(shape[0] * shape[1], object)
     for (thread, value), coord in np.ndenumerate(offsets_2d(layout)):
         holder[coord] = f"T{thread}V{value}" + (f"-{value + together - 1}" if together > 1 else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cutegen.cli.views.view import View, titled
@@ -40,7 +40,7 @@ def pipeline(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     stays = list(residences(slots, plan.stages))
     counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
     title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
-    columns = _columns(slots, other={"mma" if plan.by_thread else "fma"})
+    columns = _columns(slots, plan.atom.instruction)
     states = [*(["registers"] if "ld.global" in columns else []), *(f"stage {stage}" for stage in range(plan.stages))]
     rows = [
         (_name(slot), *_issued(slot, columns), *_passing(number, slots), *_stages(number, stays, plan.stages))
@@ -56,12 +56,16 @@ def pipeline(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     return View((titled(title, rows, header=("k-tile.block", *columns, *states)), wrapped(note)), table)
 
 
-def _columns(slots: Sequence[Slot], other: Collection[str]) -> list[str]:
-    """The instructions of the loop but the `other` ones; a barrier that follows a wait is in the wait's column."""
+def _columns(slots: Sequence[Slot], multiplies: str) -> list[str]:
+    """The instructions of the loop, `multiplies` among them; a barrier that follows a wait is in the wait's column."""
     present = {step.action for slot in slots for step in slot.steps} - {Action.BARRIER}
     if any(slot.step(Action.BARRIER) and not slot.step(Action.WAIT) for slot in slots):
         present.add(Action.BARRIER)
-    return [name for name, (action, _) in COLUMNS.items() if action in present and name not in other]
+    return [
+        name
+        for name, (action, _) in COLUMNS.items()
+        if action in present and (action is not Action.MULTIPLY or multiplies.startswith(name))
+    ]
 
 
 def _name(slot: Slot) -> str:

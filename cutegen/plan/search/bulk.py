@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from cutegen.arch import Target, dtype
+from cutegen.arch.units import WARP
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.mma import choose_atom, choose_atom_layout, most_held
 from cutegen.plan.pipeline import STAGES
@@ -24,8 +25,6 @@ from cutegen.plan.search.problem import (
 )
 from cutegen.plan.search.tile_model import Work
 from cutegen.spec import GemmSpec
-
-WARP = 32
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:

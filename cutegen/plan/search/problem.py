@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from cutegen.arch import GPUS, SM_RATES, Target
+from cutegen.arch import GPUS, SM_RATES, Instruction, Target
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Decision, Rejected
@@ -95,7 +95,7 @@ def with_stages(
 
 def mma_flops(spec: GemmSpec, target: Target) -> float:
     """Operations of a multiprocessor in a cycle on the spec's operands."""
-    return SM_RATES[target.name].mma_flops_of(spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
+    return SM_RATES[target.name].flops_of(Instruction.MMA_SYNC, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
 
 
 def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], Plan]) -> Plan:

@@ -239,17 +239,30 @@ class GlobalMemory:
         place = warp.cta.place
         self._monitor.report(ViolationKind.RACE, access.site, message, cta=place, thread=thread, address=address)
 
+    def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
+        """The active lanes are to make atomic accesses, each by `element`."""
+        buffer = self._covering(addresses, size_bytes)
+        if buffer is not None and buffer.shadow is not None:
+            self._watch_atomics(warp, buffer, self._access(warp, site, buffer, addresses - buffer.start, size_bytes))
+            return
+        for i, address in enumerate(addresses.tolist() if buffer is None else ()):
+            found = self._covering(addresses[i : i + 1], size_bytes)
+            if found is not None and found.shadow is not None:
+                lane = self._access(warp, site, found, np.array([address - found.start]), size_bytes, i)
+                self._watch_atomics(warp, found, lane)
+
+    def _watch_atomics(self, warp: Warp, buffer: Buffer, access: GlobalAccess) -> None:
+        clash = None if buffer.shadow is None else buffer.shadow.write(access)[0]
+        if clash is not None:
+            self._report_clash(warp, access, buffer, clash, "atomic access")
+
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
         """The window and offset of one lane's atomic access, or None where it is faulty."""
         found = self._checked(warp, site, lane_index, address, size_bytes, writes=True)
         if found is None:
             return None
         if found.shadow is not None:
-            access = self._access(warp, site, found, np.array([address - found.start]), size_bytes, lane_index)
-            clash, _ = found.shadow.write(access)
-            if clash is not None:
-                self._report_clash(warp, access, found, clash, "atomic access")
-            thread, offset = int(access.threads[0]), int(access.offsets[0])
+            thread, offset = warp.thread0 + int(warp.lanes()[lane_index]), address - found.start + found.shadow_offset
             found.shadow.locations.update(warp.cta.fences, warp, thread, offset, self._semantics[site])
         return found.bytes.window(size_bytes), address - found.start
 
@@ -268,10 +281,10 @@ class GlobalMemory:
     def _checked(
         self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int, *, writes: bool
     ) -> Buffer | None:
-        thread = int(warp.threads()[lane_index])
         access = f"{size_bytes}-byte {'write' if writes else 'read'}"
 
         def report(kind: ViolationKind, message: str) -> None:
+            thread = int(warp.threads()[lane_index])
             self._monitor.report(kind, site, message, cta=warp.cta.place, thread=thread, address=address)
 
         if address % size_bytes:

@@ -85,6 +85,10 @@ class Fences:
             seen = Message(message.past, min(message.reach, semantics.reach), message.cta)
             self._read.setdefault(thread, {})[id(seen.past), seen.reach] = seen
 
+    def releases(self, thread: int, semantics: Semantics) -> bool:
+        """Whether a strong write of `thread` releases anything."""
+        return semantics.releases or thread in self._released
+
     def write(self, thread: int, semantics: Semantics) -> tuple[Message, ...]:
         """What a strong write of `thread` releases."""
         if semantics.releases:
@@ -199,6 +203,8 @@ class Locations:
 
     def update(self, fences: Fences, warp: Actor, thread: int, offset: int, semantics: Semantics) -> None:
         """An atomic operation: it reads, and whoever reads what it writes reads what was before it as well."""
+        if offset not in self._histories and not fences.releases(thread, semantics):
+            return  # it finds no release and leaves none
         history = self._histories.setdefault(offset, _History([_Write(None, (), None)]))
         messages = history.writes[-1].messages
         fences.read(warp, thread, messages, semantics)
