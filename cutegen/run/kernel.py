@@ -140,20 +140,20 @@ class Kernel:
         tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
         if self._transposed is not None:
             b = self._transposed(b, None)
-        views = tuple(view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors))
-        if views[0].form.device[0] == "cuda":
+        views = {name: view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors)}
+        if views["a"].form.device[0] == "cuda":
             raise OperandError(
                 operand="a",
                 found="memory of a GPU",
                 expected="host memory, on which the kernel's PTX can be executed",
                 fix="call the kernel to run it on the GPU",
             )
-        prepared = self._thread.prepare(*[view.form for view in views])
-        pointers = tuple(view.pointer for view in views)
+        prepared = self._thread.prepare(*[view.form for view in views.values()])
+        pointers = tuple(view.pointer for view in views.values())
         prepared.check_addresses(pointers)
         if prepared.launch is None:
             raise OperandError(
-                operand="out", found=f"shape {views[2].form.shape}", expected="at least one element to compute"
+                operand="out", found=f"shape {views['out'].form.shape}", expected="at least one element to compute"
             )
         prepared.announce((out, aux), pointers)
         limit = {} if max_steps is None else {"max_steps": max_steps}

@@ -115,10 +115,10 @@ class Probe:
 
     def _prepare(self, a: Any, b: Any) -> tuple[CheckedCall, tuple[TensorView, ...], Registers]:
         """Checked operands, and fresh tables for the result."""
-        views: tuple[TensorView, ...] = (view_of(a, "a"), view_of(b, "b"))
-        check_inputs(self.contract.launch, views[0].form, views[1].form)
+        view_a, view_b = view_of(a, "a"), view_of(b, "b")
+        check_inputs(self.contract.launch, view_a.form, view_b.form)
         m, n, k = self.contract.extents
-        for name, view, shape in zip(OPERANDS, views, ((m, k), (k, n)), strict=True):
+        for name, view, shape in (("a", view_a, (m, k)), ("b", view_b, (k, n))):
             if tuple(view.form.shape) != shape:
                 raise OperandError(
                     operand=name,
@@ -129,17 +129,18 @@ class Probe:
         results = [tensors[role] for role in REGISTERS.values()]
         registers = Registers(
             *(
-                _poisoned(tensor, (self.contract.launch.threads, values), a, views[0].form.framework)
+                _poisoned(tensor, (self.contract.launch.threads, values), a, view_a.form.framework)
                 for tensor, values in zip(results, self.contract.values, strict=True)
             )
         )
-        views = (*views, *(view_of(table, tensor.name) for tensor, table in zip(results, registers, strict=True)))
+        tables = (view_of(table, tensor.name) for tensor, table in zip(results, registers, strict=True))
+        views = (view_a, view_b, *tables)
         placed = {role: place(tensor, view.form) for (role, tensor), view in zip(tensors.items(), views, strict=True)}
         for each, view in zip(placed.values(), views, strict=True):
             check_address(each, view.pointer)
         strides = {role: leading(placed[role]) for role in OPERANDS}
         size = CallSize(problem=ProblemShape(m, n, k), strides=strides)
-        return CheckedCall(size, views[0].form.device, placed), views, registers
+        return CheckedCall(size, view_a.form.device, placed), views, registers
 
     def _order(self, call: CheckedCall, views: tuple[TensorView, ...]) -> int:
         """The stream to launch on, made to wait for the streams that the operands name."""
