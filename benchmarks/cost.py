@@ -39,6 +39,11 @@ print(json.dumps([first, sorted(times)[len(times) // 2]]))
 """
 
 
+IMPORT_RATIO = 1.3
+"""What `import cutegen` may cost, in times of what it stands on."""
+OPENED = {"a cached kernel's class": "cutegen.Kernel", "the planner": "cutegen.plan"}
+"""The rooms that open when a name of theirs is first asked for."""
+
 HARD = {
     "a tile of 8192x8192x8192, refused": ("cta = [8192, 8192, 8192]", ""),
     "a tile of 256x256x4096, refused": ("cta = [256, 256, 4096]", ""),
@@ -86,7 +91,11 @@ def measure(runs: int) -> Iterator[Row]:
     """Every row of the table, in turn."""
     empty_ms = median_ms(runs, python("pass"))
     yield Row("an empty Python process, for comparison", empty_ms)
-    yield Row("`import cutegen` alone", median_ms(runs, python("import cutegen")) - empty_ms, 200)
+    below_ms = median_ms(runs, python("import numpy, tensor_layouts")) - empty_ms
+    yield Row("`import numpy, tensor_layouts`, for comparison", below_ms)
+    yield Row("`import cutegen` alone", median_ms(runs, python("import cutegen")) - empty_ms, IMPORT_RATIO * below_ms)
+    for what, names in OPENED.items():
+        yield Row(f"`import cutegen` and {what}", median_ms(runs, python(f"import cutegen; {names}")) - empty_ms)
     yield Row(f"`cutegen plan {SPEC}`, the whole process", median_ms(runs, verb("plan")), 600)
     yield from hard_plans(runs)
     with tempfile.TemporaryDirectory(prefix="cutegen-cost-") as root:

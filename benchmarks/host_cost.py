@@ -52,7 +52,7 @@ def main() -> None:
     m, n, k = PROBLEM
     a, b, out = random_operands(kernel.contract, m, n, k, seed=0, framework="torch", device="cuda")
     kernel(a, b, out=out)
-    if not compare(out, float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype, accumulator="f16").ok:
+    if not compare(out, float64_reference(a, b), dtype=kernel.contract.tensor("c").dtype, accumulator="f16").ok:
         raise SystemExit("the kernel's result is wrong")
     torch_out = torch.empty(m, n, dtype=a.dtype, device="cuda")
     *_, results = random_operands(kernel.contract, m, n, 8, seed=1, batch=MANY, framework="torch", device="cuda")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import cutegen
+from cutegen.contract.problem import ProblemShape
 from cutegen.ptx import Program
 
 SPEC, ARCH = "sm80_hgemm_tn", "sm_80"
@@ -76,7 +77,7 @@ def run_case(case: Case, ptx: Path, contract: dict[str, Any]) -> dict[str, float
 def measure(case: Case) -> dict[str, float]:
     """`run_case` in a process of its own."""
     kernel = cutegen.compile(cutegen.load_spec(SPEC), ARCH)
-    geometry = kernel.contract.geometry(case.size[0], case.size[1])
+    geometry = kernel.contract.geometry(ProblemShape(*case.size))
     contract = {
         "entry": kernel.contract.entry,
         "grid": geometry.grid,

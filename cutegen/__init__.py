@@ -10,32 +10,34 @@ Importing this needs neither the CuTe DSL nor torch nor a GPU.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cutegen.errors import CutegenError
-from cutegen.plan import GemmPlan, ProbePlan, plan
-from cutegen.spec import (
-    Epilogue,
-    G2s,
-    G2sCopy,
-    GemmSpec,
-    Mma,
-    Operand,
-    Problem,
-    Raster,
-    S2r,
-    S2rCopy,
-    Schedule,
-    Smem,
-    SmemLayout,
-    Tile,
-    load_spec,
-    shipped_specs,
-)
-
 if TYPE_CHECKING:
+    from cutegen.errors import CutegenError
+    from cutegen.plan import GemmPlan, ProbePlan, plan
     from cutegen.run import Kernel, Probe
+    from cutegen.spec import (
+        Epilogue,
+        G2s,
+        G2sCopy,
+        GemmSpec,
+        Mma,
+        Operand,
+        Problem,
+        Raster,
+        S2r,
+        S2rCopy,
+        Schedule,
+        Smem,
+        SmemLayout,
+        Tile,
+        load_spec,
+        shipped_specs,
+    )
     from cutegen.straight_line import compile, emit
 
 __all__ = [
@@ -65,21 +67,42 @@ __all__ = [
     "shipped_specs",
 ]
 
-# Rendering, building and running take as long to import as all the rest, so those rooms open when first asked for.
-_OPENED_LATER = {
-    "Kernel": "cutegen.run",
-    "Probe": "cutegen.run",
-    "compile": "cutegen.straight_line",
-    "emit": "cutegen.straight_line",
+_ROOMS = {
+    "cutegen.errors": ("CutegenError",),
+    "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
+    "cutegen.run": ("Kernel", "Probe"),
+    "cutegen.straight_line": ("compile", "emit"),
 }
+# All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a
+# cached kernel waits for neither the planner nor the executor.
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OPENED_LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_OPENED_LATER[name]), name)
+    if name not in __all__:
+        return _room(name)
+    value = globals()[name] = getattr(import_module(_ROOM_OF.get(name, "cutegen.spec")), name)
     return value
+
+
+def _room(name: str) -> ModuleType:
+    """A room by its name, `cutegen.errors`, as if it had been imported."""
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The package, in which `plan` is the function and not the room, whichever is imported first."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # The import system sets each room as an attribute of the package.
+        if not (name in _ROOM_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

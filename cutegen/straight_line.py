@@ -8,9 +8,10 @@ from functools import lru_cache
 from cutegen.arch import Target
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.contract import ProblemLike, ProblemShape
+from cutegen.contract.source import KernelSource
 from cutegen.plan import plan
 from cutegen.plan.report import plan_json
-from cutegen.render import KernelSource, render
+from cutegen.render import render
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.targeting import choose_target

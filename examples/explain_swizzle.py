@@ -6,8 +6,8 @@ different banks, or they wait for each other.
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma, ldmatrix_trace, offsets_2d, parse_layout, tile_to_shape, wavefronts
-from cutegen.arch import MMA_ATOMS, ldmatrix_atom
+from cutegen.algebra import TiledMma, offsets_2d, parse_layout, tile_to_shape
+from cutegen.arch import MMA_ATOMS, ldmatrix_atom, ldmatrix_trace, wavefronts
 
 TILE = (128, 64)
 LAYOUTS = {

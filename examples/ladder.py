@@ -17,12 +17,12 @@ from typing import Any
 
 import cutegen
 from cutegen.cli.options import parse_problem
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError, DeviceError
 from cutegen.plan import GemmPlan
 from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile
 from cutegen.support.columns import aligned
 from cutegen.tune.bench import Entrant, bench, require_gpu
-from cutegen.tune.suites import Extents
 from cutegen.verify import compare, float64_reference, random_operands
 
 HALF = {"dtype": "f16", "align": 16}
@@ -109,7 +109,7 @@ def shared_cycles(plan: GemmPlan) -> int:
     return sum(found) * 32 // plan.cta_tile[2]
 
 
-def on_the_cpu(rungs: list[Rung], problem: Extents) -> list[tuple[str, ...]]:
+def on_the_cpu(rungs: list[Rung], problem: ProblemShape) -> list[tuple[str, ...]]:
     """Each rung's real PTX, executed and found right, beside what is predicted for shared memory."""
     rows = []
     for rung in rungs:
@@ -126,7 +126,7 @@ def on_the_cpu(rungs: list[Rung], problem: Extents) -> list[tuple[str, ...]]:
     return rows
 
 
-def on_the_gpu(rungs: list[Rung], problem: Extents, rounds: int) -> list[tuple[str, ...]]:
+def on_the_gpu(rungs: list[Rung], problem: ProblemShape, rounds: int) -> list[tuple[str, ...]]:
     """Each rung's time, taken in turns with all others and with torch.matmul, after its result was found right."""
     require_gpu()
     entrants = [Entrant(rung.name, cutegen.compile(rung.spec)) for rung in rungs if rung.spec is not None]
@@ -162,7 +162,7 @@ def main() -> None:
 
 def climb(device: str, asked: str | None, rounds: int) -> None:
     """Print the table of one device for the problem M,N,K that was asked for."""
-    problem = Extents(*parse_problem(asked or ("4096,4096,4096" if device == "cuda" else "72,136,80")))
+    problem = parse_problem(asked or ("4096,4096,4096" if device == "cuda" else "72,136,80"))
     rungs = list(ladder())
     if device == "cuda":
         header = ("rung", "TFLOP/s", "gain", "S4000", "keys")

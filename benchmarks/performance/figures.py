@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.tune.bench import Result
-from cutegen.tune.suites import Extents
 
 OURS = "cutegen's choice"
 SECTIONS = ("peers", "sweep", "kinds", "sample")
@@ -19,7 +19,7 @@ _DIGITS = 2
 class Time:
     """Microseconds of one contender on one problem: the median, the least and the most."""
 
-    problem: Extents
+    problem: ProblemShape
     contender: str
     median_us: float
     min_us: float
@@ -57,16 +57,16 @@ class Figures:
     rounds: int
     mma_tflops: float
     copy_tb_per_s: float
-    chosen: Mapping[Extents, str]
+    chosen: Mapping[ProblemShape, str]
     peers: tuple[Time, ...]
     sweep: tuple[Time, ...]
     kinds: tuple[Time, ...]
     sample: tuple[Time, ...]
 
 
-def by_problem(times: Iterable[Time]) -> dict[Extents, dict[str, Time]]:
+def by_problem(times: Iterable[Time]) -> dict[ProblemShape, dict[str, Time]]:
     """Each problem's contenders, in the order of the run."""
-    found: dict[Extents, dict[str, Time]] = {}
+    found: dict[ProblemShape, dict[str, Time]] = {}
     for time in times:
         found.setdefault(time.problem, {})[time.contender] = time
     return found
@@ -98,5 +98,5 @@ def _time(problem: str, contender: str, median_us: float, min_us: float, max_us:
     return Time(problem=_extents(problem), contender=contender, median_us=median_us, min_us=min_us, max_us=max_us)
 
 
-def _extents(text: str) -> Extents:
-    return Extents(*map(int, text.split("x")))
+def _extents(text: str) -> ProblemShape:
+    return ProblemShape(*map(int, text.split("x")))

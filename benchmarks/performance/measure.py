@@ -17,6 +17,7 @@ from benchmarks.performance.choice import chosen
 from benchmarks.performance.figures import OURS, Figures, Time
 from benchmarks.performance.problems import LARGE, SMALL, sample
 from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem, load_spec
 from cutegen.straight_line import compile as compile_spec
@@ -26,7 +27,6 @@ from cutegen.tune.contenders import TRITON, Against, Operands, Prepare, others
 from cutegen.tune.cutlass_example import Configuration, cutlass_example
 from cutegen.tune.measure import Call
 from cutegen.tune.mma_peak import MmaTypes
-from cutegen.tune.suites import Extents
 
 ROUNDS = 20
 COMPILERS = 8
@@ -118,8 +118,8 @@ def _nobody(contract: LaunchContract, operands: Operands) -> Iterable[tuple[str,
 
 
 def _section(
-    problems: Iterable[Extents],
-    entrants: Callable[[Extents], Sequence[Entrant]],
+    problems: Iterable[ProblemShape],
+    entrants: Callable[[ProblemShape], Sequence[Entrant]],
     cutlass: Path | None,
     against: Against | None,
     say: Callable[[str], None],
@@ -133,7 +133,10 @@ def _section(
 
 
 def _sweep(
-    problems: Iterable[Extents], kernels: Mapping[Extents, Kernel], cutlass: Path | None, say: Callable[[str], None]
+    problems: Iterable[ProblemShape],
+    kernels: Mapping[ProblemShape, Kernel],
+    cutlass: Path | None,
+    say: Callable[[str], None],
 ) -> tuple[Time, ...]:
     """CUTLASS's example in every configuration, beside the chosen kernel."""
     if cutlass is None:
@@ -147,7 +150,7 @@ def _sweep(
 
 
 def _sample(
-    kernels: Mapping[Extents, Kernel],
+    kernels: Mapping[ProblemShape, Kernel],
     cutlass: Path | None,
     wmma: Callable[[Operands], Call] | None,
     say: Callable[[str], None],

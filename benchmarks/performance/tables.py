@@ -9,8 +9,8 @@ from benchmarks.performance import by_hand
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
 from benchmarks.performance.measure import KINDS
 from benchmarks.performance.problems import LARGE
+from cutegen.contract.problem import ProblemShape
 from cutegen.tune.contenders import CUTLASS
-from cutegen.tune.suites import Extents
 
 HELD_TO = 0.9
 WORST = 10
@@ -35,7 +35,7 @@ def peers(figures: Figures) -> str:
     return _table(header, (_peers_row(figures, problem, names, row) for problem, row in problems.items()))
 
 
-def _peers_row(figures: Figures, problem: Extents, names: Sequence[str], row: Mapping[str, Time]) -> list[str]:
+def _peers_row(figures: Figures, problem: ProblemShape, names: Sequence[str], row: Mapping[str, Time]) -> list[str]:
     ours = row[OURS]
     least, most = ours.spread
     return [
@@ -137,7 +137,7 @@ def _lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
         yield f"| {' | '.join(row)} |"
 
 
-def _spelled(problem: Extents) -> str:
+def _spelled(problem: ProblemShape) -> str:
     return f"{problem.m} x {problem.n} x {problem.k}"
 
 

@@ -14,6 +14,7 @@ from tensor_layouts import CopyAtom as LibraryCopyAtom
 from tensor_layouts import atoms_nv
 
 from cutegen.algebra import Layout
+from cutegen.arch.instructions import Instruction
 from cutegen.errors import RequestError
 
 CpAsyncOp = Literal["cp.async.ca", "cp.async.cg"]
@@ -37,6 +38,20 @@ class CopyAtom:
     def ref_layout_bits(self) -> Layout:
         """The side on which a tiled copy's thread-value layout is given (CuTe's RefLayout)."""
         return self.src_layout_bits
+
+    @property
+    def spec_name(self) -> str:
+        """What a spec calls it."""
+        return self.name
+
+    @property
+    def bypasses_l1(self) -> bool:
+        """Whether lines stay in L2 alone."""
+        return False
+
+    def asynchronous(self, count: int) -> dict[str, int]:
+        """The opcodes of `count` copies that go on while threads work: none, where a thread loads and stores."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +77,9 @@ class LdmatrixAtom(CopyAtom):
         return self.rows // 8
 
     @property
-    def needs(self) -> str:
-        """The first target that has it; of 8-bit elements, sm_100a, sm_120a and their like (PTX ISA, "ldmatrix")."""
-        return "sm_100" if self.element_bits == 8 else "sm_80"
+    def needs(self) -> Instruction:
+        """What a target must have for it."""
+        return Instruction.LDMATRIX_B8_TRANS if self.element_bits == 8 else Instruction.LDMATRIX
 
     @property
     def ref_layout_bits(self) -> Layout:
@@ -93,6 +108,20 @@ class CpAsyncAtom(CopyAtom):
         """The opcode as PTX text has it."""
         return f"{self.op}.shared.global"
 
+    @property
+    def spec_name(self) -> str:
+        """What a spec calls it, beside the width."""
+        return self.op
+
+    @property
+    def bypasses_l1(self) -> bool:
+        """Whether lines stay in L2 alone."""
+        return self.op == "cp.async.cg"
+
+    def asynchronous(self, count: int) -> dict[str, int]:
+        """The opcodes of `count` copies."""
+        return {self.ptx: count}
+
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorAtom:
@@ -106,7 +135,7 @@ class BulkTensorAtom:
     ptx: str
 
 
-BULK_TENSOR = "cp.async.bulk.tensor"
+BULK_TENSOR = str(Instruction.BULK_TENSOR)
 TMA_LOAD = BulkTensorAtom(
     "SM90_TMA_LOAD",
     f"{BULK_TENSOR}.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint",
@@ -143,7 +172,7 @@ def _cp_async(cutlass_name: str, op: CpAsyncOp, size_bytes: int) -> CpAsyncAtom:
     return CpAsyncAtom(f"{cutlass_name}_{size_bytes}B", layout, layout, op, 8 * size_bytes)
 
 
-COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {
+LDMATRIX_ATOMS: Mapping[str, LdmatrixAtom] = {
     row.name: row
     for row in (
         _ldmatrix(atoms_nv.SM75_U32x1_LDSM_N, 1, transpose=False),
@@ -154,12 +183,18 @@ COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {
         _ldmatrix(atoms_nv.SM75_U16x8_LDSM_T, 4, transpose=True),
         _transposing_bytes("SM100_U8x8_LDSM_T", 1),
         _transposing_bytes("SM100_U8x16_LDSM_T", 2),
+    )
+}
+CP_ASYNC_ATOMS: Mapping[str, CpAsyncAtom] = {
+    row.name: row
+    for row in (
         _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 4),
         _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 8),
         _cp_async("SM80_CP_ASYNC_CACHEALWAYS", "cp.async.ca", 16),
         _cp_async("SM80_CP_ASYNC_CACHEGLOBAL", "cp.async.cg", 16),
     )
 }
+COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {**LDMATRIX_ATOMS, **CP_ASYNC_ATOMS}
 
 
 def ldmatrix_atoms(*, transpose: bool, element_bits: int = 16) -> tuple[LdmatrixAtom, ...]:
@@ -168,8 +203,7 @@ def ldmatrix_atoms(*, transpose: bool, element_bits: int = 16) -> tuple[Ldmatrix
     >>> [row.name for row in ldmatrix_atoms(transpose=True, element_bits=8)]
     ['SM100_U8x16_LDSM_T', 'SM100_U8x8_LDSM_T']
     """
-    rows = (row for row in COPY_ATOMS.values() if isinstance(row, LdmatrixAtom))
-    kind = (row for row in rows if (row.transpose, row.element_bits) == (transpose, element_bits))
+    kind = (row for row in LDMATRIX_ATOMS.values() if (row.transpose, row.element_bits) == (transpose, element_bits))
     return tuple(sorted(kind, key=lambda row: -row.matrices))
 
 
@@ -193,9 +227,8 @@ def cp_async_atom(op: str, bits: int) -> CpAsyncAtom:
     >>> cp_async_atom("cp.async.cg", 128).name
     'SM80_CP_ASYNC_CACHEGLOBAL_16B'
     """
-    rows = [row for row in COPY_ATOMS.values() if isinstance(row, CpAsyncAtom)]
-    for row in rows:
+    for row in CP_ASYNC_ATOMS.values():
         if (row.op, row.bits) == (op, bits):
             return row
-    known = ", ".join(f"{row.op} with {row.bits}" for row in rows)
+    known = ", ".join(f"{row.op} with {row.bits}" for row in CP_ASYNC_ATOMS.values())
     raise RequestError(f"there is no {op} of {bits} bits; there is {known}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cutegen.arch.instructions import Instruction
 from cutegen.arch.lookup import find
 
 
@@ -12,8 +13,8 @@ from cutegen.arch.lookup import find
 class DType:
     """One element type: `name` in specs and PTX, `dsl_name` in module `cutlass`, `torch_name` in module `torch`.
 
-    `significand_bits` are those of a float, the leading one included; None for an integer. `needs` names the first
-    target whose instructions know the type.
+    `significand_bits` are those of a float, the leading one included; None for an integer. `needs` are
+    instructions that know the type, where those of every target do not.
     """
 
     name: str
@@ -21,7 +22,7 @@ class DType:
     dsl_name: str
     torch_name: str
     significand_bits: int | None
-    needs: str = "sm_80"
+    needs: frozenset[Instruction] = frozenset()
 
     @property
     def bytes(self) -> int:
@@ -32,6 +33,15 @@ class DType:
     def is_integer(self) -> bool:
         """Whether it is an integer type."""
         return self.significand_bits is None
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether it is a float of 8 bits, which has instructions of its own.
+
+        >>> dtype("e4m3").is_float8, dtype("s8").is_float8
+        (True, False)
+        """
+        return self.bits == 8 and not self.is_integer
 
     @property
     def is_unsigned(self) -> bool:
@@ -52,6 +62,8 @@ class DType:
         return "f32" if self.name == "tf32" else self.name
 
 
+_FLOAT8 = frozenset({Instruction.MMA_SYNC_FLOAT8})
+
 DTYPES: Mapping[str, DType] = {
     row.name: row
     for row in (
@@ -62,8 +74,8 @@ DTYPES: Mapping[str, DType] = {
         DType("s8", 8, "Int8", "int8", None),
         DType("u8", 8, "Uint8", "uint8", None),
         DType("s32", 32, "Int32", "int32", None),
-        DType("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", 4, needs="sm_89"),
-        DType("e5m2", 8, "Float8E5M2", "float8_e5m2", 3, needs="sm_89"),
+        DType("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", 4, needs=_FLOAT8),
+        DType("e5m2", 8, "Float8E5M2", "float8_e5m2", 3, needs=_FLOAT8),
     )
 }
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from cutegen.algebra import Layout
 from cutegen.arch.dtypes import DType, dtype
+from cutegen.arch.instructions import Instruction
 from cutegen.arch.mma_atoms import MmaAtom
 from cutegen.arch.targets import Target
 
@@ -36,6 +37,6 @@ def fma_atom(a: DType, b: DType, target: Target) -> MmaAtom:
     >>> [fma_atom(dtype("bf16"), dtype("bf16"), target(arch)).ptx for arch in ("sm_90", "sm_100")]
     ['fma.rn.f32', 'fma.rn.f32.bf16']
     """
-    if not (target.widens_in_fma and a == b and a.name in ("f16", "bf16")):
+    if not (target.has(Instruction.FMA_WIDENING) and a == b and a.name in ("f16", "bf16")):
         return UNIVERSAL_FMA
     return replace(UNIVERSAL_FMA, ptx=f"{UNIVERSAL_FMA.ptx}.{a.name}")

@@ -35,4 +35,4 @@ GPUS: Mapping[str, Gpu] = {
     "sm_100": Gpu(name="B200", sms=148, l2_bytes=126 * MIB, memory_bytes_per_s=8.0e12, clock_hz=1.965e9),
     "sm_120": Gpu(name="RTX 5090", sms=170, l2_bytes=96 * MIB, memory_bytes_per_s=1.792e12, clock_hz=2.407e9),
 }
-"""The GPU of each target in `TARGETS`."""
+"""By the name of the target, as in `TARGETS`: the one GPU of each that is assumed."""

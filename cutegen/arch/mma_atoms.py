@@ -16,6 +16,7 @@ from tensor_layouts import MMAAtom, atoms_nv
 
 from cutegen.algebra import Layout, mode, offsets, size
 from cutegen.arch.dtypes import DType, dtype
+from cutegen.arch.instructions import Instruction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,16 @@ class MmaAtom:
                 raise ValueError(f"{self.name}: {layout} is not for {size(self.thr_id)} threads")
             if not np.array_equal(np.sort(offsets(layout)), np.arange(elems)):
                 raise ValueError(f"{self.name}: {layout} does not cover its {elems} elements exactly once")
+
+    @property
+    def threads(self) -> int:
+        """Threads that carry it out together: one by itself, or a warp."""
+        return int(size(self.thr_id))
+
+    @property
+    def instruction(self) -> Instruction:
+        """What it is a form of: what does its work, and its rate, go by this."""
+        return next(each for each in (Instruction.MMA_SYNC, Instruction.FMA) if self.ptx.startswith(each))
 
     @property
     def flops(self) -> int:

@@ -13,42 +13,53 @@ Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instructio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from cutegen.arch.dtypes import dtype
+from cutegen.arch.instructions import Instruction
+from cutegen.arch.units import SCHEDULERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmRates:
     """Per multiprocessor and cycle; None where there is no source, so that only measuring helps.
 
-    `mma_flops` are of f16, and of 8-bit floats too where they are multiplied as such. A wavefront is one pass over the
-    banks of shared memory.
+    `flops` of each instruction that multiplies: of `mma.sync` those on f16, and on 8-bit floats too where they are
+    multiplied as such. A wavefront is one pass over the banks of shared memory.
     """
 
-    mma_flops: float | None = None
-    fma_flops: float | None = None
+    flops: Mapping[Instruction, float] = field(default_factory=dict)
     float8_as_f16: bool = False
     l2_bytes: float | None = None
     wavefronts: float = 1
-    issued: float = 4
+    issued: float = SCHEDULERS
 
-    def mma_flops_of(self, operands: str) -> float | None:
-        """Operations on operands of a type, where `mma_flops` are those on f16.
+    def flops_of(self, instruction: Instruction, operands: str) -> float | None:
+        """Operations of an instruction on operands of a type: tensor cores take as many bytes whatever the type.
 
-        >>> SM_RATES["sm_80"].mma_flops_of("tf32"), SM_RATES["sm_80"].mma_flops_of("s8")
-        (1024.0, 4096.0)
+        >>> [SM_RATES["sm_80"].flops_of(Instruction.MMA_SYNC, operands) for operands in ("tf32", "s8")]
+        [1024.0, 4096.0]
         """
-        if self.mma_flops is None or (self.float8_as_f16 and operands in ("e4m3", "e5m2")):
-            return self.mma_flops
-        return self.mma_flops * 16 / dtype(operands).bits
+        found = self.flops.get(instruction)
+        by_bytes = instruction is not Instruction.FMA and not (self.float8_as_f16 and dtype(operands).is_float8)
+        return found * 16 / dtype(operands).bits if found is not None and by_bytes else found
+
+    def having(self, instruction: Instruction, flops: float | None) -> SmRates:
+        """The same with another rate of one instruction; None where it is not known."""
+        others = {name: rate for name, rate in self.flops.items() if name is not instruction}
+        return replace(self, flops=others if flops is None else {**others, instruction: flops})
+
+
+def _rates(fma: float, mma_sync: float | None = None) -> dict[Instruction, float]:
+    return {Instruction.FMA: fma, **({} if mma_sync is None else {Instruction.MMA_SYNC: mma_sync})}
 
 
 SM_RATES: Mapping[str, SmRates] = {
-    "sm_80": SmRates(mma_flops=2048, fma_flops=128, l2_bytes=5120 / 108),
-    "sm_86": SmRates(mma_flops=1024, fma_flops=256),
-    "sm_89": SmRates(mma_flops=1024, fma_flops=256),
-    "sm_90": SmRates(mma_flops=0.629 * 4096, fma_flops=256, float8_as_f16=True),
-    "sm_100": SmRates(fma_flops=256, float8_as_f16=True),
-    "sm_120": SmRates(mma_flops=1024, fma_flops=256),
+    "sm_80": SmRates(flops=_rates(128, 2048), l2_bytes=5120 / 108),
+    "sm_86": SmRates(flops=_rates(256, 1024)),
+    "sm_89": SmRates(flops=_rates(256, 1024)),
+    "sm_90": SmRates(flops=_rates(256, 0.629 * 4096), float8_as_f16=True),
+    "sm_100": SmRates(flops=_rates(256), float8_as_f16=True),
+    "sm_120": SmRates(flops=_rates(256, 1024)),
 }
+"""By the name of the target, as in `TARGETS`; the rates of multipliers by instruction."""

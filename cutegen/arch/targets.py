@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cutegen.arch.instructions import OF_SM_80, OF_SM_89, OF_SM_90A, OF_SM_100A, Instruction
 from cutegen.arch.lookup import find
 
 KIB = 1024
@@ -24,6 +25,7 @@ class Target:
 
     name: str
     gpu_arch: str
+    instructions: frozenset[Instruction]
     smem_per_cta_bytes: int
     smem_per_sm_bytes: int
     threads_per_sm: int
@@ -42,56 +44,59 @@ class Target:
         digits = self.name.removeprefix("sm_")
         return int(digits[:-1]), int(digits[-1])
 
-    @property
-    def has_bulk_tensor_copies(self) -> bool:
-        """Whether there is a tensor memory accelerator: from compute capability 9.0 on (PTX ISA)."""
-        return self.compute_capability >= (9, 0)
+    def has(self, *instructions: Instruction) -> bool:
+        """Whether it has all of these.
 
-    @property
-    def packs_f32(self) -> bool:
-        """Whether two f32 in a register of 64 bits are operands: from compute capability 10.0 on (PTX ISA, "fma")."""
-        return self.compute_capability >= (10, 0)
-
-    @property
-    def widens_in_fma(self) -> bool:
-        """Whether f16 and bf16 are operands of an f32 fma: from compute capability 10.0 on (PTX ISA, "fma")."""
-        return self.compute_capability >= (10, 0)
-
-    def has_all_of(self, name: str) -> bool:
-        """Whether it is the target called `name` or a later one, and so has that one's instructions.
-
-        >>> target("sm_120").has_all_of("sm_89"), target("sm_90").has_all_of("sm_100")
+        >>> target("sm_90").has(Instruction.WGMMA), target("sm_100").has(Instruction.WGMMA)
         (True, False)
         """
-        return self.compute_capability >= TARGETS[name].compute_capability
+        return self.instructions.issuperset(instructions)
 
 
 def _target(
-    name: str, gpu_arch: str, *, smem_per_sm_kib: int, smem_per_cta_kib: int, threads_per_sm: int, ctas_per_sm: int
+    name: str,
+    gpu_arch: str,
+    instructions: frozenset[Instruction],
+    *,
+    smem_sm_kib: int,
+    smem_cta_kib: int,
+    sm_threads: int,
+    sm_ctas: int,
 ) -> Target:
     return Target(
         name=name,
         gpu_arch=gpu_arch,
-        smem_per_cta_bytes=smem_per_cta_kib * KIB,
-        smem_per_sm_bytes=smem_per_sm_kib * KIB,
-        threads_per_sm=threads_per_sm,
-        ctas_per_sm=ctas_per_sm,
+        instructions=instructions,
+        smem_per_cta_bytes=smem_cta_kib * KIB,
+        smem_per_sm_bytes=smem_sm_kib * KIB,
+        threads_per_sm=sm_threads,
+        ctas_per_sm=sm_ctas,
     )
 
 
 # One row per compute capability, columns in the order of the guide's table.
 # fmt: off
 _ROWS = (
-    _target("sm_80",  "sm_80",   smem_per_sm_kib=164, smem_per_cta_kib=163, threads_per_sm=2048, ctas_per_sm=32),
-    _target("sm_86",  "sm_86",   smem_per_sm_kib=100, smem_per_cta_kib=99,  threads_per_sm=1536, ctas_per_sm=16),
-    _target("sm_89",  "sm_89",   smem_per_sm_kib=100, smem_per_cta_kib=99,  threads_per_sm=1536, ctas_per_sm=24),
-    _target("sm_90",  "sm_90a",  smem_per_sm_kib=228, smem_per_cta_kib=227, threads_per_sm=2048, ctas_per_sm=32),
-    _target("sm_100", "sm_100a", smem_per_sm_kib=228, smem_per_cta_kib=227, threads_per_sm=2048, ctas_per_sm=32),
-    _target("sm_120", "sm_120a", smem_per_sm_kib=100, smem_per_cta_kib=99,  threads_per_sm=1536, ctas_per_sm=24),
+    _target("sm_80",  "sm_80",   OF_SM_80,    smem_sm_kib=164, smem_cta_kib=163, sm_threads=2048, sm_ctas=32),
+    _target("sm_86",  "sm_86",   OF_SM_80,    smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=16),
+    _target("sm_89",  "sm_89",   OF_SM_89,    smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
+    _target("sm_90",  "sm_90a",  OF_SM_90A,   smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
+    _target("sm_100", "sm_100a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
+    _target("sm_120", "sm_120a", OF_SM_100A,  smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
 )
 # fmt: on
 
 TARGETS: Mapping[str, Target] = {row.name: row for row in _ROWS}
+"""By name, those with less compute capability first."""
+
+
+def targets_with(*instructions: Instruction) -> tuple[str, ...]:
+    """The names of the targets that have all of these; none, where no target has.
+
+    >>> targets_with(Instruction.BULK_TENSOR), targets_with(Instruction.WGMMA, Instruction.LDMATRIX_B8_TRANS)
+    (('sm_90', 'sm_100', 'sm_120'), ())
+    """
+    return tuple(row.name for row in _ROWS if row.has(*instructions))
 
 
 def target(name: str) -> Target:

@@ -9,8 +9,13 @@ WARPGROUP = 4 * WARP
 REGISTER_BITS = 32
 """Bits of a register of a thread."""
 BANKS = 32
-"""Banks of shared memory, of 4 bytes each (CUDA C++ Programming Guide, "Shared Memory")."""
+BANK_BYTES = 4
+"""Banks of shared memory, and what each serves in a cycle (CUDA C++ Programming Guide, "Shared Memory")."""
+BANK_ROW_BYTES = BANKS * BANK_BYTES
+"""What all banks together serve in a cycle: addresses so far apart lie in the same bank."""
 LINE_BYTES = 128
 """A line of L1 and of L2 (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 SECTOR_BYTES = 32
 """The part of a line that is read or written at once (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+SCHEDULERS = 4
+"""Warp schedulers of a multiprocessor, each of which issues an instruction a cycle (the same guide)."""

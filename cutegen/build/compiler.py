@@ -12,16 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from cutegen.build.artifact import CUBIN, FILES, PTX, SOURCE
 from cutegen.build.disk import read_file
 from cutegen.build.request import COMPILE_OPTIONS, module_paths
 from cutegen.build.workspace import no_room
+from cutegen.contract.source import KernelSource
 from cutegen.errors import ArtifactError, CompileError
-
-if TYPE_CHECKING:
-    from cutegen.render.source import KernelSource
 
 _CHILD = Path(__file__).with_name("child.py")
 _LOG = "log.txt"

@@ -12,13 +12,10 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from cutegen import environment
-
-if TYPE_CHECKING:  # to open an artifact nothing is planned or rendered, so 100 ms of imports can be left out
-    from cutegen.arch import Target
-    from cutegen.render.source import KernelSource
+from cutegen.arch import Target
+from cutegen.contract.source import KernelSource
 
 FORMAT_VERSION = 5
 

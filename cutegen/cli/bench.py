@@ -14,6 +14,7 @@ from cutegen.arch.lookup import find
 from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OutOption, complete_spec, parse_problem
 from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
@@ -24,7 +25,7 @@ from cutegen.tune.bench import bench as run_bench
 from cutegen.tune.ceilings import Ceilings, measure_ceilings, rounds_of_all
 from cutegen.tune.measure import WARM_UP_ROUNDS
 from cutegen.tune.roofline_svg import Point, Roof, roofline_svg
-from cutegen.tune.suites import SUITES, Extents
+from cutegen.tune.suites import SUITES
 
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
@@ -89,14 +90,14 @@ def bench(
     )
 
 
-def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[Extents, ...]:
+def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[ProblemShape, ...]:
     """The problems that are asked for, each once: those of the suite, then those that are named.
 
     Raises RequestError for an unknown suite, or what is no problem.
     """
-    named = [Extents(*parse_problem(text)) for text in problems or ()]
+    named = [parse_problem(text) for text in problems or ()]
     found = (*(find(SUITES, suite, "--suite") if suite else ()), *named)
-    return tuple(dict.fromkeys(found)) or (Extents(*DEFAULT_PROBLEM),)
+    return tuple(dict.fromkeys(found)) or (DEFAULT_PROBLEM,)
 
 
 def ceiling_lines(ceilings: Ceilings) -> list[str]:
@@ -164,7 +165,7 @@ def result_table(ceilings: Ceilings, result: Result) -> dict[str, Any]:
     return {
         "problem": [result.problem.m, result.problem.n, result.problem.k],
         "batch": result.problem.batch,
-        "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors],
+        "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors.values()],
         "accumulator": result.types.accumulator,
         "contender": result.contender,
         "ours": result.ours,
@@ -190,7 +191,7 @@ def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
     return roofline_svg(f"Roofline of {ceilings.device}, cold L2", roofs, ceilings.copy_bytes_per_s, points)
 
 
-def _entrant(spec: str, arch: str | None, problem: Extents) -> Entrant:
+def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
     """A built artifact's kernel, or that of a spec, what it leaves open chosen for the problem."""
     if (Path(spec) / "manifest.json").is_file():
         kernel = Kernel.open(spec)

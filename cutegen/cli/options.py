@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from cutegen.contract import ProblemShape
-from cutegen.contract.launch import MAX_EXTENT
+from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError
 from cutegen.spec import shipped_specs
 
-DEFAULT_PROBLEM = (4096, 4096, 4096)
+DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
 
 
 def complete_spec(begun: str) -> list[str]:
@@ -85,20 +86,20 @@ def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape
         if batch is not None:
             raise RequestError(f"--batch: found {batch} without --problem; expected --problem M,N,K beside it")
         return None
-    return ProblemShape(*parse_problem(problem), batch or 1)
+    return replace(parse_problem(problem), batch=batch or 1)
 
 
-def parse_problem(text: str) -> tuple[int, int, int]:
+def parse_problem(text: str) -> ProblemShape:
     """M, N and K out of `M,N,K`. Raises RequestError.
 
     >>> parse_problem("5120,5120,4096")
-    (5120, 5120, 4096)
+    ProblemShape(m=5120, n=5120, k=4096, batch=1)
     """
     parts = text.split(",")
     if len(parts) == 3 and all(part.strip().isascii() and part.strip().isdigit() for part in parts):
         m, n, k = map(int, parts)
         if all(1 <= extent <= MAX_EXTENT for extent in (m, n, k)):
-            return m, n, k
+            return ProblemShape(m, n, k)
     raise RequestError(
         f"--problem: found {text!r}; expected three integers M,N,K from 1 to {MAX_EXTENT}, such as 4096,4096,4096"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +30,6 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import rounds as rounds_bar
-from cutegen.contract import ProblemShape
 from cutegen.errors import DeviceError, OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan import plan as make_plan
@@ -47,7 +46,6 @@ from cutegen.tune.limits import Limit, multiplier, shares
 from cutegen.tune.measure import WARM_UP_ROUNDS
 from cutegen.tune.report import Execution, Report, execute
 from cutegen.tune.report import report as make_report
-from cutegen.tune.suites import Extents
 
 SHOWN_SASS = 12
 NEARLY = 0.9
@@ -68,7 +66,7 @@ def report(
     """Predicted against obtained; with a GPU also times, with ncu on PATH also hardware counters."""
     answer = Answer.asked(json=json, out=out)
     loaded, wanted = load_spec(spec), named_problem(problem, batch)
-    extents = Extents(*DEFAULT_PROBLEM) if wanted is None else Extents(wanted.m, wanted.n, wanted.k, wanted.batch)
+    extents = wanted or DEFAULT_PROBLEM
     kernel, plan = compile_gemm(loaded, arch, problem=wanted), make_plan(loaded, arch, wanted)
     assert isinstance(plan, GemmPlan)
     made = make_report(plan, kernel.artifact, extents)
@@ -121,7 +119,7 @@ def _profile(made: Report, spec: str) -> Profile:
     if present_target() != made.plan.target:
         return Profile((), "no GPU here that the kernel is for")
     longer_k = counters.longer_k(table, problem.k)
-    longer_problem = ProblemShape(problem.m, problem.n, longer_k, problem.batch)
+    longer_problem = replace(problem, k=longer_k)
     longer = make_plan(made.plan.spec, made.plan.target, longer_problem)
     if made.plan.problem is not None and longer.launch != made.plan.launch:
         return Profile((), f"for K = {longer_k}, which is counted too, another kernel is planned")

@@ -55,7 +55,6 @@ from cutegen.verify.producer import producer
 
 LONG_S = 120.0
 LONGEST_S = 3600.0
-Extents = tuple[int, int, int]
 
 
 class Device(StrEnum):
@@ -178,7 +177,7 @@ def _run_probe(
     *,
     strict: bool,
 ) -> None:
-    if problem is not None and parse_problem(problem) != planned.extents:
+    if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
             f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
@@ -215,24 +214,23 @@ def _default_problem(planned: GemmPlan, device: Device, batch: int) -> ProblemSh
 
     On the CPU that is two by two CTAs, and one k-tile more than the pipeline has stages, so that it wraps around.
     """
-    return ProblemShape(*(DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned)), batch)
+    return replace(DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned), batch=batch)
 
 
-def _small_problem(planned: GemmPlan) -> Extents:
+def _small_problem(planned: GemmPlan) -> ProblemShape:
     m, n, k = planned.cta_tile
     # Persistent CTAs compute two tiles each: the CPU executor stands for a GPU of two multiprocessors.
     rows = 2 * (planned.launch.ctas_per_multiprocessor or 1)
-    return rows * m, 2 * n, (planned.stages + 1) * k
+    return ProblemShape(rows * m, 2 * n, (planned.stages + 1) * k)
 
 
 def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
     """The options with a number of jobs; a long run is announced and a very long one refused, with the way out."""
-    extents = shape.m, shape.n, shape.k
-    seconds = shape.batch * estimate_s(planned, *extents)
+    seconds = estimate_s(planned, shape)
     # CTAs that share a tile's K must see each other's sums: they cannot be spread over processes.
     jobs = execution.jobs or (1 if planned.split_k else worthwhile_jobs(seconds))
     seconds /= jobs
-    asked, small = (",".join(map(str, some)) for some in (extents, _small_problem(planned)))
+    asked, small = (",".join(map(str, some.extents.values())) for some in (shape, _small_problem(planned)))
     way_out = f"--problem {small} takes seconds"
     if seconds > LONGEST_S and not yes:
         raise RequestError(
@@ -273,13 +271,13 @@ def _try(
     else:
         with progress() as told:
             report = kernel.execute(a, b, out=out, **extras, progress=told, **options.keywords())
-        counts = count_launch(planned, kernel.problem_size(a, b, out, **extras), report)
+        counts = count_launch(planned, kernel.call_size(a, b, out, **extras), report)
         execution = Execution(report, options.jobs or 1, counts)
     expected = expected_outcome(kernel.contract, a, b, extras, accumulator=planned.atom.c_dtype.name)
     comparison = compare(out, expected.result, dtype=planned.epilogue.dtype.name)
     wrong, aux = comparison.first_wrong, None
     if expected.aux is not None:
-        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensors[-1].dtype)
+        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensor("aux").dtype)
     return Trial(
         device=device.value,
         problem=shape,

@@ -15,6 +15,7 @@ from cutegen.errors import OutsideError
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.foreign import only_entry, parse_argument, parse_extents, read_ptx
 from cutegen.support.columns import aligned
+from cutegen.support.words import plural
 
 _CPU_PANEL = "CPU executor"
 PolicyOption: TypeAlias = Annotated[
@@ -154,4 +155,5 @@ def _lines(report: LaunchReport) -> list[str]:
     return [
         f"{report.entry}: {report.steps:,} warp instructions, order {report.policy}",
         *aligned([row for row in rows if row[1]], header=header, right={1, 2, 3, 4}),
+        *(f"line {found.line}: {found}, {plural(found.count, 'time')}" for found in report.conventions),
     ]

@@ -38,10 +38,10 @@ from cutegen.cli.views.probe import probe_overview
 from cutegen.cli.views.s2r import s2r
 from cutegen.cli.views.smem import smem
 from cutegen.cli.views.view import View
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
-from cutegen.plan.partitions import Problem
 from cutegen.spec import load_spec
 
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
@@ -59,7 +59,7 @@ class Part(StrEnum):
     PARTITIONS = "partitions"
 
 
-VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, Problem], View]] = MappingProxyType(
+VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, ProblemShape], View]] = MappingProxyType(
     {
         None: overview,
         Part.MMA: mma,

@@ -1,9 +1,12 @@
 """What a launcher and an artifact need to know of a kernel, and nothing of how it was planned.
 
-launch.py       the launch contract: entry, operands by name, parameters, grid, shared memory
-launch_check.py a contract from a file, held against what a launcher relies on
-problem.py      the extents of a problem: M, N, K and the batch
-tensor_map.py   what a bulk tensor copy must know of a matrix
+    launch.py       the launch contract: entry, operands by role, parameters, grid, shared memory
+    launch_check.py a contract from a file, held against what a launcher relies on
+    problem.py      the extents of a problem: M, N, K and the batch
+    source.py       the kernel's text, which is compiled and kept in the artifact
+    tensor_map.py   what a bulk tensor copy must know of a matrix
+
+Everything above this room may use it; it knows the hardware's rows and the errors.
 """
 
 from __future__ import annotations

@@ -11,11 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from cutegen.arch import dtype
+from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
 from cutegen.typed_json import read
 
 Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
+
+GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
+"""Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
 
 SCALARS = ("alpha", "beta")
 """The numbers that a call may hand to the epilogue."""
@@ -23,25 +27,27 @@ SCALARS = ("alpha", "beta")
 REGISTERS = {"a": "registers_a", "b": "registers_b"}
 """The results of a kernel that writes its fragments out, by operand."""
 
+RESULT = "c"
+"""The role of the tensor that the kernel computes."""
 SOURCE = "source"
-"""What the kernel calls C as it was before, which the epilogue may read."""
+"""The role of C as it was before, which the epilogue may read."""
+OPERANDS = ("a", "b")
+"""The roles of what is multiplied."""
+BESIDE_RESULT = (SOURCE, "residual", "bias", "aux")
+"""The roles of what the epilogue reads and writes beside the result, in the order in which a kernel takes them."""
 
 SUMS, COUNTERS = "sums", "counters"
 """What the kernel calls its workspace where K is split: the slices' sums, and how many slices of a tile are done."""
 
 INT32_MAX = 2**31 - 1
-MAX_EXTENT = 2**31 - 2**17
-"""Of M, N and K. Kernels count in int32, to the end of the last tile and of the stages that lie beyond it: a tile's
-extents are at most 2**13, stages at most 2**3."""
-MAX_BATCH = 2**16 - 1
-"""Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorContract:
     """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias.
 
-    `major` is the contiguous mode. Base address, leading stride and batch stride are multiples of `align_bytes`.
+    `name` is its role: "a", "b", "c", or what it is for the epilogue. `major` is the
+    contiguous mode. Base address, leading stride and batch stride are multiples of `align_bytes`.
     """
 
     name: str
@@ -100,13 +106,10 @@ class Strides:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProblemSize:
-    """The integers of one call: the extents, the matrices in a batch, and each tensor's strides by its name."""
+class CallSize:
+    """The integers of one call: its problem's extents, and each tensor's strides by its role."""
 
-    m: int
-    n: int
-    k: int
-    batch: int = 1
+    problem: ProblemShape
     strides: Mapping[str, Strides]
 
 
@@ -166,6 +169,26 @@ class LaunchContract:
     split: SplitContract | None = None
     given: tuple[TensorContract, ...] = ()
 
+    def tensor(self, role: str) -> TensorContract:
+        """The tensor of a role, one of OPERANDS, RESULT and BESIDE_RESULT. Raises KeyError where the kernel has none.
+
+        >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
+        >>> LaunchContract(entry="gemm", tensors=(c,), parameters=(), cta_tile=(128, 64), threads=128,
+        ...                dynamic_smem_bytes=0).tensor("c").dtype
+        'f16'
+        """
+        return {tensor.name: tensor for tensor in self.tensors}[role]
+
+    @property
+    def operands(self) -> tuple[TensorContract, ...]:
+        """A and B."""
+        return tuple(self.tensor(role) for role in OPERANDS)
+
+    @property
+    def beside_result(self) -> tuple[TensorContract, ...]:
+        """What the epilogue reads and writes beside the result."""
+        return tuple(tensor for tensor in self.tensors if tensor.name in BESIDE_RESULT)
+
     def of_a_call(self) -> LaunchContract:
         """The contract as a call sees it: `given` in the place of what the kernel reads."""
         passed = {tensor.name: tensor for tensor in self.given}
@@ -182,44 +205,46 @@ class LaunchContract:
         """Whether a launcher must set the elements of C to 0 first."""
         return self.split is not None and self.split.atomics
 
-    def workspace(self, m: int, n: int, batch: int = 1) -> Workspace | None:
-        """What a launch for `batch` results of M x N needs beside its tensors; None when it needs nothing."""
+    def workspace(self, problem: ProblemShape) -> Workspace | None:
+        """What a launch needs beside its tensors; None when it needs nothing."""
         if self.split is None or self.split.atomics:
             return None
-        tiles = self.tiles(m, n, batch)
+        tiles = self.tiles(problem)
         return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles)
 
-    def tiles(self, m: int, n: int, batch: int = 1) -> int:
-        """The tiles of `batch` results of M x N, those that edges cut off included."""
-        tile_m, tile_n = self.cta_tile
-        return -(-m // tile_m) * -(-n // tile_n) * batch
+    def tiles(self, problem: ProblemShape) -> int:
+        """The tiles of the whole batch, those that edges cut off included."""
+        return self._tiles_of_one(problem) * problem.batch
 
-    def geometry(self, m: int, n: int, batch: int = 1, *, multiprocessors: int = 1) -> LaunchGeometry:
-        """Grid, block and dynamic shared memory for `batch` results of M x N on a GPU of so many multiprocessors.
+    def _tiles_of_one(self, problem: ProblemShape) -> int:
+        tile_m, tile_n = self.cta_tile
+        return -(-problem.m // tile_m) * -(-problem.n // tile_n)
+
+    def geometry(self, problem: ProblemShape, *, multiprocessors: int = 1) -> LaunchGeometry:
+        """Grid, block and dynamic shared memory for a problem on a GPU of so many multiprocessors.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
         ...                           cta_tile=(128, 64), threads=128, dynamic_smem_bytes=1024)
-        >>> contract.geometry(257, 64).grid
+        >>> contract.geometry(ProblemShape(257, 64, 32)).grid
         (3, 1, 1)
         """
-        grid = (self.tiles(m, n), 1 if self.split is None else self.split.slices, batch)
-        if self.ctas_per_multiprocessor is not None:
-            grid = (min(self.tiles(m, n), self.ctas_per_multiprocessor * multiprocessors), 1, batch)
-        return LaunchGeometry(grid, (self.threads, 1, 1), self.dynamic_smem_bytes)
+        tiles, slices = self._tiles_of_one(problem), 1 if self.split is None else self.split.slices
+        ctas = tiles if self.ctas_per_multiprocessor is None else self.ctas_per_multiprocessor * multiprocessors
+        return LaunchGeometry((min(tiles, ctas), slices, problem.batch), (self.threads, 1, 1), self.dynamic_smem_bytes)
 
     def arguments(
         self,
         addresses: tuple[Address, ...],
         scalars: tuple[float, ...],
-        size: ProblemSize,
+        size: CallSize,
         maps: tuple[Address, ...] = (),
     ) -> tuple[Address | int | float, ...]:
         """The values of `parameters`, in order; addresses and maps are what the launcher calls so. Raises KeyError.
 
         `addresses`, `scalars` and `maps` stand in the order of `self.pointers`, `self.scalars` and `self.maps`.
         """
-        values: dict[str, Address | int | float] = {"m": size.m, "n": size.n, "k": size.k}
+        values: dict[str, Address | int | float] = dict(size.problem.extents)
         values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
         values |= zip(self.pointers, addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)
@@ -227,15 +252,13 @@ class LaunchContract:
             values |= {f"ld{name}": strides.leading, f"batch_stride_{name}": strides.batch}
         return tuple(values[parameter.name] for parameter in self.parameters)
 
-    def map_fields(self, size: ProblemSize) -> tuple[TensorMapFields, ...]:
+    def map_fields(self, size: CallSize) -> tuple[TensorMapFields, ...]:
         """What each of `maps` is encoded from, for one problem.
 
         An operand that is the same for the whole batch has the batch stride 0. An empty matrix is given one element:
         a kernel reads nothing of it, but a map of none cannot be encoded.
         """
-        tensors = {tensor.name: tensor for tensor in self.tensors}
-        extents = {"m": size.m, "n": size.n, "k": size.k}
-        return tuple(_map_fields(tensors[each.name], each, extents, size) for each in self.maps)
+        return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
         """The plain form that `from_json` reads back."""
@@ -250,12 +273,10 @@ class LaunchContract:
         return read(cls, table, file, "launch")
 
 
-def _map_fields(
-    tensor: TensorContract, contract: TensorMapContract, extents: Mapping[str, int], size: ProblemSize
-) -> TensorMapFields:
+def _map_fields(tensor: TensorContract, contract: TensorMapContract, size: CallSize) -> TensorMapFields:
     (other,) = (mode for mode in tensor.modes if mode != tensor.major)
-    strides, element_bytes = size.strides[tensor.name], dtype(tensor.dtype).bytes
-    modes = extents[tensor.major], extents[other], size.batch
+    extents, strides, element_bytes = size.problem.extents, size.strides[tensor.name], dtype(tensor.dtype).bytes
+    modes = extents[tensor.major], extents[other], size.problem.batch
     strides_bytes = strides.leading * element_bytes, strides.batch * element_bytes
     return TensorMapFields(
         dtype=tensor.dtype,

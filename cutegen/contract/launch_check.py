@@ -10,7 +10,16 @@ import re
 from collections.abc import Iterable, Iterator
 
 from cutegen.arch import DTYPES
-from cutegen.contract.launch import REGISTERS, SCALARS, SOURCE, LaunchContract, TensorContract
+from cutegen.contract.launch import (
+    BESIDE_RESULT,
+    OPERANDS,
+    REGISTERS,
+    RESULT,
+    SCALARS,
+    SOURCE,
+    LaunchContract,
+    TensorContract,
+)
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
 from cutegen.typed_json import shown
@@ -33,13 +42,12 @@ _MODES = {
     "bias": (("n",), ("m",)),
     **dict.fromkeys(REGISTERS.values(), (("thread", "value"),)),
 }
-_BESIDE_C = (SOURCE, "residual", "bias", "aux")
 _ENTRY = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
 _Misfit = tuple[str, object, str]  # address in the launch table, what stands there, what was expected
 
 
-def check_launch(contract: LaunchContract, file: str, results: tuple[str, ...] = ("c",)) -> None:
+def check_launch(contract: LaunchContract, file: str, results: tuple[str, ...] = (RESULT,)) -> None:
     """Check a contract from `file` whose kernel writes `results`. Raises ArtifactError at the first misfit."""
     for address, found, expected in _misfits(contract, results):
         raise ArtifactError(f"{file}: launch.{address}: found {shown(found)}; expected {expected}")
@@ -59,10 +67,10 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
 
 def _misnamed(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Misfit]:
     names = tuple(tensor.name for tensor in contract.tensors)
-    first = ("a", "b", *results)
-    beside = [name for name in _BESIDE_C if name in names] if results == ("c",) else []
+    first = (*OPERANDS, *results)
+    beside = [name for name in BESIDE_RESULT if name in names] if results == (RESULT,) else []
     if names != (*first, *beside):
-        yield "tensors", names, f"{', '.join(first)}, then those of {', '.join(_BESIDE_C)} that the epilogue names"
+        yield "tensors", names, f"{', '.join(first)}, then those of {', '.join(BESIDE_RESULT)} that the epilogue names"
     if unknown := [name for name in contract.scalars if name not in SCALARS]:
         yield "scalars", unknown, f"those of {', '.join(SCALARS)}"
     if len(set(contract.scalars)) < len(contract.scalars):

@@ -1,22 +1,30 @@
-"""The problem that a plan is made for, where one is named: its extents decide what is left open."""
+"""The extents of a problem: of what a plan is made for, a call computes, a benchmark measures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from typing import TypeAlias
 
-from cutegen.contract.launch import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import RequestError
+
+MAX_EXTENT = 2**31 - 2**17
+"""Of M, N and K. Kernels count in int32, to the end of the last tile and of the stages that lie beyond it: a tile's
+extents are at most 2**13, stages at most 2**3."""
+MAX_BATCH = 2**16 - 1
+"""Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 ProblemLike: TypeAlias = "ProblemShape | tuple[int, int, int] | tuple[int, int, int, int]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class ProblemShape:
-    """C[M,N] = A[M,K] B[N,K], `batch` times.
+    """C[M,N] = A[M,K] B[N,K], `batch` times. A call may have extents of 0. Raises RequestError for any below.
 
     >>> ProblemShape(64, 8192, 8192), str(ProblemShape(8, 16, 32, 4))
     (ProblemShape(m=64, n=8192, k=8192, batch=1), '4 x 8x16x32')
+    >>> ProblemShape(4096, 4096, 4096).flops, ProblemShape(2, 3, 4, 5).flops
+    (137438953472, 240)
     """
 
     m: int
@@ -25,12 +33,7 @@ class ProblemShape:
     batch: int = 1
 
     def __post_init__(self) -> None:
-        extents = (self.m, self.n, self.k)
-        if not (all(1 <= x <= MAX_EXTENT for x in extents) and 1 <= self.batch <= MAX_BATCH):
-            raise RequestError(
-                f"problem: found M, N, K = {extents} and a batch of {self.batch}; expected extents from 1 to "
-                f"{MAX_EXTENT} and a batch from 1 to {MAX_BATCH}"
-            )
+        _check(self.m, self.n, self.k, self.batch, least=0)
 
     def __str__(self) -> str:
         batch = f"{self.batch} x " if self.batch > 1 else ""
@@ -38,9 +41,51 @@ class ProblemShape:
 
     @classmethod
     def of(cls, problem: ProblemLike | None) -> ProblemShape | None:
-        """A shape, (M, N, K) or (M, N, K, batch) as a shape; None stays None. Raises RequestError."""
-        if problem is None or isinstance(problem, ProblemShape):
-            return problem
-        if len(problem) not in (3, 4) or not all(type(x) is int for x in problem):
+        """A shape, (M, N, K) or (M, N, K, batch) as a shape of at least one element; None stays None.
+
+        Raises RequestError.
+        """
+        if problem is None:
+            return None
+        values = astuple(problem) if isinstance(problem, ProblemShape) else problem
+        if len(values) not in (3, 4) or not all(type(x) is int for x in values):
             raise RequestError(f"problem: found {problem!r}; expected (M, N, K) or (M, N, K, batch), integers")
-        return cls(*problem)
+        _check(*values, least=1)
+        return cls(*values)
+
+    @property
+    def extents(self) -> Mapping[str, int]:
+        """M, N and K by the names of the tensors' modes."""
+        return {"m": self.m, "n": self.n, "k": self.k}
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no element to compute."""
+        return 0 in (self.m, self.n, self.batch)
+
+    @property
+    def operand_batch(self) -> int | None:
+        """The batch that operands are made with: None where they are matrices."""
+        return self.batch if self.batch > 1 else None
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, a multiply-add counting two."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    def compulsory_bytes(self, a_bytes: int, b_bytes: int, c_bytes: int) -> int:
+        """The least that device memory moves: each input read once, the result written once. Bytes are per element.
+
+        >>> ProblemShape(2, 3, 4).compulsory_bytes(2, 2, 4)
+        64
+        """
+        once = self.m * self.k * a_bytes + self.n * self.k * b_bytes + self.m * self.n * c_bytes
+        return self.batch * once
+
+
+def _check(m: int, n: int, k: int, batch: int = 1, *, least: int) -> None:
+    if not (all(least <= x <= MAX_EXTENT for x in (m, n, k)) and least <= batch <= MAX_BATCH):
+        raise RequestError(
+            f"problem: found M, N, K = {(m, n, k)} and a batch of {batch}; expected extents from {least} to "
+            f"{MAX_EXTENT} and a batch from {least} to {MAX_BATCH}"
+        )

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra import phases, wavefronts
+from cutegen.arch import phases, wavefronts
+from cutegen.arch.units import BANK_BYTES, BANKS, WARP
 from cutegen.draw.colours import CONFLICT, HUES, PALE, bank_colour, hue
 from cutegen.draw.grid import Cell, cell_size, grid, legend
 from cutegen.draw.picture import Picture, above, beside, captioned
 from cutegen.support.words import plural
 
 Table = NDArray[np.int64]
-
-BANKS, BANK_BYTES, WARP = 32, 4, 32
 
 
 def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_elems: int = 1) -> Picture:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.algebra import LayoutExpr, offsets, spec_notation
-from cutegen.draw.banks import BANK_BYTES, BANKS, Table, bank_legend, phase_charts, phase_legend
+from cutegen.arch.units import BANK_BYTES, BANKS, WARP
+from cutegen.draw.banks import Table, bank_legend, phase_charts, phase_legend
 from cutegen.draw.colours import BANKS_PER_HUE, hue
 from cutegen.draw.grid import Cell, sparse_grid
 from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.smem import shared_tile
-from cutegen.draw.threads import WARP, holder, span, warp_legend
+from cutegen.draw.threads import holder, span, warp_legend
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.warp_load import WarpLoad, first_fragment_load
 from cutegen.support.words import extents, plural
@@ -26,8 +28,9 @@ Modes = tuple[str, str]
 def g2s(plan: GemmPlan, thread: int) -> Picture:
     """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
     parts = [_g2s_operand(plan, operand, thread) for operand in (plan.a, plan.b)]
-    bulk = isinstance(plan.a.g2s, BulkTensorCopy)
-    notes = (bank_legend(),) if bulk else (copy_legend(plan, thread), phase_legend())
+    notes = plan.a.g2s.by_kind(
+        vectors=lambda _: (copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
+    )
     return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
 
 
@@ -68,10 +71,15 @@ def copy_phases(
 
 
 def _g2s_operand(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
-    copy, x, warp = operand.g2s, operand.name.upper(), thread // WARP
-    if isinstance(copy, BulkTensorCopy):
-        return _boxes(copy, operand)
-    found = plan.predictions.wavefronts[f"g2s.{operand.name}"]
+    return operand.g2s.by_kind(
+        vectors=lambda copy: _vectors(plan, copy, operand, thread), boxes=lambda copy: _boxes(copy, operand)
+    )
+
+
+def _vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
+    """Who copies which vector, and the banks where they land."""
+    x, warp = operand.name.upper(), thread // WARP
+    found = plan.predictions.wavefronts[AccessKey.g2s(operand.name)]
     steps = len(vectors(copy.threads, copy.values, operand.tile))
     who = captioned(
         [f"{x}: threads {spec_notation(copy.threads)}", f"step 1 of {steps} over {extents(operand.tile)}"],
@@ -99,7 +107,7 @@ def _boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
 
 def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
     x, elems = operand.name.upper(), load.access_bytes // operand.dtype.bytes
-    reads = ways(plan.predictions.wavefronts[f"s2r.{operand.name}"].ways)
+    reads = ways(plan.predictions.wavefronts[AccessKey.s2r(operand.name)].ways)
     placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
     charts = phase_charts(placed, load.access_bytes, _places(load.addressed, operand.tile, operand.modes))
     return beside(

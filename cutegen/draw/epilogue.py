@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from cutegen.algebra import format_layout, spec_notation
+from cutegen.arch.units import WARP
 from cutegen.draw.banks import bank_legend, phase_legend
 from cutegen.draw.copies import copy_grid, copy_legend, copy_phases
 from cutegen.draw.mma import mma_legend, operand
 from cutegen.draw.picture import Picture, beside, captioned, titled
 from cutegen.draw.smem import cell_meaning, part_of, shared_tile
-from cutegen.draw.threads import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import SmemTile
 from cutegen.plan.report import ways
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import VectorCopy
 
 MODES = ("m", "n")
 
 
 def epilogue(plan: GemmPlan, thread: int) -> Picture:
     """Through shared memory: banks, and the first store; else who holds which element of C."""
-    c = plan.epilogue
-    if c.smem is None or c.store is None:
+    smem, store = plan.epilogue.smem, plan.epilogue.store
+    if smem is None or store is None:
         facts = ["C goes straight from registers to global memory; one tile of the tiled MMA"]
         return titled("C to global memory", facts, operand(plan, "C", thread), mma_legend(plan, thread))
-    if isinstance(c.store, BulkTensorCopy):
-        facts = [cell_meaning(), f"{c.store.atom.name} moves it from there, box after box"]
-        return titled("C to global memory, through shared memory", facts, _tile(plan, c.smem), bank_legend())
-    store = beside(_who(plan, c.store, thread), _banks(plan, c.smem, c.store, thread // WARP))
-    return titled(
-        "C to global memory, through shared memory",
-        [cell_meaning()],
-        _tile(plan, c.smem),
-        bank_legend(),
-        store,
-        copy_legend(plan, thread),
-        phase_legend(),
+    facts, pictures = store.by_kind(
+        vectors=lambda store: ([], _stores(plan, smem, store, thread)),
+        boxes=lambda store: ([f"{store.atom.name} moves it from there, box after box"], []),
     )
+    tile = _tile(plan, smem), bank_legend()
+    return titled("C to global memory, through shared memory", [cell_meaning(), *facts], *tile, *pictures)
+
+
+def _stores(plan: GemmPlan, smem: SmemTile, store: VectorCopy, thread: int) -> list[Picture]:
+    """The first store, who makes it and what it reads."""
+    first = beside(_who(plan, store, thread), _banks(plan, smem, store, thread // WARP))
+    return [first, copy_legend(plan, thread), phase_legend()]
 
 
 def _tile(plan: GemmPlan, shared: SmemTile) -> Picture:
@@ -43,7 +43,7 @@ def _tile(plan: GemmPlan, shared: SmemTile) -> Picture:
     shape, element_bytes = plan.cta_tile[:2], c.dtype.bytes
     caption = [
         f"C, {c.dtype.name}, {part_of(shape, element_bytes, c.major_mode)}: {shared.chosen.name}, "
-        f"writes {ways(found['epilogue.write'].ways)}, reads {ways(found['epilogue.read'].ways)}",
+        f"writes {ways(found[AccessKey.EPILOGUE_WRITE].ways)}, reads {ways(found[AccessKey.EPILOGUE_READ].ways)}",
         format_layout(shared.layout),
     ]
     return captioned(caption, shared_tile(shared, shape, c.major_mode, element_bytes, MODES))

@@ -8,6 +8,7 @@ from cutegen.draw.picture import Picture, captioned, titled
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
 from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.support.words import extents
 
 SHOWN_ROWS, SHOWN_BYTES = 16, 128
@@ -47,7 +48,8 @@ def _operand(plan: GemmPlan, operand: OperandPlan) -> Picture:
     element_bytes = operand.dtype.bytes
     caption = [
         f"{x.upper()}, {operand.dtype.name}, {part_of(operand.tile, element_bytes, operand.major_mode)}: "
-        f"{operand.smem.chosen.name}, writes {ways(found[f'g2s.{x}'].ways)}, reads {ways(found[f's2r.{x}'].ways)}",
+        f"{operand.smem.chosen.name}, writes {ways(found[AccessKey.g2s(x)].ways)}, "
+        f"reads {ways(found[AccessKey.s2r(x)].ways)}",
         format_layout(operand.smem.layout),
     ]
     return captioned(caption, shared_tile(operand.smem, operand.tile, operand.major_mode, element_bytes, operand.modes))

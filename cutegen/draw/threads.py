@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cutegen.arch.units import WARP
 from cutegen.draw.colours import MARK, hue
 from cutegen.draw.grid import Cell, legend
 from cutegen.draw.picture import Picture
 
-WARP = 32
 SHADES = 4
 
 

@@ -44,7 +44,7 @@ def pipeline(plan: GemmPlan, thread: int) -> Picture:
     first = len(rows) + len(passing)
     held = [box for stay in residences(slots, plan.stages) for box in _held(stay, first, len(rows), len(slots))]
     carried = [_carried(*passage, len(rows), len(slots)) for passage in passages(slots)]
-    spelled = {**ROWS, Action.MULTIPLY: "fma"} if plan.by_thread else ROWS
+    spelled = {**ROWS, Action.MULTIPLY: plan.atom.instruction}
     names = [*(spelled[action] for action in rows), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
     size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1, len(rows)) + ROW_PX
     picture = Picture(*size, (*_heads(slots), *_names(names, len(rows)), *issued, *carried, *held))

@@ -7,14 +7,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cutegen.arch import Target
 from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.plan import transposed
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.families import FAMILIES
+from cutegen.plan.families.choice import plan_with_any_family
 from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
-from cutegen.plan.probe import ProbePlan, plan_probe
-from cutegen.spec import PROBE, SpecLike, as_spec
+from cutegen.plan.probe import PROBED_FAMILY, ProbePlan, plan_probe
+from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.targeting import choose_target
 
 __all__ = [
@@ -44,7 +47,16 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
     """
     spec = as_spec(spec)
     target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
-    gemm = FAMILIES[spec.family].plan(transposed.as_read(spec), target, ProblemShape.of(problem))
+    gemm = _plan_gemm(transposed.as_read(spec), target, ProblemShape.of(problem))
     if spec.problem.b.transposed is not None:
         gemm = transposed.as_given(gemm, spec)
     return plan_probe(gemm) if spec.kind == PROBE else gemm
+
+
+def _plan_gemm(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+    """By the family that the spec names, or the one that is chosen for it; a probe is of one family alone."""
+    if spec.family is not None:
+        return FAMILIES[spec.family].plan(spec, target, problem)
+    if spec.kind == PROBE:
+        return replace(_plan_gemm(replace(spec, family=PROBED_FAMILY), target, problem), spec=spec)
+    return plan_with_any_family(spec, target, problem)

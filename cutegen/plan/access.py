@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra import LayoutExpr, OperandName, TiledMma, offsets, offsets_2d
+from cutegen.arch.units import SECTOR_BYTES, WARP
+from cutegen.support.words import round_up
 
 Coordinates = NDArray[np.int64]
-WARP = 32
 MOST_ACCESS_BITS = 128
 
 
@@ -91,6 +92,24 @@ def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, i
 def by_warp(table: Coordinates) -> Coordinates:
     """int64[instruction, thread, ...] as int64[instruction, warp, lane, ...]."""
     return table.reshape(table.shape[0], -1, WARP, *table.shape[2:])
+
+
+def touched_sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
+    """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory.
+
+    `table` holds int64[instruction, thread, element], column-major coordinates in the tile.
+    """
+    major, other = _along_and_across(table, tile, major_mode)
+    per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
+    sector = other * per_row + major * element_bytes // SECTOR_BYTES
+    requests = np.sort(by_warp(sector).reshape(-1, WARP * sector.shape[-1]), axis=1)
+    return len(requests) + int((requests[:, 1:] != requests[:, :-1]).sum())
+
+
+def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int) -> tuple[Coordinates, Coordinates]:
+    """Coordinates along the contiguous mode of a tile, and along the other."""
+    x, y = table % tile[0], table // tile[0]
+    return (y, x) if major_mode == 1 else (x, y)
 
 
 def contiguity(layout: LayoutExpr, tile: tuple[int, int], major_mode: int) -> int:

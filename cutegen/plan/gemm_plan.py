@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutegen.algebra import (
@@ -29,7 +29,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import report
 from cutegen.plan.decision import Decision
 from cutegen.plan.loop import Action, Loop, Step
-from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, Landing, VectorCopy
+from cutegen.plan.values.copies import Landing, TileCopy
+from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.spec import GemmSpec
 from cutegen.spec import Step as ChainStep
 
@@ -76,6 +77,16 @@ class SmemCandidate:
         """What the ranking compares first: reads, and writes by line where copies are counted so."""
         return (self.lines or self.write).predicted + self.read.predicted
 
+    def to_json(self) -> dict[str, Any]:
+        """What it costs."""
+        return {
+            "write": asdict(self.write),
+            "lines": None if self.lines is None else asdict(self.lines),
+            "read": asdict(self.read),
+            "wavefronts": self.wavefronts,
+            "bytes": self.tile_bytes,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmemTile:
@@ -102,6 +113,10 @@ class SmemTile:
         inner = inner_layout(self.layout)
         return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
 
+    def ranking_table(self) -> list[dict[str, Any]]:
+        """The ranking as plain tables, best first; `used` marks the layout in use, if it is among them."""
+        return [{"layout": row.name, "used": row == self.chosen, **row.to_json()} for row in self.ranking]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandPlan:
@@ -114,7 +129,7 @@ class OperandPlan:
     major: str
     align_bytes: int
     tile: tuple[int, int]
-    g2s: VectorCopy | BulkTensorCopy
+    g2s: TileCopy
     smem: SmemTile
     s2r: FragmentCopy
 
@@ -174,7 +189,7 @@ class EpiloguePlan:
     align_bytes: int
     fusion: Fusion
     smem: SmemTile | None
-    store: VectorCopy | BulkTensorCopy | None
+    store: TileCopy | None
 
     @property
     def major_mode(self) -> int:
@@ -183,7 +198,7 @@ class EpiloguePlan:
 
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
-        return {self.store.atom.ptx: self.store.boxes} if isinstance(self.store, BulkTensorCopy) else {}
+        return self.store.boxes_issued if self.store else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +329,7 @@ class GemmPlan:
     @property
     def by_thread(self) -> bool:
         """Whether each thread multiplies by itself, instead of a warp together."""
-        return bool(size(self.atom.thr_id) == 1)
+        return self.atom.threads == 1
 
     def explain(self, *, everything: bool = False) -> str:
         """Every decision with its reason, what was rejected, ranked layouts and predictions, in 100 columns of text."""

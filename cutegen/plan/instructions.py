@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.arch import DType, Target
+from cutegen.arch import DType, Instruction, Target
 
 
 def load_global(bits: int, element: DType, target: Target) -> str:
@@ -31,9 +31,9 @@ def load_shared(bits: int, element_bits: int) -> str:
 
 def _copied(bits: int, element: DType, target: Target) -> str:
     """One vector on its way from memory to memory. Where two f32 are a register, a vector of them is made of those."""
-    if target.packs_f32 and element.name == "f32" and bits == 128:
+    if target.has(Instruction.FMA_PACKED) and element.name == "f32" and bits == 128:
         return "v2.b64"
-    if target.packs_f32 and element.in_memory == "f32" and bits == 64:
+    if target.has(Instruction.FMA_PACKED) and element.in_memory == "f32" and bits == 64:
         return "b64"
     return _joined(bits, bits) if (bits, element.bits) != (16, 8) else "v2.b8"
 

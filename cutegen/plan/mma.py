@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype
+from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, targets_with
+from cutegen.arch.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.staging import expected_registers
 from cutegen.spec import GemmSpec
-from cutegen.support.words import extents
+from cutegen.support.words import either, extents
 
 Extents = tuple[int, int, int]
 
 DEFAULT_CTA_ROWS = (128, 128)
-LINE_BYTES = 128
 DEFAULT_ACCUMULATOR = "f32"
 WARP_COUNTS = (1, 2, 4, 8, 16)
-SCHEDULERS = 4
 MAX_HELD_REGISTERS = 128
 MAX_HELD_REGISTERS_BESIDE_F16 = 64
 NARROWEST_COPY_BITS = 32
-WARP = 32
 
 
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
@@ -109,12 +107,13 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
         if part is None or part.dtype is None:
             continue
         element = dtype(part.dtype)
-        if not target.has_all_of(element.needs):
+        if not target.has(*element.needs):
+            having = targets_with(*element.needs)
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element.name}" for {target.name}',
-                expected=f"a target from {element.needs} on, the first whose instructions know {element.name}",
-                fix=f"build for a later one, such as --arch {element.needs}, or use f16 or bf16",
+                expected=f"{either(having)}, whose instructions know {element.name}",
+                fix=f"build for one of those, such as --arch {having[0]}, or use f16 or bf16",
             )
         if name not in "ab" and element.in_memory != element.name:
             raise spec.error(
@@ -249,7 +248,7 @@ def _registers(warps: Extents, target: Target) -> int:
 
 def becomes_f16(element: DType, target: Target) -> bool:
     """Whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
-    return element.needs != "sm_80" and SM_RATES[target.name].float8_as_f16
+    return element.is_float8 and SM_RATES[target.name].float8_as_f16
 
 
 def most_held(element: DType, target: Target) -> int:
@@ -307,11 +306,11 @@ def _held(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> 
 
 
 def _passing_registers(spec: GemmSpec, option: Extents, cta_tile: Extents) -> int:
-    return expected_registers(spec, cta_tile, 32 * option[0] * option[1])
+    return expected_registers(spec, cta_tile, WARP * option[0] * option[1])
 
 
 def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    return cta_tile[0] * cta_tile[1] * atom.c_dtype.bits // (32 * 32 * option[0] * option[1])
+    return cta_tile[0] * cta_tile[1] * atom.c_dtype.bits // (REGISTER_BITS * WARP * option[0] * option[1])
 
 
 def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from cutegen.algebra import TiledMma
 from cutegen.arch import MmaAtom, Target
+from cutegen.arch.units import REGISTER_BITS, WARP
 from cutegen.plan.gemm_plan import Occupancy
 from cutegen.support.words import round_up
 
 ADDRESS_REGISTERS = 40
 FRAGMENT_BUFFERS = 2
 REGISTER_GRANULE = 8
-WARP = 32
 
 
 def estimate_registers(
@@ -23,10 +23,10 @@ def estimate_registers(
     Never more than a CTA's threads can have: beyond that the compiler spills.
     """
     m, n, _ = cta_tile
-    accumulators = m * n * atom.c_dtype.bits // (32 * tiled_mma.threads)
+    accumulators = m * n * atom.c_dtype.bits // (REGISTER_BITS * tiled_mma.threads)
     tile_m, tile_n, _ = tiled_mma.tile_mnk
     values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
-    fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // 32
+    fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // REGISTER_BITS
     return allocated_registers(target, tiled_mma.threads, accumulators + fragments + passing + ADDRESS_REGISTERS)
 
 

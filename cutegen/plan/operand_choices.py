@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cutegen.algebra import Layout, LayoutExpr, TiledMma, ldmatrix_trace
-from cutegen.algebra.line_writes import LINE_BYTES
-from cutegen.arch import LdmatrixAtom
-from cutegen.plan.access import Coordinates, by_warp, fragment_loads, joined, vectors
+from cutegen.algebra import LayoutExpr, TiledMma
+from cutegen.arch.units import LINE_BYTES
+from cutegen.plan.access import Coordinates, by_warp, joined, vectors
 from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
-from cutegen.plan.values.copies import BulkTensorCopy, FragmentCopy, VectorCopy
+from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import round_up
 
-CopyT = TypeVar("CopyT", bound=VectorCopy | BulkTensorCopy)
+CopyT = TypeVar("CopyT", bound=TileCopy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,5 @@ def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> Acces
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
     """Which addresses the lanes of each fragment load have: of an ldmatrix, a lane for each row."""
-    if isinstance(s2r.atom, LdmatrixAtom):
-        trace = ldmatrix_trace(tiled_mma, x.operand, Layout(x.extents), s2r.atom, x.dtype.bits, s2r.order)
-        return Access(trace.source_coords[:, :, : s2r.atom.rows, 0], 16)
-    loads = fragment_loads(tiled_mma, x.operand, x.extents, s2r.bits // x.dtype.bits)
-    return Access(by_warp(loads[..., 0]), s2r.bits // 8)
+    loads = s2r.table(x.operand, x.extents, x.dtype, tiled_mma)
+    return Access(loads.addressed, loads.access_bytes)

@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.plan.gemm_plan import GemmPlan, OperandPlan
-from cutegen.plan.values.copies import BulkTensorCopy
-
-Problem = tuple[int, int, int]
 
 
-def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, LayoutExpr]:
-    """The layouts of `thread` for a problem of extents (M, N, K), in the tutorial's order.
+def partitions(plan: GemmPlan, problem: ProblemShape, thread: int) -> Mapping[str, LayoutExpr]:
+    """The layouts of `thread` for a problem, in the tutorial's order.
 
     Copies that no thread makes (TMA) have no thread-value layouts, and are left out. Extents and strides of global
     memory are run-time integers, as they are in a kernel. Raises RequestError for a thread or an extent that cannot be.
@@ -31,9 +29,9 @@ def partitions(plan: GemmPlan, problem: Problem, thread: int) -> Mapping[str, La
     threads = plan.tiled_mma.threads
     if not 0 <= thread < threads:
         raise RequestError(f"thread: found {thread}; expected 0 to {threads - 1}, a thread that multiplies")
-    if min(problem) < 1:
+    m, n, k = problem.extents.values()
+    if min(m, n, k) < 1:
         raise RequestError(f"problem: found {problem}; expected extents of at least 1")
-    m, n, k = problem
     a, b = _of_operand(plan, plan.a, (m, k), thread), _of_operand(plan, plan.b, (n, k), thread)
     gC = _global_c(plan, (m, n))
     found = {
@@ -63,26 +61,13 @@ def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], 
     fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
     return {
         f"s{x}": s,
-        **_copied(operand, g, thread),
+        **operand.g2s.partitions(x, g, s, thread),
         f"tCs{x}": plan.tiled_mma.partition(x, s, thread).layout,
         f"tCr{x}": fragment,
         f"tXs{x}": load.partition_s(s, thread).layout,
         f"tXr{x}": operand.s2r.retile(fragment),
         f"c{operand.name}.get_layoutS_TV()": load.layout_src_tv,
         f"c{operand.name}.get_layoutD_TV()": load.layout_dst_tv,
-    }
-
-
-def _copied(operand: OperandPlan, g: Layout, thread: int) -> dict[str, LayoutExpr]:
-    """One thread's share of the copy from global to shared memory."""
-    if isinstance(operand.g2s, BulkTensorCopy):
-        return {}
-    x, copy = operand.operand, operand.g2s.tiled_copy
-    return {
-        f"t{x}g{x}": copy.partition_s(g, thread).layout,
-        f"t{x}s{x}": copy.partition_d(operand.smem.layout, thread).layout,
-        f"copy{x}.get_layoutS_TV()": copy.layout_src_tv,
-        f"copy{x}.get_layoutD_TV()": copy.layout_dst_tv,
     }
 
 

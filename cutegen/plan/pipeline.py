@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch import GPUS, SM_RATES, Gpu, Target, dtype
+from cutegen.arch import GPUS, SM_RATES, Gpu, Instruction, Target, dtype
+from cutegen.arch.units import BANK_ROW_BYTES
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
@@ -17,7 +18,6 @@ from cutegen.support.words import plural, round_up
 STAGES = range(1, 9)
 DEFAULT_MAX_STAGES = 4
 DOUBLE_BUFFERED = 2
-SMEM_ALIGN_BYTES = 128
 DEFAULT_RASTER_GROUP = 8
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
@@ -26,9 +26,9 @@ a share of 0.15, no order was faster than the default; of 0.30, 3 % slower."""
 
 
 def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
-    """(offset of B, total) in bytes: A's stages, then B's, each starting at a whole line of banks."""
-    offset_b = round_up(stage_bytes[0] * stages, SMEM_ALIGN_BYTES)
-    return offset_b, round_up(offset_b + stage_bytes[1] * stages, SMEM_ALIGN_BYTES)
+    """(offset of B, total) in bytes: A's stages, then B's, each starting at a whole row of banks."""
+    offset_b = round_up(stage_bytes[0] * stages, BANK_ROW_BYTES)
+    return offset_b, round_up(offset_b + stage_bytes[1] * stages, BANK_ROW_BYTES)
 
 
 def choose_stages(
@@ -146,7 +146,7 @@ def tiles_in_flight(
     slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
     share = -(-problem.k // slices)
     flops = 2 * problem.batch * problem.m * problem.n * problem.k
-    rate = SM_RATES[target.name].mma_flops_of(a.dtype.name)
+    rate = SM_RATES[target.name].flops_of(Instruction.MMA_SYNC, a.dtype.name)
     return InFlight(
         problem=problem,
         gpu=gpu,

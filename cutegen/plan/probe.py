@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.arch import Target, dtype
+from cutegen.arch.units import WARP
 from cutegen.contract.launch import REGISTERS, LaunchContract, Parameter, TensorContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import report
 from cutegen.plan.decision import Decision
-from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions
+from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions, Wavefronts
 from cutegen.plan.registers import FragmentTable, fragment_table
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.spec import GEMM, GemmSpec
 from cutegen.support.columns import aligned, text_width
 from cutegen.support.words import extents, plural
@@ -109,7 +111,7 @@ class ProbePlan:
     def _resources(self) -> list[tuple[str, ...]]:
         threads, capacity = self.gemm.threads, self.target.smem_per_cta_bytes
         return [
-            ("threads", f"{threads} in {plural(threads // 32, 'warp')}"),
+            ("threads", f"{threads} in {plural(threads // WARP, 'warp')}"),
             ("shared memory", f"{self.gemm.smem_bytes:,} of {capacity:,} bytes"),
         ]
 
@@ -139,9 +141,11 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
         )
     instructions: Counter[str] = Counter()
     for operand in (gemm.a, gemm.b):
-        if operand.s2r.matrices is not None:  # in the text each k-block once; stages take turns at run time
+        if operand.s2r.by_ldmatrix:  # in the text each k-block once; stages take turns at run time
             instructions += operand.loads(gemm.tiled_mma)
-    wavefronts = {key: gemm.predictions.wavefronts[key] for key in ("s2r.a", "s2r.b")}
+    wavefronts: dict[str, Wavefronts] = {
+        key: gemm.predictions.wavefronts[key] for key in (AccessKey.S2R_A, AccessKey.S2R_B)
+    }
     return ProbePlan(
         gemm=gemm,
         predictions=replace(
@@ -162,7 +166,7 @@ def _launch_contract(gemm: GemmPlan) -> LaunchContract:
     So it takes B as a call passes it, where the GEMM reads a transposed copy.
     """
     launch = gemm.launch.of_a_call()
-    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in launch.tensors[:2]]
+    operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in launch.operands]
     tables = [TensorContract(REGISTERS[x.name], x.dtype, ("thread", "value"), "value", x.align_bytes) for x in operands]
     return replace(
         launch,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.algebra import TiledMma, inner_layout, ldmatrix_trace, modes, offsets, offsets_2d, size
-from cutegen.arch import LdmatrixAtom
+from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
+from cutegen.arch import LdmatrixAtom, ldmatrix_trace
+from cutegen.arch.units import REGISTER_BITS, WARP
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.plan.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.gemm_plan import EpiloguePlan, GemmPlan, OperandPlan, SmemTile
 from cutegen.plan.registers import fragment_table
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
+from cutegen.plan.values.fragments import LdmatrixLoads, PlainLoads
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
-WARP = 32
 
 
 def prove(plan: GemmPlan) -> None:
@@ -44,18 +46,20 @@ def _covers_once(table: Coordinates, elems: int) -> bool:
 
 def _prove_copy(
     key: str,
-    copy: VectorCopy | BulkTensorCopy,
+    copy: TileCopy,
     smem: SmemTile,
     matrix: OperandPlan | EpiloguePlan,
     tile: tuple[int, int],
     threads: int,
 ) -> None:
-    if isinstance(copy, BulkTensorCopy):
-        _prove_boxes(key, copy, smem, matrix, tile)
-        return
-    _prove_vectors(key, copy, tile, matrix.major_mode, threads)
-    _demand(copy.bits <= 8 * matrix.align_bytes, f"{key} copies more than is aligned")
-    _prove_together(key, copy, smem, tile)
+    """Elements arrive where the layout has them, each once."""
+
+    def by_vectors(copy: VectorCopy) -> None:
+        _prove_vectors(key, copy, tile, matrix.major_mode, threads)
+        _demand(copy.bits <= 8 * matrix.align_bytes, f"{key} copies more than is aligned")
+        _prove_together(key, copy, smem, tile)
+
+    copy.by_kind(vectors=by_vectors, boxes=lambda copy: _prove_boxes(key, copy, smem, matrix, tile))
 
 
 def _prove_boxes(
@@ -127,17 +131,20 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
     _demand(
         _covers_once(np.unique(wanted), operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile"
     )
-    if isinstance(operand.s2r.atom, LdmatrixAtom):
-        _prove_ldmatrix(key, operand, operand.s2r.atom, tiled_mma, wanted)
-        return
-    loads = fragment_loads(tiled_mma, op, operand.tile, operand.s2r.bits // operand.dtype.bits)
-    _demand(
-        _runs(_one_stage(operand.smem, operand.tile)[loads]), f"{key} has loads that are not contiguous and aligned"
+    operand.s2r.by_kind(
+        ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
+        plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
     )
 
 
+def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: TiledMma) -> None:
+    loads = fragment_loads(tiled_mma, operand.operand, operand.tile, copy.bits // operand.dtype.bits)
+    runs = _runs(_one_stage(operand.smem, operand.tile)[loads])
+    _demand(runs, f"{key} has loads that are not contiguous and aligned")
+
+
 def _prove_ldmatrix(
-    key: str, operand: OperandPlan, atom: LdmatrixAtom, tiled_mma: TiledMma, wanted: Coordinates
+    key: str, operand: OperandPlan, copy: LdmatrixLoads, tiled_mma: TiledMma, wanted: Coordinates
 ) -> None:
     """`ldmatrix` carried out as PTX ISA defines it: every lane addresses a row of 16 bytes.
 
@@ -145,12 +152,12 @@ def _prove_ldmatrix(
     2 (t mod 4) and 2 (t mod 4) + 1. With .trans it is the same of column t / 4, a column being made of 16-bit elements.
     Of matrices of 16 rows, whose elements have 8 bits, it receives column t / 4, and then column t / 4 + 8.
     """
-    values, bits = tiled_mma.values(operand.operand), operand.dtype.bits
-    _demand(values * bits % (32 * atom.registers) == 0, f"{key}: {values} values do not fill {atom.name}")
+    atom, values, bits = copy.atom, tiled_mma.values(operand.operand), operand.dtype.bits
+    _demand(values * bits % (REGISTER_BITS * atom.registers) == 0, f"{key}: {values} values do not fill {atom.name}")
     _demand(
         bits == atom.element_bits or not atom.transpose, f"{key}: {atom.name} does not transpose {operand.dtype.name}"
     )
-    stage, order = operand.smem.layout_of_one_stage, operand.s2r.order
+    stage, order = operand.smem.layout_of_one_stage, copy.order
     trace = ldmatrix_trace(tiled_mma, operand.operand, stage, atom, bits, order)
     _demand(trace.legal, f"{key}: {trace.illegal_rows()}")
     placed = _one_stage(operand.smem, operand.tile)
@@ -162,11 +169,11 @@ def _prove_ldmatrix(
         np.array_equal(_by_thread(received), _by_thread(wanted)),
         f"{key} brings threads other elements than the MMA multiplies",
     )
-    if operand.s2r.view is not None:
+    if copy.view is not None:
         fragment = fragment_table(tiled_mma, operand).coordinates
         by_thread = received.transpose(1, 0, 2).reshape(fragment.shape)
         _demand(
-            np.array_equal(fragment[:, offsets(operand.s2r.view)], by_thread),
+            np.array_equal(fragment[:, offsets(copy.view)], by_thread),
             f"{key} has a view of the fragment that numbers its registers wrongly",
         )
 
@@ -180,7 +187,7 @@ def _by_thread(table: Coordinates) -> Coordinates:
 def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, atom: LdmatrixAtom) -> Coordinates:
     """int64[instruction, thread, value] out of row addresses int64[instruction, warp, row]."""
     instructions, warps, _ = rows.shape
-    row_elems, register_elems = 8 * ROW_BYTES // bits, 32 // bits
+    row_elems, register_elems = 8 * ROW_BYTES // bits, REGISTER_BITS // bits
     loaded = memory[rows[..., None] + np.arange(row_elems)]
     matrices = loaded.reshape(instructions, warps, atom.matrices, -1, row_elems)
     if atom.transpose:
@@ -209,7 +216,7 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
 def _prove_fusion(plan: GemmPlan) -> None:
     """A call passes what the chain names, in the order in which the kernel takes it."""
     fusion, launch = plan.epilogue.fusion, plan.launch
-    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.tensors[3:]]
+    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.beside_result]
     planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors]
     _demand(tensors == planned, "a launch would pass other tensors than the epilogue uses")
     _demand(launch.scalars == fusion.scalars, "a launch would pass other scalars than the epilogue uses")
@@ -222,7 +229,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
     split, launch = plan.split_k, plan.launch
     slices = 1 if split is None else split.slices
-    _demand(launch.geometry(*plan.cta_tile[:2]).grid == (1, slices, 1), "a launch would split K another way")
+    _demand(launch.geometry(ProblemShape(*plan.cta_tile)).grid == (1, slices, 1), "a launch would split K another way")
     mapped = {each.name for each in launch.maps}
     passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
     _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
@@ -238,7 +245,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)
     places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
-    needed = launch.workspace(*plan.cta_tile[:2])
+    needed = launch.workspace(ProblemShape(*plan.cta_tile))
     enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes
     _demand(enough, "a launch would bring a workspace of another size")
     _demand(split.slices % split.in_flight == 0, "split-K loads slices that are not there")

@@ -8,17 +8,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
+from cutegen.arch.units import WARP
 from cutegen.plan.decision import Decision, Rejected
+from cutegen.plan.values.accesses import SHARED_ACCESSES
 from cutegen.support.columns import aligned, text_width, wrapped
 from cutegen.support.words import extents, plural
 
 if TYPE_CHECKING:  # the plans' methods stand on this module
-    from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, SmemCandidate, SmemTile
+    from cutegen.plan.gemm_plan import GemmPlan, SmemCandidate, SmemTile
     from cutegen.plan.probe import ProbePlan
 
 SHOWN_REJECTED = 3
 SHOWN_RANKS = 6
-SHARED_ACCESSES = ("g2s.a", "g2s.b", "s2r.a", "s2r.b", "epilogue.write", "epilogue.read")
 
 
 def explain(plan: GemmPlan, *, everything: bool = False, width: int | None = None) -> str:
@@ -63,7 +64,7 @@ def plan_table(plan: GemmPlan) -> dict[str, Any]:
         "mma": _mma_table(plan),
         "smem": {x.name: _smem_table(x.smem) for x in (plan.a, plan.b)},
         "g2s": {x.name: x.g2s.to_json() for x in (plan.a, plan.b)},
-        "s2r": {x.name: _s2r_table(x) for x in (plan.a, plan.b)},
+        "s2r": {x.name: x.s2r.to_json() for x in (plan.a, plan.b)},
         "epilogue": _epilogue_table(plan),
         "raster": asdict(plan.raster),
         "split_k": _split_table(plan),
@@ -154,28 +155,7 @@ def _smem_table(smem: SmemTile) -> dict[str, Any]:
         "swizzle": None if swizzle is None else [swizzle.bits, swizzle.base, swizzle.shift],
         "pad": smem.pad_elems,
         "bytes": smem.bytes,
-        "ranking": [
-            {
-                "layout": row.name,
-                "write": asdict(row.write),
-                "lines": None if row.lines is None else asdict(row.lines),
-                "read": asdict(row.read),
-                "bytes": row.tile_bytes,
-            }
-            for row in smem.ranking
-        ],
-    }
-
-
-def _s2r_table(operand: OperandPlan) -> dict[str, Any]:
-    s2r = operand.s2r
-    return {
-        "atom": s2r.atom.name,
-        "bits": s2r.bits,
-        "matrices": s2r.matrices,
-        "registers": s2r.registers,
-        "transpose": s2r.transpose,
-        "rejected": [asdict(rejected) for rejected in s2r.rejected],
+        "ranking": smem.ranking_table(),
     }
 
 
@@ -283,7 +263,7 @@ def _resources(plan: GemmPlan, width: int) -> list[str]:
     limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
     shared_out = "threads " * plan.by_thread + extents(plan.atoms_mnk)
     rows = [
-        ("threads", f"{plan.threads} in {plural(plan.threads // 32, 'warp')}, {shared_out} along M, N, K"),
+        ("threads", f"{plan.threads} in {plural(plan.threads // WARP, 'warp')}, {shared_out} along M, N, K"),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
         ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
         ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),

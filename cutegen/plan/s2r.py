@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout, TiledCopy, TiledMma, ldmatrix_trace, order_of_byte_loads, view_in_order
-from cutegen.arch import COPY_ATOMS, TARGETS, UNIVERSAL, CopyAtom, LdmatrixAtom, Target, ldmatrix_atoms, universal_atom
+from cutegen.algebra import Layout, TiledCopy, TiledMma
+from cutegen.arch import (
+    LDMATRIX_ATOMS,
+    TARGETS,
+    UNIVERSAL,
+    LdmatrixAtom,
+    Target,
+    ldmatrix_atoms,
+    ldmatrix_trace,
+    order_of_byte_loads,
+    universal_atom,
+    view_in_order,
+)
 from cutegen.arch.units import REGISTER_BITS
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.operand import OperandTile
-from cutegen.plan.values.copies import FragmentCopy
+from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads, PlainLoads
 from cutegen.spec import GemmSpec
-from cutegen.support.words import extents
+from cutegen.support.words import either, extents
 
 ROW_BITS = 128
 TRANSPOSED_BITS = 16
@@ -65,10 +76,9 @@ class Fragments:
         """Values that a thread receives of one matrix."""
         return atom.registers // atom.matrices * REGISTER_BITS // self.bits
 
-    def order(self, atom: LdmatrixAtom | CopyAtom) -> Layout | None:
+    def order(self, atom: LdmatrixAtom) -> Layout | None:
         """How the copy numbers a thread's values; None where it does as the MMA does."""
-        of_bytes = isinstance(atom, LdmatrixAtom) and atom.element_bits == 8
-        return order_of_byte_loads(self.tiled_mma, self.x.operand) if of_bytes else None
+        return order_of_byte_loads(self.tiled_mma, self.x.operand) if atom.element_bits == 8 else None
 
     @property
     def plain_bits(self) -> int:
@@ -81,7 +91,7 @@ class Fragments:
 def transposing(bits: int, target: Target) -> tuple[LdmatrixAtom, ...]:
     """Every `ldmatrix` of `target` that transposes elements of so many bits, largest first."""
     atoms = ldmatrix_atoms(transpose=True, element_bits=bits)
-    return tuple(atom for atom in atoms if target.has_all_of(atom.needs))
+    return tuple(atom for atom in atoms if target.has(atom.needs))
 
 
 def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Target) -> Choice[FragmentCopy]:
@@ -96,31 +106,37 @@ def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Targ
     given = getattr(spec.s2r, x.name)
     asked = None if given is None else given.atom
     hinders = _hinders(fragments)
-    atom: LdmatrixAtom | CopyAtom
+    copy: FragmentCopy
     if asked == UNIVERSAL or (asked is None and hinders):
-        bits = fragments.plain_bits
-        atom, chosen, why = universal_atom(bits), f"{UNIVERSAL}, {bits} bits", hinders if asked is None else "given"
+        copy = _plain_loads(fragments)
+        chosen, why = f"{UNIVERSAL}, {copy.bits} bits", hinders if asked is None else "given"
     else:
-        atom, bits = _ldmatrix(spec, fragments, asked), ROW_BITS
+        atom = _ldmatrix(spec, fragments, asked)
+        copy = _ldmatrix_loads(fragments, atom)
         multiple = f"{fragments.per_matrix(atom)} x {atom.matrices}"
         fits = f"x{atom.matrices}, the most with V = {fragments.values} a multiple of {multiple}"
         chosen, why = atom.name, f"{fits}; {_orientation(fragments)}" if asked is None else "given"
-    rejected = _rejected(fragments, atom)
-    order = fragments.order(atom)
-    copy = FragmentCopy(
+    return Choice(copy, Decision(f"s2r.{x.name}", chosen, why, given=asked is not None, rejected=copy.rejected))
+
+
+def _plain_loads(fragments: Fragments) -> PlainLoads:
+    x, bits = fragments.x, fragments.plain_bits
+    atom = universal_atom(bits)
+    tiled_copy = TiledCopy.for_mma(atom, fragments.tiled_mma, x.operand, x.dtype.bits)
+    return PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=_rejected(fragments, None))
+
+
+def _ldmatrix_loads(fragments: Fragments, atom: LdmatrixAtom) -> LdmatrixLoads:
+    x, tiled_mma, order = fragments.x, fragments.tiled_mma, fragments.order(atom)
+    values = fragments.per_matrix(atom) * atom.matrices
+    return LdmatrixLoads(
         atom=atom,
-        bits=bits,
+        bits=ROW_BITS,
         tiled_copy=TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits, order),
         order=order,
-        view=order and view_in_order(tiled_mma, x.operand, x.extents, order, _values_of(fragments, atom)),
-        rejected=rejected,
+        view=order and view_in_order(tiled_mma, x.operand, x.extents, order, values),
+        rejected=_rejected(fragments, atom),
     )
-    return Choice(copy, Decision(f"s2r.{x.name}", chosen, why, given=asked is not None, rejected=rejected))
-
-
-def _values_of(fragments: Fragments, atom: LdmatrixAtom | CopyAtom) -> int:
-    assert isinstance(atom, LdmatrixAtom)
-    return fragments.per_matrix(atom) * atom.matrices
 
 
 def _hinders(fragments: Fragments) -> str:
@@ -167,7 +183,7 @@ def targets_transposing(bits: int) -> str:
     >>> targets_transposing(8), targets_transposing(32)
     ('sm_100 or sm_120', '')
     """
-    return " or ".join(target.name for target in TARGETS.values() if transposing(bits, target))
+    return either([target.name for target in TARGETS.values() if transposing(bits, target)])
 
 
 def _orientation(fragments: Fragments) -> str:
@@ -182,8 +198,8 @@ def _orientation(fragments: Fragments) -> str:
     return f"{straight}, 16 bytes being {fragments.row_elems} elements of {fragments.bits} bits"
 
 
-def _rejected(fragments: Fragments, chosen: LdmatrixAtom | CopyAtom) -> tuple[Rejected, ...]:
-    """Every other way to load this operand, and why it was not taken."""
+def _rejected(fragments: Fragments, chosen: LdmatrixAtom | None) -> tuple[Rejected, ...]:
+    """Every other way to load this operand than `chosen`, None for plain loads, and why it was not taken."""
     x, transposes = fragments.x, fragments.transposes
     tearing = () if fragments.suited else (_largest_of(fragments, ldmatrix_atoms(transpose=True)),)
     found = [
@@ -199,7 +215,7 @@ def _rejected(fragments: Fragments, chosen: LdmatrixAtom | CopyAtom) -> tuple[Re
         found.append(
             Rejected(name, f"transposes {fragments.bits}-bit elements, on {targets}; this is {fragments.target.name}")
         )
-    if isinstance(chosen, LdmatrixAtom):
+    if chosen is not None:
         loads = REGISTER_BITS * chosen.registers // fragments.plain_bits
         found.append(Rejected(f"{UNIVERSAL}, {fragments.plain_bits} bits", f"{loads} loads for each {chosen.name}"))
     return tuple(found)
@@ -210,13 +226,13 @@ def _largest_of(fragments: Fragments, atoms: tuple[LdmatrixAtom, ...]) -> Ldmatr
     return next((atom for atom in atoms if fragments.fits(atom)), atoms[-1])
 
 
-def _why_not(fragments: Fragments, atom: LdmatrixAtom, chosen: LdmatrixAtom | CopyAtom) -> str:
+def _why_not(fragments: Fragments, atom: LdmatrixAtom, chosen: LdmatrixAtom | None) -> str:
     if not fragments.fits(atom):
         multiple = f"{fragments.per_matrix(atom)} x {atom.matrices}"
         return f"{TOO_FEW_VALS}: V = {fragments.values} is no multiple of {multiple}"
     if hinders := _hinders(fragments):
         return hinders
-    if isinstance(chosen, LdmatrixAtom) and atom.matrices < chosen.matrices:
+    if chosen is not None and atom.matrices < chosen.matrices:
         return f"{chosen.matrices // atom.matrices} times as many instructions as x{chosen.matrices}"
     return "not what the spec asks for, though it takes fewer instructions"
 
@@ -227,8 +243,7 @@ def _ldmatrix(spec: GemmSpec, fragments: Fragments, asked: str | None) -> Ldmatr
     if asked is None:
         assert best is not None
         return best
-    atom = COPY_ATOMS[asked]
-    assert isinstance(atom, LdmatrixAtom)
+    atom = LDMATRIX_ATOMS[asked]
     if atom not in fragments.suited:
         raise _unsuited(spec, fragments, atom)
     key = f"s2r.{fragments.x.name}.atom"

@@ -16,20 +16,17 @@ from cutegen.algebra import (
     LayoutExpr,
     Swizzle,
     cosize,
-    ideal_wavefronts,
     inner_layout,
     leaves,
-    line_write_wavefronts,
     make_layout,
-    merged_phases,
     modes,
     offsets,
     size,
     tile_to_shape,
-    wavefronts,
     with_inner,
 )
-from cutegen.algebra.line_writes import LINE_BYTES
+from cutegen.arch import ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
+from cutegen.arch.units import LINE_BYTES
 from cutegen.plan.access import Coordinates
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import TiledMma, ldmatrix_trace
-from cutegen.arch import LdmatrixAtom
-from cutegen.plan.access import Coordinates, by_warp, fragment_loads
+from cutegen.algebra import TiledMma
+from cutegen.plan.access import Coordinates
 from cutegen.plan.gemm_plan import OperandPlan
 
 
@@ -25,10 +24,5 @@ class WarpLoad:
 
 def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
     """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    op, atom, bits = operand.operand, operand.s2r.atom, operand.dtype.bits
-    if isinstance(atom, LdmatrixAtom):
-        trace = ldmatrix_trace(tiled_mma, op, operand.smem.layout_of_one_stage, atom, bits, operand.s2r.order)
-        received = by_warp(trace.destination_coords)[0, warp]
-        return WarpLoad(trace.source_coords[0, warp, : atom.rows, 0], received, access_bytes=16)
-    received = by_warp(fragment_loads(tiled_mma, op, operand.tile, operand.s2r.bits // bits))[0, warp]
-    return WarpLoad(received[:, 0], received, operand.s2r.bits // 8)
+    loads = operand.s2r.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
+    return WarpLoad(loads.addressed[0, warp], loads.received[0, warp], loads.access_bytes)

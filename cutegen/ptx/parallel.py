@@ -181,7 +181,7 @@ def _work(task: _Task) -> Outcome:
     executable = _prepared(task.text, task.entry)
     opened: dict[Path, npt.NDArray[np.uint8]] = {}
     arguments = [_open(argument, opened) for argument in task.arguments]
-    return run_ctas(executable, task.shape, arguments, task.rules, task.places, lambda: None)
+    return run_ctas(executable, task.shape, arguments, task.rules, task.places, lambda: None, runs_apart=True)
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from cutegen.ptx.arithmetic.tensor_core import HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.arguments import Argument
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.launch import Rules, Shape, all_ctas, check_shape, dim3, make_report, run_ctas
+from cutegen.ptx.machine.launch import Rules, Shape, all_ctas, check_shape, compare_apart, dim3, make_report, run_ctas
 from cutegen.ptx.machine.policy import IN_ORDER, Policy
 from cutegen.ptx.machine.report import LaunchReport
 from cutegen.ptx.parallel import run_in_processes
@@ -119,6 +119,7 @@ class Program:
             outcomes = [run_ctas(executable, shape, args, rules, places, lambda: counter.step(1))]
         else:
             outcomes = run_in_processes(self.text, entry, shape, args, rules, places, jobs, counter.step)
+            outcomes = compare_apart(executable, shape, rules, outcomes)
         return make_report(executable, shape, rules, outcomes)
 
 

@@ -8,13 +8,11 @@ from typing import Any
 
 from jinja2 import Template
 
+from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
 from cutegen.render import bulk, plain, probe, vectors
 from cutegen.render.environment import environment
-from cutegen.render.source import KernelSource
-
-__all__ = ["KernelSource", "render"]
 
 HOLES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
     {"vectors": vectors.context, "bulk": bulk.context, "plain": plain.context}

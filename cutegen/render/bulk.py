@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.algebra import inner_layout
+from cutegen.arch.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.rules.bulk_memory import SMEM_ALIGN_BYTES
-from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
 from cutegen.render.holes import (
     fragment_constants,
     gemm_context,
     mma_constants,
+    tile_constants,
 )
-from cutegen.render.python_text import constant
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -28,18 +27,18 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
     settled = {
-        **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // 32}, {plan.threads}"),
+        **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // WARP}, {plan.threads}"),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": fragment_constants("A", plan.a.s2r),
         "s2r.b": fragment_constants("B", plan.b.s2r),
-        "smem.a": _box_constants("A", plan.a.smem, plan.a.g2s),
-        "smem.b": _box_constants("B", plan.b.smem, plan.b.g2s),
+        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
+        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
         "tile.stages": (
             f"STAGES, STAGE_BYTES = {plan.stages}, {stage_bytes}",
             f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
             f"SMEM_BARRIERS_OFFSET_BYTES = {plan.smem_barriers_offset_bytes}",
-            f"SMEM_BYTES, SMEM_ALIGN_BYTES = {plan.smem_bytes}, {SMEM_ALIGN_BYTES}",
+            f"SMEM_BYTES, SMEM_ALIGN_BYTES = {plan.smem_bytes}, {SWIZZLE_PERIOD_BYTES}",
         ),
         "epilogue.smem": _c_constants(plan),
     }
@@ -57,16 +56,6 @@ def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
     )
 
 
-def _box_constants(x: str, smem: SmemTile, copy: object) -> tuple[str, ...]:
-    assert isinstance(copy, BulkTensorCopy)
-    inner = inner_layout(smem.layout)
-    return (
-        *constant(f"{x}_SMEM_SHAPE", inner.shape),
-        *constant(f"{x}_SMEM_STRIDE", inner.stride),
-        f"{x}_SMEM_SWIZZLE_BITS = {copy.swizzle_bits}",
-    )
-
-
 def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
     epilogue = plan.epilogue
     common = (
@@ -74,10 +63,10 @@ def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
         f"C_MAJOR = {epilogue.major_mode}  # {epilogue.major} is contiguous in (m, n)",
         f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
     )
-    if epilogue.smem is None:
+    if epilogue.smem is None or epilogue.store is None:
         return common
     return (
         *common,
-        *_box_constants("C", epilogue.smem, epilogue.store),
+        *tile_constants("C_SMEM", epilogue.smem, epilogue.store),
         f"SMEM_C_OFFSET_BYTES = {plan.smem_c_offset_bytes}",
     )

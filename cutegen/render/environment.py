@@ -6,13 +6,14 @@ from functools import cache
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from cutegen.arch.units import BANK_ROW_BYTES
 from cutegen.resources import templates_dir
 
 
 @cache
 def environment() -> Environment:
     """The environment over the shipped `templates/` directory."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(templates_dir()),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -20,3 +21,5 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the output is Python, not HTML
     )
+    made.globals["smem_align_bytes"] = BANK_ROW_BYTES  # where `smem_offsets` lets stages begin
+    return made

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout, inner_layout
-from cutegen.arch import DType, LdmatrixAtom
+from cutegen.arch import DType
 from cutegen.contract import TensorContract
 from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import EpilogueTensor, OperandPlan, SmemTile, SplitPlan
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
-from cutegen.plan.values.copies import FragmentCopy, VectorCopy
+from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
+from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
 from cutegen.spec import STORE
 
 
@@ -53,8 +55,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "through_f32": through_f32,
         "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
-        "random_a": _random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
-        "random_b": _random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
+        "random_a": random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
+        "random_b": random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
         "parameters": [parameter_holes(x) for x in plan.launch.parameters],
         **_host_holes(plan),
         "tensors": [tensor_holes(x) for x in plan.launch.tensors],
@@ -70,7 +72,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "asynchronous": plan.asynchronous,
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
-        "tolerance": _tolerance(plan),
+        "tolerance": tolerance(plan),
+        "checked": CHECKED_MNK,
     }
 
 
@@ -79,7 +82,7 @@ MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_p
 
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     """The host's side: it makes tensor maps out of the matrices themselves, and persistent CTAs fill the GPU."""
-    launch, check = plan.launch, _self_check(plan)
+    launch, check = plan.launch, self_check(plan)
     host = gemm_parameters(launch.tensors, launch.scalars) if launch.maps else launch.parameters
     tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
     holes = {
@@ -225,16 +228,19 @@ def fragment_holes(plan: GemmPlan) -> FragmentHoles:
         a_load=_load(plan.a),
         b_load=_load(plan.b),
         b_reordered=plan.b.s2r.view is not None,
-        all_ldmatrix=all(isinstance(x.s2r.atom, LdmatrixAtom) for x in (plan.a, plan.b)),
+        all_ldmatrix=all(x.s2r.by_ldmatrix for x in (plan.a, plan.b)),
     )
 
 
 def _load(operand: OperandPlan) -> str:
-    x, atom = operand.name.upper(), operand.s2r.atom
-    if not isinstance(atom, LdmatrixAtom):
-        return f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
-    operation = "LdMatrix8x8x16bOp" if atom.element_bits == 16 else "LdMatrix16x16x8bOp"
-    return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
+    x = operand.name.upper()
+
+    def by_ldmatrix(copy: LdmatrixLoads) -> str:
+        operation = "LdMatrix8x8x16bOp" if copy.atom.element_bits == 16 else "LdMatrix16x16x8bOp"
+        return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
+
+    plain = f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
+    return operand.s2r.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,80 +290,6 @@ def _divisor(stride: str) -> str:
     return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelfCheckHoles:
-    """What the file's own check adds for the epilogue: operands, the call's tensors, the chain in PyTorch."""
-
-    operands: tuple[str, ...]
-    tensors: str
-    matrices: str
-    scalars: str
-    steps: tuple[str, ...]
-    results: str
-    integers: bool
-
-
-def _self_check(plan: GemmPlan) -> SelfCheckHoles:
-    fusion = plan.epilogue.fusion
-    operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
-    operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
-    stores = STORE in {x.name for x in fusion.tensors}
-    return SelfCheckHoles(
-        operands=tuple(operands),
-        tensors=", ".join(x.name for x in plan.launch.tensors),
-        matrices=", ".join(x.name for x in plan.launch.tensors if len(x.modes) == 2),
-        scalars="".join(f"{name}, " for name in fusion.scalars),
-        steps=epilogue.torch_lines(fusion.steps),
-        results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
-        integers=any(x.is_integer for x in epilogue.stored_types(plan)),
-    )
-
-
-_EXAMPLE_SCALARS = {"alpha": 1.25, "beta": -0.75}
-
-
-def _random(tensor: EpilogueTensor) -> str:
-    if len(tensor.modes) == 1:
-        return _random_elements(f"({tensor.major},)" if tensor.dtype.is_integer else tensor.major, tensor.dtype)
-    return _random_matrix(tensor.modes, tensor.major, tensor.dtype)
-
-
-def _random_matrix(modes: tuple[str, ...], major: str, element: DType) -> str:
-    """A matrix whose contiguous mode is `major`, in PyTorch."""
-    if major != modes[-1]:
-        return f"{_random_matrix(modes[::-1], major, element)}.T"
-    return _random_elements(f"({', '.join(modes)})", element)
-
-
-def _random_elements(shape: str, element: DType) -> str:
-    """Normal numbers, or integers so small that sums of some hundred products fit the types of C."""
-    if element.is_integer:
-        least = 0 if element.is_unsigned else -8
-        return f'torch.randint({least}, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
-    return f'torch.randn({shape}, device="cuda").to(torch.{element.torch_name})'
-
-
-def _tolerance(plan: GemmPlan) -> float:
-    """Relative error that the self-check allows, by norms.
-
-    C is rounded, and so is each of 528 sums where they are 16-bit. tf32 leaves out 13 bits of an operand. Of sums of
-    8-bit floats the tensor cores of sm_89 keep 13 bits, in each of 17 instructions. Integers are exact.
-    """
-    error = 2 * max(map(_rounding, epilogue.stored_types(plan))) + 8 * _rounding(plan.atom.c_dtype)
-    if plan.atom.a_dtype.name == "tf32":
-        error += 2.0**-9
-    if plan.atom.a_dtype.needs == "sm_89":
-        error += 17 * 2.0**-13
-    return float(f"{error:.1e}")
-
-
-def _rounding(element: DType) -> float:
-    """The unit roundoff; 8-bit results of a chain in f32 may be one off where that lies between two of them."""
-    if element.significand_bits is not None:
-        return 2.0**-element.significand_bits
-    return 2.0**-8 if element.bits == 8 else 2.0**-24
-
-
 def _epilogue_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants of C and of what stands beside it, by the keys of their decisions."""
     tensors = plan.epilogue.fusion.tensors
@@ -376,8 +308,12 @@ def _extra_constants(tensor: EpilogueTensor) -> tuple[str, ...]:
     )
 
 
-def vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
-    """Width, threads and values of a copy."""
+def copy_constants(prefix: str, copy: TileCopy) -> tuple[str, ...]:
+    """Width, threads and values of a copy by threads; boxes are no thread's."""
+    return copy.by_kind(vectors=lambda copy: _vector_constants(prefix, copy), boxes=lambda _: ())
+
+
+def _vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
     return (
         f"{prefix}_BITS = {copy.bits}",
         *constant(f"{prefix}_THREADS", (copy.threads.shape, copy.threads.stride)),
@@ -405,8 +341,13 @@ def mma_constants(plan: GemmPlan, threads: str) -> dict[str, tuple[str, ...]]:
 
 def fragment_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
     """The instruction that loads fragments of one operand."""
-    if copy.matrices is None:
-        return (f"{prefix}_S2R_BITS = {copy.bits}",)
+    return copy.by_kind(
+        ldmatrix=lambda copy: _ldmatrix_constants(prefix, copy),
+        plain=lambda copy: (f"{prefix}_S2R_BITS = {copy.bits}",),
+    )
+
+
+def _ldmatrix_constants(prefix: str, copy: LdmatrixLoads) -> tuple[str, ...]:
     kind = f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}"
     if copy.view is None:
         return (kind,)
@@ -419,13 +360,17 @@ def _layout_constant(name: str, value: int | Layout) -> tuple[str, ...]:
     return constant(name, (value.shape, value.stride)) if isinstance(value, Layout) else ()
 
 
-def layout_constants(prefix: str, smem: SmemTile) -> tuple[str, ...]:
-    """Shape, stride and swizzle of a tile in shared memory."""
+def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy) -> tuple[str, ...]:
+    """Shape, stride and swizzle of a tile in shared memory, the swizzle as `copy` takes it."""
     inner, swizzle = inner_layout(smem.layout), smem.swizzle
-    lines = (*constant(f"{prefix}_SHAPE", inner.shape), *constant(f"{prefix}_STRIDE", inner.stride))
-    if swizzle is None:
-        return lines
-    return (*lines, *constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift)))
+    of_layout = () if swizzle is None else constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift))
+    return (
+        *constant(f"{prefix}_SHAPE", inner.shape),
+        *constant(f"{prefix}_STRIDE", inner.stride),
+        *copy.by_kind(
+            vectors=lambda _: of_layout, boxes=lambda copy: (f"{prefix}_SWIZZLE_BITS = {copy.swizzle_bits}",)
+        ),
+    )
 
 
 def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
@@ -434,6 +379,7 @@ def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
         f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",
         f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
     )
-    if epilogue.smem is None or not isinstance(epilogue.store, VectorCopy):
+    smem, store = epilogue.smem, epilogue.store
+    if smem is None or store is None:
         return common
-    return (*common, *layout_constants("C_SMEM", epilogue.smem), *vector_constants("C_STORE", epilogue.store))
+    return (*common, *tile_constants("C_SMEM", smem, store), *copy_constants("C_STORE", store))

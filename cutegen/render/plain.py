@@ -6,18 +6,14 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.values.copies import VectorCopy
-from cutegen.render.holes import gemm_context, layout_constants, vector_constants
+from cutegen.render.holes import copy_constants, gemm_context, tile_constants
 from cutegen.render.python_text import constant
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
-    return {
-        **gemm_context(plan, _settled(plan), "a GEMM without tensor cores"),
-        "a_swizzled": plan.a.smem.swizzle is not None,
-        "b_swizzled": plan.b.smem.swizzle is not None,
-    }
+    swizzled = {x.name: {"swizzled": x.smem.swizzle is not None} for x in (plan.a, plan.b)}
+    return {**gemm_context(plan, _settled(plan), "a GEMM without tensor cores"), **swizzled}
 
 
 def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
@@ -33,8 +29,8 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": (f"A_S2R_ELEMS = {plan.a.s2r.bits // plan.a.dtype.bits}",),
         "s2r.b": (f"B_S2R_ELEMS = {plan.b.s2r.bits // plan.b.dtype.bits}",),
-        "smem.a": layout_constants("A_SMEM", plan.a.smem),
-        "smem.b": layout_constants("B_SMEM", plan.b.smem),
+        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
+        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
         "tile.stages": (
             *((f"STAGES = {plan.stages}",) if plan.stages > 1 else ()),
             f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
@@ -44,10 +40,9 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
-    assert isinstance(operand.g2s, VectorCopy)
     x = operand.name.upper()
     return (
         f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-        *vector_constants(f"{x}_G2S", operand.g2s),
+        *copy_constants(f"{x}_G2S", operand.g2s),
     )

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.arch import CpAsyncAtom, LdmatrixAtom
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.values.copies import VectorCopy
-from cutegen.render.holes import fragment_constants, gemm_context, layout_constants, mma_constants, vector_constants
+from cutegen.render.holes import copy_constants, fragment_constants, gemm_context, mma_constants, tile_constants
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -48,7 +46,7 @@ class OperandHoles:
 
 def _operand_holes(operand: OperandPlan) -> OperandHoles:
     """The choices that are spelled as code rather than as a constant."""
-    cache = "GLOBAL" if _bypasses_l1(operand) else "ALWAYS"
+    cache = "GLOBAL" if operand.g2s.bypasses_l1 else "ALWAYS"
     plain = operand.g2s.through_registers
     return OperandHoles(
         name=operand.name,
@@ -61,14 +59,9 @@ def _operand_holes(operand: OperandPlan) -> OperandHoles:
     )
 
 
-def _bypasses_l1(operand: OperandPlan) -> bool:
-    return isinstance(operand.g2s.atom, CpAsyncAtom) and operand.g2s.atom.op == "cp.async.cg"
-
-
 def loads(plan: GemmPlan) -> str:
     """What brings the fragments, in words."""
-    kinds = {"ldmatrix" if isinstance(x.s2r.atom, LdmatrixAtom) else "plain loads" for x in (plan.a, plan.b)}
-    return " and ".join(sorted(kinds))
+    return " and ".join(sorted({x.s2r.words for x in (plan.a, plan.b)}))
 
 
 def _copies(plan: GemmPlan) -> str:
@@ -85,7 +78,7 @@ def _copies(plan: GemmPlan) -> str:
 def _nvgpu_imports(plan: GemmPlan) -> str:
     """What the kernel takes from the DSL's NVIDIA atoms."""
     operands = (plan.a, plan.b)
-    plain = plan.through_registers or plan.epilogue.smem or any(x.s2r.matrices is None for x in operands)
+    plain = plan.through_registers or plan.epilogue.smem or not all(x.s2r.by_ldmatrix for x in operands)
     names = ["CopyUniversalOp"] * bool(plain) + ["LoadCacheMode", "cpasync"] * plan.asynchronous + ["warp"]
     return ", ".join(names)
 
@@ -98,8 +91,8 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": fragment_constants("A", plan.a.s2r),
         "s2r.b": fragment_constants("B", plan.b.s2r),
-        "smem.a": layout_constants("A_SMEM", plan.a.smem),
-        "smem.b": layout_constants("B_SMEM", plan.b.smem),
+        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
+        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
         "tile.stages": (
             f"STAGES = {plan.stages}",
             *_turn(plan),
@@ -119,14 +112,13 @@ def _turn(plan: GemmPlan) -> tuple[str, ...]:
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
     x, copy = operand.name.upper(), operand.g2s
-    assert isinstance(copy, VectorCopy)
     asynchronous = (
         f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
-        f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if _bypasses_l1(operand) else 'CA'}",
+        f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if copy.bypasses_l1 else 'CA'}",
     )
     return (
         f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
         *(() if copy.through_registers else asynchronous),
         f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-        *vector_constants(f"{x}_G2S", copy),
+        *copy_constants(f"{x}_G2S", copy),
     )

@@ -6,6 +6,7 @@
     gpu/          launches, tensor maps and workspaces on a GPU
     cpu.py        executes the PTX instead; imported by the first call that does
     driver.py     the CUDA driver, its errors made readable
+    foreign.py    kernels that are not ours: their arguments, and what several orders find
 
 Operands are checked before every launch. Whether a result is right is for `cutegen.verify` to say.
 """

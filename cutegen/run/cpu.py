@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from cutegen.contract.launch import LaunchContract, ProblemSize, Workspace
+from cutegen.contract.launch import RESULT, CallSize, LaunchContract, Workspace
 from cutegen.ptx import LaunchReport, Program, TensorMap
 from cutegen.run.call.check import CheckedCall
 from cutegen.run.call.memory_overlap import Placed
 from cutegen.run.call.storage import numpy_dtype
-from cutegen.run.gpu.workspace import RESULT
 
 MULTIPROCESSORS = 2
 """Of the GPU that the executor stands for: so few that the tiles of a small problem outnumber persistent CTAs, and more
@@ -43,19 +43,22 @@ class CpuLaunch:
     def execute(self, addresses: tuple[int, ...], scalars: tuple[float, ...], **options: Any) -> LaunchReport:
         """Execute on the addresses; `options` are those of `Program.launch`. Raises PtxFault, LaunchError."""
         call, contract = self._call, self._contract
-        arrays = tuple(host_array(placed, address) for placed, address in zip(call.placed, addresses, strict=True))
-        for placed, array in zip(call.placed, arrays, strict=True):
-            array.flags.writeable = placed.tensor.written
+        arrays = {
+            role: host_array(placed, address)
+            for (role, placed), address in zip(call.placed.items(), addresses, strict=True)
+        }
+        for role, array in arrays.items():
+            array.flags.writeable = call.placed[role].tensor.written
         size = call.size
-        geometry = contract.geometry(size.m, size.n, size.batch, multiprocessors=MULTIPROCESSORS)
+        geometry = contract.geometry(size.problem, multiprocessors=MULTIPROCESSORS)
         if contract.adds_to_result:
             arrays[RESULT][...] = 0
-        workspace = host_workspace(contract.workspace(size.m, size.n, size.batch))
+        workspace = host_workspace(contract.workspace(size.problem))
         return self._program.launch(
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
-            args=contract.arguments((*arrays, *workspace), scalars, size, tensor_maps(contract, arrays, size)),
+            args=contract.arguments((*arrays.values(), *workspace), scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,
         )
@@ -70,13 +73,12 @@ def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], .
 
 
 def tensor_maps(
-    contract: LaunchContract, arrays: tuple[np.ndarray[Any, Any], ...], size: ProblemSize
+    contract: LaunchContract, arrays: Mapping[str, np.ndarray[Any, Any]], size: CallSize
 ) -> tuple[TensorMap, ...]:
-    """The tensor maps of a launch on `arrays`, one for each of the contract's tensors. Raises LaunchError."""
-    tensors = {tensor.name: array for tensor, array in zip(contract.tensors, arrays, strict=True)}
+    """The tensor maps of a launch on `arrays`, by role. Raises LaunchError."""
     return tuple(
         TensorMap(
-            array=tensors[each.name] if tensors[each.name].size else np.zeros(1, tensors[each.name].dtype),
+            array=arrays[each.name] if arrays[each.name].size else np.zeros(1, arrays[each.name].dtype),
             extents=fields.extents,
             strides_bytes=fields.strides_bytes,
             box=fields.box,

@@ -265,6 +265,8 @@ class _Row:
     def maker(self) -> Callable[[np.random.Generator], Any]:
         """What makes the argument."""
         _refuse_others(self.keys, {*_NUMBER_KEYS, *_ARRAY_KEYS, *_EXPECTED_KEYS}, self.where)
+        if "bytes" in self.keys:
+            return self._structure()
         if "number" in self.keys:
             number = _number(str(self._one_of("type", DTYPES)), str(self.keys["number"]))
             return lambda generator: number
@@ -273,6 +275,16 @@ class _Row:
             return make
         sizes = self._tensor_map()
         return lambda generator: _tensor_map(make(generator), sizes)
+
+    def _structure(self) -> Callable[[np.random.Generator], bytes]:
+        text = self.keys["bytes"]
+        try:
+            data = bytes.fromhex(text)
+        except (TypeError, ValueError):
+            raise RequestError(
+                f"{self.where}: bytes: found {text!r}; expected hexadecimal digits, two a byte"
+            ) from None
+        return lambda generator: data
 
     def _array(self) -> Callable[[np.random.Generator], NDArray[Any]]:
         if "file" in self.keys:
@@ -314,7 +326,7 @@ class _Row:
         return Expected(values=None, product=tuple(terms), rtol=rtol, atol=atol)
 
 
-_NUMBER_KEYS = {"number", "type"}
+_NUMBER_KEYS = {"number", "type", "bytes"}
 _ARRAY_KEYS = {"array", "shape", "fill", "file", "tensor_map"}
 _EXPECTED_KEYS = {"expected", "rtol", "atol"}
 

@@ -7,26 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutegen.build import Artifact, open_artifact
-from cutegen.contract.launch import SCALARS, LaunchContract, ProblemSize
+from cutegen.contract.launch import GEMM, OPERANDS, RESULT, SCALARS, CallSize, LaunchContract
 from cutegen.errors import OperandError
-from cutegen.ptx import IN_ORDER, LaunchReport, Policy
-from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run.call import streams
 from cutegen.run.call.check import CheckedCall, check_call, check_inputs
 from cutegen.run.call.epilogue_operands import TENSOR_NAMES, Extras
 from cutegen.run.call.fast_path import Launch, QuickCalls
-from cutegen.run.call.memory_overlap import check_address, check_apart
+from cutegen.run.call.memory_overlap import Placed, check_address, check_apart
 from cutegen.run.call.operands import Form, TensorView, count_write, view_of
-from cutegen.run.call.storage import MatrixStorage, call_tensors, empty
+from cutegen.run.call.storage import MatrixStorage, call_tensor, empty
 from cutegen.run.call.transposed_copies import Transposed, kept_copies, span_elems
-from cutegen.run.cpu import CpuKernel, CpuLaunch
 from cutegen.run.driver import Driver, load_driver
 from cutegen.run.gpu.launch import GpuKernel
 from cutegen.run.plan_table import PlanTable
-from cutegen.spec import GEMM
+
+if TYPE_CHECKING:
+    from cutegen.ptx import LaunchReport, Policy
+    from cutegen.run.cpu import CpuKernel
 
 _REMEMBERED_FORMS = 256
 
@@ -47,7 +47,7 @@ class Kernel:
         self._load_driver = driver
         self._gpu = GpuKernel(self._read, artifact.cubin, artifact.manifest.inputs.gpu_arch, driver)
         self._extras = Extras.of(self.contract)
-        self._result = call_tensors(self.contract)[2]
+        self._result = call_tensor(self.contract.tensor(RESULT))
         self._thread = _PerThread(self._prepare, self._result_storage)
 
     @classmethod
@@ -122,16 +122,17 @@ class Kernel:
         aux: Any = None,
         alpha: float | None = None,
         beta: float | None = None,
-        policy: Policy | str = IN_ORDER,
+        policy: Policy | str = "in-order",
         jobs: int = 1,
-        max_steps: int = DEFAULT_MAX_STEPS,
+        max_steps: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> LaunchReport:
         """A call with operands in host memory, by executing the PTX; returns what the executor saw on the way.
 
         The report has each instruction's executions, shared-memory wavefronts and global sectors. `policy` is the order
         of CTAs, warps and sides of a branch ("in-order", "reversed", "random:SEED"), `jobs` the processes to spread the
-        CTAs over, `max_steps` a limit on warp instructions; `progress(done, total)` is told of finished CTAs.
+        CTAs over, `max_steps` a limit on warp instructions in the place of the executor's own; `progress(done, total)`
+        is told of finished CTAs.
 
         Raises OperandError when an operand does not fit or is not in host memory, or when the result is empty;
         LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
@@ -150,16 +151,16 @@ class Kernel:
         prepared = self._thread.prepare(*[view.form for view in views])
         pointers = tuple(view.pointer for view in views)
         prepared.check_addresses(pointers)
-        if not isinstance(prepared.launch, CpuLaunch):
+        if prepared.launch is None:
             raise OperandError(
                 operand="out", found=f"shape {views[2].form.shape}", expected="at least one element to compute"
             )
         prepared.announce((out, aux), pointers)
-        return prepared.launch.execute(
-            pointers, scalars, policy=policy, jobs=jobs, max_steps=max_steps, progress=progress
-        )
+        limit = {} if max_steps is None else {"max_steps": max_steps}
+        launch = self._cpu.prepare(prepared.call)
+        return launch.execute(pointers, scalars, policy=policy, jobs=jobs, progress=progress, **limit)
 
-    def problem_size(self, a: Any, b: Any, out: Any, **extras: Any) -> ProblemSize:
+    def call_size(self, a: Any, b: Any, out: Any, **extras: Any) -> CallSize:
         """The integers that a call with these operands hands to the kernel. Raises OperandError."""
         tensors, _ = self._extras.take(*(extras.get(name) for name in (*TENSOR_NAMES, *SCALARS)))
         if self._transposed is not None:
@@ -168,7 +169,7 @@ class Kernel:
         return check_call(self._read, *(view_of(x, name).form for name, x in operands)).size
 
     def __repr__(self) -> str:
-        a, b, c = (f"{t.name}: {t.dtype} {t.major}-major" for t in self.contract.tensors[:3])
+        a, b, c = (f"{t.name}: {t.dtype} {t.major}-major" for t in map(self.contract.tensor, (*OPERANDS, RESULT)))
         m, n = self.contract.cta_tile
         return (
             f"Kernel({self.contract.entry}, {a}, {b}, {c}, CTA tile {m}x{n}, {self.artifact.manifest.inputs.gpu_arch})"
@@ -179,7 +180,7 @@ class Kernel:
 
     def _prepare(self, *forms: Form) -> _PreparedCall:
         call = check_call(self._read, *forms)
-        if 0 in (call.size.m, call.size.n, call.size.batch):
+        if call.size.problem.empty:
             return _PreparedCall.of(call, None)
         backend = self._gpu if call.device[0] == "cuda" else self._cpu
         return _PreparedCall.of(call, backend.prepare(call))
@@ -196,28 +197,32 @@ class Kernel:
 
     @cached_property
     def _cpu(self) -> CpuKernel:
+        from cutegen.run.cpu import CpuKernel  # brings the PTX executor, which calls on a GPU do without
+
         return CpuKernel(self._read, self.artifact.ptx)
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedCall:
-    """Checked forms, and the launch for them; None when the result is empty."""
+    """Checked forms, those of `placed` in the order of the addresses, and the launch; None for an empty result."""
 
     call: CheckedCall
+    placed: tuple[Placed, ...]
     launch: Launch | None
     apart: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, call: CheckedCall, launch: Launch | None) -> _PreparedCall:
         """What is written lies apart from everything before it, and from everything behind it that is read."""
-        written = [each.tensor.written for each in call.placed]
+        placed = tuple(call.placed.values())
+        written = [each.tensor.written for each in placed]
         everyone = range(len(written))
         pairs = tuple((i, j) for i in everyone if written[i] for j in everyone if j < i or (j > i and not written[j]))
-        return cls(call, launch, pairs)
+        return cls(call, placed, launch, pairs)
 
     def check_addresses(self, pointers: tuple[int, ...]) -> None:
         """Raises OperandError for an unaligned address, or a result that shares memory with another operand."""
-        placed = self.call.placed
+        placed = self.placed
         for each, pointer in zip(placed, pointers, strict=True):
             if pointer % each.align_bytes:
                 check_address(each, pointer)
@@ -233,7 +238,7 @@ class _PreparedCall:
                 count_write(operand)
         if not kept_copies.entries:
             return
-        for each, pointer in zip(self.call.placed, pointers, strict=True):
+        for each, pointer in zip(self.placed, pointers, strict=True):
             if each.tensor.written:
                 kept_copies.written(pointer, pointer + each.span_bytes)
 
@@ -253,4 +258,5 @@ def _transposed(read: LaunchContract) -> Transposed | None:
     """What keeps the copies of B, where the kernel reads it with another major than calls pass it."""
     if not read.given:
         return None
-    return Transposed(call_tensors(read.of_a_call())[1], call_tensors(read)[1])
+    given, copied = (call_tensor(contract.tensor("b")) for contract in (read.of_a_call(), read))
+    return Transposed(given, copied)

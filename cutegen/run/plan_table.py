@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.build import Artifact
-from cutegen.contract.launch import REGISTERS, LaunchContract
+from cutegen.contract.launch import GEMM, REGISTERS, RESULT, LaunchContract
 from cutegen.contract.launch_check import check_launch
 from cutegen.errors import ArtifactError
-from cutegen.spec import GEMM
 from cutegen.typed_json import parse_object, read
 
-_RESULTS = {GEMM: ("c",)}
+_RESULTS = {GEMM: (RESULT,)}
 _OPENS = {GEMM: "expected a GEMM; open it as a Probe"}
 _OTHERWISE = "expected a probe; open it as a Kernel"
 

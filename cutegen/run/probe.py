@@ -7,25 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cutegen.build import Artifact, open_artifact
-from cutegen.contract.launch import LaunchContract, ProblemSize
+from cutegen.contract.launch import OPERANDS, PROBE, REGISTERS, CallSize, LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ArtifactError, OperandError
-from cutegen.ptx import LaunchReport
 from cutegen.run.call import streams
 from cutegen.run.call.check import CheckedCall, check_inputs, leading, place
 from cutegen.run.call.memory_overlap import check_address
 from cutegen.run.call.operands import TensorView, view_of
 from cutegen.run.call.storage import CallTensor, call_tensors, numpy_dtype
-from cutegen.run.cpu import CpuKernel
 from cutegen.run.driver import Driver, load_driver
 from cutegen.run.gpu.launch import GpuKernel
 from cutegen.run.plan_table import PlanTable
-from cutegen.spec import PROBE
 from cutegen.typed_json import read
+
+if TYPE_CHECKING:
+    from cutegen.ptx import LaunchReport
+    from cutegen.run.cpu import CpuKernel
 
 
 class Registers(NamedTuple):
@@ -116,7 +118,7 @@ class Probe:
         views: tuple[TensorView, ...] = (view_of(a, "a"), view_of(b, "b"))
         check_inputs(self.contract.launch, views[0].form, views[1].form)
         m, n, k = self.contract.extents
-        for name, view, shape in zip("ab", views, ((m, k), (k, n)), strict=True):
+        for name, view, shape in zip(OPERANDS, views, ((m, k), (k, n)), strict=True):
             if tuple(view.form.shape) != shape:
                 raise OperandError(
                     operand=name,
@@ -124,19 +126,19 @@ class Probe:
                     expected=f"{shape}, which fills every stage of one CTA's shared memory",
                 )
         tensors = call_tensors(self.contract.launch)
+        results = [tensors[role] for role in REGISTERS.values()]
         registers = Registers(
             *(
                 _poisoned(tensor, (self.contract.launch.threads, values), a, views[0].form.framework)
-                for tensor, values in zip(tensors[2:], self.contract.values, strict=True)
+                for tensor, values in zip(results, self.contract.values, strict=True)
             )
         )
-        results = (view_of(table, tensor.name) for tensor, table in zip(tensors[2:], registers, strict=True))
-        views = (*views, *results)
-        placed = tuple(place(tensor, view.form) for tensor, view in zip(tensors, views, strict=True))
-        for each, view in zip(placed, views, strict=True):
+        views = (*views, *(view_of(table, tensor.name) for tensor, table in zip(results, registers, strict=True)))
+        placed = {role: place(tensor, view.form) for (role, tensor), view in zip(tensors.items(), views, strict=True)}
+        for each, view in zip(placed.values(), views, strict=True):
             check_address(each, view.pointer)
-        strides = {each.tensor.contract.name: leading(each) for each in placed[:2]}
-        size = ProblemSize(m=m, n=n, k=k, strides=strides)
+        strides = {role: leading(placed[role]) for role in OPERANDS}
+        size = CallSize(problem=ProblemShape(m, n, k), strides=strides)
         return CheckedCall(size, views[0].form.device, placed), views, registers
 
     def _order(self, call: CheckedCall, views: tuple[TensorView, ...]) -> int:
@@ -148,6 +150,8 @@ class Probe:
 
     @cached_property
     def _cpu(self) -> CpuKernel:
+        from cutegen.run.cpu import CpuKernel  # brings the PTX executor, which calls on a GPU do without
+
         return CpuKernel(self.contract.launch, self.artifact.ptx)
 
 

@@ -5,6 +5,7 @@ What several values must agree on, such as an atom and the operands' types, is f
 
 from __future__ import annotations
 
+from cutegen.contract.launch import GEMM, KINDS, PROBE
 from cutegen.spec.expression import (
     Binary,
     Call,
@@ -19,10 +20,7 @@ from cutegen.spec.expression import (
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.load import SpecLike, as_spec, load_spec, shipped_specs, spec_path
 from cutegen.spec.model import (
-    GEMM,
-    KINDS,
     MODES,
-    PROBE,
     Bias,
     Epilogue,
     Extra,

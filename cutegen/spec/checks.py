@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
+from cutegen.arch.units import WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
-from cutegen.spec.text import alternatives, literal, nearest, typed
+from cutegen.support.literals import alternatives, literal, nearest, typed
 
 MAX_THREADS_PER_CTA = 1024
-MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // 32
+MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // WARP
 MAX_SMEM_ELEMS = 1 << 18  # the power of two above 227 KB of 8-bit elements
 _LONGEST_LAYOUT_TEXT = 200
 

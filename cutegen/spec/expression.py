@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
-from cutegen.spec.text import literal
+from cutegen.support.literals import literal
 
 LONGEST_TEXT = 200
 DEEPEST_NESTING = 24

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cutegen.arch import Instruction
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What its kernels are made of, the first target that has those, and whether kernels can be planned for it.
+    """What its kernels are made of, what a target must have for them, and whether kernels can be planned for it.
 
     `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
-    family that serves while this one is not `available`.
+    family that serves while this one is not `available`; `bulk_copies` says that it copies by TMA.
     """
 
     name: str
     instructions: str
-    needs: str
+    needs: frozenset[Instruction]
     available: bool
     without: Mapping[str, str] = field(default_factory=dict)
     instead: str = ""
+    bulk_copies: bool = False
 
 
 FAMILIES: dict[str, Family] = {
@@ -28,14 +31,14 @@ FAMILIES: dict[str, Family] = {
         Family(
             "sm80",
             "mma.sync, ldmatrix, cp.async",
-            "sm_80",
+            frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC}),
             available=True,
             without={"mma.threads": "mma.atom_layout lays out warps"},
         ),
         Family(
             "simt",
             "fused multiply-add without tensor cores",
-            "sm_80",
+            frozenset({Instruction.FMA}),
             available=True,
             without={
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
@@ -48,14 +51,21 @@ FAMILIES: dict[str, Family] = {
         Family(
             "sm120",
             "mma.sync, ldmatrix, bulk tensor copies",
-            "sm_90",
+            frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
             available=True,
+            bulk_copies=True,
             without={
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
         ),
         # Families are named as in CUTLASS, by the architecture whose main loop they are: wgmma is of sm_90 alone.
-        Family("sm90", "wgmma, bulk tensor copies", "sm_90", available=False, instead="sm120"),
+        Family(
+            "sm90",
+            "wgmma, bulk tensor copies",
+            frozenset({Instruction.WGMMA, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
+            available=False,
+            instead="sm120",
+        ),
     )
 }

@@ -12,16 +12,17 @@ from typing import Annotated, Literal, TypeAlias
 
 from cutegen.arch import (
     BULK_TENSOR,
-    COPY_ATOMS,
+    CP_ASYNC_ATOMS,
     DTYPES,
+    LDMATRIX_ATOMS,
     MMA_ATOMS,
     TARGETS,
     UNIVERSAL,
     UNIVERSAL_BITS,
-    CpAsyncAtom,
-    LdmatrixAtom,
+    Instruction,
     dtype,
 )
+from cutegen.contract.launch import GEMM, KINDS
 from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -42,16 +43,13 @@ from cutegen.spec.checks import (
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.steps import OPERANDS, OPS, Step, operands_of, steps
-from cutegen.spec.text import alternatives, literal
+from cutegen.support.literals import alternatives, literal
 
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
 
-GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
-"""Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
 
-_CP_ASYNC_ATOMS = tuple(atom for atom in COPY_ATOMS.values() if isinstance(atom, CpAsyncAtom))
-_LDMATRIX_NAMES = tuple(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom))
+_CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
@@ -75,7 +73,7 @@ TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8))
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
 G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
 CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
-SharedLoadName: TypeAlias = Annotated[str, OneOf((*_LDMATRIX_NAMES, UNIVERSAL))]
+SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
@@ -334,7 +332,8 @@ class Schedule(Part):
 class GemmSpec(Part):
     """What is asked of one GEMM kernel. Raises SpecError with the dotted key when a value cannot stand.
 
-    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal.
+    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal. A `family` that
+    is left out is chosen for target and problem.
 
     >>> row = Operand("f16", "k")
     >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=9), name="mine")
@@ -343,7 +342,7 @@ class GemmSpec(Part):
     cutegen.errors.SpecError: mine: tile.stages: found 9; expected an integer, 1 to 8; the nearest is 8
     """
 
-    family: FamilyKey
+    family: FamilyKey | None = None
     kind: KindName = GEMM
     description: Text = field(default="", compare=False)
     problem: Problem
@@ -363,24 +362,24 @@ class GemmSpec(Part):
 
     def contradiction(self) -> Mismatch | None:
         """Keys and copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
-        return self._of_another_family() or self._unused()
+        return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
 
-    def _of_another_family(self) -> Mismatch | None:
-        for key, instead in FAMILIES[self.family].without.items():
+    def _of_another_family(self, family: str) -> Mismatch | None:
+        for key, instead in FAMILIES[family].without.items():
             table, name = key.split(".")
             if (found := getattr(getattr(self, table), name)) is not None:
                 return Mismatch(
                     key=key,
-                    found=f'{literal(found)} in family "{self.family}"',
+                    found=f'{literal(found)} in family "{family}"',
                     expected=f"no such key in this family: {instead}",
                     fix=f"leave {key} out",
                 )
         for name in ("a", "b"):
             copy = getattr(self.g2s, name)
-            if copy is not None and copy.op == BULK_TENSOR and self.family != "sm120":
+            if copy is not None and copy.op == BULK_TENSOR and not FAMILIES[family].bulk_copies:
                 return Mismatch(
                     key=f"g2s.{name}.op",
-                    found=f'"{copy.op}" in family {self.family}',
+                    found=f'"{copy.op}" in family {family}',
                     expected=alternatives((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), UNIVERSAL)),
                     fix='family = "sm120" has bulk tensor copies',
                 )
@@ -399,14 +398,19 @@ class GemmSpec(Part):
         return None
 
     @property
-    def needs(self) -> str:
-        """The first target that has the instructions that it names and knows all of the element types."""
+    def instructions(self) -> frozenset[Instruction]:
+        """What a target must have for it: its family's, those that it names, and those that know its element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
-        needed = {dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None}
-        needed.add(FAMILIES[self.family].needs)
-        loads = (COPY_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
-        needed |= {atom.needs for atom in loads if isinstance(atom, LdmatrixAtom)}
-        return max(needed, key=lambda name: TARGETS[name].compute_capability)
+        of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
+        loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
+        named = {atom.needs for atom in loads if atom is not None}
+        of_family = frozenset() if self.family is None else FAMILIES[self.family].needs
+        return of_family.union(named, *of_types)
+
+    @property
+    def needs(self) -> str:
+        """The first target that has all of `instructions`; where none has, the first of those that lack the fewest."""
+        return max(TARGETS, key=lambda name: len(TARGETS[name].instructions & self.instructions))
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
         """The error of this spec at the dotted `key`, to be raised."""

@@ -10,7 +10,7 @@ from typing import Any
 from cutegen.errors import SpecError
 from cutegen.spec.model import GemmSpec
 from cutegen.spec.schema import Key, Part, keys_of, known_keys
-from cutegen.spec.text import literal, nearest, quoted_key
+from cutegen.support.literals import literal, nearest, quoted_key
 
 DEEPEST_NESTING = 16  # a spec has four levels of tables; what goes deeper has more than messages can be made of
 _A_SPEC = "a spec: family, and under [problem] the operands a, b and c"

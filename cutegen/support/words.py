@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def extents(values: Iterable[int]) -> str:
@@ -30,3 +30,12 @@ def round_up(value: int, unit: int) -> int:
     256
     """
     return -(-value // unit) * unit
+
+
+def either(names: Sequence[str]) -> str:
+    """Names as alternatives.
+
+    >>> either(["sm_90", "sm_100", "sm_120"]), either(["sm_90"]), either([])
+    ('sm_90, sm_100 or sm_120', 'sm_90', '')
+    """
+    return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.arch import dtype
-from cutegen.contract.launch import LaunchContract
+from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CheckError, CutegenError, DeviceError
 from cutegen.run import Kernel
 from cutegen.targeting import present_target
@@ -21,7 +22,6 @@ from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.contenders import Against, Operands, Prepare, others
 from cutegen.tune.measure import Call, Measurement, interleaved
 from cutegen.tune.mma_peak import FMA, MmaTypes
-from cutegen.tune.suites import Extents
 from cutegen.verify import (
     Bounded,
     Comparison,
@@ -52,7 +52,7 @@ class Entrant:
         plan = json.loads(self.kernel.artifact.plan_json)
         if plan["mma"]["ptx"] == FMA.opcode:
             return FMA
-        return MmaTypes.of(self.kernel.contract.tensors[0].dtype, plan["mma"]["accumulator"])
+        return MmaTypes.of(self.kernel.contract.tensor("a").dtype, plan["mma"]["accumulator"])
 
     @property
     def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
@@ -60,31 +60,43 @@ class Entrant:
 
         Libraries sum in f32, integers in s32, and use tensor cores on all but f32.
         """
-        operands = self.kernel.contract.tensors[0].dtype
+        operands = self.kernel.contract.tensor("a").dtype
         libraries_sums = self.types.accumulator if dtype(operands).is_integer else "f32"
         return MmaTypes.of(operands, libraries_sums), self.types
 
     @property
     def setting(self) -> Setting:
         """What else must be equal for a comparison to be fair."""
-        return Setting(tuple((x.dtype, x.major) for x in self.kernel.contract.tensors[:3]))
+        return Setting.of(self.kernel.contract)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Element type and major of A, B and C: whoever agrees in these multiplies the same tensors."""
 
-    tensors: tuple[tuple[str, str], ...]
+    a: tuple[str, str]
+    b: tuple[str, str]
+    c: tuple[str, str]
+
+    @classmethod
+    def of(cls, contract: LaunchContract) -> Setting:
+        """That of a kernel."""
+        return cls(*((x.dtype, x.major) for x in (*contract.operands, contract.tensor(RESULT))))
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {x} {major}-major" for name, (x, major) in zip("ABC", self.tensors, strict=True))
+        return ", ".join(f"{role.upper()} {x} {major}-major" for role, (x, major) in self.tensors.items())
+
+    @property
+    def tensors(self) -> Mapping[str, tuple[str, str]]:
+        """By role."""
+        return {"a": self.a, "b": self.b, RESULT: self.c}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One contender on one problem; `ours` says that cutegen made it, `types` which ceiling it is held against."""
 
-    problem: Extents
+    problem: ProblemShape
     setting: Setting
     contender: str
     ours: bool
@@ -104,7 +116,7 @@ class Result:
     @property
     def compulsory_bytes(self) -> int:
         """What device memory moves at the least."""
-        a, b, c = (dtype(name).bytes for name, _ in self.setting.tensors)
+        a, b, c = (dtype(name).bytes for name, _ in self.setting.tensors.values())
         return self.problem.compulsory_bytes(a, b, c)
 
     @property
@@ -136,7 +148,7 @@ def require_gpu() -> None:
 
 def bench(
     entrants: Sequence[Entrant],
-    problem: Extents,
+    problem: ProblemShape,
     *,
     rounds: int,
     cutlass: Path | None = None,
@@ -162,7 +174,7 @@ def bench(
 
 def _bench(
     entrants: Sequence[Entrant],
-    problem: Extents,
+    problem: ProblemShape,
     rounds: int,
     against: Against,
     seed: int,
@@ -208,7 +220,7 @@ def _by_setting(entrants: Iterable[Entrant]) -> Mapping[Setting, list[Entrant]]:
 
 
 def _prepare(
-    setting: Setting, members: Sequence[Entrant], problem: Extents, against: Against, seed: int
+    setting: Setting, members: Sequence[Entrant], problem: ProblemShape, against: Against, seed: int
 ) -> Iterator[_Ready]:
     """Everyone of one setting on the same operands, checked against float64."""
     contract = aligned_for_all([x.kernel.contract for x in members])
@@ -217,7 +229,7 @@ def _prepare(
     product = float64_reference(a, b, contract)
 
     def compared(reference: Reference | Bounded, types: MmaTypes) -> Comparison:
-        return compare(out, reference, dtype=setting.tensors[2][0], accumulator=types.accumulator)
+        return compare(out, reference, dtype=contract.tensor(RESULT).dtype, accumulator=types.accumulator)
 
     libraries_types, _ = members[0].ceiling_types
     for name, prepare in against(contract, Operands(a, b, out)):
@@ -258,14 +270,15 @@ def _run_once(name: str, prepare: Prepare) -> Call | None:
 
 def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
     """The first contract, its A, B and C aligned as the most demanding of all want them."""
-    aligns = zip(*([x.align_bytes for x in contract.tensors[:3]] for contract in contracts), strict=True)
-    a, b, c = (
-        replace(tensor, align_bytes=max(align)) for tensor, align in zip(contracts[0].tensors[:3], aligns, strict=True)
+    first, *_ = contracts
+    tensors = (
+        replace(first.tensor(role), align_bytes=max(each.tensor(role).align_bytes for each in contracts))
+        for role in (*OPERANDS, RESULT)
     )
-    return replace(contracts[0], tensors=(a, b, c))
+    return replace(first, tensors=tuple(tensors))
 
 
-def _makes_sense(name: str, problem: Extents, found: Comparison) -> bool:
+def _makes_sense(name: str, problem: ProblemShape, found: Comparison) -> bool:
     """Whether a library's result is near enough; says so when it is not."""
     if found.rel_error <= OTHERS_MAX_REL_ERROR:
         return True
@@ -273,7 +286,7 @@ def _makes_sense(name: str, problem: Extents, found: Comparison) -> bool:
     return False
 
 
-def _demand(name: str, problem: Extents, found: Comparison) -> None:
+def _demand(name: str, problem: ProblemShape, found: Comparison) -> None:
     if not found.ok:
         raise CheckError(
             f"{name} at {problem}: relative error {found.rel_error:.3g}, {found.wrong:,} elements wrong; what is wrong "

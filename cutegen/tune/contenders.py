@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cutegen.contract.launch import LaunchContract
+from cutegen.contract.launch import RESULT, LaunchContract
 from cutegen.tune.cutlass_example import cutlass_example
 from cutegen.tune.measure import Call
 
@@ -40,7 +40,7 @@ class Operands:
 def others(contract: LaunchContract, operands: Operands, cutlass: Path | None) -> Iterator[tuple[str, Prepare]]:
     """Everything here that multiplies such operands and is not of cutegen: torch, Triton, CUTLASS's example."""
     yield TORCH, partial(_torch, contract, operands)
-    if find_spec("triton") is not None and contract.tensors[0].dtype != "f32":  # of which tl.dot makes tf32
+    if find_spec("triton") is not None and contract.tensor("a").dtype != "f32":  # of which tl.dot makes tf32
         yield TRITON, partial(_triton, operands)
     if cutlass is not None and _is_f16_tn(contract):
         yield CUTLASS, partial(cutlass_example, cutlass, operands.a, operands.b, operands.out)
@@ -49,7 +49,7 @@ def others(contract: LaunchContract, operands: Operands, cutlass: Path | None) -
 def _torch(contract: LaunchContract, operands: Operands) -> Call:
     import torch
 
-    if contract.tensors[0].dtype == "tf32":
+    if contract.tensor("a").dtype == "tf32":
         torch.set_float32_matmul_precision("high")  # tf32, as the kernels beside it multiply
     return partial(torch.matmul, operands.a, operands.b, out=operands.out)
 
@@ -60,4 +60,7 @@ def _triton(operands: Operands) -> Call:
 
 
 def _is_f16_tn(contract: LaunchContract) -> bool:
-    return [(x.dtype, x.major) for x in contract.tensors[:3]] == [("f16", "k"), ("f16", "k"), ("f16", "n")]
+    majors = {"a": "k", "b": "k", RESULT: "n"}
+    return all(
+        (contract.tensor(role).dtype, contract.tensor(role).major) == ("f16", major) for role, major in majors.items()
+    )

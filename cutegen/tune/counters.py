@@ -16,11 +16,12 @@ from fractions import Fraction
 from typing import Any
 
 from cutegen.arch import UNIVERSAL, dtype
+from cutegen.arch.units import LINE_BYTES, WARP
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan.loop import Action, Loop
-from cutegen.plan.traffic import LINE_BYTES
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.support.words import round_up
-from cutegen.tune.suites import Extents
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_"
@@ -74,7 +75,7 @@ def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
     return tuple(CounterRow(name, predicted[name], value) for name, value in measured.items() if name in predicted)
 
 
-def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
+def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
     """Why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
     m, n, k = plan["tile"]
     if plan["launch"]["maps"]:
@@ -85,7 +86,7 @@ def unpredictable(plan: Mapping[str, Any], problem: Extents) -> str:
         return (
             "K is split: a prologue for each slice fetches past the end of its share; schedule.split_k = 1 is countable"
         )
-    nearest = Extents(*_countable(problem, m, n, k, plan["stages"]))
+    nearest = ProblemShape(*_countable(problem, m, n, k, plan["stages"]))
     way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
     if problem.m % m or problem.n % n or problem.k % k:
         return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}; {way_out}"
@@ -102,7 +103,7 @@ def _other_loads(plan: Mapping[str, Any]) -> str:
     return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
 
 
-def _countable(problem: Extents, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
+def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
     """The least problem of whole CTA tiles, and of k-tiles for all stages, that holds this one."""
     return (
         round_up(problem.m, m),
@@ -111,7 +112,7 @@ def _countable(problem: Extents, m: int, n: int, k: int, stages: int) -> tuple[i
     )
 
 
-def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
+def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
     """What one launch should count, out of what `plan.json` says of one CTA and one k-tile.
 
     Only for problems of which `unpredictable` says nothing.
@@ -122,19 +123,19 @@ def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
     loop = Loop.from_json(plan["loop"])
     loaded_k_tiles = loop.executed(Action.LOAD, k_tiles).total
 
-    s2r = _sum(plan, "s2r.a", "s2r.b")
+    s2r = _sum(plan, AccessKey.S2R_A, AccessKey.S2R_B)
     extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
-    stored = {f"g2s.{x}" for x in "ab" if plan["g2s"][x]["op"] == UNIVERSAL}
+    stored = {AccessKey.g2s(x) for x in "ab" if plan["g2s"][x]["op"] == UNIVERSAL}
     stored_k_tiles = loop.executed(Action.STORE, k_tiles).total
-    epilogue_writes = plan["wavefronts"]["epilogue.write"]["predicted"]
+    epilogue_writes = plan["wavefronts"][AccessKey.EPILOGUE_WRITE]["predicted"]
     stores, store_conflicts = _sum(plan, *stored), sum(extra[key] for key in stored)
-    copied = sorted({"g2s.a", "g2s.b"} - stored)
+    copied = sorted({AccessKey.G2S_A, AccessKey.G2S_B} - stored)
     access = [key for key in copied if plan["g2s"][key[-1]]["op"] == "cp.async.ca"]
     by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
     vectors = sum(_bits(plan, key[-1]) // plan["g2s"][key[-1]]["bits"] for key in copied)
     matrices = sum(_matrices(plan, x) // plan["s2r"][x]["registers"] for x in "ab")
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
-    loads = (extra["s2r.a"] + extra["s2r.b"]) * loaded_k_tiles + extra["epilogue.read"]
+    loads = (extra[AccessKey.S2R_A] + extra[AccessKey.S2R_B]) * loaded_k_tiles + extra[AccessKey.EPILOGUE_READ]
     # Operands of 8 bits are multiplied by IMMA or QMMA, or by two HMMA and conversions: what is counted is not known.
     hmma = {} if _element_bits(plan, "a") == 8 else {MMA: problem.flops // (2 * atom_m * atom_n * atom_k)}
     return {
@@ -144,10 +145,10 @@ def predict(plan: Mapping[str, Any], problem: Extents) -> Counters:
         f"{WAVEFRONTS}ldgsts_cache_access.sum": ctas * k_tiles * _sum(plan, *access),
         f"{WAVEFRONTS}st.sum": _whole(ctas * (stored_k_tiles * stores + epilogue_writes)),
         f"{CONFLICTS}ld.sum": _whole(ctas * loads),
-        f"{CONFLICTS}st.sum": _whole(ctas * (stored_k_tiles * store_conflicts + extra["epilogue.write"])),
+        f"{CONFLICTS}st.sum": _whole(ctas * (stored_k_tiles * store_conflicts + extra[AccessKey.EPILOGUE_WRITE])),
         f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[key] for key in copied),
         LDMATRIX: _whole(ctas * matrices * loaded_k_tiles),
-        CP_ASYNC: ctas * k_tiles * vectors // 32,
+        CP_ASYNC: ctas * k_tiles * vectors // WARP,
         STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
     }
 

@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cutegen.arch import SmRates
+from cutegen.arch import Instruction, SmRates
+from cutegen.arch.units import SECTOR_BYTES, WARP
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.loop import Action
-from cutegen.plan.traffic import SECTOR_BYTES
-from cutegen.tune.suites import Extents
+from cutegen.plan.values.accesses import AccessKey
 
-TENSOR_CORES, FMA_UNITS = "tensor cores", "FMA units"
+UNITS: Mapping[Instruction, str] = {Instruction.MMA_SYNC: "tensor cores", Instruction.FMA: "FMA units"}
+"""What carries out each instruction that multiplies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class KTileCost:
     """
 
     flops: int
-    multiplier: str
+    multiplier: Instruction
     wavefronts: float
     issued: float | None
     l2_bytes: int
@@ -53,10 +55,10 @@ class Limit:
 
 def multiplier(plan: GemmPlan) -> str:
     """What multiplies in a plan's kernel."""
-    return FMA_UNITS if plan.by_thread else TENSOR_CORES
+    return UNITS[plan.atom.instruction]
 
 
-def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None) -> KTileCost:
+def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | None) -> KTileCost:
     """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
     m, n, k = plan.cta_tile
     predictions = plan.predictions
@@ -67,29 +69,26 @@ def k_tile_cost(plan: GemmPlan, problem: Extents, issued_per_warp: float | None)
     def each(action: Action, *operands: OperandPlan) -> Fraction:
         """Wavefronts of a step for one k-tile, its share of what a tile does once, before and behind its k-tiles."""
         done = plan.loop.executed(action, k_tiles_of_a_tile).total
-        table = "s2r" if action is Action.LOAD else "g2s"
-        return (
-            sum((wavefronts[f"{table}.{x.name}"].predicted * done for x in operands), Fraction(0)) / k_tiles_of_a_tile
-        )
+        key = AccessKey.s2r if action is Action.LOAD else AccessKey.g2s
+        return sum((wavefronts[key(x.name)].predicted * done for x in operands), Fraction(0)) / k_tiles_of_a_tile
 
     written = sum(each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, x) for x in (plan.a, plan.b))
     k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
-        flops=Extents(m, n, k).flops,
-        multiplier=multiplier(plan),
+        flops=ProblemShape(m, n, k).flops,
+        multiplier=plan.atom.instruction,
         wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
-        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // 32,
-        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in ("g2s.a", "g2s.b")),
+        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,
+        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in (AccessKey.G2S_A, AccessKey.G2S_B)),
         hbm_bytes=compulsory / k_tiles,
     )
 
 
 def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = None) -> tuple[Limit, ...]:
     """Every resource, the tightest first; those without a known rate last."""
-    by_multiplier = {TENSOR_CORES: rates.mma_flops, FMA_UNITS: rates.fma_flops}
     found = [
-        Limit(cost.multiplier, "operations", cost.flops, by_multiplier[cost.multiplier]),
+        Limit(UNITS[cost.multiplier], "operations", cost.flops, rates.flops.get(cost.multiplier)),
         Limit("shared memory", "wavefronts", cost.wavefronts, rates.wavefronts),
         Limit("L2", "bytes", cost.l2_bytes, rates.l2_bytes),
         Limit("device memory", "bytes", cost.hbm_bytes, hbm_bytes_per_cycle),

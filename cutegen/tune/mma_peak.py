@@ -131,7 +131,7 @@ def ptx(types: MmaTypes) -> str:
     """
     lines = "\n".join(f"    {line}" for line in _body(types))
     header = _HEADER
-    if dtype(types.operands).needs != "sm_80":
+    if dtype(types.operands).is_float8:
         header = header.replace(_FIRST, _FIRST_WITH_8_BIT_FLOATS)
     return header + lines + "\n}\n"
 

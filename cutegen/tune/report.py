@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cutegen.arch import SM_RATES
 from cutegen.build import Artifact, disassemble
 from cutegen.contract.launch import INT32_MAX
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import Occupancy
@@ -16,10 +17,8 @@ from cutegen.plan.occupancy import predict_occupancy
 from cutegen.run import Kernel
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.limits import KTileCost, Limit, k_tile_cost, limits
-from cutegen.tune.mma_peak import FMA as FMA_TYPES
 from cutegen.tune.mma_peak import MmaTypes
-from cutegen.tune.sass import FMA, MMA, Loop, main_loop
-from cutegen.tune.suites import Extents
+from cutegen.tune.sass import MULTIPLIES, Loop, main_loop
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import LaunchCounts, count_launch
 
@@ -34,7 +33,7 @@ class Report:
 
     plan: GemmPlan
     artifact: Artifact
-    problem: Extents
+    problem: ProblemShape
     occupancy: Occupancy
     loop: Loop | None
     no_loop: str
@@ -43,15 +42,12 @@ class Report:
     @property
     def types(self) -> MmaTypes:
         """Those of the MMA atom."""
-        if self.plan.by_thread:
-            return FMA_TYPES
-        return MmaTypes.of(self.plan.a.dtype.name, self.plan.atom.c_dtype.name)
+        return MmaTypes.of(self.plan.atom.a_dtype.name, self.plan.atom.c_dtype.name)
 
     @property
     def ctas(self) -> int:
         """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
-        m, n, batch = self.problem.m, self.problem.n, self.problem.batch
-        return math.prod(self.plan.launch.geometry(m, n, batch, multiprocessors=INT32_MAX).grid)
+        return math.prod(self.plan.launch.geometry(self.problem, multiprocessors=INT32_MAX).grid)
 
     @property
     def k_tiles(self) -> int:
@@ -66,27 +62,27 @@ class Report:
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
         """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
         rates = SM_RATES[self.plan.target.name]
-        rates = replace(rates, mma_flops=rates.mma_flops_of(self.types.operands))
+        instruction = self.plan.atom.instruction
+        rates = rates.having(instruction, rates.flops_of(instruction, self.types.operands))
         if ceilings is None:
             return limits(self.cost, rates)
         hbm_bytes_per_cycle = ceilings.copy_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms
         rate = ceilings.of(self.types).flops_per_cycle
-        measured = replace(rates, fma_flops=rate) if self.plan.by_thread else replace(rates, mma_flops=rate)
-        return limits(self.cost, measured, hbm_bytes_per_cycle)
+        return limits(self.cost, rates.having(instruction, rate), hbm_bytes_per_cycle)
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
     """What the CPU executor counted on a problem small enough for it."""
 
-    problem: Extents
+    problem: ProblemShape
     counts: LaunchCounts
 
 
-def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
+def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
     """Predictions, and what the compiler made of them. Needs no GPU."""
     manifest = artifact.manifest
-    loop, no_loop = _loop(artifact, FMA if plan.by_thread else MMA)
+    loop, no_loop = _loop(artifact, MULTIPLIES[plan.atom.instruction])
     return Report(
         plan=plan,
         artifact=artifact,
@@ -101,11 +97,11 @@ def report(plan: GemmPlan, artifact: Artifact, problem: Extents) -> Report:
 def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     """Execute the kernel's PTX on one CTA tile and one k-tile more than there are stages. Raises PtxFault."""
     m, n, k = plan.cta_tile
-    problem = Extents(m, n, (plan.stages + 1) * k)
+    problem = ProblemShape(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
     extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)
     launch = kernel.execute(a, b, out=out, **extras)
-    return Execution(problem, count_launch(plan, kernel.problem_size(a, b, out, **extras), launch))
+    return Execution(problem, count_launch(plan, kernel.call_size(a, b, out, **extras), launch))
 
 
 def _loop(artifact: Artifact, multiply: Sequence[str]) -> tuple[Loop | None, str]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from cutegen import arch
 from cutegen.errors import OutsideError
 
 MMA = ("HMMA", "IMMA", "QMMA")
@@ -18,6 +19,8 @@ MMA = ("HMMA", "IMMA", "QMMA")
 
 FMA = ("FFMA",)
 """What fma becomes."""
+
+MULTIPLIES: Mapping[arch.Instruction, tuple[str, ...]] = {arch.Instruction.MMA_SYNC: MMA, arch.Instruction.FMA: FMA}
 
 _INSTRUCTION = re.compile(
     r"\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:(?P<predicate>@!?U?P\w+)\s+)?"

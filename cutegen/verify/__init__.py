@@ -1,11 +1,13 @@
 """Says whether a kernel did what it should: its numbers beside float64, its counts beside the plan's.
 
-reference.py     random operands, the float64 reference, the comparison
-error_bounds.py  the epilogue in float64, with a bound on float32's errors
-counts.py        what the executor counted, beside what the plan predicts (probe_counts.py: for a probe)
-probe_check.py   what a probe's registers hold, beside what they should
-producer.py      which CTA, thread and register computed an element
-cost_estimate.py how long the executor will take
+    reference.py     random operands, the float64 reference, the comparison
+    error_bounds.py  the epilogue in float64, with a bound on float32's errors
+    counts.py        what the executor counted, beside what the plan predicts (probe_counts.py: for a probe)
+    probe_check.py   what a probe's registers hold, beside what they should
+    producer.py      which CTA, thread and register computed an element
+    cost_estimate.py how long the executor will take
+
+A plan, its kernel and a run meet here, and nowhere below.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 
 # Measured with the shipped specs on one core of an AMD EPYC server, all instructions included: 65 to 110 microseconds
@@ -15,19 +16,18 @@ SPREAD_FROM_S = 10.0
 MOST_JOBS = 4
 
 
-def estimate_s(plan: GemmPlan, m: int, n: int, k: int) -> float:
-    """Seconds that one process needs for an M x N x K problem, within a factor of two or three.
+def estimate_s(plan: GemmPlan, problem: ProblemShape) -> float:
+    """Seconds that one process needs for a problem, within a factor of two or three.
 
     >>> from cutegen.plan import plan
     >>> from cutegen.spec import load_spec
-    >>> 0.2 < estimate_s(plan(load_spec("sm80_hgemm_tn"), "sm_80"), 256, 256, 256) < 5
+    >>> 0.2 < estimate_s(plan(load_spec("sm80_hgemm_tn"), "sm_80"), ProblemShape(256, 256, 256)) < 5
     True
     """
     tile_m, tile_n, tile_k = plan.cta_tile
     atom_m, atom_n, atom_k = plan.atom.shape_mnk
-    tiles = plan.launch.tiles(m, n)
     mmas_per_k_tile = tile_m * tile_n * tile_k // (atom_m * atom_n * atom_k)
-    return tiles * (SECONDS_PER_TILE + -(-k // tile_k) * mmas_per_k_tile * SECONDS_PER_MMA)
+    return plan.launch.tiles(problem) * (SECONDS_PER_TILE + -(-problem.k // tile_k) * mmas_per_k_tile * SECONDS_PER_MMA)
 
 
 def worthwhile_jobs(seconds: float) -> int:

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cutegen.arch import dtype
-from cutegen.arch.units import WARP
-from cutegen.contract.launch import ProblemSize
+from cutegen.arch.units import LINE_BYTES, SECTOR_BYTES, WARP
+from cutegen.contract.launch import CallSize
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.instructions import load_global
 from cutegen.plan.loop import Action, Step
 from cutegen.plan.split_k import SUM_VECTOR_ELEMS
-from cutegen.plan.traffic import LINE_BYTES, SECTOR_BYTES
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 from cutegen.support.words import plural
@@ -75,7 +74,7 @@ class LaunchCounts:
         }
 
 
-def count_launch(plan: GemmPlan, size: ProblemSize, report: LaunchReport) -> LaunchCounts:
+def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport) -> LaunchCounts:
     """Hold the report of a launch of `plan`'s kernel on a problem of `size` against the plan."""
     often = _Often(plan, size)
     return LaunchCounts(
@@ -104,7 +103,7 @@ class _Often:
     """How often a launch does what a plan predicts once: a C tile, a slice of K's sums, a k-tile's step of the loop."""
 
     plan: GemmPlan
-    size: ProblemSize
+    size: CallSize
 
     @property
     def tile(self) -> _Times:
@@ -128,24 +127,25 @@ class _Often:
     @property
     def _k_tiles(self) -> tuple[int, ...]:
         """The k-tiles of each CTA of a tile: slices differ by one at most."""
-        k_tiles = -(-self.size.k // self.plan.cta_tile[2])
+        k_tiles = -(-self.size.problem.k // self.plan.cta_tile[2])
         slices = self.plan.split_k.slices if self.plan.split_k else 1
         return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
 
     def _for_each_tile(self, times: Fraction, words: str) -> _Times:
         launch = self.plan.launch
-        tiles = launch.tiles(self.size.m, self.size.n, self.size.batch)
+        tiles = launch.tiles(self.size.problem)
         one_each = launch.split is None and launch.ctas_per_multiprocessor is None
         what = plural(tiles, "CTA" if one_each else "CTA tile")
         return _Times(tiles * times, f"{what} x {words}" if words else what)
 
 
-def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     def count(times: _Times, unit: int, sites: Sites) -> Count:
         return times.predict(unit, sum(site.wavefronts for site in sites))
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
-    unit |= {key: unit[f"{key}.a"] + unit[f"{key}.b"] for key in ("g2s", "s2r")}
+    unit[AccessKey.G2S] = unit[AccessKey.G2S_A] + unit[AccessKey.G2S_B]
+    unit[AccessKey.S2R] = unit[AccessKey.S2R_A] + unit[AccessKey.S2R_B]
     written = (each for each in _copies(plan, report) if each.operand.g2s.fetch is Action.FETCH)
     counts = {each.key: count(often.step(Action.FETCH), unit[each.key], each.sites) for each in written}
     if key := _plain_key(plan):
@@ -154,15 +154,15 @@ def _wavefronts(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launch
     counts |= {key: count(often.step(Action.LOAD), unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
         stores, reads = _epilogue_sites(plan, report, "st.shared"), _epilogue_sites(plan, report, "ld.shared")
-        counts["epilogue.write"] = count(often.tile, unit["epilogue.write"], stores)
-    if isinstance(plan.epilogue.store, VectorCopy):
+        counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
+    if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
         measured = sum(site.wavefronts for site in reads)
-        counts["epilogue.read"] = _unless(unknown, often.tile, unit["epilogue.read"], measured)
+        counts[AccessKey.EPILOGUE_READ] = _unless(unknown, often.tile, unit[AccessKey.EPILOGUE_READ], measured)
     return counts
 
 
-def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Zeros past the end of K are written like data, so stages are counted, not k-tiles."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
@@ -173,7 +173,7 @@ def _line_writes(plan: GemmPlan, size: ProblemSize, often: _Often, report: Launc
     return counts
 
 
-def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     unknown = _why_unknown(plan, size, SECTOR_BYTES)
 
     def count(times: _Times, sites: Sites, *keys: str) -> Count:
@@ -188,7 +188,7 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
 
     counts = {each.key: count(fetched(each.operand.g2s.fetch), each.sites, each.key) for each in _copies(plan, report)}
     if plain := _plain_key(plan):
-        keys = [f"g2s.{x.name}" for x in plan.through_registers]
+        keys = [AccessKey.g2s(x.name) for x in plan.through_registers]
         counts[plain] = count(fetched(Action.GLOBAL_LOAD), _main_loop_sites(plan, report, "ld.global"), *keys)
         counts = dict(sorted(counts.items()))
     extras = plan.epilogue.fusion.tensors
@@ -205,7 +205,7 @@ def _sectors(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchRep
     if not plan.launch.adds_to_result:  # the executor does not count the traffic of atomics
         counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
-        counts["epilogue.read"] = count(often.tile, loads, *read)
+        counts[AccessKey.EPILOGUE_READ] = count(often.tile, loads, *read)
     return counts
 
 
@@ -218,9 +218,9 @@ def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Cou
         for each in _copies(plan, report)
         if each.operand.g2s.fetch is Action.BULK_FETCH
     }
-    if isinstance(plan.epilogue.store, BulkTensorCopy):
+    if stored := sum(plan.epilogue.store_opcodes().values()):
         measured = sum(site.boxes for site in _bulk_stores(plan, report))
-        counts["epilogue"] = often.tile.predict(plan.epilogue.store.boxes, measured)
+        counts["epilogue"] = often.tile.predict(stored, measured)
     return counts
 
 
@@ -228,16 +228,17 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
     return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
 
 
-def _executed(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _executed(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
     return _executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report)
 
 
-def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
-    of = plan.through_registers if plan.by_thread else ()
-    spellings = tuple(name for x in of for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target)))
+    spellings = tuple(
+        name for x in plan.through_registers for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target))
+    )
     for x in plan.through_registers:
         units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype, plan.target)] += 0
         for action, unit in units.items():
@@ -255,16 +256,13 @@ def _executed_plain(plan: GemmPlan, size: ProblemSize, often: _Often, report: La
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Instructions that only the main loop has: cp.async, ldmatrix, and what multiplies."""
-    (m, n, k), (atom_m, atom_n, atom_k) = plan.cta_tile, plan.atom.shape_mnk
     units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
     for x in (plan.a, plan.b):
         units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
-        if x.s2r.matrices is not None:
+        if x.s2r.by_ldmatrix:
             units[Action.LOAD] += x.loads(plan.tiled_mma)
     warps = plan.tiled_mma.threads // WARP
-    units[Action.MULTIPLY][plan.atom.ptx] = m * n * k // (atom_m * atom_n * atom_k * warps)
-    if plan.by_thread:
-        units[Action.MULTIPLY][plan.atom.ptx] //= WARP
+    units[Action.MULTIPLY] += plan.opcodes(Step(Action.MULTIPLY))
     return {
         opcode: often.step(action).predict(count * warps, _executions(plan, report, opcode))
         for action, unit in units.items()
@@ -285,7 +283,7 @@ class _Copy:
 
     @property
     def key(self) -> str:
-        return f"g2s.{self.operand.name}"
+        return AccessKey.g2s(self.operand.name)
 
 
 def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
@@ -314,26 +312,27 @@ def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
 def _plain_key(plan: GemmPlan) -> str:
     """What plain copies bring: one operand, both, or nothing."""
     plain = plan.through_registers
-    return f"g2s.{plain[0].name}" if len(plain) == 1 else "g2s" if plain else ""
+    return AccessKey.g2s(plain[0].name) if len(plain) == 1 else AccessKey.G2S if plain else ""
 
 
 def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
     """The bulk tensor copies that C leaves by, if it does."""
-    store = plan.epilogue.store
-    return report.matching(store.atom.ptx) if isinstance(store, BulkTensorCopy) else ()
+    return tuple(site for opcode in plan.epilogue.store_opcodes() for site in report.matching(opcode))
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
-    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in (plan.a, plan.b)}
+    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in (plan.a, plan.b)}
     if all(by_ldmatrix.values()):
         a, b = (x.loads(plan.tiled_mma).total() // plan.k_blocks for x in (plan.a, plan.b))
-        yield from ((f"s2r.{name}", sites) for name, sites in _split(ldmatrix, a, b))
+        yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, a, b))
     elif any(by_ldmatrix.values()):
-        yield from ((f"s2r.{name}", ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items())
+        yield from (
+            (AccessKey.s2r(name), ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items()
+        )
     else:
-        yield "s2r", plain
+        yield AccessKey.S2R, plain
 
 
 def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
@@ -374,14 +373,13 @@ def _written(plan: GemmPlan, action: Action) -> int:
     return sum(plan.loop.written(opcodes).values())
 
 
-def _is_whole(plan: GemmPlan, size: ProblemSize) -> bool:
+def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
     """Whether the matrices are cut into whole tiles, and there are some."""
-    return all(
-        extent and extent % tile == 0 for extent, tile in zip((size.m, size.n, size.k), plan.cta_tile, strict=True)
-    )
+    extents = size.problem.extents.values()
+    return all(extent and extent % tile == 0 for extent, tile in zip(extents, plan.cta_tile, strict=True))
 
 
-def _why_unknown(plan: GemmPlan, size: ProblemSize, row_bytes: int) -> str:
+def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:
     """Why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole `row_bytes`."""
     if not _is_whole(plan, size):
         return EDGES

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cutegen.arch.units import REGISTER_BITS
 from cutegen.plan import ProbePlan
 from cutegen.plan.registers import FragmentTable, Place
-from cutegen.run.call.storage import CallTensor, call_tensors, numpy_dtype
+from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.run.probe import Registers
 
 Bits = NDArray[np.uint32]
@@ -58,7 +58,7 @@ def check_registers(
     Each element is filled with its own number, in as many loads as its bits need; and once with random bits. Nothing
     computes on them, so that every pattern, a NaN's too, must arrive as it is.
     """
-    tensors = call_tensors(plan.launch)[:2]
+    tensors = [call_tensor(x) for x in plan.launch.operands]
     tables = [plan.fragments(operand) for operand in plan.operands]
     k = plan.extents[2]
     shapes = [(table.tile[0], k) for table in tables]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cutegen.arch.units import WARP
 from cutegen.plan import ProbePlan
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.support.words import plural
 from cutegen.verify.counts import Count, LaunchCounts
@@ -15,8 +17,8 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
     stages = plan.gemm.stages
     words = plural(stages, "stage")
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
-    unit["s2r"] = unit["s2r.a"] + unit["s2r.b"]
-    warps = plan.gemm.threads // 32
+    unit[AccessKey.S2R] = unit[AccessKey.S2R_A] + unit[AccessKey.S2R_B]
+    warps = plan.gemm.threads // WARP
     return LaunchCounts(
         wavefronts={
             key: Count(unit[key] * stages, sum(site.wavefronts for site in sites), f"{unit[key]:,} x {words}")
@@ -37,11 +39,11 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
 def _loads(plan: ProbePlan, report: LaunchReport) -> Iterator[tuple[str, list[InstructionReport]]]:
     """The loads of A, then those of B, as the text has them; where one is plain, its opcode tells it apart."""
     ldmatrix, plain = list(report.matching("ldmatrix")), list(report.matching("ld.shared"))
-    by_ldmatrix = {x.name: x.s2r.matrices is not None for x in plan.operands}
+    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in plan.operands}
     if by_ldmatrix["a"] and by_ldmatrix["b"]:
         of_a = plan.gemm.a.loads(plan.gemm.tiled_mma).total()
-        yield from (("s2r.a", ldmatrix[:of_a]), ("s2r.b", ldmatrix[of_a:]))
+        yield from ((AccessKey.S2R_A, ldmatrix[:of_a]), (AccessKey.S2R_B, ldmatrix[of_a:]))
     elif by_ldmatrix["a"] or by_ldmatrix["b"]:
-        yield from ((f"s2r.{name}", ldmatrix if by_ldmatrix[name] else plain) for name in "ab")
+        yield from ((AccessKey.s2r(name), ldmatrix if by_ldmatrix[name] else plain) for name in "ab")
     else:
-        yield "s2r", plain
+        yield AccessKey.S2R, plain

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from cutegen.arch import DType, dtype
-from cutegen.contract.launch import LaunchContract
+from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
 from cutegen.errors import DeviceError, OperandError
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
-from cutegen.run.call.storage import CallTensor, call_tensors, numpy_dtype
+from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.spec import chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 
@@ -110,7 +110,7 @@ def random_operands(
 
     Raises DeviceError when torch sees no GPU and `device` is one.
     """
-    a, b, out, *_ = call_tensors(contract)
+    a, b, out = (call_tensor(contract.tensor(role)) for role in (*OPERANDS, RESULT))
     source = _source(framework, device, seed)
     lead = () if batch is None else (batch,)
     return source.matrix(a, (*lead, m, k)), source.matrix(b, (*lead, k, n)), source.poisoned(out, (*lead, m, n))
@@ -132,7 +132,7 @@ def random_extras(
     source = _source(framework, device, seed + 1)
     lead = () if batch is None else (batch,)
     extras: dict[str, Any] = {name: float(np.float32(source.number())) for name in contract.scalars}
-    for tensor in call_tensors(contract)[3:]:
+    for tensor in map(call_tensor, contract.beside_result):
         shape = (*lead, *({"m": m, "n": n}[mode] for mode in tensor.modes))
         make = source.poisoned if tensor.written else source.matrix if len(tensor.modes) == 2 else source.vector
         extras[tensor.name] = make(tensor, shape)
@@ -218,7 +218,7 @@ def float64_reference(a: Any, b: Any, contract: LaunchContract | None = None) ->
     Each may have a batch before its extents. The `contract` says how a kernel reads them: uint8 may be e4m3 or e5m2,
     and f32 may be tf32.
     """
-    types = ("", "") if contract is None else tuple(x.dtype for x in contract.tensors[:2])
+    types = ("", "") if contract is None else tuple(x.dtype for x in contract.operands)
     a, b = float64(a, types[0]), float64(b, types[1])
     k = a.shape[-1]
     rows, columns = (a * a).sum(-1) ** 0.5, (b * b).sum(-2) ** 0.5
@@ -246,13 +246,13 @@ def expected_outcome(
     if "bias_n" in operands:
         operands["bias_n"] = operands["bias_n"][..., None, :]
     sums = float64_reference(a, b, contract).bounded(accumulator)
-    if dtype(accumulator).is_integer and (chain or contract.tensors[2].dtype != accumulator):
+    if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     return run_chain(sums, chain, operands)
 
 
 def _read(contract: LaunchContract) -> list[CallTensor]:
-    return [tensor for tensor in call_tensors(contract)[3:] if not tensor.written]
+    return [tensor for tensor in map(call_tensor, contract.beside_result) if not tensor.written]
 
 
 def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator: str = "f32") -> Comparison:

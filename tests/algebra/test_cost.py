@@ -6,8 +6,8 @@ import subprocess
 import sys
 import time
 
-from cutegen.algebra import TiledCopy, TiledMma, ldmatrix_trace, parse_layout, tile_to_shape, wavefronts
-from cutegen.arch import MMA_ATOMS, ldmatrix_atom
+from cutegen.algebra import TiledCopy, TiledMma, parse_layout, tile_to_shape
+from cutegen.arch import MMA_ATOMS, ldmatrix_atom, ldmatrix_trace, wavefronts
 
 HEAVY = ("cutlass", "torch", "cuda", "matplotlib", "jinja2", "rich", "typer")
 

@@ -21,13 +21,11 @@ from cutegen.algebra import (
     TiledMma,
     format_layout,
     inner_layout,
-    ldmatrix_trace,
     offsets_2d,
-    order_of_byte_loads,
     parse_layout,
     tile_to_shape,
 )
-from cutegen.arch import MMA_ATOMS, MmaAtom, cp_async_atom, ldmatrix_atom
+from cutegen.arch import MMA_ATOMS, MmaAtom, cp_async_atom, ldmatrix_atom, ldmatrix_trace, order_of_byte_loads
 
 pytestmark = pytest.mark.dsl
 

@@ -15,11 +15,13 @@ from cutegen.arch import (
     MMA_ATOMS,
     TARGETS,
     CpAsyncAtom,
+    Instruction,
     LdmatrixAtom,
     cp_async_atom,
     dtype,
     ldmatrix_atom,
     target,
+    targets_with,
     universal_atom,
 )
 from cutegen.errors import RequestError
@@ -44,7 +46,7 @@ def test_an_mma_atoms_name_opcode_shape_and_types_agree(name: str) -> None:
     atom = MMA_ATOMS[name]
     m, n, k = atom.shape_mnk
     d, a, b, c = atom.c_dtype.name, atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name
-    first = max(atom.a_dtype.needs, atom.b_dtype.needs).replace("sm_", "SM")
+    first = targets_with(atom.instruction, *atom.a_dtype.needs, *atom.b_dtype.needs)[0].replace("sm_", "SM")
     integer = d == "s32"
     assert atom.name == name == f"{first}_{m}x{n}x{k}_{(d + a + b + c).upper()}_TN" + ("_SATURATE" if integer else "")
     saturating = "satfinite." if integer else ""
@@ -157,7 +159,7 @@ def test_ldmatrix_atoms_of_bytes(matrices: int) -> None:
     """PTX ISA: an address for each row of 16; four elements of a column of 16 to each register, two registers each."""
     atom = ldmatrix_atom(matrices, transpose=True, element_bits=8)
     assert atom.ptx == f"ldmatrix.sync.aligned.m16n16.x{matrices}.trans.shared.b8"
-    assert (atom.rows, atom.registers, atom.needs) == (16 * matrices, 2 * matrices, "sm_100")
+    assert (atom.rows, atom.registers, atom.needs) == (16 * matrices, 2 * matrices, "ldmatrix.b8.trans")
     lane, value = np.arange(32)[:, None], np.arange(8 * matrices)
     register, byte = value // 4, value % 4
     row, column = 16 * (register // 2) + 4 * (lane % 4) + byte, lane // 4 + 8 * (register % 2)
@@ -186,7 +188,7 @@ def test_dtypes() -> None:
     sizes = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "s8": 1, "u8": 1, "s32": 4, "e4m3": 1, "e5m2": 1}
     assert {row.name: row.bytes for row in DTYPES.values()} == sizes
     assert [row.name for row in DTYPES.values() if row.is_integer] == ["s8", "u8", "s32"]
-    assert [row.name for row in DTYPES.values() if row.needs != "sm_80"] == ["e4m3", "e5m2"]
+    assert [row.name for row in DTYPES.values() if row.needs] == ["e4m3", "e5m2"]
     assert (dtype("bf16").dsl_name, dtype("bf16").torch_name) == ("BFloat16", "bfloat16")
 
 
@@ -212,3 +214,19 @@ def test_copies_that_do_not_exist() -> None:
         ldmatrix_atom(4, transpose=True, element_bits=8)
     with pytest.raises(RequestError, match=r"there is no cp.async.cg of 64 bits; there is cp.async.ca with 32, "):
         cp_async_atom("cp.async.cg", 64)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "having"),
+    [
+        (Instruction.MMA_SYNC, "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120"),
+        (Instruction.MMA_SYNC_FLOAT8, "sm_89 sm_90 sm_100 sm_120"),
+        (Instruction.BULK_TENSOR, "sm_90 sm_100 sm_120"),
+        (Instruction.LDMATRIX_B8_TRANS, "sm_100 sm_120"),
+        (Instruction.WGMMA, "sm_90"),
+    ],
+)
+def test_a_later_target_need_not_have_what_an_earlier_one_has(instruction: Instruction, having: str) -> None:
+    """PTX ISA, "Target ISA Notes": `wgmma.mma_async` requires sm_90a, and no later target has it."""
+    assert targets_with(instruction) == tuple(having.split())
+    assert {name for name, row in TARGETS.items() if row.has(Instruction.CP_ASYNC, instruction)} == {*having.split()}

@@ -15,7 +15,7 @@ import pytest
 
 from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache
-from cutegen.render.source import KernelSource
+from cutegen.contract.source import KernelSource
 
 collect_ignore = ["kernels"]  # they import the DSL, and are compiled rather than imported
 

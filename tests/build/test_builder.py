@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache, build
-from cutegen.render.source import KernelSource
+from cutegen.contract.source import KernelSource
 source = KernelSource(Path(sys.argv[1]).read_text(), "stand_in_0")
 instructions = {"ldmatrix.sync.aligned.m8n8.x4.shared.b16": 2}
 request = BuildRequest(source=source, target=target("sm_80"), plan_json="{}\\n", instructions=instructions)

@@ -12,8 +12,8 @@ import pytest
 
 from cutegen.arch import TARGETS, target
 from cutegen.build import Artifact, BuildRequest, Cache, build, disassemble
+from cutegen.contract.source import KernelSource
 from cutegen.errors import CompileError, EmissionError
-from cutegen.render.source import KernelSource
 from tests.build.warm import WarmCompiler
 
 pytestmark = pytest.mark.dsl
@@ -129,7 +129,7 @@ import sys
 from pathlib import Path
 from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache, build
-from cutegen.render.source import KernelSource
+from cutegen.contract.source import KernelSource
 from tests.build.warm import WarmCompiler
 source = KernelSource(Path(sys.argv[1]).read_text(), "scale_0")
 build(BuildRequest(source=source, target=target("sm_80"), plan_json="", instructions={}), Cache(Path(sys.argv[2])))

@@ -14,7 +14,7 @@ import pytest
 
 from cutegen.arch import TARGETS, target
 from cutegen.build import BuildRequest, KeyInputs, dsl_distributions
-from cutegen.render.source import KernelSource
+from cutegen.contract.source import KernelSource
 
 INPUTS = KeyInputs(
     format_version=1,
@@ -97,7 +97,7 @@ def test_another_process_makes_the_same_key(
     script = """
 from cutegen.arch import target
 from cutegen.build import BuildRequest
-from cutegen.render.source import KernelSource
+from cutegen.contract.source import KernelSource
 source = KernelSource("text", "entry_0")
 print(BuildRequest(source=source, target=target("sm_80"), plan_json="", instructions={}).inputs.key)
 """

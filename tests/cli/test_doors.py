@@ -28,7 +28,6 @@ def loaded_after(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import cutegen",
         "import cutegen; cutegen.plan(cutegen.load_spec('sm80_hgemm_tn')).explain()",
         "from cutegen.cli.main import main; main(['plan', 'sm80_hgemm_tn'])",
         "from cutegen.cli.main import main; main(['show', 'sm80_hgemm_tn', 's2r'])",
@@ -37,8 +36,28 @@ def loaded_after(statement: str) -> set[str]:
 )
 def test_looking_needs_neither_dsl_nor_torch(statement: str) -> None:
     modules = loaded_after(statement)
-    assert "cutegen.plan" in modules
+    assert "cutegen.spec" in modules
     assert [name for name in HEAVY if name in modules] == []
+
+
+def test_importing_opens_no_room_and_no_package() -> None:
+    modules = loaded_after("import cutegen")
+    assert {name for name in modules if name.startswith("cutegen.")} == set()
+    assert modules & {"numpy", "tensor_layouts", "rich", "typer", *HEAVY} == set()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import cutegen, cutegen.plan.mma",
+        "import cutegen.plan.mma, cutegen",
+        "import cutegen; cutegen.GemmPlan; import cutegen.plan",
+        "import cutegen; cutegen.compile, cutegen.emit",
+        "import cutegen; cutegen.errors.SpecError, cutegen.targeting.choose_target",
+    ],
+)
+def test_plan_is_the_function_whatever_was_imported_first(statement: str) -> None:
+    loaded_after(f"{statement}; from cutegen.plan import plan; assert cutegen.plan is plan, cutegen.plan")
 
 
 def test_every_public_name_is_there_and_in_order() -> None:

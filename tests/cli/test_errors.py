@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.cli import plan as plan_verb
-from cutegen.contract.launch import MAX_EXTENT
+from cutegen.contract.problem import MAX_EXTENT
 from tests.cli.commands import Cli
 
 MINIMAL = """

@@ -16,7 +16,7 @@ from cutegen.spec import load_spec
 def test_a_small_problem_has_two_tiles_for_each_persistent_cta(ctas_per_multiprocessor: int | None) -> None:
     planned = plan(load_spec("sm80_hgemm_tn"), "sm_90")
     launch = replace(planned.launch, ctas_per_multiprocessor=ctas_per_multiprocessor)
-    m, n, _ = _small_problem(replace(planned, launch=launch))
-    (ctas, _, _), tiles = launch.geometry(m, n, multiprocessors=MULTIPROCESSORS).grid, launch.tiles(m, n)
+    problem = _small_problem(replace(planned, launch=launch))
+    (ctas, _, _), tiles = launch.geometry(problem, multiprocessors=MULTIPROCESSORS).grid, launch.tiles(problem)
     assert (tiles, ctas) == ((4, 4) if ctas_per_multiprocessor is None else (2 * ctas, ctas))
     assert ctas > 1

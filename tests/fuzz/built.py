@@ -179,7 +179,7 @@ def _copied(extras: dict[str, Any]) -> dict[str, Any]:
 
 def _dtype(kernel: Kernel, name: str) -> str:
     wanted = "c" if name == "out" else name
-    return next((x.dtype for x in kernel.contract.tensors if x.name == wanted), kernel.contract.tensors[2].dtype)
+    return next((x.dtype for x in kernel.contract.tensors if x.name == wanted), kernel.contract.tensor("c").dtype)
 
 
 def _sums(planned: GemmPlan) -> str:

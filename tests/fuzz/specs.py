@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from cutegen.contract.launch import MAX_BATCH, MAX_EXTENT
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import CheckError, CutegenError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.report import plan_json

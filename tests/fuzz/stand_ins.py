@@ -7,9 +7,9 @@ from functools import lru_cache
 import cutegen
 from cutegen.arch import target
 from cutegen.build import Artifact, BuildRequest
+from cutegen.contract.source import KernelSource
 from cutegen.plan import plan
 from cutegen.plan.report import plan_json
-from cutegen.render.source import KernelSource
 from tests.build.conftest import INSTRUCTIONS, STAND_IN, stand_in_cubin, stand_in_ptx
 
 ENTRY = "sm80_hgemm_tn_0"

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.tune.counters import (
     ASKED,
@@ -35,7 +36,6 @@ from cutegen.tune.counters import (
     predict,
     read,
 )
-from cutegen.tune.suites import Extents
 from tests.gpu.cases import CASES, COUNTERS
 
 STORED = Path(__file__).parent / "h200_counters.csv"
@@ -45,11 +45,11 @@ WAVES = {"ldsm": "ldmatrix", "ldgsts_cache_bypass": "cp.async.cg", "ldgsts_cache
 SIZES = ("M", "N", "K")
 
 Rows = Mapping[str, tuple[CounterRow, ...]]
-Printed = Mapping[Extents, tuple[Launch, ...]]
+Printed = Mapping[ProblemShape, tuple[Launch, ...]]
 """Lines of ncu's table, by the problem that was launched."""
 
 
-def measure(artifacts: Mapping[Path, Mapping[str, Any]], problem: Extents, ncu: str) -> Printed:
+def measure(artifacts: Mapping[Path, Mapping[str, Any]], problem: ProblemShape, ncu: str) -> Printed:
     """Launch every artifact once with each K that its counters need. Raises OutsideError."""
     ks = dict.fromkeys(k for plan in artifacts.values() for k in (problem.k, longer_k(plan, problem.k)))
 
@@ -57,7 +57,7 @@ def measure(artifacts: Mapping[Path, Mapping[str, Any]], problem: Extents, ncu: 
         child = [sys.executable, "-m", "tests.gpu.launch", *map(str, artifacts)]
         return launches(ncu, f"^{COUNTERS}", [*child, "--problem", f"{problem.m},{problem.n},{k}"])
 
-    return {Extents(problem.m, problem.n, k): count(k) for k in ks}
+    return {ProblemShape(problem.m, problem.n, k): count(k) for k in ks}
 
 
 def store(path: Path, printed: Printed) -> None:
@@ -72,10 +72,10 @@ def store(path: Path, printed: Printed) -> None:
 
 def stored(path: Path = STORED) -> Printed:
     """What `store` wrote."""
-    found: dict[Extents, tuple[Launch, ...]] = {}
+    found: dict[ProblemShape, tuple[Launch, ...]] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            problem = Extents(*(int(row[name]) for name in SIZES))
+            problem = ProblemShape(*(int(row[name]) for name in SIZES))
             found[problem] = (*found.get(problem, ()), row)
     return found
 
@@ -154,7 +154,7 @@ def main() -> int:
         return judge(compared(planned(), stored(arguments.stored)))
     folders = sorted(path for path in arguments.out_dir.iterdir() if path.name.startswith(COUNTERS))
     plans = {path: json.loads((path / "plan.json").read_text()) for path in folders}
-    printed = measure(plans, Extents(*map(int, arguments.problem.split(","))), arguments.ncu)
+    printed = measure(plans, ProblemShape(*map(int, arguments.problem.split(","))), arguments.ncu)
     if arguments.store is not None:
         store(arguments.store, printed)
     return judge(compared({path.name: found for path, found in plans.items()}, printed))

@@ -33,7 +33,7 @@ def main() -> int:
             kernel(a, b, out=out, **extras)
             torch.cuda.synchronize()
             expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator(kernel))
-            found = compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype)
+            found = compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype)
             wrong += not found.ok
             print(f"{path.name} {problem}: {'right' if found.ok else 'WRONG'}, relative error {found.rel_error:.2e}")
     return 1 if wrong else 0

@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 
 from cutegen.build import Cache, build
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.search.problem import Candidate
 from cutegen.run import Kernel
 from cutegen.run.driver import load_driver
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Tile
 from cutegen.straight_line import build_request
 from cutegen.tune.measure import interleaved
-from cutegen.tune.suites import SUITES, Extents
+from cutegen.tune.suites import SUITES
 from cutegen.verify import compare, float64_reference, random_operands
 from tests.gpu.families import FAMILIES, Family, name_of
 
@@ -68,17 +69,17 @@ def _spec(family: Family, candidate: Candidate, slices: int, raster: str | None)
     )
 
 
-def problems() -> tuple[Extents, ...]:
+def problems() -> tuple[ProblemShape, ...]:
     """The suites of `cutegen bench`, then problems whose sides are log-uniform multiples of 8."""
     random = np.random.default_rng(0)
     low, high = math.log(SMALLEST_SIDE), math.log(LARGEST_SIDE)
     drawn = np.exp(random.uniform(low, high, (RANDOM_PROBLEMS, 3)))
     sides = (np.maximum(np.round(drawn / 8), 2) * 8).astype(int)
     shipped = [extents for suite in SUITES.values() for extents in suite]
-    return tuple(dict.fromkeys((*shipped, *(Extents(*map(int, row)) for row in sides))))
+    return tuple(dict.fromkeys((*shipped, *(ProblemShape(*map(int, row)) for row in sides))))
 
 
-def worth_measuring(candidate: Candidate, slices: int, problem: Extents, sms: int) -> bool:
+def worth_measuring(candidate: Candidate, slices: int, problem: ProblemShape, sms: int) -> bool:
     """Leaves out what cannot win: far more slices than the GPU has room for, or slices of hardly any K."""
     m, n, _ = candidate.cta
     tiles = -(-problem.m // m) * -(-problem.n // n)
@@ -138,7 +139,7 @@ def measure_all(family: Family, directory: Path, out: Path) -> int:
     return 1 if wrong else 0
 
 
-def _is_chosen(family: Family, name: str, problem: Extents, sms: int) -> bool:
+def _is_chosen(family: Family, name: str, problem: ProblemShape, sms: int) -> bool:
     tile, _, _, slices, *raster = name.split("_")
     candidate = next(x for x in family.candidates if name.startswith(name_of(x, int(slices[1:]))))
     assert tile == "x".join(map(str, candidate.cta))
@@ -146,7 +147,7 @@ def _is_chosen(family: Family, name: str, problem: Extents, sms: int) -> bool:
     return worth_measuring(candidate, int(slices[1:]), problem, sms) and (not raster or waves > 1)
 
 
-def _measure(problem: Extents, kernels: dict[str, Kernel]) -> tuple[dict[str, float], int]:
+def _measure(problem: ProblemShape, kernels: dict[str, Kernel]) -> tuple[dict[str, float], int]:
     """Median microseconds by name, and how many results were wrong, which are said and left out."""
     import torch
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.tune.counters import ASKED, LDMATRIX, STORE_SECTORS, WAVEFRONTS, longer_k, predict
-from cutegen.tune.suites import Extents
 from tests.gpu.cases import CASES, COUNTERS, SANITIZE
 from tests.gpu.counters import STORED, compared, must_equal, planned, store, stored, summary, wavefronts
 from tests.gpu.pages import in_the_page
@@ -17,7 +17,7 @@ from tests.gpu.pages import in_the_page
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(COUNTERS)])
 def test_every_measured_kernel_has_a_prediction_of_every_counter(name: str) -> None:
-    expected = predict(plan(CASES[name], "sm_90").to_json(), Extents(1024, 1024, 1024))
+    expected = predict(plan(CASES[name], "sm_90").to_json(), ProblemShape(1024, 1024, 1024))
     assert set(expected) >= {*ASKED, STORE_SECTORS}
     assert expected["sm__inst_executed_pipe_tensor_op_hmma.sum"] == 1024**3 // (16 * 8 * 16)
 
@@ -25,8 +25,8 @@ def test_every_measured_kernel_has_a_prediction_of_every_counter(name: str) -> N
 def test_what_ncu_printed_is_stored_and_read_again(tmp_path: Path) -> None:
     """A launch that counts what is predicted, and one counter that is one more."""
     (name, table), *_ = planned().items()
-    cube = Extents(1024, 1024, 1024)
-    longer = Extents(1024, 1024, longer_k(table, cube.k))
+    cube = ProblemShape(1024, 1024, 1024)
+    longer = ProblemShape(1024, 1024, longer_k(table, cube.k))
     wrong = {LDMATRIX: f"{predict(table, cube)[LDMATRIX] + 1:,}"}
     printed = {size: (_launch(table, size, wrong if size == cube else {}),) for size in (cube, longer)}
     store(tmp_path / "ncu.csv", printed)
@@ -40,7 +40,7 @@ def test_what_ncu_printed_is_stored_and_read_again(tmp_path: Path) -> None:
     assert loads in list(wavefronts({name: rows}))[2].split(" | ")
 
 
-def _launch(table: dict[str, Any], size: Extents, other: dict[str, str]) -> dict[str, str]:
+def _launch(table: dict[str, Any], size: ProblemShape, other: dict[str, str]) -> dict[str, str]:
     counted = {counter: f"{count:,}" for counter, count in predict(table, size).items()}
     return {"ID": "0", "Host Name": "secret", "Kernel Name": f"{table['launch']['entry']}(int)", **counted, **other}
 

@@ -12,8 +12,8 @@ from cutegen.build import Cache
 from cutegen.cli.bench import bench_table
 from cutegen.cli.main import VERBS
 from cutegen.cli.output import SCHEMA, Answer
+from cutegen.contract.problem import ProblemShape
 from cutegen.tune.ceilings import Ceilings
-from cutegen.tune.suites import Extents
 from tests.house.documents import ROOT
 from tests.house.replay import printed
 from tests.tune.conftest import ceilings as ceilings
@@ -58,7 +58,7 @@ def test_a_command_prints_the_keys_that_the_page_names(row: str) -> None:
 
 def test_the_page_names_the_keys_of_measurements(ceilings: Ceilings, capsys: pytest.CaptureFixture[str]) -> None:
     Answer(json=True, out=None).give(
-        lambda: bench_table(ceilings, [result("mine", Extents(64, 64, 64), 3.0, ours=True)]), list
+        lambda: bench_table(ceilings, [result("mine", ProblemShape(64, 64, 64), 3.0, ours=True)]), list
     )
     assert list(json.loads(capsys.readouterr().out)) == keys(NEEDS_GPU)
 

@@ -20,8 +20,8 @@ from tests.mutation.pool import Outcome, run_trials
 from tests.mutation.recording import Recording
 from tests.mutation.verdicts import DEAD, NOT_COVERED, NOT_REACHED, STILLBORN, SURVIVED, Verdict, Verdicts
 
-ROOMS = "plan,algebra,ptx,run"
-RUNS_KERNELS = {"ptx", "run"}
+ROOMS = "plan,contract,algebra,ptx,run,verify"
+RUNS_KERNELS = {"ptx", "run", "verify"}
 """Rooms with no part in how a kernel is planned, rendered and built: one that is compiled serves all their mutants."""
 MARKS = "not slow and not gpu"
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

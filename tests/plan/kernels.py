@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.build import Artifact, Cache, build
-from cutegen.contract.launch import LaunchContract, ProblemSize, Strides
+from cutegen.contract.launch import CallSize, LaunchContract, Strides
+from cutegen.contract.problem import ProblemShape
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.cpu import MULTIPROCESSORS, tensor_maps
 from cutegen.spec import GemmSpec
@@ -37,8 +38,8 @@ def execute(artifact: Artifact, contract: LaunchContract, m: int, n: int, k: int
         kinds = {"f16": np.float16, "f32": np.float32}
         arrays.append(bf16_bits(values) if tensor.dtype == "bf16" else values.astype(kinds[tensor.dtype]))
         strides[tensor.name] = Strides(inner)
-    size = ProblemSize(m=m, n=n, k=k, strides=strides)
-    geometry = contract.geometry(m, n, multiprocessors=MULTIPROCESSORS)
+    size = CallSize(problem=ProblemShape(m, n, k), strides=strides)
+    geometry = contract.geometry(size.problem, multiprocessors=MULTIPROCESSORS)
     return Program.parse(artifact.ptx).launch(
         contract.entry,
         grid=geometry.grid,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cutegen.arch import TARGETS, target
+from cutegen.arch import TARGETS
 from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_specs
 
 SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)
@@ -14,10 +14,7 @@ C_OF = {"tf32": "f32", "s8": "s32", "u8": "s32"}
 """C's type where it is not that of A."""
 
 SHIPPED_ON = [
-    (name, arch)
-    for name in SHIPPED_GEMMS
-    for arch, row in TARGETS.items()
-    if row.compute_capability >= target(load_spec(name).needs).compute_capability
+    (name, arch) for name in SHIPPED_GEMMS for arch, row in TARGETS.items() if row.has(*load_spec(name).instructions)
 ]
 """Each shipped GEMM with every target that it can be built for."""
 

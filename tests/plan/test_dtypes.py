@@ -13,6 +13,7 @@ from cutegen.arch import DTYPES, ldmatrix_atom, target
 from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.proof import prove
+from cutegen.plan.values.fragments import LdmatrixLoads
 from cutegen.render import render
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
@@ -300,7 +301,8 @@ def test_how_a_kernel_names_its_mma(dtype: str, b_dtype: str | None, said: str) 
 def test_a_plan_that_transposes_8_bit_elements_is_no_proof(dtype: str) -> None:
     """As if the rule had taken LDSM_T for an operand across K, as it does for 16 bits."""
     found = plan(gemm("mkn", dtype), "sm_90")
-    torn = replace(found.a.s2r, atom=ldmatrix_atom(4, transpose=True))
+    tiled_copy = found.a.s2r.tiled_copy
+    torn = LdmatrixLoads(atom=ldmatrix_atom(4, transpose=True), bits=128, tiled_copy=tiled_copy, rejected=())
     with pytest.raises(ProofError, match=f"SM75_U16x8_LDSM_T does not transpose {dtype}"):
         prove(replace(found, a=replace(found.a, s2r=torn)))
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.ptx import LaunchReport
@@ -30,7 +31,6 @@ from cutegen.spec import (
 )
 from cutegen.targeting import choose_target
 from cutegen.tune.counters import CONFLICTS, WAVEFRONTS, predict
-from cutegen.tune.suites import Extents
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.plan.kernels import Build, execute
 from tests.plan.specs import SHIPPED_GEMMS, gemm
@@ -99,7 +99,7 @@ def test_what_counters_py_expects_of_a_gpu(name: str, built: Build) -> None:
     spec = replace(LAYOUTS[name], name=name)
     artifact, found = built(spec), plan(spec, "sm_80")
     problem = found.cta_tile[0] * 2, found.cta_tile[1], found.cta_tile[2] * 4
-    expected = predict(found.to_json(), artifact.manifest.registers, Extents(*problem))
+    expected = predict(found.to_json(), artifact.manifest.registers, ProblemShape(*problem))
     assert json.loads(artifact.plan_json) == json.loads(json.dumps(found.to_json()))
     report = execute(artifact, found.launch, *problem)
     assert counted(report) == {name: expected[name] for name in counted(report)}

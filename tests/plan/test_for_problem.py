@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutegen.arch import GPUS, TARGETS
+from cutegen.arch import GPUS, TARGETS, Instruction
 from cutegen.contract import ProblemShape
-from cutegen.contract.launch import MAX_EXTENT
+from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import RasterPlan
@@ -138,7 +138,7 @@ def test_the_tile_fits_the_problem() -> None:
 
 @pytest.mark.parametrize(
     ("family", "target"),
-    [*(("sm80", x) for x in TARGETS), *(("sm120", x) for x in TARGETS if TARGETS[x].has_bulk_tensor_copies)],
+    [*(("sm80", x) for x in TARGETS), *(("sm120", x) for x in TARGETS if TARGETS[x].has(Instruction.BULK_TENSOR))],
 )
 @pytest.mark.parametrize("problem", [SKINNY, TINY, (300, 300, 100000)])
 def test_every_target_finds_a_plan_for_every_problem(family: str, target: str, problem: tuple[int, int, int]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cutegen.build import Cache, build
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import EmissionError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.loop import Action, Check, Loop, Step, pipelined, produced, through_registers
@@ -18,7 +19,6 @@ from cutegen.spec import GemmSpec, load_spec
 from cutegen.straight_line import build_request
 from cutegen.tune import counters
 from cutegen.tune.limits import k_tile_cost
-from cutegen.tune.suites import Extents
 
 CP_ASYNC, PLAIN = (Action.FETCH,), (Action.GLOBAL_LOAD,)
 LOOPS = {
@@ -111,11 +111,11 @@ def gemm_plan(spec: GemmSpec) -> GemmPlan:
 
 def said(found: GemmPlan) -> dict[str, Any]:
     """What four rooms say of a main loop."""
-    problem = Extents(1024, 1024, 1024)
+    problem = ProblemShape(1024, 1024, 1024)
     return {
         "predictions": found.predictions.instructions,
         "limits": k_tile_cost(found, problem, None).wavefronts,
-        "counters": counters.predict(found.to_json(), 128, problem)[counters.LDMATRIX],
+        "counters": counters.predict(found.to_json(), problem)[counters.LDMATRIX],
         "timeline": shown(found.loop),
     }
 

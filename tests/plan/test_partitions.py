@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from cutegen.algebra import format_layout, inner_layout, mode, size
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.partitions import NAMES, partitions
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
 
 PRINTOUT = Path(__file__).parent / "cute_cpp_tutorial_tn.txt"
-TUTORIAL_PROBLEM = (5120, 5120, 4096)
+TUTORIAL_PROBLEM = ProblemShape(5120, 5120, 4096)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_each_thread_moves_its_share(majors: str, thread: int) -> None:
     a, b, c = (Operand("bf16", major) for major in majors)
     spec = GemmSpec(family="sm80", problem=Problem(a=a, b=b, c=c), tile=Tile(cta=(128, 64, 32), stages=3))
     made = plan(spec, "sm_80")
-    found = partitions(made, (1000, 1000, 80), thread)
+    found = partitions(made, ProblemShape(1000, 1000, 80), thread)
     threads = made.threads
     assert size(found["sA"]) == 128 * 32 * 3
     assert size(found["tAsA"]) == 128 * 32 * 3 // threads
@@ -55,7 +56,7 @@ def test_each_thread_moves_its_share(majors: str, thread: int) -> None:
 
 def test_leading_strides_are_what_alignment_allows(tutorial: GemmPlan) -> None:
     """C is column-major: neighbours along n are a whole column apart, and 1001 halfs of a column take 1008."""
-    layout = format_layout(partitions(tutorial, (1001, 1000, 64), 0)["tCgC"])
+    layout = format_layout(partitions(tutorial, ProblemShape(1001, 1000, 64), 0)["tCgC"])
     assert layout.startswith("((_2,_2),_4,(_2,_4)):((1008,_8),")
 
 
@@ -67,4 +68,4 @@ def test_a_thread_that_is_not_there(thread: int, tutorial: GemmPlan) -> None:
 
 def test_an_extent_of_nothing(tutorial: GemmPlan) -> None:
     with pytest.raises(RequestError, match="at least 1"):
-        partitions(tutorial, (1, 0, 1), 0)
+        partitions(tutorial, ProblemShape(1, 0, 1), 0)

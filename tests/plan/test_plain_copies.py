@@ -7,6 +7,7 @@ from itertools import groupby, pairwise
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.loop import Action, pipelined
@@ -15,7 +16,6 @@ from cutegen.run import Kernel
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.targeting import choose_target
 from cutegen.tune.counters import predict
-from cutegen.tune.suites import Extents
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import count_launch
 from tests.plan.kernels import Build, execute
@@ -175,7 +175,7 @@ def test_what_is_counted_is_what_was_predicted(name: str, built: Build) -> None:
     m, n, k = found.cta_tile
     a, b, out = random_operands(kernel.contract, m, 2 * n, 5 * k, seed=1)
     report = kernel.execute(a, b, out=out)
-    counts = count_launch(found, kernel.problem_size(a, b, out), report)
+    counts = count_launch(found, kernel.call_size(a, b, out), report)
     assert counts.differing() == {}
     plain = [key for key in counts.wavefronts if key.startswith("g2s")]
     assert plain
@@ -190,7 +190,7 @@ def test_what_counters_py_expects_of_a_gpu(name: str, built: Build) -> None:
     """Two CTAs and four k-tiles, counted by the executor instead of ncu."""
     found, artifact = plan(named(name), "sm_80"), built(named(name))
     problem = found.cta_tile[0] * 2, found.cta_tile[1], found.cta_tile[2] * 4
-    expected = predict(found.to_json(), artifact.manifest.registers, Extents(*problem))
+    expected = predict(found.to_json(), artifact.manifest.registers, ProblemShape(*problem))
     counts = counted(execute(artifact, found.launch, *problem))
     assert counts == {counter: expected[counter] for counter in counts}
 
@@ -206,7 +206,7 @@ def test_right_at_every_edge(name: str, device: str, built: Build) -> None:
         a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework=framework, device=device)
         kernel(a, b, out=out)
         expected = float64_reference(a, b, kernel.contract)
-        found = compare(out, expected, dtype=kernel.contract.tensors[2].dtype)
+        found = compare(out, expected, dtype=kernel.contract.tensor("c").dtype)
         assert found.ok, (m, n, k, found)
 
 

@@ -44,7 +44,7 @@ def test_the_dsl_does_not_compile_such_a_copy(
     key: str, majors: str, cta: tuple[int, int, int], layout: str, built: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Why it is refused: without the rule the compiler is what finds out."""
-    monkeypatch.setattr(Access, "tears", lambda *_: False)
+    monkeypatch.setattr(Access, "tears", lambda *_, **__: False)
     with pytest.raises(CompileError, match=r"(?i)composed_?layout"):
         built(staged(key, majors, cta, layout), "sm_80")
 
@@ -69,4 +69,4 @@ def own(elements: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 )
 def test_bits_that_swizzle_and_are_swizzled(elements: list[int], layout: str, at_once: bool, torn: bool) -> None:
     access = Access(own(elements) % 16, 2, at_once=at_once)
-    assert access.tears(parse_layout(layout)) == torn
+    assert access.tears(parse_layout(layout), staged=False) == torn

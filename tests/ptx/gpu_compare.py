@@ -55,6 +55,7 @@ class Gpu:
         self.capability = major * 10 + minor
         name = check(driver.cuDeviceGetName(128, device))
         self.name = name.decode().rstrip("\0")
+        self.loaded: list[Any] = []  # until the end: ncu fails to profile after some libraries have been unloaded
 
     def launch(
         self,
@@ -86,7 +87,7 @@ class Gpu:
         for array, memory in copies:
             check(driver.cuMemcpyDtoH(array.ctypes.data, memory, array.nbytes))
             check(driver.cuMemFree(memory))
-        check(driver.cuLibraryUnload(library))
+        self.loaded.append(library)
 
 
 def ordered(values: np.ndarray, kind: str) -> np.ndarray:

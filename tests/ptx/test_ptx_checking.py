@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bulk_kernels import READY, SMEM_BYTES, expect, load, wait
+from kernels import kernel
 from litmus import entry, last_block
 
 from cutegen.cli.main import main
@@ -135,3 +137,38 @@ def test_a_launch_file_that_is_wrong_is_refused_with_its_key(
     (tmp_path / "k.ptx").write_text(entry(COPY))
     assert main(["check", str(tmp_path / "k.ptx"), "--launch", str(tmp_path / "launch.toml")]) == 2
     assert message in capsys.readouterr().err
+
+
+MAP_LAUNCH = """
+grid = 1
+block = 32
+[[argument]]
+array = "u32"
+shape = [32, 64]
+fill = "arange"
+tensor_map = { box = [32, 16], swizzle_bytes = 0 }
+[[argument]]
+array = "u32"
+shape = [64]
+fill = "zeros"
+[[argument]]
+bytes = "07000000"
+"""
+
+
+def test_tensor_maps_and_structures_in_a_launch_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    parameters = ".param .align 64 .b8 map[128], .param .u64 out, .param .align 4 .b8 pair[8]"
+    body = READY + expect(2048) + load((32, 16)) + wait() + "ld.param.u32 %r9, [pair]; ld.param.u32 %r10, [pair+4];"
+    body += "ld.shared.u32 %r3, [%r4]; add.u32 %r3, %r3, %r9; add.u32 %r3, %r3, %r10;"
+    text = kernel(body, shared_bytes=SMEM_BYTES, parameters=parameters)
+    wanted = np.zeros(64, np.uint32)
+    wanted[:32] = 16 * 64 + 32 + 7
+    np.save(tmp_path / "want.npy", wanted)
+    told = MAP_LAUNCH.replace("shape = [64]", 'shape = [64]\nexpected = "want.npy"')
+    (tmp_path / "launch.toml").write_text(told)
+    code, found_here = found(text, f"--launch {tmp_path / 'launch.toml'}", capsys, tmp_path)
+    assert (code, found_here["findings"], found_here["wrong"]) == (0, [], [])
+    (tmp_path / "launch.toml").write_text(told.replace("[32, 16], swizzle", "[32, 8], swizzle"))
+    assert found(text, f"--launch {tmp_path / 'launch.toml'}", capsys, tmp_path)[0] == 1
+    (tmp_path / "launch.toml").write_text(told.replace("07000000", "0x"))
+    assert main(["check", str(tmp_path / "k.ptx"), "--launch", str(tmp_path / "launch.toml")]) == 2

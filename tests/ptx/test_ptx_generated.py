@@ -11,6 +11,7 @@ from mutations import mutants
 
 import cutegen
 from cutegen.build import Cache
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import PtxFault
 from cutegen.ptx import Program
 from cutegen.run import Kernel
@@ -89,7 +90,7 @@ class Problem:
     def verdict(self, program: Program) -> str | None:
         """How the program is seen to be wrong, or None."""
         out = np.full(self.exact.shape, np.nan, np.float16)
-        geometry = self.contract.geometry(*self.exact.shape)
+        geometry = self.contract.geometry(ProblemShape(*self.exact.shape, 1))
         try:
             program.launch(
                 self.contract.entry,

@@ -28,6 +28,7 @@ from cutegen.ptx import (
 )
 from cutegen.ptx.text import flow
 from cutegen.ptx.text.parser import parse_module
+from cutegen.ptx.watch import global_shadow, paged
 
 
 def test_numbers_are_packed_by_the_declared_type() -> None:
@@ -298,3 +299,53 @@ def test_readying_looks_at_each_register_a_few_times(blocks: int, monkeypatch: p
     assert len(looked) < 8 * count
     uses = [flow._uses(entry, block) for block in graph.blocks]
     assert sum(len(keys) for use in uses for keys in use.exposed.values()) <= 4 * len(graph.blocks)
+
+
+@pytest.mark.parametrize(
+    ("body", "earlier"),
+    [
+        ("mov.u32 %r3, %ctaid.x;", "write"),
+        (
+            "mov.u32 %r9, %ctaid.x; setp.ne.u32 %p1, %r9, 3; mov.u32 %r3, 7; @%p1 ld.global.u32 %r3, [%rd1]; @%p1 ret;",
+            "read",
+        ),
+    ],
+)
+def test_races_between_ctas_of_different_processes_are_found(body: str, earlier: str) -> None:
+    """Four CTAs, each in a task of its own, write the same words; or one writes what the others read."""
+    options = {"grid": 4, "block": 32, "jobs": 2}
+    program = Program.parse(kernel(body))
+    with pytest.raises(
+        ExecutionFault, match=rf"race: write of global memory.* the {earlier} by thread \d+ of CTA number"
+    ):
+        program.launch("k", args=[np.zeros(32, np.uint32)], **options)
+    report = program.launch("k", args=[np.zeros(32, np.uint32)], raise_on=(), **options)
+    assert [violation.kind for violation in report.violations] == [ViolationKind.RACE]
+
+
+def test_ctas_of_different_processes_may_read_the_same_and_write_their_own() -> None:
+    body = (
+        "mov.u32 %r9, %ctaid.x; mul.wide.u32 %rd2, %r9, 128; ld.global.u32 %r3, [%rd0+512]; add.s64 %rd1, %rd1, %rd2;"
+    )
+    memory = np.arange(160, dtype=np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=4, block=32, args=[memory], jobs=2)
+    assert set(memory[:128].tolist()) == {128}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_what_is_only_read_is_not_filed(writes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads are filed by page when somebody writes to the buffer, or when very many wait: a bound on the memory."""
+    filed = []
+    put = paged.WarpPages.put
+    monkeypatch.setattr(paged.WarpPages, "put", lambda *args, **named: filed.append(1) or put(*args, **named))
+    parameters = ".param .u64 out, .param .u64 table"
+    body = "ld.param.u64 %rd5, [table]; mov.u32 %r4, 0; AGAIN: ld.global.u32 %r3, [%rd5]; add.u32 %r4, %r4, 1;"
+    body += "setp.lt.u32 %p1, %r4, 200; @%p1 bra AGAIN; bar.sync 0;"
+    body += "setp.eq.u32 %p2, %r0, 0; @%p2 st.global.u32 [%rd5], 1;" * writes
+    program = Program.parse(kernel(body, parameters=parameters))
+    program.launch("k", grid=1, block=64, args=[np.zeros(64, np.uint32), np.zeros(4, np.uint32)])
+    assert len(filed) == (400 if writes else 0)
+    filed.clear()
+    monkeypatch.setattr(global_shadow, "MOST_QUEUED", 100)
+    program.launch("k", grid=1, block=64, args=[np.zeros(64, np.uint32), np.zeros(4, np.uint32)])
+    assert len(filed) >= 300

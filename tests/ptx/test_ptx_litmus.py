@@ -42,7 +42,11 @@ NOT_PASSED_ON = {
     "a weak flag": ("st.global.u32 [%rd1], 1;", LOAD.format("acquire.gpu"), ""),
     "a weak look at it": (STORE.format("release.gpu"), "ld.global.u32 %r2, [%rd1];", ""),
     "a relaxed atomic": ("red.global.add.u32 [%rd1], 1;", LOAD.format("acquire.gpu"), ""),
-    "a flag overwritten": (STORE.format("release.gpu") + STORE.format("relaxed.gpu"), LOAD.format("acquire.gpu"), ""),
+    "a flag overwritten": (
+        STORE.format("release.gpu") + "st.relaxed.gpu.global.u32 [%rd1], 2;",
+        LOAD.format("relaxed.gpu") + "and.b32 %r2, %r2, 2;",
+        LOAD.format("acquire.gpu"),
+    ),
 }
 
 
@@ -141,10 +145,6 @@ LAST_WRONG = {
     "a fence before the barrier": {
         "barrier": FENCE + "bar.sync 0;", "count": "atom.relaxed.gpu.global.add.u32 %r4, [%rd1], 1;", "after": FENCE,
     },
-    "a counter that is no atomic": {
-        "count": "ld.acquire.gpu.global.u32 %r4, [%rd1]; add.u32 %r10, %r4, 1; st.release.gpu.global.u32 [%rd1], %r10;",
-        "barrier": "",
-    },
 }  # fmt: skip
 
 
@@ -210,3 +210,95 @@ def test_aliases_are_one_memory() -> None:
     for policy in POLICIES:
         with pytest.raises(ExecutionFault, match="race"):
             Program.parse(entry(body)).launch("k", grid=2, block=1, args=[memory, read_only, memory], policy=policy)
+
+
+SEEDS = tuple(f"random:{seed}" for seed in range(24))
+EVERY = (*POLICIES, *SEEDS)
+
+
+def store_buffering(fence: str, *, fence_of_1: str | None = None) -> str:
+    """CTA i raises flag i and looks at the other's: who sees it down takes what both want."""
+    second = fence if fence_of_1 is None else fence_of_1
+    return entry(f"""
+        mul.wide.u32 %rd3, %r1, 4; add.s64 %rd4, %rd1, %rd3; xor.b32 %r4, %r1, 1;
+        mul.wide.u32 %rd5, %r4, 4; add.s64 %rd6, %rd1, %rd5; add.s64 %rd7, %rd2, %rd3;
+        st.relaxed.gpu.global.u32 [%rd4], 1;
+        setp.ne.u32 %p0, %r1, 0; @%p0 bra SECOND; {fence} bra LOOK;
+    SECOND:
+        {second}
+    LOOK:
+        ld.relaxed.gpu.global.u32 %r5, [%rd6]; st.global.u32 [%rd7], %r5;
+        setp.ne.u32 %p1, %r5, 0; @%p1 bra DONE;
+        CRITICAL
+    DONE:""")
+
+
+def outcomes(text: str, *, grid: int, words: int) -> set[tuple[int, ...]]:
+    """What `out` begins with, over many orders."""
+    return {tuple(launch(text, grid=grid, policy=policy).out[:words].tolist()) for policy in EVERY}
+
+
+def test_store_buffering() -> None:
+    """Both may see 0 unless both execute `fence.sc` in between; acquire and release do not help."""
+    weak = store_buffering("").replace("CRITICAL", "")
+    assert outcomes(weak, grid=2, words=2) >= {(0, 0), (0, 1)}
+    acq_rel = store_buffering("fence.acq_rel.gpu;").replace("CRITICAL", "")
+    assert (0, 0) in outcomes(acq_rel, grid=2, words=2)
+    one = store_buffering("fence.sc.gpu;", fence_of_1="fence.acq_rel.gpu;").replace("CRITICAL", "")
+    assert (0, 0) in outcomes(one, grid=2, words=2)
+    narrow = store_buffering("fence.sc.cta;").replace("CRITICAL", "")
+    assert (0, 0) in outcomes(narrow, grid=2, words=2)
+    right = store_buffering("fence.sc.gpu;").replace("CRITICAL", "")
+    assert (0, 0) not in outcomes(right, grid=2, words=2)
+    assert (0, 0) not in outcomes(store_buffering("membar.gl;").replace("CRITICAL", ""), grid=2, words=2)
+
+
+def test_what_store_buffering_lets_in_is_a_race() -> None:
+    """Dekker's way into a critical section: without `fence.sc` both go in, in some order."""
+    critical = "ld.global.u32 %r6, [%rd0]; add.u32 %r6, %r6, 1; st.global.u32 [%rd0], %r6;"
+    right = store_buffering("fence.sc.gpu;").replace("CRITICAL", critical)
+    wrong = store_buffering("fence.acq_rel.gpu;").replace("CRITICAL", critical)
+    for policy in EVERY:
+        assert launch(right, policy=policy).data[0] <= 1
+    race(wrong, policy="reversed")
+
+
+def independent_reads(between: str, load: str = "ld.relaxed.gpu") -> str:
+    """CTAs 0 and 1 each write a word; 2 and 3 read both, in opposite orders: IRIW."""
+    return entry(f"""
+        setp.eq.u32 %p0, %r1, 0; @%p0 st.relaxed.gpu.global.u32 [%rd1], 1;
+        setp.eq.u32 %p1, %r1, 1; @%p1 st.relaxed.gpu.global.u32 [%rd1+4], 1;
+        setp.lt.u32 %p2, %r1, 2; @%p2 bra DONE;
+        setp.eq.u32 %p3, %r1, 2; mov.u64 %rd3, %rd1; add.s64 %rd4, %rd1, 4;
+        @!%p3 mov.u64 %rd3, %rd4; @!%p3 mov.u64 %rd4, %rd1;
+        {load}.global.u32 %r5, [%rd3]; {between} {load}.global.u32 %r6, [%rd4];
+        sub.u32 %r7, %r1, 2; mul.wide.u32 %rd5, %r7, 8; add.s64 %rd6, %rd2, %rd5;
+        st.global.u32 [%rd6], %r5; st.global.u32 [%rd6+4], %r6;
+    DONE:""")
+
+
+def test_independent_reads_of_independent_writes() -> None:
+    """Two readers may disagree on which write came first, unless each has a `fence.sc` between its reads."""
+    disagree = (1, 0, 1, 0)
+    many = (*EVERY, *(f"random:{seed}" for seed in range(100, 400)))
+
+    def found(text: str) -> set[tuple[int, ...]]:
+        return {tuple(launch(text, grid=4, policy=policy).out[:4].tolist()) for policy in many}
+
+    assert disagree in found(independent_reads(""))
+    assert disagree in found(independent_reads("", "ld.acquire.gpu"))
+    assert disagree not in found(independent_reads("fence.sc.gpu;"))
+
+
+def test_reads_of_one_location_do_not_go_back() -> None:
+    """Coherence: once the new value was read, by whom one knows of, the old one cannot be."""
+    text = entry("""
+        setp.ne.u32 %p0, %r1, 0; @%p0 bra READER;
+        st.relaxed.gpu.global.u32 [%rd1], 1; st.relaxed.gpu.global.u32 [%rd1], 2; bra DONE;
+    READER:
+        ld.relaxed.gpu.global.u32 %r5, [%rd1]; ld.relaxed.gpu.global.u32 %r6, [%rd1];
+        st.global.u32 [%rd2], %r5; st.global.u32 [%rd2+4], %r6;
+    DONE:""")
+    found = outcomes(text, grid=2, words=2)
+    assert len(found) > 2
+    assert all(first <= second for first, second in found)

@@ -11,11 +11,13 @@ import pytest
 import cutegen
 from cutegen.build import Cache
 from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.ptx import ExecutionFault, LaunchError, LaunchReport, Program, ViolationKind
 from cutegen.run import Kernel
 
 POLICIES = ("in-order", "reversed", "random:1", "random:2")
 M, N, K = 40, 72, 320
+PROBLEM = ProblemShape(M, N, K)
 COUNT = re.compile(r"atom\.global\.acq_rel\.inc\.u32")
 BARRIER = re.compile(r"(?:bar|barrier)\.(?:cta\.)?sync[\w.]*\s+0;")
 
@@ -29,12 +31,12 @@ def run(contract: LaunchContract, text: str, policy: str, jobs: int = 1) -> tupl
     """(how far C is off, the report) of one launch on fresh operands, sums poisoned and counters zero."""
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((M, K), (N, K)))
-    c, workspace = np.full((M, N), np.nan, np.float16), contract.workspace(M, N)
+    c, workspace = np.full((M, N), np.nan, np.float16), contract.workspace(PROBLEM)
     assert workspace is not None
     sums, counters = np.full(workspace.sums_bytes // 4, np.nan, np.float32), np.zeros(workspace.counters, np.uint32)
     values = {"a": a, "b": b, "c": c, "sums": sums, "counters": counters, "m": M, "n": N, "k": K}
     values |= {"lda": K, "ldb": K, "ldc": N, **{f"batch_stride_{name}": 0 for name in "abc"}}
-    geometry = contract.geometry(M, N)
+    geometry = contract.geometry(PROBLEM)
     report = Program.parse(text).launch(
         contract.entry,
         grid=geometry.grid,

@@ -50,7 +50,7 @@ def run(kernel: Kernel, spec: GemmSpec, m: int, n: int, k: int, **options: Any) 
     a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
     report = kernel.execute(a, b, out=out, **options)
     assert compare(out, float64_reference(a, b), dtype="f16").ok
-    return count_launch(plan(spec, "sm_90"), kernel.problem_size(a, b, out), report)
+    return count_launch(plan(spec, "sm_90"), kernel.call_size(a, b, out), report)
 
 
 def test_the_artifact_says_what_is_mapped(compiled: Any) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.contract.launch import MAX_EXTENT, LaunchContract, ProblemSize, Strides
+from cutegen.contract.launch import CallSize, LaunchContract, Strides
+from cutegen.contract.problem import MAX_EXTENT, ProblemShape
 from cutegen.errors import OperandError
 from cutegen.run.call.check import CheckedCall, check_call
 from cutegen.run.call.memory_overlap import check_address, check_apart
@@ -23,14 +24,14 @@ def check(contract: LaunchContract, a: Any, b: Any, out: Any) -> CheckedCall:
     """All checks of a call, in the order of a call."""
     views = [view_of(operand, name) for operand, name in ((a, "a"), (b, "b"), (out, "out"))]
     call = check_call(contract, *(view.form for view in views))
-    for placed, view in zip(call.placed, views, strict=True):
+    for placed, view in zip(call.placed.values(), views, strict=True):
         check_address(placed, view.pointer)
-    for placed, view in zip(call.placed[:2], views[:2], strict=True):
-        check_apart(call.placed[2], views[2].pointer, placed, view.pointer)
+    for role, view in zip("ab", views[:2], strict=True):
+        check_apart(call.placed["c"], views[2].pointer, call.placed[role], view.pointer)
     return call
 
 
-def leading(size: ProblemSize) -> tuple[int, ...]:
+def leading(size: CallSize) -> tuple[int, ...]:
     """The leading strides of A, B and C."""
     return tuple(size.strides[name].leading for name in "abc")
 
@@ -63,12 +64,12 @@ def test_strides_say_the_major(contract: MakeContract, majors: str) -> None:
     size = check(contract(majors), a, b, out).size
     extents = {"m": m, "n": n, "k": k}
     strides = {name: Strides(extents[major]) for name, major in zip("abc", majors, strict=True)}
-    assert size == ProblemSize(m=m, n=n, k=k, strides=strides)
+    assert size == CallSize(problem=ProblemShape(m, n, k), strides=strides)
 
 
 def test_leading_strides_may_be_padded(contract: MakeContract) -> None:
     size = check(contract(), half(64, 56)[:, :49], half(32, 64).t()[:49], half(64, 40)[:, :32]).size
-    assert (size.k, *leading(size)) == (49, 56, 64, 40)
+    assert (size.problem.k, *leading(size)) == (49, 56, 64, 40)
 
 
 @pytest.mark.parametrize("stride", [0, 1, 3, -5, 10**9])
@@ -87,7 +88,7 @@ def test_stride_of_a_mode_of_extent_one_says_nothing(contract: MakeContract, str
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 8, 8), (8, 0, 8), (8, 8, 0), (0, 0, 0)])
 def test_empty_operands_have_no_layout_to_check(contract: MakeContract, m: int, n: int, k: int) -> None:
     size = check(contract(), half(m, k), half(n, k).t(), half(m, n)).size
-    assert (size.m, size.n, size.k) == (m, n, k)
+    assert size.problem == ProblemShape(m, n, k)
 
 
 def test_extents_that_32_bits_do_not_count_to_the_end_of_are_refused(contract: MakeContract) -> None:
@@ -98,7 +99,7 @@ def test_extents_that_32_bits_do_not_count_to_the_end_of_are_refused(contract: M
         check_call(contract(), form(MAX_EXTENT + 1, 8), form(8, 8), form(MAX_EXTENT + 1, 8))
     huge = Form((8, MAX_EXTENT), (2**31 + 8, 1), "f16", ("cuda", 0), "torch", False)
     size = check_call(contract("knn"), form(8, 8), huge, huge).size
-    assert (size.n, size.strides["b"].leading) == (MAX_EXTENT, 2**31 + 8)
+    assert (size.problem.n, size.strides["b"].leading) == (MAX_EXTENT, 2**31 + 8)
 
 
 def test_strides_that_leave_every_address_space_are_refused(contract: MakeContract) -> None:

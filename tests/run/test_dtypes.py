@@ -42,16 +42,16 @@ def accumulator_of(kernel: Kernel) -> str:
 @by_case
 def test_right_against_float64(name: str, compiled: Compiled) -> None:
     kernel = compiled(name)
-    tensors = kernel.contract.tensors
+    contract = kernel.contract
     for m, n, k in EDGES:
         a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
         extras = random_extras(kernel.contract, m, n, seed=m + n + k)
         assert kernel(a, b, out=out, **extras) is out
         expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator_of(kernel))
-        comparison = compare(out, expected.result, dtype=tensors[2].dtype)
+        comparison = compare(out, expected.result, dtype=contract.tensor("c").dtype)
         assert comparison.ok, (m, n, k, comparison)
         if expected.aux is not None:
-            assert compare(extras["aux"], expected.aux, dtype=tensors[-1].dtype).ok
+            assert compare(extras["aux"], expected.aux, dtype=contract.tensor("aux").dtype).ok
 
 
 @by_case

@@ -48,7 +48,7 @@ def compiled(kernels: Cache) -> Callable[[str, str, str], Kernel]:
 
 def storage_of(kernel: Kernel, out: Any, shape: tuple[int, int]) -> Any:
     """The result's memory with the padding of its rows."""
-    storage = call_tensors(kernel.contract)[2].storage(shape)
+    storage = call_tensors(kernel.contract)["c"].storage(shape)
     rows = out.T if storage.transposed else out
     item = out.itemsize
     return np.lib.stride_tricks.as_strided(rows, (storage.rows, storage.stride), (storage.stride * item, item))
@@ -144,7 +144,7 @@ def test_shipped_kernels_read_nothing_that_was_not_written(name: str, depth: str
     assert report.violations == ()
     accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
     expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
-    assert compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype).ok
+    assert compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype).ok
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def test_traffic_is_what_the_plan_says(compiled: Compile, name: str) -> None:
     a, b, out = random_operands(kernel.contract, 128, 64, 64, seed=8)
     extras = random_extras(kernel.contract, 128, 64, seed=8)
     report = kernel.execute(a, b, out=out, **extras)
-    counts = count_launch(planned, kernel.problem_size(a, b, out, **extras), report)
+    counts = count_launch(planned, kernel.call_size(a, b, out, **extras), report)
     assert counts.differing() == {}
     assert counts.sectors["epilogue"].predicted is not None
 

@@ -42,7 +42,7 @@ def operands(kernel: Kernel, m: int, n: int, k: int, seed: int = 0, device: str 
 
 
 def compared(kernel: Kernel, a: Any, b: Any, out: Any, accumulator: str = "f32") -> Comparison:
-    return compare(out, float64_reference(a, b), dtype=kernel.contract.tensors[2].dtype, accumulator=accumulator)
+    return compare(out, float64_reference(a, b), dtype=kernel.contract.tensor("c").dtype, accumulator=accumulator)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def slow_stream() -> Iterator[Any]:
 def test_right_against_float64(majors: str, dtype: str, accumulator: str, m: int, n: int, k: int) -> None:
     kernel = compiled(majors, dtype, accumulator)
     a, b, out = operands(kernel, m, n, k, seed=m * n + k)
-    storage = call_tensors(kernel.contract)[2].storage((m, n))
+    storage = call_tensors(kernel.contract)["c"].storage((m, n))
     whole = torch.as_strided(out, (storage.rows, storage.stride), (storage.stride, 1))
     assert kernel(a, b, out=out) is out
     comparison = compared(kernel, a, b, out, accumulator)

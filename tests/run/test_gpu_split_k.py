@@ -40,7 +40,7 @@ def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any] | Non
     torch.cuda.synchronize()
     sums_in = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
     expected = expected_outcome(kernel.contract, a, b, extras or {}, accumulator=sums_in)
-    found = compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype)
+    found = compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype)
     assert found.ok, found
 
 

@@ -16,7 +16,7 @@ from cutegen.contract.launch import LaunchContract
 from cutegen.errors import DeviceError
 from cutegen.run import Kernel
 from cutegen.run.driver import load_driver
-from cutegen.run.gpu.launch import tensor_maps
+from cutegen.run.gpu import tensor_maps
 from tests.run.sum_by_maps import CONTRACT, PTX, expected
 
 torch = pytest.importorskip("torch")

@@ -142,7 +142,7 @@ def test_cupy_allocates_on_its_device_and_on_the_callers_stream(monkeypatch: pyt
 
     cuda = SimpleNamespace(Device=partial(entering, "device"), ExternalStream=partial(entering, "stream"))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=np.empty))
-    result = call_tensors(contract())[2]
+    result = call_tensors(contract())["c"]
     form = Form((30, 48), (48, 1), "f16", ("cuda", 1), "cupy", False)
     out = empty(result.storage((30, 70)), "float16", None, form, 12)
     assert (out.shape, out.strides, out.dtype) == ((30, 70), (144, 2), np.float16)

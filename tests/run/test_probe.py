@@ -374,6 +374,6 @@ def test_b_comes_as_a_call_passes_it_where_the_gemm_reads_a_transposed_copy(kern
         name="probe_of_a_copy",
     )
     found = planned(spec)
-    assert (found.launch.tensors[1].major, found.gemm.b.major) == ("n", "k")
+    assert (found.launch.tensor("b").major, found.gemm.b.major) == ("n", "k")
     received = check_registers(found, Probe(build(build_request(spec, "sm_89"), kernels)), seed=5)
     assert [each.first_wrong for each in received] == [None, None]

@@ -38,7 +38,7 @@ def check(spec: GemmSpec, kernel: Kernel, a: Any, b: Any, out: Any, extras: dict
     expected = expected_outcome(kernel.contract, a, b, extras)
     result = compare(out, expected.result, dtype=spec.problem.c.dtype)
     assert result.ok, result
-    counts = count_launch(plan(spec, "sm_80"), kernel.problem_size(a, b, out, **extras), report)
+    counts = count_launch(plan(spec, "sm_80"), kernel.call_size(a, b, out, **extras), report)
     assert counts.differing() == {}
 
 

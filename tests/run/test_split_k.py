@@ -15,6 +15,7 @@ import pytest
 import cutegen
 from cutegen.build import Cache
 from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, Workspace, gemm_parameters
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError, SpecError
 from cutegen.plan import plan
 from cutegen.ptx import Program
@@ -83,11 +84,11 @@ def test_counters_are_left_as_they_were_found(compiled: Compile) -> None:
     kernel = compiled(CASES["plain_split_3"])
     a, b, first = random_operands(kernel.contract, 64, 32, 160, seed=2)
     second = first.copy()
-    size = kernel.problem_size(a, b, first)
-    wanted = kernel.contract.workspace(size.m, size.n)
+    size = kernel.call_size(a, b, first)
+    wanted = kernel.contract.workspace(size.problem)
     assert wanted == Workspace(sums_bytes=2 * 3 * 32 * 32 * 4, counters=2)
     sums, counters = np.full(wanted.sums_bytes // 4, np.nan, np.float32), np.zeros(wanted.counters, np.uint32)
-    program, geometry = Program.parse(kernel.artifact.ptx), kernel.contract.geometry(size.m, size.n)
+    program, geometry = Program.parse(kernel.artifact.ptx), kernel.contract.geometry(size.problem)
     for out, policy in ((first, "in-order"), (second, "reversed")):
         program.launch(
             kernel.contract.entry,
@@ -111,7 +112,7 @@ def test_what_is_executed_is_what_was_planned(name: str, problem: tuple[int, int
     a, b, out = random_operands(kernel.contract, m, n, k, seed=3)
     extras = random_extras(kernel.contract, m, n, seed=3)
     report = kernel.execute(a, b, out=out, **extras)
-    counts = count_launch(plan(CASES[name], "sm_80"), kernel.problem_size(a, b, out, **extras), report)
+    counts = count_launch(plan(CASES[name], "sm_80"), kernel.call_size(a, b, out, **extras), report)
     assert counts.differing() == {}
     assert {"split_k.write", "split_k.read"} <= counts.sectors.keys()
     assert all(counts.sectors[key].predicted for key in ("split_k.write", "split_k.read"))
@@ -129,7 +130,7 @@ def test_atomics_add_to_c_and_to_nothing_beside_it(compiled: Compile) -> None:
         assert compare(out, float64_reference(a, b), dtype="f32").ok
         assert np.isnan(buffer[:, 40:]).all()
         assert np.isnan(buffer[:, :, 33:]).all()
-    assert kernel.contract.workspace(40, 33, 2) is None
+    assert kernel.contract.workspace(ProblemShape(40, 33, 64, 2)) is None
 
 
 @pytest.mark.parametrize(
@@ -168,8 +169,8 @@ def test_a_contract_survives_its_json(contract: Callable[..., LaunchContract]) -
         split=SplitContract(slices=3, bytes_per_slice=32768),
     )
     assert parts.pointers == ("a", "b", "c", "sums", "counters")
-    assert parts.geometry(300, 64, 5).grid == (3, 3, 5)
-    assert parts.workspace(300, 64, 5) == Workspace(sums_bytes=5 * 3 * 3 * 32768, counters=15)
+    assert parts.geometry(ProblemShape(300, 64, 64, 5)).grid == (3, 3, 5)
+    assert parts.workspace(ProblemShape(300, 64, 64, 5)) == Workspace(sums_bytes=5 * 3 * 3 * 32768, counters=15)
     for each in (whole, parts):
         assert LaunchContract.from_json(json.loads(json.dumps(each.to_json()))) == each
     older = whole.to_json()

@@ -49,4 +49,4 @@ def test_right_against_float64(name: str, kernels: Cache) -> None:
     kernel(a, b, out=out)
     accumulator = "s32" if spec.problem.a.dtype == "s8" else "f32"
     expected = expected_outcome(kernel.contract, a, b, {}, accumulator=accumulator)
-    assert compare(out, expected.result, dtype=kernel.contract.tensors[2].dtype).ok
+    assert compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype).ok

@@ -15,7 +15,7 @@ from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import DeviceError, OperandError
 from cutegen.run import Kernel
 from cutegen.run.driver import Driver
-from cutegen.run.gpu.launch import tensor_maps
+from cutegen.run.gpu import tensor_maps
 from tests.run.fake_tensor_maps import FakeEncoder, FakeMap
 
 A, B, C = (TensorMapContract(name, box, 128) for name, box in (("a", (64, 128)), ("b", (64, 64)), ("c", (64, 32))))

@@ -48,6 +48,7 @@ def test_the_shipped_specs_are_these() -> None:
         "cute_tutorial_nt",
         "cute_tutorial_tn",
         "double_buffer_128x128x32",
+        "hgemm_tn",
         "ldmatrix_probe",
         "simt_sgemm_nt",
         "simt_sgemm_tn",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.tune.bench import Result, Setting
 from cutegen.tune.ceilings import Ceilings, MmaCeiling
 from cutegen.tune.measure import Measurement
 from cutegen.tune.mma_peak import MmaTypes
-from cutegen.tune.suites import Extents
 
 TYPES = MmaTypes("f16", "f32")
-SETTING = Setting((("f16", "k"), ("f16", "k"), ("f16", "n")))
+SETTING = Setting(("f16", "k"), ("f16", "k"), ("f16", "n"))
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def ceilings() -> Ceilings:
     return Ceilings(device="Imaginary 100", sms=100, mma=(row,), copy_bytes_per_s=1e12)
 
 
-def result(contender: str, problem: Extents, median_us: float, *, ours: bool) -> Result:
+def result(contender: str, problem: ProblemShape, median_us: float, *, ours: bool) -> Result:
     """One of three runs that took 20% less, the median, and 25% more."""
     return Result(
         problem=problem,

@@ -6,21 +6,22 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from cutegen.arch import SM_RATES, TARGETS, SmRates
+from cutegen.arch import SM_RATES, TARGETS, Instruction, SmRates
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.spec import load_spec
 from cutegen.tune.ceilings import Ceilings, MmaCeiling
 from cutegen.tune.limits import k_tile_cost, limits, shares
 from cutegen.tune.mma_peak import MmaTypes
 from cutegen.tune.roofline_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Point, Roof, roofline_svg
-from cutegen.tune.suites import SUITES, Extents
+from cutegen.tune.suites import SUITES
 from tests.gpu.cases import CASES
 
 TN = plan(load_spec("sm80_hgemm_tn"), "sm_80")
 
 
 def test_a_problem_counts_its_operations_and_bytes() -> None:
-    extents = Extents(8192, 4096, 14336)
+    extents = ProblemShape(8192, 4096, 14336)
     assert extents.flops == 2 * 8192 * 4096 * 14336 == 962_072_674_304
     assert extents.compulsory_bytes(2, 2, 2) == 2 * (8192 * 14336 + 4096 * 14336 + 8192 * 4096) == 419_430_400
     assert str(extents) == "8192x4096x14336"
@@ -33,8 +34,8 @@ def test_suites_hold_what_their_names_say() -> None:
         assert all(x.m % 8 == x.n % 8 == x.k % 8 == 0 for x in problems), name
     assert all(x.m == x.n == x.k for x in SUITES["square"])
     assert all(min(x.m, x.n) <= 256 for x in SUITES["skinny"])
-    assert Extents(4096, 4096, 4096) in SUITES["seed"]
-    assert Extents(512, 8192, 8192) in SUITES["seed"]
+    assert ProblemShape(4096, 4096, 4096) in SUITES["seed"]
+    assert ProblemShape(512, 8192, 8192) in SUITES["seed"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_suites_hold_what_their_names_say() -> None:
 )
 def test_rates_go_with_the_bytes_of_operands(arch: str, operands: str, flops: float | None) -> None:
     """A100's white paper: 156, 312 and 624 TFLOP/s and TOP/s of tf32, f16 and int8. On sm_90 8-bit floats are f16."""
-    assert SM_RATES[arch].mma_flops_of(operands) == flops
+    assert SM_RATES[arch].flops_of(Instruction.MMA_SYNC, operands) == flops
 
 
 def test_every_target_has_rates() -> None:
@@ -63,7 +64,7 @@ def test_a_k_tile_asks_for_what_a_pencil_says() -> None:
 
     One of four k-blocks is read once more, for all of 64 k-tiles.
     """
-    problem = Extents(4096, 4096, 4096)
+    problem = ProblemShape(4096, 4096, 4096)
     cost = k_tile_cost(TN, problem, issued_per_warp=250)
     assert cost.flops == 2 * 128 * 128 * 64
     reads, writes = 4 * 16384 // 128, 2 * 128 * 64 * 2 // 128
@@ -74,8 +75,8 @@ def test_a_k_tile_asks_for_what_a_pencil_says() -> None:
 
 
 def test_the_tightest_resource_comes_first() -> None:
-    cost = k_tile_cost(TN, Extents(4096, 4096, 4096), issued_per_warp=250)
-    found = limits(cost, SmRates(mma_flops=2048), hbm_bytes_per_cycle=16)
+    cost = k_tile_cost(TN, ProblemShape(4096, 4096, 4096), issued_per_warp=250)
+    found = limits(cost, SmRates(flops={Instruction.MMA_SYNC: 2048}), hbm_bytes_per_cycle=16)
     cycles = {limit.resource: limit.cycles for limit in found}
     assert cycles == {
         "tensor cores": 1024,
@@ -95,8 +96,8 @@ def test_the_tightest_resource_comes_first() -> None:
 
 def test_shared_memory_bounds_a_faster_tensor_core() -> None:
     """A 64x64 warp tile reads 4 KiB of fragments for each k16 step: 128 wavefronts for 4 warps, 204.8 tensor cycles."""
-    cost = k_tile_cost(TN, Extents(4096, 4096, 4096), issued_per_warp=None)
-    slow, fast = (limits(cost, SmRates(mma_flops=rate)) for rate in (2560, 4096))
+    cost = k_tile_cost(TN, ProblemShape(4096, 4096, 4096), issued_per_warp=None)
+    slow, fast = (limits(cost, SmRates(flops={Instruction.MMA_SYNC: rate})) for rate in (2560, 4096))
     assert (slow[0].resource, slow[0].cycles) == ("tensor cores", 4 * 204.8)
     assert (fast[0].resource, fast[0].cycles) == ("shared memory", 770)
     assert all(limit.resource != "issue slots" for limit in slow)
@@ -109,7 +110,9 @@ def test_conflicting_writes_are_in_the_cost() -> None:
     """
     unswizzled = plan(CASES["counters_bk64_unswizzled_atom"], "sm_90")
     cp_async = 2 * 128 * 64 * 2 // 16 // 32
-    assert k_tile_cost(unswizzled, Extents(1024, 1024, 1024), None).wavefronts == 512 + 512 / 4 / 16 + 32 * cp_async
+    assert (
+        k_tile_cost(unswizzled, ProblemShape(1024, 1024, 1024), None).wavefronts == 512 + 512 / 4 / 16 + 32 * cp_async
+    )
 
 
 def test_ceilings_tell_the_clock() -> None:

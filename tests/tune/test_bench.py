@@ -16,18 +16,19 @@ from rich.console import Console
 from cutegen.cli import bench as door
 from cutegen.cli import progress
 from cutegen.cli.main import main
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CheckError, DeviceError, OutsideError
 from cutegen.plan import plan
 from cutegen.spec import load_spec
 from cutegen.tune import bench as room
 from cutegen.tune.bench import Entrant
 from cutegen.tune.ceilings import Ceilings
-from cutegen.tune.suites import SUITES, Extents
+from cutegen.tune.suites import SUITES
 from cutegen.verify import random_operands
 from tests.tune.conftest import TYPES, result
 
-CUBE = Extents(1000, 1000, 1000)
-SMALL = Extents(64, 48, 32)
+CUBE = ProblemShape(1000, 1000, 1000)
+SMALL = ProblemShape(64, 48, 32)
 
 
 @pytest.fixture
@@ -71,8 +72,8 @@ def test_a_wrong_request_is_told_before_a_gpu_is_looked_for(
 
 
 def test_problems_are_those_of_the_suite_and_those_named_each_once() -> None:
-    assert door.choose_problems(None, None) == (Extents(4096, 4096, 4096),)
-    assert door.choose_problems(["8,16,24", "1024,1024,1024"], "square") == (*SUITES["square"], Extents(8, 16, 24))
+    assert door.choose_problems(None, None) == (ProblemShape(4096, 4096, 4096),)
+    assert door.choose_problems(["8,16,24", "1024,1024,1024"], "square") == (*SUITES["square"], ProblemShape(8, 16, 24))
 
 
 def test_figures_follow_from_the_median(ceilings: Ceilings) -> None:
@@ -167,7 +168,7 @@ def test_operands_are_aligned_for_every_kernel_of_a_setting() -> None:
 def measured(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
     """A machine that has answered already."""
 
-    def run(entrants: list[Entrant], problem: Extents, **options: Any) -> Any:
+    def run(entrants: list[Entrant], problem: ProblemShape, **options: Any) -> Any:
         options["after_round"]()
         return (result("torch.matmul", problem, 40.0, ours=False), result("mine", problem, 50.0, ours=True))
 
@@ -272,8 +273,8 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.dsl
 def test_a_built_artifact_takes_part_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
-    by_name = door._entrant("sm80_hgemm_tn", "sm_80", Extents(64, 64, 64))
-    by_folder = door._entrant(str(by_name.kernel.artifact.path), None, Extents(64, 64, 64))
+    by_name = door._entrant("sm80_hgemm_tn", "sm_80", ProblemShape(64, 64, 64))
+    by_folder = door._entrant(str(by_name.kernel.artifact.path), None, ProblemShape(64, 64, 64))
     assert by_folder.name == by_name.name == "sm80_hgemm_tn"
     assert by_folder.kernel.artifact.key == by_name.kernel.artifact.key
     assert by_folder.types == TYPES

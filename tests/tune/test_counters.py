@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import plan
 from cutegen.spec import GemmSpec, S2r, S2rCopy, Schedule, load_spec
 from cutegen.tune import counters
-from cutegen.tune.suites import Extents
 from tests.gpu.cases import CASES
 
-CUBE = Extents(1024, 1024, 1024)
+CUBE = ProblemShape(1024, 1024, 1024)
 NCU = """\
 ==PROF== Connected to process 7
 bk32_plain_0 1024,1024,1024: right, relative error 2.1e-04
@@ -26,7 +26,7 @@ bk32_plain_0 1024,1024,1024: right, relative error 2.1e-04
 """
 
 
-def predicted(name: str, problem: Extents = CUBE) -> counters.Counters:
+def predicted(name: str, problem: ProblemShape = CUBE) -> counters.Counters:
     return counters.predict(plan(CASES[name], "sm_90").to_json(), problem)
 
 
@@ -51,7 +51,7 @@ def test_counters_of_other_types_follow_from_their_bytes() -> None:
     """The k-tiles of tf32 and s8 have as many bytes as those of f16, so as many copies and ldmatrix."""
     problems = {"sm80_hgemm_tn": 1024, "sm80_tf32_tn": 512, "sm80_s8_tn": 2048}
     found = {
-        name: counters.predict(plan(load_spec(name), "sm_90").to_json(), Extents(1024, 1024, k))
+        name: counters.predict(plan(load_spec(name), "sm_90").to_json(), ProblemShape(1024, 1024, k))
         for name, k in problems.items()
     }
     for counter in (counters.LDMATRIX, counters.CP_ASYNC, f"{counters.WAVEFRONTS}ldsm.sum"):
@@ -66,8 +66,8 @@ SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))
 @pytest.mark.parametrize(
     ("spec", "problem", "why"),
     [
-        ("sm80_hgemm_tn", Extents(1000, 1024, 1024), "1000x1024x1024 is no multiple of the CTA tile 128x128x64"),
-        ("sm80_hgemm_tn", Extents(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
+        ("sm80_hgemm_tn", ProblemShape(1000, 1024, 1024), "1000x1024x1024 is no multiple of the CTA tile 128x128x64"),
+        ("sm80_hgemm_tn", ProblemShape(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
         (SPLIT, CUBE, "schedule.split_k = 1 is countable"),
         ("simt_sgemm_nt", CUBE, 'family = "sm80" is countable'),
         ("sm120_hgemm_tn", CUBE, 'family = "sm80" is countable'),
@@ -75,7 +75,7 @@ SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))
     ],
 )
 def test_what_cannot_be_predicted_is_said_with_the_key_that_can(
-    spec: GemmSpec | str, problem: Extents, why: str
+    spec: GemmSpec | str, problem: ProblemShape, why: str
 ) -> None:
     table = plan(load_spec(spec) if isinstance(spec, str) else spec, "sm_90").to_json()
     said = counters.unpredictable(table, problem)
@@ -83,12 +83,14 @@ def test_what_cannot_be_predicted_is_said_with_the_key_that_can(
     assert said.endswith("countable")
 
 
-@pytest.mark.parametrize("problem", [Extents(1000, 1024, 1024), Extents(1024, 1024, 128), Extents(1, 1, 1)])
-def test_the_problem_that_is_called_countable_is(problem: Extents) -> None:
+@pytest.mark.parametrize(
+    "problem", [ProblemShape(1000, 1024, 1024), ProblemShape(1024, 1024, 128), ProblemShape(1, 1, 1)]
+)
+def test_the_problem_that_is_called_countable_is(problem: ProblemShape) -> None:
     table = plan(load_spec("sm80_hgemm_tn"), "sm_90").to_json()
     named = re.search(r"--problem (\d+),(\d+),(\d+) is countable", counters.unpredictable(table, problem))
     assert named is not None
-    assert counters.unpredictable(table, Extents(*map(int, named.groups()))) == ""
+    assert counters.unpredictable(table, ProblemShape(*map(int, named.groups()))) == ""
 
 
 def test_a_split_kernel_is_countable_as_said() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.arch import SM_RATES
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.ptx import Program
 from cutegen.spec import load_spec
 from cutegen.tune import mma_peak
-from cutegen.tune.limits import FMA_UNITS, k_tile_cost, limits
+from cutegen.tune.limits import k_tile_cost, limits
 from cutegen.tune.mma_peak import FMA
-from cutegen.tune.suites import Extents
 
 THREADS = 32 * mma_peak.WARPS_PER_CTA
 
@@ -49,7 +49,7 @@ def test_sums_do_not_run_away() -> None:
 def test_the_tutorials_kernel_is_bounded_by_shared_memory_before_multiply_adds() -> None:
     """A k-tile: 2 x 128 x 128 x 8 operations at 256 a cycle; 2 x 32 wavefronts written and 2 x 512 read."""
     made = plan(load_spec("simt_sgemm_nt"), "sm_90")
-    found = limits(k_tile_cost(made, Extents(4096, 4096, 4096), None), SM_RATES["sm_90"])
+    found = limits(k_tile_cost(made, ProblemShape(4096, 4096, 4096), None), SM_RATES["sm_90"])
     cycles = {limit.resource: limit.cycles for limit in found}
-    assert (cycles[FMA_UNITS], cycles["shared memory"]) == (1024, 1088)
+    assert (cycles["FMA units"], cycles["shared memory"]) == (1024, 1088)
     assert found[0].resource == "shared memory"

@@ -21,6 +21,7 @@ from benchmarks.performance.figures import OURS, Figures, Time, dumped, loaded
 from benchmarks.performance.measure import KINDS, SWEEP, described
 from benchmarks.performance.problems import LARGE, SMALL, sample
 from cutegen.arch import TARGETS
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import plan
 from cutegen.spec import GemmSpec
@@ -28,14 +29,13 @@ from cutegen.tune import bench as bench_room
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.contenders import CUTLASS, TRITON, Operands
 from cutegen.tune.measure import Measurement
-from cutegen.tune.suites import Extents
 from cutegen.verify import random_operands
 
-THIN = Extents(1000, 500, 8)
-EVEN = Extents(1000, 500, 16)
+THIN = ProblemShape(1000, 500, 8)
+EVEN = ProblemShape(1000, 500, 16)
 
 
-def timed(problem: Extents, **median_us: float) -> tuple[Time, ...]:
+def timed(problem: ProblemShape, **median_us: float) -> tuple[Time, ...]:
     """A time for each contender, 20 % less at the least and 25 % more at the most."""
     names = {"ours": OURS, "example": CUTLASS, "wmma": by_hand.NAME, "torch": "torch.matmul", "sm80": "sm80_hgemm_tn"}
     return tuple(
@@ -196,7 +196,7 @@ def test_the_sample_is_what_the_documents_say() -> None:
     ],
     ids=str,
 )
-def test_the_choice_is_the_plans_own(problem: Extents, tile: tuple[int, int, int]) -> None:
+def test_the_choice_is_the_plans_own(problem: ProblemShape, tile: tuple[int, int, int]) -> None:
     made = plan(choice.SPEC, "sm_90", (problem.m, problem.n, problem.k))
     assert made.cta_tile == tile
     assert described(_Built(made.to_json())).startswith("sm120 ")  # type: ignore[arg-type]
@@ -269,9 +269,9 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
     monkeypatch.setattr(run_room, "measure_ceilings", lambda types: ceilings)
     monkeypatch.setattr(run_room, "compile_spec", _Kernel)
     monkeypatch.setattr(choice, "compile_spec", _Kernel)
-    monkeypatch.setattr(run_room, "LARGE", (Extents(32, 16, 32),))
-    monkeypatch.setattr(run_room, "SMALL", (Extents(16, 16, 16),))
-    monkeypatch.setattr(run_room, "sample", lambda: (Extents(8, 16, 24),))
+    monkeypatch.setattr(run_room, "LARGE", (ProblemShape(32, 16, 32),))
+    monkeypatch.setattr(run_room, "SMALL", (ProblemShape(16, 16, 16),))
+    monkeypatch.setattr(run_room, "sample", lambda: (ProblemShape(8, 16, 24),))
     example = lambda path, a, b, out, one: partial(torch.matmul, a, b, out=out)  # noqa: E731
     monkeypatch.setattr(run_room, "cutlass_example", example)
     by_hand_too = lambda x: partial(torch.matmul, x.a, x.b, out=x.out)  # noqa: E731

@@ -10,6 +10,7 @@ import pytest
 from cutegen.build import Cache, build
 from cutegen.cli import report as door
 from cutegen.cli.main import main
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError, OutsideError
 from cutegen.plan import plan
 from cutegen.spec import load_spec
@@ -18,12 +19,11 @@ from cutegen.tune import counters
 from cutegen.tune import report as room
 from cutegen.tune.ceilings import Ceilings
 from cutegen.tune.report import report
-from cutegen.tune.suites import Extents
 from tests.tune.conftest import result
 
 pytestmark = pytest.mark.dsl
 
-CUBE = Extents(4096, 4096, 4096)
+CUBE = ProblemShape(4096, 4096, 4096)
 WORDS = ["report", "sm80_hgemm_tn", "--arch", "sm_90"]
 
 

@@ -6,21 +6,22 @@ from dataclasses import asdict
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets, spec_notation
+from cutegen.arch.units import WARP
 from cutegen.cli.views.bulk import bulk_facts
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import SmemTile
-from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ranking, ranking_lines, ways
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.support.words import extents
 
 MODES = ("m", "n")
 
 
-def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def epilogue(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Through shared memory: layout, ranking, thread grid and wavefronts; else that it goes straight from registers."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     facts = [
@@ -41,7 +42,7 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
         who = named_layouts("Who holds which element", layouts)
         return View((titled("C to global memory", facts), who), {**table, "smem": None, "layouts": layouts})
     accesses = {key: plan.predictions.wavefronts[f"epilogue.{key}"] for key in ("write", "read")}
-    then = "bulk tensor stores" if isinstance(c.store, BulkTensorCopy) else f"stores of {c.store.bits} bits"
+    then = c.store.by_kind(vectors=lambda store: f"stores of {store.bits} bits", boxes=lambda _: "bulk tensor stores")
     facts += [
         ("way", f"through shared memory, {c.smem.bytes:,} bytes, then {then}"),
         *(
@@ -55,16 +56,8 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
         titled("C to global memory", facts),
         ranking_lines("Layouts of C, best first, * in use", ranking(c.smem)),
         *corner_blocks("C", c.smem, plan.cta_tile[:2], c.major_mode, MODES, c.dtype.bytes),
+        *_first_store(plan, c.smem, c.store, thread // WARP),
     ]
-    if isinstance(c.store, VectorCopy):
-        blocks.append(
-            titled(
-                f"First store of warp {thread // 32}: what its lanes read from shared memory",
-                _phases(plan, c.smem, c.store, thread // 32),
-                header=phase_header(MODES),
-                right={1},
-            )
-        )
     table |= {
         "smem": format_layout(c.smem.layout),
         "bytes": c.smem.bytes,
@@ -74,10 +67,22 @@ def epilogue(plan: GemmPlan, thread: int, problem: Problem) -> View:
     return View(tuple(blocks), table)
 
 
-def _how(shared: SmemTile, store: VectorCopy | BulkTensorCopy, modes: tuple[str, str]) -> list[tuple[str, str]]:
-    if isinstance(store, BulkTensorCopy):
-        return bulk_facts(store, shared, modes)
-    return [("threads", spec_notation(store.threads))]
+def _how(shared: SmemTile, store: TileCopy, modes: tuple[str, str]) -> list[tuple[str, str]]:
+    return store.by_kind(
+        vectors=lambda store: [("threads", spec_notation(store.threads))],
+        boxes=lambda store: bulk_facts(store, shared, modes),
+    )
+
+
+def _first_store(plan: GemmPlan, shared: SmemTile, store: TileCopy, warp: int) -> list[list[str]]:
+    """What a warp reads for its first store; no warp reads for boxes."""
+    title = f"First store of warp {warp}: what its lanes read from shared memory"
+    return store.by_kind(
+        vectors=lambda store: [
+            titled(title, _phases(plan, shared, store, warp), header=phase_header(MODES), right={1})
+        ],
+        boxes=lambda _: [],
+    )
 
 
 def _phases(plan: GemmPlan, shared: SmemTile, store: VectorCopy, warp: int) -> list[tuple[str, ...]]:

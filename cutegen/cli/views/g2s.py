@@ -7,36 +7,46 @@ from typing import Any
 import numpy as np
 
 from cutegen.algebra import format_layout, offsets, spec_notation
+from cutegen.arch.units import WARP
 from cutegen.cli.views.bulk import bulk_facts, bulk_table
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.access import by_warp, vectors
 from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ways
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import VectorCopy
 from cutegen.support.words import plural
 
 
-def g2s(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def g2s(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
-        blocks += _blocks(plan, operand, thread // 32)
+        blocks += _blocks(plan, operand, thread // WARP)
     return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
 
 
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
-    copy, x = operand.g2s, operand.name.upper()
+    x = operand.name.upper()
     shared, sectors = _predicted(plan, operand)
     cost = [
         ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
         ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
     ]
     title = f"{x} from global to shared memory, each k-tile"
-    if isinstance(copy, BulkTensorCopy):
-        along = operand.major, operand.modes[1 - operand.major_mode]
-        return [titled(title, [*bulk_facts(copy, operand.smem, along), *cost])]
+    along = operand.major, operand.modes[1 - operand.major_mode]
+    return operand.g2s.by_kind(
+        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp),
+        boxes=lambda copy: [titled(title, [*bulk_facts(copy, operand.smem, along), *cost])],
+    )
+
+
+def _vector_blocks(
+    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int
+) -> list[list[str]]:
+    x = operand.name.upper()
     coords = vectors(copy.threads, copy.values, operand.tile)
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
@@ -59,8 +69,13 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     ]
 
 
+def _vector_table(copy: VectorCopy) -> dict[str, Any]:
+    threads = spec_notation(copy.threads)
+    return {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": _tv_layouts(copy)}
+
+
 def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sectors]:
-    key = f"g2s.{operand.name}"
+    key = AccessKey.g2s(operand.name)
     return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
 
 
@@ -86,14 +101,9 @@ def _phases(operand: OperandPlan, copy: VectorCopy, coords: Table, warp: int) ->
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
-    copy, (shared, sectors) = operand.g2s, _predicted(plan, operand)
-    if isinstance(copy, BulkTensorCopy):
-        how = bulk_table(copy)
-    else:
-        threads = spec_notation(copy.threads)
-        how = {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": _tv_layouts(copy)}
+    shared, sectors = _predicted(plan, operand)
     return {
-        **how,
+        **operand.g2s.by_kind(vectors=_vector_table, boxes=bulk_table),
         "wavefronts": {"ideal": shared.ideal, "predicted": shared.predicted},
         "sectors": {"ideal": sectors.ideal, "predicted": sectors.predicted},
     }

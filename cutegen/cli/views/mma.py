@@ -8,16 +8,17 @@ import numpy as np
 
 from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
+from cutegen.arch.units import REGISTER_BITS
 from cutegen.cli.views.view import View, grid, named_layouts, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.partitions import Problem
 from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
 WIDEST = 16
 
 
-def mma(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def mma(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
     tiled = plan.tiled_mma
     layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}
@@ -79,7 +80,7 @@ def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
     layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
     x, y = OPERAND_MODES[op]
     shape = atom.shape_mnk[x], atom.shape_mnk[y]
-    together = 1 if shape[1] <= WIDEST else 32 // atom.a_dtype.bits
+    together = 1 if shape[1] <= WIDEST else REGISTER_BITS // atom.a_dtype.bits
     holder = np.empty(shape[0] * shape[1], object)
     for (thread, value), coord in np.ndenumerate(offsets_2d(layout)):
         holder[coord] = f"T{thread}V{value}" + (f"-{value + together - 1}" if together > 1 else "")

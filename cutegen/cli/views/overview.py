@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from cutegen.cli.views.view import View, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.partitions import Problem
-from cutegen.plan.report import SHARED_ACCESSES, ways
+from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import SHARED_ACCESSES
 from cutegen.support.words import extents, plural
 
 
-def overview(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def overview(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """What was decided, in one line each, and how it fares."""
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]
     found = plan.predictions.wavefronts

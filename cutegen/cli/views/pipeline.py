@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cutegen.cli.views.view import View, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.loop import Action
-from cutegen.plan.partitions import Problem
 from cutegen.plan.timeline import Residence, Slot, passages, residences, shown
 from cutegen.support.columns import wrapped
 from cutegen.support.words import plural
@@ -34,13 +34,13 @@ NOTE = (
 )
 
 
-def pipeline(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def pipeline(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Prologue and first k-tiles, one line for each k-block."""
     slots = shown(plan.loop)
     stays = list(residences(slots, plan.stages))
     counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
     title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
-    columns = _columns(slots, other={"mma" if plan.by_thread else "fma"})
+    columns = _columns(slots, plan.atom.instruction)
     states = [*(["registers"] if "ld.global" in columns else []), *(f"stage {stage}" for stage in range(plan.stages))]
     rows = [
         (_name(slot), *_issued(slot, columns), *_passing(number, slots), *_stages(number, stays, plan.stages))
@@ -56,12 +56,16 @@ def pipeline(plan: GemmPlan, thread: int, problem: Problem) -> View:
     return View((titled(title, rows, header=("k-tile.block", *columns, *states)), wrapped(note)), table)
 
 
-def _columns(slots: Sequence[Slot], other: Collection[str]) -> list[str]:
-    """The instructions of the loop but the `other` ones; a barrier that follows a wait is in the wait's column."""
+def _columns(slots: Sequence[Slot], multiplies: str) -> list[str]:
+    """The instructions of the loop, `multiplies` among them; a barrier that follows a wait is in the wait's column."""
     present = {step.action for slot in slots for step in slot.steps} - {Action.BARRIER}
     if any(slot.step(Action.BARRIER) and not slot.step(Action.WAIT) for slot in slots):
         present.add(Action.BARRIER)
-    return [name for name, (action, _) in COLUMNS.items() if action in present and name not in other]
+    return [
+        name
+        for name, (action, _) in COLUMNS.items()
+        if action in present and (action is not Action.MULTIPLY or multiplies.startswith(name))
+    ]
 
 
 def _name(slot: Slot) -> str:

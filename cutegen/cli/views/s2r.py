@@ -6,35 +6,35 @@ from dataclasses import asdict
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.arch import LdmatrixAtom
+from cutegen.arch.units import WARP
 from cutegen.cli.views.registers import holds, register_lines
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.partitions import Problem
 from cutegen.plan.registers import fragment_table
 from cutegen.plan.report import ways
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.warp_load import first_fragment_load
 
 
-def s2r(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def s2r(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """The chosen instruction and the rejected ones, thread-value layouts, who addresses what, what `thread` gets."""
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
         fragment = fragment_table(plan.tiled_mma, operand)
-        blocks += [*_blocks(plan, operand, thread // 32), register_lines(fragment, operand.modes, thread)]
+        blocks += [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
         table[operand.name] = {**_table(plan, operand), "holds": holds(fragment, thread)}
     return View(tuple(blocks), table)
 
 
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
-    x, atom = operand.name.upper(), operand.s2r.atom
-    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
-    instruction = atom.ptx if isinstance(atom, LdmatrixAtom) else f"plain loads of {operand.s2r.bits} bits"
+    x = operand.name.upper()
+    found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
-        ("atom", atom.name),
-        ("instruction", instruction),
+        ("atom", operand.s2r.atom.name),
+        ("instruction", operand.s2r.instruction),
         ("wavefronts", f"{found.predicted:,} of at least {found.ideal:,}, {ways(found.ways)}"),
         *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in operand.s2r.rejected),
     ]
@@ -65,14 +65,9 @@ def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, 
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
-    found = plan.predictions.wavefronts[f"s2r.{operand.name}"]
+    found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     return {
-        "atom": operand.s2r.atom.name,
-        "bits": operand.s2r.bits,
-        "matrices": operand.s2r.matrices,
-        "registers": operand.s2r.registers,
-        "transpose": operand.s2r.transpose,
-        "rejected": [asdict(rejected) for rejected in operand.s2r.rejected],
+        **operand.s2r.to_json(),
         "layouts": _tv_layouts(operand),
         "wavefronts": asdict(found),
     }

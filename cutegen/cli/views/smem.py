@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.cli.views.view import BANK_BYTES, BANKS, View, tile_corner, titled
+from cutegen.arch.units import BANK_BYTES, BANKS
+from cutegen.cli.views.view import View, tile_corner, titled
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.partitions import Problem
 from cutegen.plan.report import ranking, ranking_lines
 from cutegen.support.words import extents, plural
 
 
-def smem(plan: GemmPlan, thread: int, problem: Problem) -> View:
+def smem(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     """Layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
@@ -60,17 +61,6 @@ def _table(operand: OperandPlan) -> dict[str, Any]:
         "atom": format_layout(shared.chosen.atom),
         "tile": list(operand.tile),
         "bytes": shared.bytes,
-        "ranking": [
-            {
-                "layout": row.name,
-                "used": row == shared.chosen,
-                "write_ways": row.write.ways,
-                "line_ways": None if row.lines is None else row.lines.ways,
-                "read_ways": row.read.ways,
-                "wavefronts": row.wavefronts,
-                "bytes": row.tile_bytes,
-            }
-            for row in shared.ranking
-        ],
+        "ranking": shared.ranking_table(),
         "offsets": table.reshape(operand.tile[1], operand.tile[0]).T.tolist(),
     }

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra import phases, wavefronts
+from cutegen.arch import phases, wavefronts
+from cutegen.arch.units import BANK_BYTES, BANKS, WARP
 from cutegen.support.columns import aligned
 
 Table = NDArray[np.int64]
 
-BANKS, BANK_BYTES = 32, 4
 SHOWN_ROWS, SHOWN_COLUMNS = 8, 16
 VECTOR_ELEMS = 8
 
@@ -98,7 +98,7 @@ def phase_rows(byte_offsets: Table, coords: Table, tile_rows: int, access_bytes:
 
     `byte_offsets` and `coords` are indexed by lane; `coords` are column-major in a tile of `tile_rows`.
     """
-    lanes = 32 // phases(access_bytes)
+    lanes = WARP // phases(access_bytes)
     rows: list[tuple[str, ...]] = []
     for start in range(0, len(byte_offsets), lanes):
         part = slice(start, start + lanes)

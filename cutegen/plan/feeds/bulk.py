@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import Target
+from cutegen.arch import Instruction, Target, targets_with
 from cutegen.arch.units import WARPGROUP
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import SpecError
@@ -23,15 +23,15 @@ from cutegen.plan.rules.bulk_boxes import check_bulk, choose_boxes, choose_bulk_
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.bulk_memory import (
     MOST_BARRIERS_BYTES,
-    SMEM_ALIGN_BYTES,
     STAGE_BARRIERS_BYTES,
+    SWIZZLE_PERIOD_BYTES,
     capacity_bytes,
 )
 from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
-from cutegen.support.words import round_up
+from cutegen.support.words import either, round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,13 @@ class Bulk:
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Raise SpecError for a target without bulk tensor copies."""
-        if not target.has_bulk_tensor_copies:
+        if not target.has(Instruction.BULK_TENSOR):
+            having = targets_with(Instruction.BULK_TENSOR)
             raise spec.error(
                 "family",
                 found=f'"{family}" for {target.name}',
-                expected="sm_90 or later, which have bulk tensor copies",
-                fix='--arch sm_90, or family = "sm80"',
+                expected=f"{either(having)}, which have bulk tensor copies",
+                fix=f'--arch {having[0]}, or family = "sm80"',
             )
 
     def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
@@ -69,7 +70,7 @@ class Bulk:
         """Fragments decide the shared layout, and the layout decides the boxes."""
         check_bulk(spec, x, asked="tile.cta")
         s2r = choose_s2r(spec, x, by.tiled_mma, target)
-        if s2r.value.matrices is None:
+        if not s2r.value.by_ldmatrix:
             raise _no_plain_loads(spec, x, s2r.decision, target)
         smem = choose_boxes(spec, x, fragment_access(x, s2r.value, by.tiled_mma))
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
@@ -89,12 +90,12 @@ class Bulk:
         capacity = capacity_bytes(target)
         epilogue = choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-        reserved_bytes = round_up(c_bytes, SMEM_ALIGN_BYTES) + MOST_BARRIERS_BYTES
+        reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
         stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
-        b_offset_bytes = round_up(a.smem.bytes, SMEM_ALIGN_BYTES)
-        c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SMEM_ALIGN_BYTES)
-        barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SMEM_ALIGN_BYTES)
+        b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
+        c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
+        barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
         return Memory(
             stages=stages,
             epilogue=epilogue,
@@ -111,8 +112,7 @@ class Bulk:
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
         """A, B, and C where it leaves through shared memory."""
         for name, copy in (("a", a.g2s), ("b", b.g2s), ("c", epilogue.store)):
-            if isinstance(copy, BulkTensorCopy):
-                yield TensorMapContract(name, copy.box, copy.swizzle_bytes)
+            yield from copy.tensor_maps(name) if copy else ()
 
 
 def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:

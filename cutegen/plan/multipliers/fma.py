@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import UNIVERSAL_FMA, MmaAtom, Target, dtype, fma_atom
+from cutegen.arch import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
 from cutegen.arch.units import REGISTER_BITS
 from cutegen.plan.decision import Choice
 from cutegen.plan.gemm_plan import EpiloguePlan
@@ -50,7 +50,9 @@ class Fma:
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Those of the whole kernel, without opcodes that the epilogue has too, as often as the compiler likes."""
         found, tiled_mma = Counter(counts), plan.by.tiled_mma
-        if not plan.target.packs_f32 and any(step.text == OPS["beta"] for step in plan.epilogue.fusion.steps):
+        if not plan.target.has(Instruction.FMA_PACKED) and any(
+            step.text == OPS["beta"] for step in plan.epilogue.fusion.steps
+        ):
             # LLVM makes one instruction of the product with beta and the sum.
             found[UNIVERSAL_FMA.ptx] += plan.by.cta_tile[0] * plan.by.cta_tile[1] // tiled_mma.threads
         spelled = (x.g2s.ambiguous(x.landing(tiled_mma, plan.target)) for x in (plan.a, plan.b))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, inner_layout, modes, size
 from cutegen.arch import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
+from cutegen.arch.units import LINE_BYTES
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
@@ -23,7 +24,6 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
 SWIZZLE_SHIFT = 3
-LINE_BYTES = 128
 SWIZZLE_BITS = (3, 2, 1)
 
 

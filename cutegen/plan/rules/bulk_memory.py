@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.arch import Target
 from cutegen.plan.pipeline import STAGES
 
-SMEM_ALIGN_BYTES = 1024
+SWIZZLE_PERIOD_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
 STAGE_BARRIERS_BYTES = 2 * 8
 MOST_BARRIERS_BYTES = STAGE_BARRIERS_BYTES * STAGES[-1]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
 from cutegen.arch import UNIVERSAL_FMA, Target, dtype
+from cutegen.arch.units import WARP
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.split_k import refuse_split_k
 from cutegen.plan.vectors import thread_grid
@@ -17,7 +18,6 @@ Extents = tuple[int, int, int]
 
 DEFAULT_CTA_TILE = (128, 128, 8)
 SUMS_PER_THREAD = 64
-WARP = 32
 SHOWN_REJECTED = 4
 
 

@@ -11,7 +11,7 @@ from cutegen.plan.staging import NARROWEST_CP_ASYNC_BYTES
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import G2sCopy, GemmSpec
-from cutegen.spec.text import alternatives
+from cutegen.support.literals import alternatives
 from cutegen.support.words import extents
 
 WIDTHS_BITS = (128, 64, 32, 16, 8)

@@ -14,7 +14,8 @@ from cutegen.plan.operand_choices import OperandChoices, vector_access, write_ac
 from cutegen.plan.rules.fma_threads import as_threads, check_divides, grid_fix
 from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
 from cutegen.plan.smem import Access, SmemRanking, rank_addressable
-from cutegen.plan.values.copies import FragmentCopy, VectorCopy
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
 from cutegen.plan.vectors import thread_grid, vector_copy
 from cutegen.spec import MODES, G2sCopy, GemmSpec
 from cutegen.support.words import extents, plural
@@ -110,7 +111,7 @@ def _s2r(spec: GemmSpec, x: OperandTile, elems: int, tiled_mma: TiledMma) -> Cho
     why = f"{together} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
     is_given = asked is not None and asked.atom is not None
     decision = Decision(f"s2r.{x.name}", f"{UNIVERSAL}, {bits} bits", why, given=is_given)
-    return Choice(FragmentCopy(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=()), decision)
+    return Choice(PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=()), decision)
 
 
 def _copy(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> VectorCopy | Rejected:
@@ -172,7 +173,7 @@ def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -
 def _no_copy(spec: GemmSpec, x: OperandTile, given: G2sCopy, impossible: list[Rejected], threads: int) -> SpecError:
     """Only a width that is given can be impossible, or a tile that the threads do not share out evenly."""
     possible = [
-        bits for bits in _widths(x) if isinstance(_copy(x, replace(given, bits=None), bits, threads), VectorCopy)
+        bits for bits in _widths(x) if not isinstance(_copy(x, replace(given, bits=None), bits, threads), Rejected)
     ]
     if given.bits is not None and possible:
         why = next(row.why for row in impossible if row.what == f"{given.bits} bits")

@@ -8,7 +8,7 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.epilogue import DIRECT, accumulators, choose_epilogue, direct
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion
 from cutegen.plan.operand import operand_tile
-from cutegen.plan.traffic import touched_sectors
+from cutegen.plan.traffic import sectors_of
 from cutegen.spec import GemmSpec
 
 
@@ -24,7 +24,7 @@ def choose_store(
     if spec.epilogue.smem is not None:
         return choose_epilogue(spec, fusion, tiled_mma, cta_tile, target.smem_per_cta_bytes)
     x = operand_tile(spec, "c", cta_tile)
-    found = touched_sectors(accumulators(tiled_mma, x.extents, 1), x.extents, x.major_mode, x.dtype.bytes)
+    found = sectors_of(accumulators(tiled_mma, x.extents, 1), x.extents, x.major_mode, x.dtype.bytes)
     staged_bytes = x.extents[0] * x.extents[1] * x.dtype.bytes
     why = f"stores meet {found.predicted:,} sectors of at least {found.ideal:,}"
     staged = f"C takes {staged_bytes:,} bytes of shared memory, where the main loop needs {pipeline_bytes:,}"

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from cutegen.arch import Target, dtype
+from cutegen.arch.units import WARP
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.mma import most_held
+from cutegen.plan.mma import choose_atom, choose_atom_layout, most_held
 from cutegen.plan.pipeline import STAGES
 from cutegen.plan.rules.bulk_epilogue import WORTHWHILE_STAGES
 from cutegen.plan.rules.bulk_memory import capacity_bytes
@@ -25,19 +26,22 @@ from cutegen.plan.search.problem import (
 from cutegen.plan.search.tile_model import Work
 from cutegen.spec import GemmSpec
 
-WARP = 32
-
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """Specs with tile, warps and stages filled in, the fastest for `problem` first; none where a spec has its own."""
-    if not tile_is_open(spec):
-        return iter(())
-    rows = (
-        row for row in for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes) if _has_registers(row, spec, target)
-    )
+    """Specs with tile, warps and stages filled in, the fastest for `problem` first."""
+    rows = (row for row in _rows(spec, target) if _has_registers(row, spec, target))
     fitting = with_stages(spec, rows, partial(_most_stages, spec, target))
     options = (Option(candidate, work_of(spec, target, candidate)) for candidate in fitting)
     return settle(spec, target, problem, options, H200)
+
+
+def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
+    """The tiles that are compared; only the spec's own where it names one."""
+    if tile_is_open(spec):
+        yield from for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes)
+    elif spec.tile.cta is not None:
+        atom = choose_atom(spec, spec.tile.cta).value
+        yield Candidate(spec.tile.cta, choose_atom_layout(spec, spec.tile.cta, atom, target).value, STAGES[-1])
 
 
 def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from cutegen.arch import GPUS, SM_RATES, Target
+from cutegen.arch import GPUS, SM_RATES, Instruction, Target
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Decision, Rejected
@@ -66,6 +66,7 @@ class Settled:
     """A spec with nothing left open that the problem settles, and the decisions that did so, by their keys."""
 
     spec: GemmSpec
+    predicted_us: float
     decisions: Mapping[str, Decision]
 
 
@@ -94,7 +95,7 @@ def with_stages(
 
 def mma_flops(spec: GemmSpec, target: Target) -> float:
     """Operations of a multiprocessor in a cycle on the spec's operands."""
-    return SM_RATES[target.name].mma_flops_of(spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
+    return SM_RATES[target.name].flops_of(Instruction.MMA_SYNC, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
 
 
 def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], Plan]) -> Plan:
@@ -144,7 +145,7 @@ def _settled(spec: GemmSpec, target: Target, problem: ProblemShape, option: _Ran
         *(_tile_decisions(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
         *(_split_decisions(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
     )
-    return Settled(filled, {decision.key: decision for decision in decisions})
+    return Settled(filled, option.estimate.us, {decision.key: decision for decision in decisions})
 
 
 def _tile_decisions(

@@ -14,12 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.arch import Gpu
+from cutegen.arch.units import BANK_ROW_BYTES, SCHEDULERS, WARP
 from cutegen.contract.problem import ProblemShape
 
-BANK_LINE_BYTES = 128
 COPY_BYTES = 16
-WARP = 32
-SCHEDULERS = 4
 SUM_BYTES = 4
 
 
@@ -120,7 +118,7 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
     (m, n, k), (warps_m, warps_n) = work.cta, work.warps
     stage_bytes = (m + n) * k * work.element_bytes
     tensor = 2 * m * n * k / work.mma_flops
-    shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_LINE_BYTES
+    shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_ROW_BYTES
     warps_per_scheduler = at_once * warps_m * warps_n / SCHEDULERS
     exposed = constants.overlap / warps_per_scheduler * min(tensor, shared)
     work_cycles = at_once * (max(tensor, shared) + exposed)

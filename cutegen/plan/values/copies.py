@@ -1,18 +1,22 @@
-"""How a tile is copied: by vectors of threads, by boxes, from shared memory to fragments; what each copy issues."""
+"""How a tile is copied between global and shared memory, by vectors of threads or by boxes; what each copy issues."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledCopy, TiledMma, compose, size, spec_notation
-from cutegen.arch import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, LdmatrixAtom, Target
-from cutegen.arch.units import REGISTER_BITS
-from cutegen.plan.access import joined
-from cutegen.plan.decision import Rejected
-from cutegen.plan.instructions import load_global, load_shared, store_joined, store_shared
+from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledCopy, TiledMma, size, spec_notation
+from cutegen.arch import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Target
+from cutegen.arch.units import REGISTER_BITS, SECTOR_BYTES
+from cutegen.contract.tensor_map import TensorMapContract
+from cutegen.plan.access import joined, touched_sectors, vectors
+from cutegen.plan.instructions import load_global, store_joined, store_shared
 from cutegen.plan.loop import Action, Check, Step
+from cutegen.support.words import round_up
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,7 @@ class VectorCopy:
     @property
     def bypasses_l1(self) -> bool:
         """Whether it is `cp.async.cg`, which keeps lines in L2 alone."""
-        return isinstance(self.atom, CpAsyncAtom) and self.atom.op == "cp.async.cg"
+        return self.atom.bypasses_l1
 
     def passing_registers(self, tile: tuple[int, int], element: DType) -> int:
         """Registers of 32 bits in which a thread keeps its share of a tile between the loads and the stores."""
@@ -62,8 +66,8 @@ class VectorCopy:
         elements = self.bits // at.element.bits
         vectors = at.tile[0] * at.tile[1] // (elements * size(self.threads))
         match step.action:
-            case Action.FETCH if isinstance(self.atom, CpAsyncAtom):
-                return Counter({self.atom.ptx: vectors})
+            case Action.FETCH:
+                return Counter(self.atom.asynchronous(vectors))
             case Action.STORE if self.through_registers:
                 return self._stores(vectors, at)
             case Action.GLOBAL_LOAD if self.through_registers:
@@ -89,12 +93,38 @@ class VectorCopy:
         widths = (length * at.element.bits for length in lengths)
         return Counter(alone if bits == self.bits else store_joined(bits, self.bits) for bits in widths)
 
+    @property
+    def boxes_issued(self) -> dict[str, int]:
+        """No bulk copies."""
+        return {}
+
+    def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
+        """32-byte sectors of global memory that its vectors touch, a warp's request at a time."""
+        return touched_sectors(vectors(self.threads, self.values, tile), tile, major_mode, element_bytes)
+
+    def partitions(self, x: OperandName, g: Layout, s: LayoutExpr, thread: int) -> dict[str, LayoutExpr]:
+        """One thread's share of a copy from the tiles `g` to `s`, under the names that kernels have for it."""
+        return {
+            f"t{x}g{x}": self.tiled_copy.partition_s(g, thread).layout,
+            f"t{x}s{x}": self.tiled_copy.partition_d(s, thread).layout,
+            f"copy{x}.get_layoutS_TV()": self.tiled_copy.layout_src_tv,
+            f"copy{x}.get_layoutD_TV()": self.tiled_copy.layout_dst_tv,
+        }
+
+    def tensor_maps(self, name: str) -> tuple[TensorMapContract, ...]:
+        """None."""
+        return ()
+
+    def by_kind(self, *, vectors: Callable[[VectorCopy], T], boxes: Callable[[BulkTensorCopy], T]) -> T:
+        """What `vectors` says of it."""
+        return vectors(self)
+
     def ambiguous(self, at: Landing) -> tuple[str, ...]:
         """How the opcodes of an `fma` kernel's copy begin that the compiler writes now as words, now as elements.
 
         They are pairs of 16 bits, and stores that it joins, which it spells otherwise in each of the two main loops.
         """
-        if not self.through_registers:
+        if not self.through_registers or size(at.tiled_mma.atom.thr_id) > 1:
             return ()
         store = store_shared(self.bits, at.element, at.target)
         if self.bits == 2 * at.element.bits == 32:
@@ -103,8 +133,7 @@ class VectorCopy:
 
     def to_json(self) -> dict[str, Any]:
         """Instruction, width and threads, as a spec would write them."""
-        op = self.atom.op if isinstance(self.atom, CpAsyncAtom) else self.atom.name
-        return {"op": op, "bits": self.bits, "threads": spec_notation(self.threads)}
+        return {"op": self.atom.spec_name, "bits": self.bits, "threads": spec_notation(self.threads)}
 
 
 def _checked(check: Check, whole: str, single: str, vectors: int, elements: int) -> Counter[str]:
@@ -143,7 +172,29 @@ class BulkTensorCopy:
 
     def opcodes(self, step: Step, at: Landing) -> Counter[str]:
         """A copy for each box."""
-        return Counter({self.atom.ptx: self.boxes} if step.action is Action.BULK_FETCH else {})
+        return Counter(self.boxes_issued if step.action is Action.BULK_FETCH else {})
+
+    @property
+    def boxes_issued(self) -> dict[str, int]:
+        """Its opcode, as often as there are boxes in a tile."""
+        return {self.atom.ptx: self.boxes}
+
+    def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
+        """32-byte sectors of global memory: a box is read and written by whole rows."""
+        rows = tile[1 - major_mode] * self.boxes
+        return rows * round_up(self.box[0] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
+
+    def partitions(self, x: OperandName, g: Layout, s: LayoutExpr, thread: int) -> dict[str, LayoutExpr]:
+        """None: no thread has a share of it."""
+        return {}
+
+    def tensor_maps(self, name: str) -> tuple[TensorMapContract, ...]:
+        """The map of the tensor `name` that its boxes are asked for by."""
+        return (TensorMapContract(name, self.box, self.swizzle_bytes),)
+
+    def by_kind(self, *, vectors: Callable[[VectorCopy], T], boxes: Callable[[BulkTensorCopy], T]) -> T:
+        """What `boxes` says of it."""
+        return boxes(self)
 
     def ambiguous(self, at: Landing) -> tuple[str, ...]:
         """None."""
@@ -154,48 +205,8 @@ class BulkTensorCopy:
         return {"op": BULK_TENSOR, "box": list(self.box), "boxes": self.boxes, "swizzle_bytes": self.swizzle_bytes}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FragmentCopy:
-    """The copy from shared memory to the MMA's fragments: an `ldmatrix`, or plain loads of `bits`.
-
-    Where it numbers a thread's values otherwise than the MMA, `order` maps its numbers to the MMA's in the tiled MMA's
-    tile, and `view` (CPY, CPY_X, CPY_K) to those in the whole fragment.
-    """
-
-    atom: LdmatrixAtom | CopyAtom
-    bits: int
-    tiled_copy: TiledCopy
-    order: Layout | None = None
-    view: Layout | None = None
-    rejected: tuple[Rejected, ...]
-
-    @property
-    def matrices(self) -> int | None:
-        """Matrices per instruction; None for plain loads."""
-        return self.atom.matrices if isinstance(self.atom, LdmatrixAtom) else None
-
-    @property
-    def registers(self) -> int | None:
-        """Registers of 32 bits that one instruction fills in a thread; None for plain loads."""
-        return self.atom.registers if isinstance(self.atom, LdmatrixAtom) else None
-
-    @property
-    def transpose(self) -> bool | None:
-        """Whether the ldmatrix transposes; None for plain loads."""
-        return self.atom.transpose if isinstance(self.atom, LdmatrixAtom) else None
-
-    def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
-        """What a warp, or a thread by itself, issues to load a tile (X, K), or one k-block of it."""
-        if step.action is not Action.LOAD:
-            return Counter()
-        held = tile[0] // mma.tile_of(x)[0] * (tile[1] // mma.tile_of(x)[1]) * mma.values(x) * element.bits
-        if isinstance(self.atom, LdmatrixAtom):
-            return Counter({self.atom.ptx: held // (32 * self.atom.registers)})
-        return Counter({load_shared(self.bits, element.bits): held // self.bits})
-
-    def retile(self, fragment: Layout) -> Layout:
-        """A fragment (MMA, MMA_X, MMA_K) as this copy fills it: (CPY, CPY_X, CPY_K)."""
-        return self.tiled_copy.retile(fragment) if self.view is None else compose(fragment, self.view)
+TileCopy: TypeAlias = VectorCopy | BulkTensorCopy
+"""How a tile comes from global to shared memory, or C's from shared to global."""
 
 
 def passing_registers(elems: int, element_bits: int, copy_bits: int, threads: int) -> int:

@@ -87,9 +87,10 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
 
     def step(warp: Warp) -> None:
         old = np.zeros(warp.count, kind.dtype)
-        addresses = warp.addresses(base, offset).tolist()
+        addresses = warp.addresses(base, offset)
+        space.begin_atomics(warp, site, addresses, kind.size_bytes)
         columns: list[Any] = [warp.cells[source][warp.lanes()] for source in sources]
-        for i, address in enumerate(addresses):
+        for i, address in enumerate(addresses.tolist()):
             place = space.element(warp, site, i, address, kind.size_bytes)
             if place is not None:
                 window, at = place

@@ -14,9 +14,9 @@ from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.memory import PARAM_WINDOW
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Address, Immediate, Instruction
-from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.types import WARP_LANES, scalar_type
 
-_LANES = np.arange(32)
+_LANES = np.arange(WARP_LANES)
 _S32 = scalar_type("s32")
 _COMPLETE = "mbarrier::complete_tx::bytes"
 _REFUSED = (

@@ -14,11 +14,11 @@ from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_members
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Operand, Pair, Sink
-from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.types import WARP_LANES, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 _B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")
-_LANES = np.arange(32)
+_LANES = np.arange(WARP_LANES)
 
 
 def _members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:

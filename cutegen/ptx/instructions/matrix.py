@@ -17,11 +17,11 @@ from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.spaces import resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction
-from cutegen.ptx.text.types import ScalarType
+from cutegen.ptx.text.types import WARP_LANES, ScalarType
 from cutegen.ptx.watch.violations import ViolationKind
 
 _ROW_BYTES = 16
-_LANES = np.arange(32)
+_LANES = np.arange(WARP_LANES)
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 _SHAPES = {
     ("m16n8k8", 16): 8,

@@ -78,6 +78,11 @@ class Binding:
     _allocations: dict[int, int] = field(default_factory=dict)
     _shadows: dict[int, GlobalShadow] = field(default_factory=dict)
 
+    @property
+    def shadows(self) -> list[GlobalShadow]:
+        """What watches each allocation, in the order in which the arguments name them."""
+        return list(self._shadows.values())
+
     def bind(self, array: npt.NDArray[Any], name: str) -> int:
         """The address at which a kernel finds element 0 of `array`."""
         root_start, root_bytes = extent(root_of(array))

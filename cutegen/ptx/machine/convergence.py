@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.ptx.machine.warp import Mask, Warp
+from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.violations import ViolationKind
 
-LANE_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
+LANE_BITS = np.uint32(1) << np.arange(WARP_LANES, dtype=np.uint32)
 
 
 def ballot(mask: Mask) -> int:
@@ -24,7 +25,7 @@ def check_members(warp: Warp, site: int, members: int) -> None:
     active, alive = ballot(warp.mask), ballot(warp.alive)
     missing, extra = members & alive & ~active, active & ~members
     if missing or extra:
-        lanes = [lane for lane in range(32) if (missing or extra) >> lane & 1]
+        lanes = [lane for lane in range(WARP_LANES) if (missing or extra) >> lane & 1]
         what = "names lanes that took another path" if missing else "leaves out lanes that execute it"
         message = f"the member mask {members:#010x} {what}: {lanes}"
         warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lanes[0], message)

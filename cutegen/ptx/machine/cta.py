@@ -25,7 +25,7 @@ from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.types import WARP_LANES, Dim3
-from cutegen.ptx.watch.locations import Fences
+from cutegen.ptx.watch.locations import FenceOrder, Fences
 from cutegen.ptx.watch.ordering import Ordering, Told
 from cutegen.ptx.watch.shadow import Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
@@ -51,6 +51,7 @@ class Machine:
     max_steps: int
     block_runs: list[int]
     steps: int = 0
+    fence_order: FenceOrder = field(default_factory=FenceOrder)
 
     @property
     def shared_bytes(self) -> int:
@@ -101,7 +102,7 @@ class Cta:
         threads = x * y * z
         count = -(-threads // WARP_LANES)
         self.ordering = Ordering(count, self.number)
-        self.fences = Fences(self.ordering, self.number)
+        self.fences = Fences(self.ordering, self.number, machine.fence_order, schedule.read_among)
         executable = machine.executable
         shadow = Shadow(
             machine.shared_bytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -14,11 +14,12 @@ from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.arguments import Argument, Binding, pack_arguments
 from cutegen.ptx.machine.cta import Cta, Machine
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.memory import Buffer, Bytes, GlobalMemory
+from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes, GlobalMemory
 from cutegen.ptx.machine.policy import Policy
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.watch.apart import Touched, first_meeting
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
@@ -59,6 +60,8 @@ class Outcome:
     traffic: list[Traffic]
     violations: list[Violation]
     conventions: list[Violation]
+    touched: tuple[Touched, ...] = ()
+    """Of each allocation, where other processes run other CTAs."""
 
 
 def dim3(value: int | Sequence[int], name: str) -> Dim3:
@@ -90,9 +93,11 @@ def run_ctas(
     rules: Rules,
     chosen: Sequence[Dim3],
     done: Callable[[], None],
+    *,
+    runs_apart: bool = False,
 ) -> Outcome:
-    """Runs the CTAs `chosen`, calling `done` after each."""
-    machine = _make_machine(executable, shape, arguments, rules)
+    """Runs the CTAs `chosen`, calling `done` after each; `runs_apart`: other processes run others of the grid."""
+    machine, shadows = _make_machine(executable, shape, arguments, rules)
     with np.errstate(all="ignore"):
         if executable.ctas_communicate:
             _run_together(machine, rules.policy, chosen, done)
@@ -107,6 +112,7 @@ def run_ctas(
         traffic=machine.traffic.sites,
         violations=machine.monitor.violations,
         conventions=machine.monitor.conventions,
+        touched=tuple(shadow.touched() for shadow in shadows) if runs_apart else (),
     )
 
 
@@ -127,7 +133,10 @@ def _run_together(machine: Machine, policy: Policy, chosen: Sequence[Dim3], done
         resident = still
 
 
-def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules) -> Machine:
+def _make_machine(
+    executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules
+) -> tuple[Machine, list[GlobalShadow]]:
+    """The machine, and the shadows of the arrays among the arguments."""
     items = [argument.array.dtype.itemsize for argument in arguments if isinstance(argument, TensorMap)]
     granule_bytes = min(executable.global_granule_bytes, *items) if items else executable.global_granule_bytes
 
@@ -147,7 +156,7 @@ def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argu
         "const": GlobalMemory(constants, monitor, uncounted, {}),
         "param": GlobalMemory([parameters], monitor, uncounted, {}),
     }
-    return Machine(
+    machine = Machine(
         executable=executable,
         grid=shape.grid,
         block=shape.block,
@@ -160,6 +169,33 @@ def _make_machine(executable: Executable, shape: Shape, arguments: Sequence[Argu
         max_steps=rules.max_steps,
         block_runs=[0] * len(executable.blocks),
     )
+    return machine, binding.shadows
+
+
+def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: list[Outcome]) -> list[Outcome]:
+    """The outcomes of several processes, and a race between CTAs of two of them where there is one.
+
+    Raises:
+        ExecutionFault: such a race, where the launch raises on races.
+    """
+    found = first_meeting([outcome.touched for outcome in outcomes])
+    if found is None:
+        return outcomes
+    monitor = Monitor(executable.entry.instructions, rules.raise_on)
+    number, thread, site = found.writer
+    other, other_thread, other_site = found.other
+    who = "several threads" if other_thread is None else f"thread {other_thread}"
+    earlier = f"the {'write' if found.other_wrote else 'read'} by {who} of CTA number {other}"
+    x, y, _ = shape.grid
+    monitor.report(
+        ViolationKind.RACE,
+        site,
+        f"write of global memory not ordered after {earlier} ({monitor.describe(other_site)})",
+        cta=(number % x, number // x % y, number // (x * y)),
+        thread=thread,
+        address=(found.allocation + 1) * ALLOCATION_STRIDE + found.offset,
+    )
+    return [*outcomes[:-1], replace(outcomes[-1], violations=[*outcomes[-1].violations, *monitor.violations])]
 
 
 def all_ctas(shape: Shape, policy: Policy) -> list[Dim3]:

@@ -127,6 +127,8 @@ class GlobalMemory:
             if buffer.shadow is not None:
                 access = self._access(warp, site, buffer, offsets, size_bytes)
                 self._watch_read(buffer.shadow, access, warp, buffer, flights)
+                if site in self._semantics:
+                    return self._read_strong(buffer.shadow, access, warp, buffer.bytes.window(size_bytes)[offsets])
             return buffer.bytes.window(size_bytes)[offsets]
         data = poison(len(addresses), size_bytes)
         for i, address in enumerate(addresses.tolist()):
@@ -136,6 +138,8 @@ class GlobalMemory:
                 if found.shadow is not None:
                     lane = self._access(warp, site, found, np.array([address - found.start]), size_bytes, i)
                     self._watch_read(found.shadow, lane, warp, found, flights)
+                    if site in self._semantics:
+                        data[i : i + 1] = self._read_strong(found.shadow, lane, warp, data[i : i + 1])
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
@@ -148,18 +152,21 @@ class GlobalMemory:
         for i, address in enumerate(addresses.tolist()):
             found = self._checked(warp, site, i, address, size_bytes, writes=True)
             if found is not None:
-                found.bytes.window(size_bytes)[address - found.start] = data[i]
+                window, at = found.bytes.window(size_bytes), address - found.start
+                before = window[at : at + 1].copy()
+                window[at] = data[i]
                 if found.shadow is not None:
                     lane = self._access(warp, site, found, np.array([address - found.start]), size_bytes, i)
-                    self._watch_write(found.shadow, lane, warp, found)
+                    self._watch_write(found.shadow, lane, warp, found, before, data[i : i + 1])
 
     def _write_to(self, warp: Warp, site: int, buffer: Buffer, offsets: Addresses, size_bytes: int, data: Data) -> None:
         window = buffer.bytes.window(size_bytes)
+        before = window[offsets] if site in self._semantics else data
         window[offsets] = data
         if buffer.shadow is None:
             return
         access = self._access(warp, site, buffer, offsets, size_bytes)
-        if self._watch_write(buffer.shadow, access, warp, buffer) and site not in self._semantics:
+        if self._watch_write(buffer.shadow, access, warp, buffer, before, data) and site not in self._semantics:
             lost = lost_write(window, offsets, data)
             if lost is not None:
                 message = "two lanes of one instruction write different values to the same bytes"
@@ -189,13 +196,20 @@ class GlobalMemory:
             flights.add(shadow, shadow.begin(access, writes=False))
         if clash is not None:
             self._report_clash(warp, access, buffer, clash, "read")
-        semantics = self._semantics.get(access.site)
-        if semantics is not None:
-            for thread, offset in zip(access.threads.tolist(), access.offsets.tolist(), strict=True):
-                shadow.locations.read(warp.cta.fences, warp, thread, offset, semantics)
 
-    def _watch_write(self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, buffer: Buffer) -> bool:
-        """True where two lanes wrote the same bytes."""
+    def _read_strong(self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, data: Data) -> Data:
+        """What strong reads find where the last values are `data`."""
+        found, semantics = data.copy(), self._semantics[access.site]
+        for i, (thread, offset) in enumerate(zip(access.threads.tolist(), access.offsets.tolist(), strict=True)):
+            older = shadow.locations.read(warp.cta.fences, warp, thread, offset, semantics, data[i])
+            if older is not None:
+                found[i] = older
+        return found
+
+    def _watch_write(
+        self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, buffer: Buffer, before: Data, data: Data
+    ) -> bool:
+        """`data` in place of `before`; true where two lanes wrote the same bytes."""
         clash, meets = shadow.write(access)
         if clash is not None:
             self._report_clash(warp, access, buffer, clash, "write")
@@ -203,8 +217,9 @@ class GlobalMemory:
         if semantics is None:
             shadow.locations.forget(access.offsets)
         else:
-            for thread, offset in zip(access.threads.tolist(), access.offsets.tolist(), strict=True):
-                shadow.locations.write(warp.cta.fences, thread, offset, semantics)
+            lanes = zip(access.threads.tolist(), access.offsets.tolist(), zip(before, data, strict=True), strict=True)
+            for thread, offset, values in lanes:
+                shadow.locations.write(warp.cta.fences, thread, offset, semantics, values)
         return meets
 
     def _report_clash(self, warp: Warp, access: GlobalAccess, buffer: Buffer, clash: Clash, what: str) -> None:
@@ -224,17 +239,30 @@ class GlobalMemory:
         place = warp.cta.place
         self._monitor.report(ViolationKind.RACE, access.site, message, cta=place, thread=thread, address=address)
 
+    def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
+        """The active lanes are to make atomic accesses, each by `element`."""
+        buffer = self._covering(addresses, size_bytes)
+        if buffer is not None and buffer.shadow is not None:
+            self._watch_atomics(warp, buffer, self._access(warp, site, buffer, addresses - buffer.start, size_bytes))
+            return
+        for i, address in enumerate(addresses.tolist() if buffer is None else ()):
+            found = self._covering(addresses[i : i + 1], size_bytes)
+            if found is not None and found.shadow is not None:
+                lane = self._access(warp, site, found, np.array([address - found.start]), size_bytes, i)
+                self._watch_atomics(warp, found, lane)
+
+    def _watch_atomics(self, warp: Warp, buffer: Buffer, access: GlobalAccess) -> None:
+        clash = None if buffer.shadow is None else buffer.shadow.write(access)[0]
+        if clash is not None:
+            self._report_clash(warp, access, buffer, clash, "atomic access")
+
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
         """The window and offset of one lane's atomic access, or None where it is faulty."""
         found = self._checked(warp, site, lane_index, address, size_bytes, writes=True)
         if found is None:
             return None
         if found.shadow is not None:
-            access = self._access(warp, site, found, np.array([address - found.start]), size_bytes, lane_index)
-            clash, _ = found.shadow.write(access)
-            if clash is not None:
-                self._report_clash(warp, access, found, clash, "atomic access")
-            thread, offset = int(access.threads[0]), int(access.offsets[0])
+            thread, offset = warp.thread0 + int(warp.lanes()[lane_index]), address - found.start + found.shadow_offset
             found.shadow.locations.update(warp.cta.fences, warp, thread, offset, self._semantics[site])
         return found.bytes.window(size_bytes), address - found.start
 
@@ -253,10 +281,10 @@ class GlobalMemory:
     def _checked(
         self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int, *, writes: bool
     ) -> Buffer | None:
-        thread = int(warp.threads()[lane_index])
         access = f"{size_bytes}-byte {'write' if writes else 'read'}"
 
         def report(kind: ViolationKind, message: str) -> None:
+            thread = int(warp.threads()[lane_index])
             self._monitor.report(kind, site, message, cta=warp.cta.place, thread=thread, address=address)
 
         if address % size_bytes:

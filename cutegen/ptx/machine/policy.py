@@ -23,7 +23,8 @@ class Policy:
     """An order of CTAs, warps and sides of a branch, by name.
 
     `in-order`: lowest first, each warp as far as it can go; bulk copies land at once. `reversed`: highest first; bulk
-    copies land, the newest first, when nothing else can go on. `random`: drawn by `seed`, and warps also change places
+    copies land, the newest first, when nothing else can go on, and relaxed reads find the oldest value that they may.
+    `random`: drawn by `seed`, and warps also change places
     between any two basic blocks; bulk copies land at any time, and a wait may come back too early.
 
     >>> Policy.parse("random:7")
@@ -78,6 +79,12 @@ class Schedule:
     def turn_blocks(self) -> int:
         """After how many basic blocks a warp lets others go on."""
         return self._generator.randint(1, 8) if self._policy.name == "random" else TURN_BLOCKS
+
+    def read_among(self, first: int, last: int) -> int:
+        """Which of the writes `first` to `last` of a location a strong read finds, where it may find any of them."""
+        if self._policy.name == "random":
+            return self._generator.randint(first, last)
+        return last if self._policy.name == "in-order" else first
 
     def lands_at_once(self) -> bool:
         """Whether a bulk copy is done when it is issued."""

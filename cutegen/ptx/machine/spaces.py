@@ -73,6 +73,17 @@ class Space:
             with _Narrowed(warp, inside):
                 memory_of(warp, space).write(warp, site, local_addresses, size_bytes, data[inside])
 
+    def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
+        """The active lanes are to make atomic accesses, each by `element`."""
+        memory = warp.cta.memories["global"]
+        if self.name == "global":
+            memory.begin_atomics(warp, site, addresses, size_bytes)
+        elif self.name == "generic":
+            for space, inside, local_addresses in _split(addresses):
+                with _Narrowed(warp, inside):
+                    if space == "global":
+                        memory.begin_atomics(warp, site, local_addresses, size_bytes)
+
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
         """The window and offset of one lane's atomic access."""
         if self.name != "generic":

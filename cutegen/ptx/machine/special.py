@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.text.types import WARP_LANES, Dim3
 
 _DIM3 = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
 _SCALARS = (
@@ -46,7 +46,7 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
     lane = np.arange(32)
     stem, _, axis = name.partition(".")
     if stem == "%tid":
-        return thread_coordinates(place.block, place.warp * 32 + lane)["xyz".index(axis)]
+        return thread_coordinates(place.block, place.warp * WARP_LANES + lane)["xyz".index(axis)]
     dims = {"%ntid": place.block, "%ctaid": place.cta, "%nctaid": place.grid}
     dims |= {
         "%clusterid": place.cta,

@@ -1,31 +1,32 @@
 """Who wrote and who read each byte of a buffer in global memory: finds accesses that nothing orders.
 
-For each granule (the smallest access the entry makes) the last write is kept, and the last read of every warp that read
-it since; `Ordering` says whether they come before what a warp does now, whatever CTA they are from. Two accesses of
-which one writes, unordered, are a race unless they are morally strong: atomic or ordered, of one size, and each in the
-other's scope (PTX ISA, "Memory Consistency Model"). Reads are only queued until somebody writes to the buffer.
+For each granule (the smallest access the entry makes) the last weak write is kept, and of every warp the last read and
+the last strong write; `Ordering` says whether they come before what a warp does now, whatever CTA they are from. Two
+accesses of which one writes, unordered, are a race unless they are morally strong: atomic or ordered, of one size, and
+each in the other's scope (PTX ISA, "Memory Consistency Model"). Reads are only queued until somebody writes to the
+buffer.
 
 A stamp packs `CTA + 1 | tick | thread`; the instruction stands beside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.apart import Marks, Touched
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.paged import PagedStamps, Sites, Stamps
+from cutegen.ptx.watch.paged import MANY, PagedStamps, Sites, Stamps, WarpPages
 
-_THREAD_BITS, _TICK_BITS, _PAGE_BITS = 11, 32, 10
+_THREAD_BITS, _TICK_BITS = 11, 32
 _CTA_SHIFT = _THREAD_BITS + _TICK_BITS
 _MAX_CTAS = 1 << (62 - _CTA_SHIFT)
-MANY = (1 << _THREAD_BITS) - 1
-"""In place of a thread: several threads of one warp."""
-_TICK_MASK, _PAGE = (1 << _TICK_BITS) - 1, 1 << _PAGE_BITS
+_TICK_MASK = (1 << _TICK_BITS) - 1
 MOST_QUEUED = 1 << 14
 
 
@@ -74,14 +75,6 @@ class Flight:
     writes: bool
 
 
-@dataclass(slots=True)
-class _Page:
-    """The last reads of one warp in a page of granules."""
-
-    stamps: Stamps
-    sites: Sites
-
-
 class GlobalShadow:
     """The shadow of one buffer."""
 
@@ -93,7 +86,7 @@ class GlobalShadow:
         self._granule_count = -(-size_bytes // granule_bytes) + 1
         self._writes: PagedStamps | None = None
         self._queue: list[tuple[GlobalAccess, int]] = []
-        self._pages: dict[int, dict[tuple[int, int], _Page]] = {}
+        self._weak_reads, self._strong_reads, self._strong_writes = WarpPages(), WarpPages(), WarpPages()
         self._flights: list[Flight] = []
 
     def read(self, access: GlobalAccess) -> Clash | None:
@@ -106,7 +99,11 @@ class GlobalShadow:
                 self._settle()
             return None
         granules = self._granules(access)
-        clash = self._during_flights(access, granules, writes=False) or self._after_writes(access, granules)
+        clash = (
+            self._during_flights(access, granules, writes=False)
+            or self._after_writes(access, granules)
+            or self._after_pages(access, self._strong_writes, granules, wrote=True)
+        )
         self._note_read(access, access.ordering.tick, granules)
         return clash
 
@@ -119,10 +116,24 @@ class GlobalShadow:
         clash = (
             self._during_flights(access, granules, writes=True)
             or self._after_writes(access, granules)
-            or self._after_reads(access, granules)
+            or self._after_pages(access, self._strong_writes, granules, wrote=True)
+            or self._after_pages(access, self._weak_reads, granules, wrote=False)
+            or self._after_pages(access, self._strong_reads, granules, wrote=False)
         )
+        if self._table.reach[access.site] > 0:
+            self._note(self._strong_writes, access, access.ordering.tick, granules)
+            return clash, False
         mine = self._stamp(access, access.ordering.tick)
         return clash, bool((self._writes.put(granules, mine, access.site) != mine).any())
+
+    def touched(self) -> Touched:
+        """All that was written and read, by whatever CTA."""
+        if not self.is_writeable:
+            return Touched(_marks(()), _marks(()), self._granule_bytes, _CTA_SHIFT)
+        self._settle()
+        writes = () if self._writes is None else (self._writes.written(),)
+        reads = (*self._weak_reads.touched(), *self._strong_reads.touched())
+        return Touched(_marks(writes), _marks(reads), self._granule_bytes, _CTA_SHIFT)
 
     def begin(self, access: GlobalAccess, *, writes: bool) -> Flight:
         """A copy of the bytes, which was just noted as a read or a write, goes on until `end`."""
@@ -172,18 +183,13 @@ class GlobalShadow:
         warps = (stamps & MANY) // WARP_LANES
         return self._find(access, stamps, warps, sites, wrote=True)
 
-    def _after_reads(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
-        pages = granules >> _PAGE_BITS
-        for number in np.unique(pages).tolist() if self._pages else ():
-            places = np.where(pages == number, granules & (_PAGE - 1), _PAGE)
-            for (_, warp), page in self._pages.get(number, {}).items():
-                stamps = page.stamps[places]
-                clash = None
-                if stamps.any():
-                    warps = np.full(stamps.shape, warp)
-                    clash = self._find(access, stamps, warps, page.sites[places], wrote=False)
-                if clash is not None:
-                    return clash
+    def _after_pages(
+        self, access: GlobalAccess, pages: WarpPages, granules: npt.NDArray[np.int64], *, wrote: bool
+    ) -> Clash | None:
+        for warp, stamps, sites in pages.at(granules):
+            clash = self._find(access, stamps, np.full(stamps.shape, warp), sites, wrote=wrote)
+            if clash is not None:
+                return clash
         return None
 
     def _find(
@@ -247,23 +253,13 @@ class GlobalShadow:
         same_size = self._table.size_bytes[sites] == access.size_bytes
         return np.asarray((both > np.where(same_cta, 0, 1)) & same_size)
 
+    def _note(self, pages: WarpPages, access: GlobalAccess, tick: int, granules: npt.NDArray[np.int64]) -> None:
+        known = access.ordering.synced_tick(access.warp) << _THREAD_BITS | self._cta(access) << _CTA_SHIFT
+        pages.put((access.cta, access.warp), granules, self._stamp(access, tick), access.site, since=known + MANY)
+
     def _note_read(self, access: GlobalAccess, tick: int, granules: npt.NDArray[np.int64]) -> None:
-        """A granule that several threads of a warp read in one tick is marked as read by many."""
-        key, mine = (self._cta(access), access.warp), self._stamp(access, tick)
-        pages = granules >> _PAGE_BITS
-        for number in np.unique(pages).tolist():
-            of_warps = self._pages.setdefault(number, {})
-            if key not in of_warps:
-                of_warps[key] = _Page(np.zeros(_PAGE + 1, np.int64), np.zeros(_PAGE + 1, np.int32))
-            page, places = of_warps[key], np.where(pages == number, granules & (_PAGE - 1), _PAGE)
-            before = page.stamps[places]
-            page.stamps[places] = mine
-            by_many = (page.stamps[places] != mine) | (
-                (before >> _THREAD_BITS == mine >> _THREAD_BITS) & (before != mine)
-            )
-            page.stamps[places[by_many]] |= MANY
-            page.sites[places] = access.site
-            page.stamps[_PAGE] = 0
+        is_strong = self._table.reach[access.site] > 0
+        self._note(self._strong_reads if is_strong else self._weak_reads, access, tick, granules)
 
     def _stamp(self, access: GlobalAccess, tick: int) -> Stamps:
         """One column: the stamp of each thread."""
@@ -277,6 +273,13 @@ class GlobalShadow:
     def _granules(self, access: GlobalAccess) -> npt.NDArray[np.int64]:
         count = max(1, access.size_bytes // self._granule_bytes)
         return (access.offsets // self._granule_bytes)[:, None] + np.arange(count)
+
+
+def _marks(parts: Sequence[tuple[npt.NDArray[np.int64], Stamps, Sites]]) -> Marks:
+    """The marks of several lists of granules, stamps and sites."""
+    nothing = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
+    granules, stamps, sites = (np.concatenate(column) for column in zip(nothing, *parts, strict=True))
+    return Marks.of(granules, stamps, sites)
 
 
 def _told(

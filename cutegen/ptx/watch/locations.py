@@ -3,20 +3,23 @@
 Source: PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire Patterns", "Synchronizes-with". A
 write leaves its release at the location, an atomic adds its own to those it finds there, a weak write takes them away.
 A relaxed read acquires at the reader's next fence; a relaxed write releases what came before the writer's last fence.
+A strong read may find an older value than the last, as long as nothing that the reader knows of forbids it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.past import NO_PAST, Past, join_pasts
-from cutegen.ptx.watch.semantics import Semantics, includes
+from cutegen.ptx.watch.semantics import GRID_REACH, Semantics, includes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,11 +32,25 @@ class Message:
 
 
 @dataclass(slots=True)
+class FenceOrder:
+    """The one order of all `fence.sc`: each sees what happened before those that came first."""
+
+    past: Past = NO_PAST
+
+
+@dataclass(slots=True)
 class Fences:
-    """What the threads of one CTA have released and read around their fences."""
+    """What the threads of one CTA have released and read around their fences.
+
+    `choose` picks which of the writes `first` to `last` a thread reads that may read any of them.
+    """
 
     ordering: Ordering
     cta: int
+    order_in_grid: FenceOrder
+    choose: Callable[[int, int], int]
+    _order_in_cta: FenceOrder = field(default_factory=FenceOrder)
+    _seen_by_sc: dict[int, Past] = field(default_factory=dict)
     _released: dict[int, Message] = field(default_factory=dict)
     _read: dict[int, dict[tuple[int, int], Message]] = field(default_factory=dict)
 
@@ -44,7 +61,21 @@ class Fences:
                 self._acquire(warp, thread, self._read.pop(thread, {}).values(), semantics.reach)
             if semantics.releases:
                 self._released[thread] = Message(self.ordering.past_of(thread), semantics.reach, self.cta)
+            if semantics.is_sc:
+                order = self.order_in_grid if semantics.reach >= GRID_REACH else self._order_in_cta
+                order.past = join_pasts(order.past, self.ordering.past_of(thread))
+                self._seen_by_sc[thread] = join_pasts(self._seen_by_sc.get(thread, NO_PAST), order.past)
         self.ordering.tick += 1
+
+    def knows(self, thread: int, event: _Event) -> bool:
+        """Whether `thread` may not go back behind `event`: it did it, knows of it, or a `fence.sc` stands between."""
+        if (event.cta, event.thread) == (self.cta, thread):
+            return True
+        tick, who, warp = (np.array([n], np.int64) for n in (event.tick, event.thread, event.thread // WARP_LANES))
+        seen = self._seen_by_sc.get(thread, NO_PAST)
+        return bool(
+            self.ordering.told_of(event.cta, thread, (tick, who, warp))[0] or seen.knows(event.cta, tick, who, warp)[0]
+        )
 
     def read(self, warp: Actor, thread: int, messages: tuple[Message, ...], semantics: Semantics) -> None:
         """`thread` has read what the releases `messages` wrote."""
@@ -53,6 +84,10 @@ class Fences:
         for message in messages:
             seen = Message(message.past, min(message.reach, semantics.reach), message.cta)
             self._read.setdefault(thread, {})[id(seen.past), seen.reach] = seen
+
+    def releases(self, thread: int, semantics: Semantics) -> bool:
+        """Whether a strong write of `thread` releases anything."""
+        return semantics.releases or thread in self._released
 
     def write(self, thread: int, semantics: Semantics) -> tuple[Message, ...]:
         """What a strong write of `thread` releases."""
@@ -72,30 +107,114 @@ class Fences:
             self.ordering.acquire(warp, thread, past)
 
 
+Data: TypeAlias = np.generic
+MOST_WRITES, MOST_STALE = 8, 2
+"""How many writes of a location are kept, and how often in a row a thread may read an old one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Event:
+    """A strong access of a thread; nobody's, where it was there before."""
+
+    cta: int
+    thread: int
+    tick: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Write:
+    """A value of a location, and the releases that whoever reads it has read."""
+
+    value: Data | None
+    messages: tuple[Message, ...]
+    by: _Event | None
+
+
+@dataclass(slots=True)
+class _History:
+    """The writes of a location in their order (PTX's coherence order), and which the threads have read."""
+
+    writes: list[_Write]
+    dropped: int = 0
+    read: dict[tuple[int, int], tuple[_Event, int]] = field(default_factory=dict)
+    stale: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def oldest_for(self, fences: Fences, thread: int) -> int:
+        """The first write that `thread` may still read: none before one that it wrote, read or knows of.
+
+        What others read, and it knows of, counts as well (PTX ISA, axiom "Coherence").
+        """
+        least = 0
+        for place, write in enumerate(self.writes):
+            if write.by is not None and fences.knows(thread, write.by):
+                least = place
+        for event, place in self.read.values():
+            if place - self.dropped > least and fences.knows(thread, event):
+                least = place - self.dropped
+        return least
+
+    def add(self, write: _Write) -> None:
+        """A write that comes after all others."""
+        self.writes.append(write)
+        if len(self.writes) > MOST_WRITES:
+            del self.writes[0]
+            self.dropped += 1
+
+
 class Locations:
-    """The releases that wait at the locations of one memory, by byte offset."""
+    """The locations of one memory that strong operations use, by byte offset."""
 
     def __init__(self) -> None:
-        self._messages: dict[int, tuple[Message, ...]] = {}
+        self._histories: dict[int, _History] = {}
 
-    def read(self, fences: Fences, warp: Actor, thread: int, offset: int, semantics: Semantics) -> None:
-        """A strong read."""
-        fences.read(warp, thread, self._messages.get(offset, ()), semantics)
+    def read(
+        self, fences: Fences, warp: Actor, thread: int, offset: int, semantics: Semantics, value: Data | None = None
+    ) -> Data | None:
+        """A strong read of `value`; an older value where the reader is given one."""
+        history = self._histories.setdefault(offset, _History([_Write(value, (), None)]))
+        place = len(history.writes) - 1
+        if value is not None:
+            place = self._choose(fences, history, thread, value)
+        write, key = history.writes[place], (fences.cta, thread)
+        history.read[key] = _Event(fences.cta, thread, fences.ordering.tick), place + history.dropped
+        fences.read(warp, thread, write.messages, semantics)
+        return write.value if place < len(history.writes) - 1 else None
 
-    def write(self, fences: Fences, thread: int, offset: int, semantics: Semantics) -> None:
-        """A strong write: what was released before it can no longer be read."""
-        self._messages[offset] = fences.write(thread, semantics)
+    @staticmethod
+    def _choose(fences: Fences, history: _History, thread: int, value: Data) -> int:
+        newest, key = len(history.writes) - 1, (fences.cta, thread)
+        oldest = history.oldest_for(fences, thread)
+        usable = all(w.value is not None and w.value.dtype == value.dtype for w in history.writes[oldest:newest])
+        if oldest == newest or not usable or history.stale.get(key, 0) >= MOST_STALE:
+            history.stale[key] = 0
+            return newest
+        place = fences.choose(oldest, newest)
+        history.stale[key] = history.stale.get(key, 0) + (place < newest)
+        return place
+
+    def write(
+        self, fences: Fences, thread: int, offset: int, semantics: Semantics, values: tuple[Data, Data] | None = None
+    ) -> None:
+        """A strong write, of `values` the second in place of the first: what was released before is not behind it."""
+        before, value = values if values is not None else (None, None)
+        history = self._histories.setdefault(offset, _History([_Write(before, (), None)]))
+        event = _Event(fences.cta, thread, fences.ordering.tick)
+        history.add(_Write(value, fences.write(thread, semantics), event))
 
     def update(self, fences: Fences, warp: Actor, thread: int, offset: int, semantics: Semantics) -> None:
         """An atomic operation: it reads, and whoever reads what it writes reads what was before it as well."""
-        messages = self._messages.get(offset, ())
+        if offset not in self._histories and not fences.releases(thread, semantics):
+            return  # it finds no release and leaves none
+        history = self._histories.setdefault(offset, _History([_Write(None, (), None)]))
+        messages = history.writes[-1].messages
         fences.read(warp, thread, messages, semantics)
-        self._messages[offset] = _together(messages, fences.write(thread, semantics))
+        event = _Event(fences.cta, thread, fences.ordering.tick)
+        history.add(_Write(None, _together(messages, fences.write(thread, semantics)), event))
 
     def forget(self, offsets: npt.NDArray[np.int64]) -> None:
         """Weak writes."""
-        for offset in offsets.tolist() if self._messages else ():
-            self._messages.pop(offset, None)
+        for offset in offsets.tolist() if self._histories else ():
+            self._histories.pop(offset, None)
 
 
 def _together(before: tuple[Message, ...], own: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -153,12 +153,12 @@ class Ordering:
         ticks, owners, warps = stamps
         alone = (ticks > self._strict[warp][np.minimum(warps, self.warps - 1)]) & (warps < self.warps)
         alone &= owners != threads[:, None]
-        for row in np.flatnonzero(alone.any(axis=1)).tolist():
-            thread = int(threads[row])
+        for thread in np.unique(threads[alone.any(axis=1)]).tolist():
+            rows = threads == thread
             told = self._by_lane.get(thread, NOTHING)
             strict = later(told.strict, np.zeros(self.warps, np.int64))
-            alone[row] &= ticks[row] > strict[np.minimum(warps[row], self.warps - 1)]
-            alone[row] &= ~self.far_of(thread).knows(self._cta, ticks[row], owners[row], warps[row])
+            alone[rows] &= ticks[rows] > strict[np.minimum(warps[rows], self.warps - 1)]
+            alone[rows] &= ~self.far_of(thread).knows(self._cta, ticks[rows], owners[rows], warps[rows])
         return np.asarray(alone)
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -206,6 +206,10 @@ class Ordering:
     def _known_by(self, thread: int) -> Clock:
         known = self.known[thread // WARP_LANES]
         return (later(known, self._by_lane[thread].known) if thread in self._by_lane else known)[: self.warps].copy()
+
+    def synced_tick(self, warp: int) -> int:
+        """The last tick up to which all lanes of `warp` are ordered before what each of them does now."""
+        return int(self.known[warp, warp])
 
     def lanes_agree(self, warp: int) -> bool:
         """True where no lane of `warp` knows more than another."""

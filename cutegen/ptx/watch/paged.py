@@ -1,12 +1,19 @@
-"""Stamps of a long buffer of which only some pages are ever written."""
+"""Stamps of a long buffer of which only some pages are ever touched."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 _PAGE_BITS = 12
 _PAGE = 1 << _PAGE_BITS
+_WARP_PAGE_BITS = 10
+_WARP_PAGE = 1 << _WARP_PAGE_BITS
+MANY = (1 << 11) - 1
+"""In place of a thread, in the low bits of a stamp: several threads of one warp."""
 
 Granules = npt.NDArray[np.int64]
 Stamps = npt.NDArray[np.int64]
@@ -30,6 +37,13 @@ class PagedStamps:
         """The stamps and instructions of `granules`."""
         places = self._places(granules)
         return self._stamps[places], self._sites[places]
+
+    def written(self) -> tuple[Granules, Stamps, Sites]:
+        """All granules that have a stamp, with it and its instruction."""
+        owners = np.flatnonzero(self._pages)
+        granules = (owners[:, None] << _PAGE_BITS) + np.arange(_PAGE)
+        stamps, sites = self.at(granules)
+        return granules[stamps != 0], stamps[stamps != 0], sites[stamps != 0]
 
     def put(self, granules: Granules, stamps: Stamps, site: int) -> Stamps:
         """Writes them; what stands there then, which differs where granules repeat."""
@@ -55,3 +69,53 @@ class PagedStamps:
         """Where the stamps of `granules` lie."""
         first: Granules = self._pages[granules >> _PAGE_BITS].astype(np.int64) << _PAGE_BITS
         return first | (granules & (_PAGE - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The stamps of one warp in a page of granules; the last place is for granules of other pages."""
+
+    stamps: Stamps = field(default_factory=lambda: np.zeros(_WARP_PAGE + 1, np.int64))
+    sites: Sites = field(default_factory=lambda: np.zeros(_WARP_PAGE + 1, np.int32))
+
+
+class WarpPages:
+    """A stamp and an instruction for each granule and each warp that touched it."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, dict[tuple[int, int], _Page]] = {}
+
+    def put(self, warp: tuple[int, int], granules: Granules, stamps: Stamps, site: int, *, since: int) -> None:
+        """Notes accesses of `warp` (its CTA, its number).
+
+        A granule that several threads of it have touched, unordered (after stamp `since`), is marked as many's.
+        """
+        pages = granules >> _WARP_PAGE_BITS
+        for number in np.unique(pages).tolist():
+            page = self._pages.setdefault(number, {}).setdefault(warp, _Page())
+            places = np.where(pages == number, granules & (_WARP_PAGE - 1), _WARP_PAGE)
+            before = page.stamps[places]
+            page.stamps[places] = stamps
+            by_many = (page.stamps[places] != stamps) | ((before > since) & (before & MANY != stamps & MANY))
+            page.stamps[places[by_many]] |= MANY
+            page.sites[places] = site
+            page.stamps[_WARP_PAGE] = 0
+
+    def touched(self) -> Iterator[tuple[Granules, Stamps, Sites]]:
+        """The granules of each page that a warp touched, with its stamps and their instructions."""
+        for number, of_warps in self._pages.items():
+            for page in of_warps.values():
+                places = np.flatnonzero(page.stamps)
+                yield places + (number << _WARP_PAGE_BITS), page.stamps[places], page.sites[places]
+
+    def at(self, granules: Granules) -> Iterator[tuple[int, Stamps, Sites]]:
+        """(number of a warp, its stamps, their instructions), of the shape of `granules`; those that have any."""
+        if not self._pages:
+            return
+        pages = granules >> _WARP_PAGE_BITS
+        for number in np.unique(pages).tolist():
+            places = np.where(pages == number, granules & (_WARP_PAGE - 1), _WARP_PAGE)
+            for (_, warp), page in self._pages.get(number, {}).items():
+                stamps = page.stamps[places]
+                if stamps.any():
+                    yield warp, stamps, page.sites[places]

@@ -27,6 +27,8 @@ class Past:
     def knows(self, cta: int, ticks: Clock, threads: Clock, warps: Clock) -> npt.NDArray[np.bool_]:
         """Where accesses of `threads` of `cta`, in `warps`, at `ticks` are ordered before."""
         clock = self.clocks.get(cta)
+        if clock is None and not self.threads:
+            return np.zeros(ticks.shape, bool)
         known = np.zeros(ticks.shape, bool) if clock is None else ticks <= clock[np.minimum(warps, len(clock) - 1)]
         for (other, thread), tick in self.threads.items():
             if other == cta:

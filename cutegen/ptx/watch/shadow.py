@@ -61,6 +61,7 @@ class Shadow:
         self._writes: Stamps = np.zeros(granules, np.int64)
         self._reads: Stamps = np.zeros((len(ordering.bounds), granules), np.int64)
         self._lent: Stamps | None = None
+        self._strong: Stamps | None = None
         self._ordering, self._monitor, self._strong_sites = ordering, monitor, strong_sites
 
     def read(self, access: Access) -> None:
@@ -77,6 +78,14 @@ class Shadow:
             self.report(ViolationKind.UNINITIALISED, access, index, message)
         if self._may_race(access, writes):
             self._find_race(access, writes, writes & MANY, _warps_of(writes), "read", "write")
+        self._check_strong(access, granules, "read")
+
+    def _check_strong(self, access: Access, granules: npt.NDArray[np.int64], what: str) -> None:
+        """Atomics and ordered writes do not take the place of the weak write before them."""
+        if self._strong is not None:
+            stamps = self._strong[granules]
+            if self._may_race(access, stamps):
+                self._find_race(access, stamps, stamps & MANY, _warps_of(stamps), what, "write")
 
     def write(self, access: Access) -> bool:
         """Checks and remembers a write; True where two of its lanes wrote the same granule."""
@@ -129,14 +138,26 @@ class Shadow:
         if self._may_race(access, writes):
             self._find_race(access, writes, writes & MANY, _warps_of(writes), "write", "write")
         if self._may_race(access, reads):
-            for reader, stamps in enumerate(reads):
+            for reader in np.flatnonzero(reads.any(axis=(1, 2))).tolist():
+                stamps = reads[reader]
                 owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
                 self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
+        self._check_strong(access, granules, "write")
         if self._lent is not None:
             self._check_lent(access, self._lent[granules])
+        if self._strong_sites[access.site]:
+            return self._note_strong(access, granules, writes)
         mine = self._stamps(access) | flag
         self._writes[granules] = mine
         return bool((self._writes[granules] != mine).any())
+
+    def _note_strong(self, access: Access, granules: npt.NDArray[np.int64], writes: Stamps) -> bool:
+        mine = np.broadcast_to(self._stamps(access), granules.shape)
+        if self._strong is None:
+            self._strong = np.zeros_like(self._writes)
+        self._strong[granules] = mine
+        self._writes[granules] = np.where(writes == 0, mine, writes)
+        return False
 
     def _check_lent(self, access: Access, stamps: Stamps) -> None:
         if stamps.any():

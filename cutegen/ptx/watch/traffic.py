@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.text.types import WARP_LANES
+
 BANK_ROW_BYTES = 128
 SECTOR_BYTES = 32
-WARP = 32
 
 
 def shared_wavefronts(
@@ -44,7 +45,7 @@ def shared_wavefronts(
         for phase in np.unique(lanes // lanes_per_phase)
     }
     if merges and size_bytes in (8, 16):
-        for first in range(0, WARP // lanes_per_phase, 2):
+        for first in range(0, WARP_LANES // lanes_per_phase, 2):
             both = lanes // lanes_per_phase // 2 == first // 2
             if {first, first + 1} <= costs.keys() and _merges(units[both], lanes[both], lanes_per_phase):
                 del costs[first + 1]

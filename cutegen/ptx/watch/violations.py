@@ -75,12 +75,12 @@ class ExecutionFault(PtxFault):
 
 
 class Monitor:
-    """Takes violations: raises those in `raise_on`, keeps the others (each kind once for each instruction)."""
+    """Takes violations: raises those in `raise_on`, keeps the others (each once for each instruction)."""
 
     def __init__(self, instructions: tuple[Instruction, ...], raise_on: Collection[ViolationKind]) -> None:
         self._instructions = instructions
         self._raise_on = frozenset(raise_on) | _ALWAYS_RAISED
-        self._places: dict[tuple[ViolationKind, int], int] = {}
+        self._places: dict[tuple[ViolationKind, int, str], int] = {}
         self._found: list[Violation] = []
 
     @property
@@ -126,7 +126,7 @@ class Monitor:
         )
         if always or kind in self._raise_on:
             raise ExecutionFault(violation)
-        place = self._places.setdefault((kind, site), len(self._found))
+        place = self._places.setdefault((kind, site, message.partition(" ")[0]), len(self._found))
         if place < len(self._found):
             self._found[place] = replace(self._found[place], count=self._found[place].count + 1)
         elif place < MAX_GATHERED:

@@ -5,15 +5,17 @@ The forms (shape, strides, dtype, device) are checked once and remembered; a cal
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.contract.launch import MAX_BATCH, MAX_EXTENT, LaunchContract, ProblemSize, Strides
+from cutegen.contract.launch import OPERANDS, CallSize, LaunchContract, Strides
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
 from cutegen.errors import OperandError
 from cutegen.run.call import suggestions
 from cutegen.run.call.bits import CARRIERS
 from cutegen.run.call.memory_overlap import Placed, check_address, copy_fix
 from cutegen.run.call.operands import Device, Form, name_of
-from cutegen.run.call.storage import CallTensor, call_tensors
+from cutegen.run.call.storage import CallTensor, call_tensor, call_tensors
 from cutegen.support.words import plural
 
 MAX_SPAN_BYTES = 1 << 57
@@ -22,11 +24,11 @@ MAX_SPAN_BYTES = 1 << 57
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """Forms that fit the contract and each other, in the order of its tensors: A, B, the result, the epilogue's."""
+    """Forms that fit the contract and each other: `placed` by role, in the order of the contract's tensors."""
 
-    size: ProblemSize
+    size: CallSize
     device: Device
-    placed: tuple[Placed, ...]
+    placed: Mapping[str, Placed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class _Matrices:
 
 def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, ...]:
     """The shape (M,N), or (L,M,N), of `a @ b`, for which memory may be allocated. Raises OperandError."""
-    tensor_a, tensor_b, *_ = call_tensors(contract)
+    tensor_a, tensor_b = map(call_tensor, contract.operands)
     matrices_a, matrices_b = _check_kind(tensor_a, a), _check_kind(tensor_b, b)
     _check_device(tensor_b, b, a.device)
     if matrices_a.one.shape[1] != matrices_b.one.shape[0]:
@@ -65,20 +67,20 @@ def check_operand(tensor: CallTensor, form: Form, pointer: int) -> None:
 def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:
     """Check everything but the addresses, of operands in the order of `contract.tensors`. Raises OperandError."""
     tensors = call_tensors(contract)
-    shape = check_inputs(contract, forms[0], forms[1])
-    device = forms[0].device
-    _check_result(tensors[2], forms[2], shape, device)
-    for tensor, form in zip(tensors[3:], forms[3:], strict=True):
-        if tensor.name == "aux":
-            _check_result(tensor, form, shape, device)
-        else:
-            _check_extra(tensor, form, shape, device)
-    placed = tuple(place(tensor, form) for tensor, form in zip(tensors, forms, strict=True))
-    strides = {tensor.contract.name: leading(each) for tensor, each in zip(tensors, placed, strict=True)}
+    of = dict(zip(tensors, forms, strict=True))
+    a, b = (of[role] for role in OPERANDS)
+    shape = check_inputs(contract, a, b)
+    for role, tensor in tensors.items():
+        if tensor.written:
+            _check_result(tensor, of[role], shape, a.device)
+        elif role not in OPERANDS:
+            _check_extra(tensor, of[role], shape, a.device)
+    placed = {role: place(tensor, of[role]) for role, tensor in tensors.items()}
     *batch, m, n = shape
-    k = forms[0].shape[-1]
-    size = ProblemSize(m=m, n=n, k=k, batch=batch[0] if batch else 1, strides=strides)
-    return CheckedCall(size, device, placed)
+    problem = ProblemShape(m, n, a.shape[-1], *batch)
+    return CheckedCall(
+        CallSize(problem=problem, strides={role: leading(each) for role, each in placed.items()}), a.device, placed
+    )
 
 
 def leading(placed: Placed) -> Strides:

@@ -10,8 +10,8 @@ from typing import Any
 
 from cutegen.contract.launch import SCALARS, LaunchContract
 from cutegen.errors import OperandError
-from cutegen.run.call.storage import call_tensors
-from cutegen.spec.text import literal
+from cutegen.run.call.storage import call_tensor
+from cutegen.support.literals import literal
 
 TENSOR_NAMES = ("c", "residual", "bias", "aux")
 """The epilogue's tensors by the names that a call gives them, in the order of a contract."""
@@ -45,7 +45,7 @@ class Extras:
     @classmethod
     def of(cls, contract: LaunchContract) -> Extras:
         """Of a kernel of this contract."""
-        names = {*(tensor.name for tensor in call_tensors(contract)[3:]), *contract.scalars}
+        names = {*(tensor.name for tensor in map(call_tensor, contract.beside_result)), *contract.scalars}
         return cls(tuple(name in names for name in (*TENSOR_NAMES, *SCALARS)))
 
     def take(

@@ -59,8 +59,8 @@ class QuickCalls:
         if len(self._known) >= _REMEMBERED_CALLS:
             self._known.clear()
         torch = sys.modules["torch"]
-        span_a, span_b, span_out = (placed.span_bytes for placed in call.placed)
-        low_a, low_b, low_out = (placed.tensor.contract.align_bytes - 1 for placed in call.placed)
+        span_a, span_b, span_out = (placed.span_bytes for placed in call.placed.values())
+        low_a, low_b, low_out = (placed.tensor.contract.align_bytes - 1 for placed in call.placed.values())
         like_result = {"dtype": result.dtype, "device": result.device}
         self._known[_attributes(a, b, out)] = _Known(
             launch=launch,

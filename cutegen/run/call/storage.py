@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.arch import DTYPES, DType, dtype
-from cutegen.contract.launch import REGISTERS, SOURCE, LaunchContract, TensorContract
+from cutegen.contract.launch import REGISTERS, RESULT, SOURCE, LaunchContract, TensorContract
 from cutegen.errors import OperandError
 from cutegen.run.call.bits import CARRIERS
 from cutegen.run.call.operands import Form
@@ -46,7 +46,7 @@ class CallTensor:
     @property
     def written(self) -> bool:
         """Whether the kernel writes it."""
-        return self.name in ("out", "aux", *REGISTERS.values())
+        return self.contract.name in (RESULT, "aux", *REGISTERS.values())
 
     def key(self, name: str) -> str:
         """The spec's key that says this of the operand: C as it was is what C will be."""
@@ -96,16 +96,18 @@ class MatrixStorage:
         return inner.swapaxes(-1, -2) if self.transposed else inner
 
 
-CALL_NAMES = {"c": "out", SOURCE: "c"}
+CALL_NAMES = {RESULT: "out", SOURCE: "c"}
 """What a call names otherwise than the kernel: the result, and C as it was."""
 
 
-def call_tensors(contract: LaunchContract) -> tuple[CallTensor, ...]:
-    """A, B, the result and the epilogue's tensors as the caller of a kernel writes them."""
-    return tuple(
-        CallTensor(CALL_NAMES.get(x.name, x.name), (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x)
-        for x in contract.tensors
-    )
+def call_tensors(contract: LaunchContract) -> dict[str, CallTensor]:
+    """Each role's tensor as the caller of a kernel writes it, in the contract's order."""
+    return {x.name: call_tensor(x) for x in contract.tensors}
+
+
+def call_tensor(x: TensorContract) -> CallTensor:
+    """One tensor as the caller of a kernel writes it."""
+    return CallTensor(CALL_NAMES.get(x.name, x.name), (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x)
 
 
 def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream: int | None) -> Any:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.contract.launch import LaunchContract
+from cutegen.contract.launch import RESULT, LaunchContract
 from cutegen.errors import DeviceError
 from cutegen.run.call.check import CheckedCall
 from cutegen.run.call.fast_path import Launch
 from cutegen.run.driver import Driver
 from cutegen.run.gpu.tensor_maps import TensorMaps
-from cutegen.run.gpu.workspace import RESULT, ClearedLaunch, WorkspaceLaunch, workspaces
+from cutegen.run.gpu.workspace import ClearedLaunch, WorkspaceLaunch, workspaces
 
 _SUCCESS = 0
 
@@ -58,9 +58,11 @@ class GpuKernel:
             bound = self._bound[ordinal]
         form = MappedLaunch if self._contract.maps else GpuLaunch
         launch = form(driver, bound, self._contract, call)
-        workspace = self._contract.workspace(call.size.m, call.size.n, call.size.batch)
+        workspace = self._contract.workspace(call.size.problem)
         if self._contract.adds_to_result:
-            return ClearedLaunch(launch, driver, bound.context, call.placed[RESULT])
+            return ClearedLaunch(
+                launch, driver, bound.context, call.placed[RESULT], self._contract.pointers.index(RESULT)
+            )
         return launch if workspace is None else WorkspaceLaunch(launch, workspaces(driver, ordinal), workspace)
 
     def _bind(self, driver: Driver, ordinal: int) -> _Bound:
@@ -116,7 +118,7 @@ class GpuLaunch:
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
         self._address_slots = [len(values) if name in mapped else names.index(name) for name in contract.pointers]
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
-        geometry = contract.geometry(call.size.m, call.size.n, call.size.batch, multiprocessors=bound.multiprocessors)
+        geometry = contract.geometry(call.size.problem, multiprocessors=bound.multiprocessors)
         self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
@@ -149,13 +151,11 @@ class MappedLaunch(GpuLaunch):
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         super().__init__(driver, bound, contract, call)
         parameters = [parameter.name for parameter in contract.parameters]
-        tensors = [tensor.name for tensor in contract.tensors]
         self._made_for: tuple[int, ...] | None = None
         self._maps: list[tuple[int, int, TensorMaps]] = []
         for each, fields in zip(contract.maps, contract.map_fields(call.size), strict=True):
-            index = tensors.index(each.name)
             # A matrix without elements may lie nowhere. Nothing is read of it, so the result's address will do as well.
-            address_of = index if call.placed[index].span_bytes else tensors.index("c")
+            address_of = contract.pointers.index(each.name if call.placed[each.name].span_bytes else RESULT)
             maps = TensorMaps(driver, bound.context, each.name, fields)
             self._maps.append((parameters.index(f"map_{each.name}"), address_of, maps))
 

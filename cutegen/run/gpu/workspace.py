@@ -21,8 +21,6 @@ from cutegen.run.driver import Driver
 MOST_STREAMS = 32
 COUNTER_BYTES = 4
 WORD_BYTES = 4
-RESULT = 2
-"""The place of C among a contract's tensors."""
 _ALIGN_BYTES = 16
 
 
@@ -120,10 +118,11 @@ class WorkspaceLaunch:
 class ClearedLaunch:
     """A launch of a kernel that adds to C: C's elements are set to 0 on the stream before it."""
 
-    __slots__ = ("_context", "_driver", "_launch", "_result")
+    __slots__ = ("_context", "_driver", "_index", "_launch", "_result")
 
-    def __init__(self, launch: Launch, driver: Driver, context: object, result: Placed) -> None:
-        self._launch, self._driver, self._context, self._result = launch, driver, context, result
+    def __init__(self, launch: Launch, driver: Driver, context: object, result: Placed, index: int) -> None:
+        self._launch, self._driver, self._context = launch, driver, context
+        self._result, self._index = result, index  # the address of C is the `index`-th of a launch's
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
@@ -131,6 +130,6 @@ class ClearedLaunch:
         pitch_bytes = max(placed.pitch_bytes, placed.row_bytes)
         with self._driver.current(self._context):
             for index in range(placed.batch):
-                address = addresses[RESULT] + index * placed.batch_pitch_bytes
+                address = addresses[self._index] + index * placed.batch_pitch_bytes
                 self._driver.call("cuMemsetD2D32Async", address, pitch_bytes, 0, width, placed.rows, stream)
         self._launch(addresses, scalars, stream)

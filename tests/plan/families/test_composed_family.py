@@ -64,4 +64,4 @@ def test_a_composed_family_is_planned_explained_rendered_built_and_right(family:
         report = kernel.execute(a, b, out=out)
         assert report.violations == ()
         assert compare(out, float64_reference(a, b), dtype="f16").ok, (m, n, k)
-        assert count_launch(planned, kernel.problem_size(a, b, out), report).differing() == {}
+        assert count_launch(planned, kernel.call_size(a, b, out), report).differing() == {}

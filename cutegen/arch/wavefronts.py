@@ -9,9 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-BANKS = 32
-BANK_BYTES = 4
-WARP_LANES = 32
+from cutegen.arch.units import BANK_BYTES, BANKS, WARP
 
 
 def phases(access_bytes: int) -> int:
@@ -31,7 +29,7 @@ def ideal_wavefronts(lanes: int, access_bytes: int) -> int:
     >>> ideal_wavefronts(32, 16)
     4
     """
-    return -(-lanes * phases(access_bytes) // WARP_LANES)
+    return -(-lanes * phases(access_bytes) // WARP)
 
 
 def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np.int64]:
@@ -47,7 +45,7 @@ def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np
     """
     if np.any(byte_offsets % access_bytes):
         raise ValueError(f"shared-memory accesses of {access_bytes} bytes must be {access_bytes}-byte aligned")
-    lanes_per_phase = WARP_LANES // phases(access_bytes)
+    lanes_per_phase = WARP // phases(access_bytes)
     *outer, lanes = byte_offsets.shape
     per_phase = min(lanes, lanes_per_phase)
     # An aligned access fills whole units, so counting units over groups of banks counts words over banks.
@@ -73,9 +71,9 @@ def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray
     (4, 2)
     """
     *outer, lanes = byte_offsets.shape
-    if access_bytes < 2 * BANK_BYTES or lanes != WARP_LANES:
+    if access_bytes < 2 * BANK_BYTES or lanes != WARP:
         return np.zeros(outer, np.int64)
-    pairs = (byte_offsets // access_bytes).reshape(*outer, -1, 2 * WARP_LANES // phases(access_bytes))
+    pairs = (byte_offsets // access_bytes).reshape(*outer, -1, 2 * WARP // phases(access_bytes))
     lane = np.arange(pairs.shape[-1])
     shared = np.any([(pairs == pairs[..., lane ^ step]).all(axis=-1) for step in (1, 2)], axis=0)
     free = _distinct(pairs) == _distinct(pairs % (BANKS * BANK_BYTES // access_bytes))

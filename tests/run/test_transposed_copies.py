@@ -303,7 +303,7 @@ def test_a_kernel_takes_numpy_too(kernel: Kernel) -> None:
     kernel(a, b, out=out)
     assert compare(out, float64_reference(a, b), dtype="f16").ok
     before = len(kept_copies.entries)
-    assert kernel.problem_size(a, b, out).strides["b"].leading == 48
+    assert kernel.call_size(a, b, out).strides["b"].leading == 48
     assert len(kept_copies.entries) == before
 
 

@@ -40,7 +40,8 @@ def test_random_operands_fit_the_kernel_they_are_for(
     compiled = typed(contract("knm"), *dtypes)
     operands = random_operands(compiled, 40, 30, 50, seed=4, framework=framework)
     forms = [view_of(operand, name).form for operand, name in zip(operands, "abc", strict=True)]
-    assert (check_call(compiled, *forms).size.m, check_call(compiled, *forms).size.k) == (40, 50)
+    problem = check_call(compiled, *forms).size.problem
+    assert (problem.m, problem.k) == (40, 50)
     a, _, out = (np.asarray(float64(x, dtype)) for x, dtype in zip(operands, dtypes, strict=True))
     spread = {"s8": 8, "u8": 8}.get(dtypes[0], 1)
     assert 0.9 * spread < np.sqrt((a**2).mean()) < 1.1 * spread

@@ -7,16 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cutegen.algebra import (
-    Layout,
-    OperandName,
-    TiledMma,
-    ldmatrix_trace,
-    offsets,
-    order_of_byte_loads,
-    view_in_order,
-)
-from cutegen.arch import MMA_ATOMS, ldmatrix_atom
+from cutegen.algebra import Layout, OperandName, TiledMma, offsets
+from cutegen.arch import MMA_ATOMS, ldmatrix_atom, ldmatrix_trace, order_of_byte_loads, view_in_order
 
 OF_BYTES = ["SM80_16x8x16_S32S8S8S32_TN_SATURATE", "SM89_16x8x32_F32E4M3E5M2F32_TN"]
 TILE = 128, 64

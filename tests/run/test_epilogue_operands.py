@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.contract.launch import MAX_BATCH, LaunchContract, Strides, TensorContract
+from cutegen.contract.launch import LaunchContract, Strides, TensorContract
+from cutegen.contract.problem import MAX_BATCH, ProblemShape
 from cutegen.errors import OperandError
 from cutegen.run import Kernel, cpu
 from cutegen.run.call.check import check_call
@@ -154,9 +155,9 @@ def forms(*tensors: Any) -> list[Form]:
 def test_batches_have_strides_of_their_own(contract: MakeContract) -> None:
     a, b, out = half(L, M, K), half(N, K).t(), half(L + 2, M, N)[:L]
     call = check_call(contract(), *forms(a, b, out))
-    assert (call.size.batch, call.size.m, call.size.n, call.size.k) == (L, M, N, K)
+    assert call.size.problem == ProblemShape(M, N, K, L)
     assert call.size.strides == {"a": Strides(K, M * K), "b": Strides(K, 0), "c": Strides(N, M * N)}
-    assert contract().geometry(M, N, L).grid == (1, 1, L)
+    assert contract().geometry(call.size.problem).grid == (1, 1, L)
     call = check_call(contract(), *forms(half(1, M, K).expand(L, M, K), half(L, N, K).transpose(1, 2), out))
     assert (call.size.strides["a"].batch, call.size.strides["b"].batch) == (0, N * K)
 
@@ -226,11 +227,11 @@ def test_fresh_results_of_a_batch_are_padded_and_apart(contract: MakeContract, f
     from cutegen.run.call.storage import call_tensors, empty
 
     for majors in ("kkn", "kkm"):
-        result = call_tensors(contract(majors))[2]
+        result = call_tensors(contract(majors))["c"]
         like = half(1) if framework == "torch" else np.zeros(1, np.float16)
         out = empty(result.storage((L, 5, 11)), "float16", like, view_of(like, "a").form, None)
         assert tuple(out.shape) == (L, 5, 11)
-        assert check_call(contract(majors), *forms(half(L, 5, 8), half(11, 8).t(), out)).size.batch == L
+        assert check_call(contract(majors), *forms(half(L, 5, 8), half(11, 8).t(), out)).size.problem.batch == L
 
 
 def as_freed(tensor: Any) -> Any:

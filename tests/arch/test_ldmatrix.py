@@ -7,19 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cutegen.algebra import (
-    Layout,
-    LdmatrixTrace,
-    OperandName,
-    TiledCopy,
-    TiledMma,
-    ldmatrix_trace,
-    offsets,
-    parse_layout,
-    tile_to_shape,
-    wavefronts,
-)
-from cutegen.arch import MMA_ATOMS, ldmatrix_atom
+from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, offsets, parse_layout, tile_to_shape
+from cutegen.arch import MMA_ATOMS, LdmatrixTrace, ldmatrix_atom, ldmatrix_trace, wavefronts
 
 ATOMS = ["SM80_16x8x8_F32F16F16F32_TN", "SM80_16x8x16_F32BF16BF16F32_TN"]
 ATOM_LAYOUTS = [(1, 1, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1), (2, 1, 2)]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-LINE_BYTES = 128
+from cutegen.arch.units import LINE_BYTES
+
 VECTOR_BYTES = 16
 _CHUNKS_PER_SECTOR = 2
 _CHUNKS_PER_LINE = LINE_BYTES // VECTOR_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutegen.algebra.wavefronts import merged_phases, wavefronts
+from cutegen.arch.wavefronts import merged_phases, wavefronts
 from cutegen.ptx.watch.traffic import shared_wavefronts
 
 LANES = np.arange(32)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutegen.algebra import LayoutExpr, line_write_wavefronts, offsets, parse_layout, tile_to_shape
+from cutegen.algebra import LayoutExpr, offsets, parse_layout, tile_to_shape
+from cutegen.arch import line_write_wavefronts
 
 ROWS = 128
 PITCH_BYTES = 1 << 14

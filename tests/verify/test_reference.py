@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OperandError
 from cutegen.run import bf16_bits
 from cutegen.run.call.check import check_call
@@ -32,8 +33,8 @@ def test_random_operands_fit_the_kernel_they_are_for(
     a, b, out = random_operands(compiled, m, n, k, seed=m + n, framework=framework)
     views = [view_of(operand, name) for operand, name in ((a, "a"), (b, "b"), (out, "out"))]
     call = check_call(compiled, *(view.form for view in views))
-    assert (call.size.m, call.size.n, call.size.k) == (m, n, k)
-    for placed, view in zip(call.placed, views, strict=True):
+    assert call.size.problem == ProblemShape(m, n, k)
+    for placed, view in zip(call.placed.values(), views, strict=True):
         check_address(placed, view.pointer)
     assert np.isnan(np.asarray(float64(out))).all()
     assert np.isfinite(np.asarray(float64(a))).all()

@@ -9,7 +9,8 @@ import pytest
 
 from cutegen import straight_line
 from cutegen.build import Cache
-from cutegen.contract.launch import ProblemSize, Strides
+from cutegen.contract.launch import CallSize, Strides
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
 from cutegen.ptx import LaunchReport
 from cutegen.spec import Epilogue, GemmSpec, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
@@ -36,7 +37,7 @@ def run(kernels: Cache) -> Run:
         kernel, planned = straight_line.compile(spec, arch, cache=kernels), plan(spec, arch)
         operands = random_operands(kernel.contract, *problem, seed=3)
         report = kernel.execute(*operands[:2], out=operands[2])
-        return planned, report, count_launch(planned, kernel.problem_size(*operands), report)
+        return planned, report, count_launch(planned, kernel.call_size(*operands), report)
 
     return make
 
@@ -102,7 +103,7 @@ def test_a_report_that_contradicts_the_plan_is_told(run: Run) -> None:
     first = next(i for i, row in enumerate(report.instructions) if row.opcode.startswith("ldmatrix"))
     rows = list(report.instructions)
     rows[first] = replace(rows[first], wavefronts=rows[first].wavefronts + 1)
-    size = ProblemSize(m=64, n=64, k=32, strides={"a": Strides(32), "b": Strides(32), "c": Strides(64)})
+    size = CallSize(problem=ProblemShape(64, 64, 32), strides={"a": Strides(32), "b": Strides(32), "c": Strides(64)})
     (name,) = count_launch(planned, size, replace(report, instructions=tuple(rows))).differing()
     assert name == "wavefronts s2r.a"
 

@@ -1,14 +1,16 @@
-"""The launch contract of a kernel with tensor maps and persistent CTAs, without a launcher."""
+"""The launch contract without a launcher: operands by role, tensor maps, persistent CTAs."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from cutegen.contract.launch import LaunchContract, ProblemSize, Strides, TensorContract, gemm_parameters
+from cutegen.contract.launch import CallSize, LaunchContract, Strides, TensorContract, gemm_parameters
+from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract, TensorMapFields
-from cutegen.errors import ArtifactError
+from cutegen.errors import ArtifactError, RequestError
 
 TENSORS = (
     TensorContract("a", "f16", ("m", "k"), "k", 16),
@@ -35,6 +37,28 @@ CONTRACT = LaunchContract(
 )
 
 
+def test_operands_are_known_by_their_roles_in_whatever_order_they_stand() -> None:
+    shuffled = replace(CONTRACT, tensors=TENSORS[::-1])
+    for contract in (CONTRACT, shuffled):
+        assert {role: contract.tensor(role) for role in ("a", "b", "c", "bias")} == {x.name: x for x in TENSORS}
+        assert [x.name for x in contract.operands] == ["a", "b"]
+        assert [x.name for x in contract.beside_result] == ["bias"]
+        with pytest.raises(KeyError, match="aux"):
+            contract.tensor("aux")
+
+
+def test_a_call_may_be_empty_and_a_request_may_not() -> None:
+    assert ProblemShape(0, 16, 8).empty
+    assert ProblemShape(8, 16, 8, 0).empty
+    assert not ProblemShape(8, 16, 0).empty, "sums of nothing are 0, and are written"
+    assert ProblemShape.of((8, 16, 4)) == ProblemShape(8, 16, 4, 1) == ProblemShape.of(ProblemShape(8, 16, 4))
+    for asked in ((8, 16, 0), ProblemShape(8, 16, 0), (8, 16, 4, 0)):
+        with pytest.raises(RequestError, match=r"expected extents from 1 to 2147352576 and a batch from 1 to 65535"):
+            ProblemShape.of(asked)
+    with pytest.raises(RequestError, match="expected extents from 0"):
+        ProblemShape(-1, 16, 8)
+
+
 def test_it_is_read_back_as_it_was_written() -> None:
     written = json.dumps(CONTRACT.to_json())
     read = LaunchContract.from_json(json.loads(written))
@@ -57,14 +81,14 @@ def test_maps_come_first_and_stand_for_addresses_and_strides() -> None:
         *((name, "i32") for name in "mnk"),
         ("batch_stride_bias", "i64"),
     ]
-    size = ProblemSize(m=1, n=2, k=3, batch=4, strides={x.name: Strides(8, 16) for x in TENSORS})
+    size = CallSize(problem=ProblemShape(1, 2, 3, 4), strides={x.name: Strides(8, 16) for x in TENSORS})
     arguments = CONTRACT.arguments(("a", "b", "c", "bias"), (0.5,), size, maps=("A", "B", "C"))
     assert arguments == ("A", "B", "C", "bias", 0.5, 1, 2, 3, 16)
 
 
 def test_fields_are_bytes_with_the_contiguous_mode_first() -> None:
     strides = {"a": Strides(56, 20_000), "b": Strides(80), "c": Strides(72, 30_000), "bias": Strides(1)}
-    size = ProblemSize(m=300, n=72, k=48, batch=5, strides=strides)
+    size = CallSize(problem=ProblemShape(300, 72, 48, 5), strides=strides)
     assert CONTRACT.map_fields(size) == (
         fields("f16", (48, 300, 5), (112, 40_000), (64, 128, 1), 128),
         fields("f16", (72, 48, 5), (160, 0), (32, 64, 1), 64),
@@ -74,7 +98,7 @@ def test_fields_are_bytes_with_the_contiguous_mode_first() -> None:
 
 def test_an_empty_matrix_has_one_element() -> None:
     strides = {"a": Strides(0), "b": Strides(72), "c": Strides(72), "bias": Strides(1)}
-    a, b, c = CONTRACT.map_fields(ProblemSize(m=300, n=72, k=0, strides=strides))
+    a, b, c = CONTRACT.map_fields(CallSize(problem=ProblemShape(300, 72, 0), strides=strides))
     assert (a.extents, b.extents, c.extents) == ((1, 1, 1), (1, 1, 1), (72, 300, 1))
     assert a.strides_bytes == b.strides_bytes == (16, 16)
 
@@ -82,9 +106,10 @@ def test_an_empty_matrix_has_one_element() -> None:
 @pytest.mark.parametrize(("m", "multiprocessors", "ctas"), [(1, 100, 2), (257, 100, 6), (257, 2, 4), (257, 1, 2)])
 def test_persistent_ctas_share_the_tiles_of_one_result(m: int, multiprocessors: int, ctas: int) -> None:
     """Tiles of 128 x 64, N = 128, two CTAs on a multiprocessor."""
-    geometry = CONTRACT.geometry(m, 128, 5, multiprocessors=multiprocessors)
+    problem = ProblemShape(m, 128, 64, 5)
+    geometry = CONTRACT.geometry(problem, multiprocessors=multiprocessors)
     assert (geometry.grid, geometry.block) == ((ctas, 1, 5), (160, 1, 1))
-    assert CONTRACT.tiles(m, 128, 5) == -(-m // 128) * 2 * 5
+    assert CONTRACT.tiles(problem) == -(-m // 128) * 2 * 5
 
 
 def fields(

@@ -8,6 +8,8 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
+from cutegen.support.words import either
+
 _LONGEST = 60
 _DEEPEST = 8
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
@@ -83,8 +85,7 @@ def alternatives(values: Sequence[object]) -> str:
     >>> alternatives(["a", "b", "c"]), alternatives([32, 64])
     ('"a", "b" or "c"', '32 or 64')
     """
-    written = [literal(value) for value in values]
-    return " or ".join(part for part in (", ".join(written[:-1]), written[-1]) if part)
+    return either([literal(value) for value in values])
 
 
 def _shortened(text: str) -> str:

@@ -14,8 +14,8 @@ from cutegen.algebra.layout import Layout, LayoutExpr, inner_layout, mode, size,
 from cutegen.algebra.tables import offsets, offsets_2d
 from cutegen.algebra.tiled_copy import CopyAtomLike, reordered
 from cutegen.algebra.tiled_mma import OperandName, TiledMma
+from cutegen.arch.units import WARP
 
-WARP = 32
 ROW_BYTES = 16
 
 

@@ -6,19 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cutegen.algebra import (
-    LayoutExpr,
-    TiledCopy,
-    TiledMma,
-    ideal_wavefronts,
-    ldmatrix_trace,
-    offsets,
-    parse_layout,
-    phases,
-    tile_to_shape,
-    wavefronts,
-)
-from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom
+from cutegen.algebra import LayoutExpr, TiledCopy, TiledMma, offsets, parse_layout, tile_to_shape
+from cutegen.arch import MMA_ATOMS, cp_async_atom, ideal_wavefronts, ldmatrix_atom, ldmatrix_trace, phases, wavefronts
 
 F16_BYTES = 2
 

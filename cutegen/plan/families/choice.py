@@ -1,0 +1,79 @@
+"""Which family, where a spec leaves it open: the fastest by predicted time, or the first that can meet the spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cutegen.arch import Target
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
+from cutegen.plan.decision import Decision, Rejected
+from cutegen.plan.families import FAMILIES
+from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.spec import GemmSpec
+
+ORDER = ("sm90", "sm120", "sm80", "simt")
+"""Fastest first, as far as can be said without a problem: by what multiplies, then by what feeds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A family, the time that is predicted for it where there is a prediction, and why it cannot be, if it cannot."""
+
+    name: str
+    predicted_us: float | None = None
+    refusal: SpecError | None = None
+
+    @property
+    def rejected(self) -> Rejected:
+        """Why it was not taken."""
+        if self.refusal is not None:
+            return Rejected(
+                self.name, f"{self.refusal.key}: found {self.refusal.found}; expected {self.refusal.expected}"
+            )
+        if self.predicted_us is not None:
+            return Rejected(self.name, f"{self.predicted_us:.3g} us predicted")
+        return Rejected(self.name, "comes later in the order of families")
+
+
+def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+    """The plan of the family that is chosen; the decision names the others. Raises SpecError where all refuse."""
+    options = [_option(spec, name, target, problem) for name in ORDER if name in FAMILIES]
+    # A family without a prediction comes after those that have one; equals stay in their order.
+    options.sort(key=lambda option: (option.predicted_us is None, option.predicted_us or 0.0))
+    for number, option in enumerate(options):
+        if option.refusal is not None:
+            continue
+        try:
+            found = FAMILIES[option.name].plan(replace(spec, family=option.name), target, problem)
+        except SpecError as refusal:
+            options[number] = replace(option, refusal=refusal)
+            continue
+        rejected = tuple(other.rejected for other in options if other.name != option.name)
+        decision = _decision(option, rejected, problem)
+        return replace(found, spec=spec, decisions=(decision, *found.decisions))
+    raise _most_telling([option.refusal for option in options if option.refusal is not None])
+
+
+def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:
+    """What is known of a family before its rules run."""
+    try:
+        filled = replace(spec, family=name)
+        settled = next(iter(FAMILIES[name].search(filled, target, problem)), None) if problem else None
+    except SpecError as refusal:
+        return _Option(name, refusal=refusal)
+    return _Option(name, predicted_us=None if settled is None else settled.predicted_us)
+
+
+def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemShape | None) -> Decision:
+    if problem is None or option.predicted_us is None:
+        why = f"the first of {', '.join(name for name in ORDER if name in FAMILIES)} that can meet the spec"
+        return Decision("family", option.name, why, rejected=rejected)
+    why = "for a problem, the family of the least predicted time"
+    for_problem = f"{problem}: {option.predicted_us:.3g} us predicted"
+    return Decision("family", option.name, why, rejected=rejected, for_problem=for_problem)
+
+
+def _most_telling(refusals: list[SpecError]) -> SpecError:
+    """One that is about the spec, not about what a family is for."""
+    return next((refusal for refusal in refusals if refusal.key != "family"), refusals[0])

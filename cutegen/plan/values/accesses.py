@@ -1,0 +1,46 @@
+"""The accesses to memory that are predicted, and counted, each under one key."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class AccessKey(StrEnum):
+    """Who moves what: copies of A and B to shared memory, loads of their fragments, C through shared memory and out."""
+
+    G2S_A = "g2s.a"
+    G2S_B = "g2s.b"
+    S2R_A = "s2r.a"
+    S2R_B = "s2r.b"
+    EPILOGUE_WRITE = "epilogue.write"
+    EPILOGUE_READ = "epilogue.read"
+    EPILOGUE = "epilogue"
+    G2S = "g2s"
+    """A's and B's together, where they cannot be told apart."""
+    S2R = "s2r"
+    """A's and B's together, where they cannot be told apart."""
+
+    @classmethod
+    def g2s(cls, name: str) -> AccessKey:
+        """The copies to shared memory of the operand `name`.
+
+        >>> AccessKey.g2s("a"), f"{AccessKey.s2r('b')}"
+        (<AccessKey.G2S_A: 'g2s.a'>, 's2r.b')
+        """
+        return cls(f"g2s.{name}")
+
+    @classmethod
+    def s2r(cls, name: str) -> AccessKey:
+        """The loads of the fragments of the operand `name`."""
+        return cls(f"s2r.{name}")
+
+
+SHARED_ACCESSES = (
+    AccessKey.G2S_A,
+    AccessKey.G2S_B,
+    AccessKey.S2R_A,
+    AccessKey.S2R_B,
+    AccessKey.EPILOGUE_WRITE,
+    AccessKey.EPILOGUE_READ,
+)
+"""Those to shared memory, in the order of the kernel."""

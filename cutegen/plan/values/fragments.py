@@ -1,0 +1,169 @@
+"""Where a multiplier takes an operand's fragments from, and how they come there.
+
+Today's multipliers take both operands from registers, and a copy brings fragments there: `FragmentCopy`, which is by
+`ldmatrix` or by plain loads. Whoever deals with an operand asks `in_registers` first: a multiplier that reads shared
+memory by a descriptor of its layout has no such copy, neither loads nor registers nor wavefronts of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose
+from cutegen.arch import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
+from cutegen.arch.units import REGISTER_BITS
+from cutegen.plan.access import Coordinates, by_warp, fragment_loads
+from cutegen.plan.decision import Rejected
+from cutegen.plan.instructions import load_shared
+from cutegen.plan.loop import Action, Step
+
+T = TypeVar("T")
+LDMATRIX_ROW_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadTable:
+    """Every load of one tile, in column-major coordinates of the tile.
+
+    `addressed` [instruction, warp, lane] is what each address points at, for as many lanes as address something, and
+    `access_bytes` lie there. `received` [instruction, warp, lane, value] is what comes to each register.
+    """
+
+    addressed: Coordinates
+    received: Coordinates
+    access_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loads:
+    """What both kinds of loads have: `bits` that a lane addresses at once, and what was not chosen."""
+
+    bits: int
+    tiled_copy: TiledCopy
+    rejected: tuple[Rejected, ...]
+
+    in_registers: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LdmatrixLoads(_Loads):
+    """A warp's `ldmatrix`.
+
+    Where it numbers a thread's values otherwise than the MMA, `order` maps its numbers to the MMA's in the tiled MMA's
+    tile, and `view` (CPY, CPY_X, CPY_K) to those in the whole fragment.
+    """
+
+    atom: LdmatrixAtom
+    order: Layout | None = None
+    view: Layout | None = None
+
+    by_ldmatrix: ClassVar[bool] = True
+    words: ClassVar[str] = "ldmatrix"
+
+    @property
+    def instruction(self) -> str:
+        """The opcode."""
+        return self.atom.ptx
+
+    @property
+    def matrices(self) -> int:
+        """Matrices per instruction."""
+        return self.atom.matrices
+
+    @property
+    def registers(self) -> int:
+        """Registers of 32 bits that one instruction fills in a thread."""
+        return self.atom.registers
+
+    @property
+    def transpose(self) -> bool:
+        """Whether it transposes."""
+        return self.atom.transpose
+
+    def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+        """What a warp issues to load a tile (X, K), or one k-block of it."""
+        if step.action is not Action.LOAD:
+            return Counter()
+        return Counter({self.atom.ptx: _held_bits(x, tile, element, mma) // (REGISTER_BITS * self.atom.registers)})
+
+    def table(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> LoadTable:
+        """Every load of a tile: a lane addresses a row of 16 bytes."""
+        trace = ldmatrix_trace(mma, x, Layout(tile), self.atom, element.bits, self.order)
+        addressed = trace.source_coords[:, :, : self.atom.rows, 0]
+        return LoadTable(addressed, by_warp(trace.destination_coords), LDMATRIX_ROW_BYTES)
+
+    def retile(self, fragment: Layout) -> Layout:
+        """A fragment (MMA, MMA_X, MMA_K) as this copy fills it: (CPY, CPY_X, CPY_K)."""
+        return self.tiled_copy.retile(fragment) if self.view is None else compose(fragment, self.view)
+
+    def to_json(self) -> dict[str, Any]:
+        """Atom, width, what it brings, and what was not chosen."""
+        return _table(self)
+
+    def by_kind(self, *, ldmatrix: Callable[[LdmatrixLoads], T], plain: Callable[[PlainLoads], T]) -> T:
+        """What `ldmatrix` says of it."""
+        return ldmatrix(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainLoads(_Loads):
+    """Loads of `bits` by each thread, of what it needs itself."""
+
+    atom: CopyAtom
+
+    by_ldmatrix: ClassVar[bool] = False
+    words: ClassVar[str] = "plain loads"
+    matrices: ClassVar[None] = None
+    registers: ClassVar[None] = None
+    transpose: ClassVar[None] = None
+    view: ClassVar[None] = None
+
+    @property
+    def instruction(self) -> str:
+        """No opcode: the compiler may join them."""
+        return f"{self.words} of {self.bits} bits"
+
+    def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+        """What a thread issues to load a tile (X, K), or one k-block of it."""
+        if step.action is not Action.LOAD:
+            return Counter()
+        return Counter({load_shared(self.bits, element.bits): _held_bits(x, tile, element, mma) // self.bits})
+
+    def table(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> LoadTable:
+        """Every load of a tile: a lane addresses the first of the elements that it receives."""
+        received = by_warp(fragment_loads(mma, x, tile, self.bits // element.bits))
+        return LoadTable(received[..., 0], received, self.bits // 8)
+
+    def retile(self, fragment: Layout) -> Layout:
+        """A fragment (MMA, MMA_X, MMA_K) as this copy fills it: (CPY, CPY_X, CPY_K)."""
+        return self.tiled_copy.retile(fragment)
+
+    def to_json(self) -> dict[str, Any]:
+        """Atom, width, and what was not chosen."""
+        return _table(self)
+
+    def by_kind(self, *, ldmatrix: Callable[[LdmatrixLoads], T], plain: Callable[[PlainLoads], T]) -> T:
+        """What `plain` says of it."""
+        return plain(self)
+
+
+FragmentCopy: TypeAlias = LdmatrixLoads | PlainLoads
+
+
+def _held_bits(x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> int:
+    """Bits of a tile that each thread holds."""
+    return tile[0] // mma.tile_of(x)[0] * (tile[1] // mma.tile_of(x)[1]) * mma.values(x) * element.bits
+
+
+def _table(copy: FragmentCopy) -> dict[str, Any]:
+    return {
+        "atom": copy.atom.name,
+        "bits": copy.bits,
+        "matrices": copy.matrices,
+        "registers": copy.registers,
+        "transpose": copy.transpose,
+        "rejected": [asdict(rejected) for rejected in copy.rejected],
+    }

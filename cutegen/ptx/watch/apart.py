@@ -1,0 +1,82 @@
+"""Races between CTAs that ran in different processes: what each touched, compared when all have ended.
+
+Only for entries whose CTAs do not communicate: nothing orders any of their accesses, so two that meet are a race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.ptx.watch.paged import MANY, Sites, Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Granules that were touched, each once, in rising order; for each the CTA, thread and instruction of an access."""
+
+    granules: npt.NDArray[np.int64]
+    stamps: Stamps
+    sites: Sites
+
+    @classmethod
+    def of(cls, granules: npt.NDArray[np.int64], stamps: Stamps, sites: Sites) -> Marks:
+        """Marks of accesses in any order."""
+        unique, first = np.unique(granules, return_index=True)
+        return cls(unique, stamps[first], sites[first])
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What the CTAs of one process wrote and read of one allocation; `cta_shift` says where a stamp has its CTA."""
+
+    writes: Marks
+    reads: Marks
+    granule_bytes: int
+    cta_shift: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Two accesses of byte `offset` of allocation `allocation`; (CTA number, thread or None, site) of each."""
+
+    allocation: int
+    offset: int
+    writer: tuple[int, int | None, int]
+    other: tuple[int, int | None, int]
+    other_wrote: bool
+
+
+def first_meeting(processes: Sequence[Sequence[Touched]]) -> Meeting | None:
+    """The first place that one process wrote and another touched; `processes` have the same allocations in order."""
+    for i, mine in enumerate(processes):
+        for j, theirs in enumerate(processes):
+            if i == j:
+                continue
+            for allocation, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+                found = _meet(allocation, a, b.writes, wrote=True) or _meet(allocation, a, b.reads, wrote=False)
+                if found is not None:
+                    return found
+    return None
+
+
+def _meet(allocation: int, writer: Touched, others: Marks, *, wrote: bool) -> Meeting | None:
+    both, i, j = np.intersect1d(writer.writes.granules, others.granules, assume_unique=True, return_indices=True)
+    if not len(both):
+        return None
+    return Meeting(
+        allocation=allocation,
+        offset=int(both[0]) * writer.granule_bytes,
+        writer=_who(writer.writes, int(i[0]), writer.cta_shift),
+        other=_who(others, int(j[0]), writer.cta_shift),
+        other_wrote=wrote,
+    )
+
+
+def _who(marks: Marks, index: int, cta_shift: int) -> tuple[int, int | None, int]:
+    stamp = int(marks.stamps[index])
+    thread = stamp & MANY
+    return (stamp >> cta_shift) - 1, None if thread == MANY else thread, int(marks.sites[index])

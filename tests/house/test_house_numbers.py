@@ -1,0 +1,44 @@
+"""scripts/house_numbers.py counts what it says it counts, and this checkout's counts stay where they are."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+
+import pytest
+
+from tests.house.documents import ROOT
+
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "house_numbers.py"))
+Module = SCRIPT["Module"]
+KINDS_OF = {"VectorCopy": "copies.py", "LdmatrixAtom": "atoms.py", "Kernel": "kernel.py"}
+
+
+def signs(count: str, text: str, path: str = "elsewhere.py") -> int:
+    module = Module(path, ast.parse(text), 1)
+    return len(list(SCRIPT[count](module, KINDS_OF) if count == "kind_switches" else SCRIPT[count](module)))
+
+
+@pytest.mark.parametrize(
+    ("count", "text", "found"),
+    [
+        ("kind_switches", "isinstance(x, VectorCopy)", 1),
+        ("kind_switches", "isinstance(x.s2r.atom, arch.LdmatrixAtom | VectorCopy)", 1),
+        ("kind_switches", "isinstance(x, (int, VectorCopy)) and isinstance(y, LdmatrixAtom)", 2),
+        ("kind_switches", "isinstance(x, Kernel) or issubclass(VectorCopy, Kernel)", 0),
+        ("loop_signs", "plan.stages - 1", 1),
+        ("loop_signs", 'plan["stages"] - 1 + Fraction(1, plan.k_blocks)', 2),
+        ("loop_signs", "EDGE_LOOPS = 2", 1),
+        ("loop_signs", "(plan.stages + 1) * k, tiles - 1, Fraction(1, 2)", 0),
+        ("positional_tensors", "contract.tensors[2], contract.tensors[:3], call.tensors[-1]", 3),
+        ("positional_tensors", "contract.call_tensors()[RESULT]", 1),
+        ("positional_tensors", 'tensors["a"], tensors[each.name], tensors[name], layouts[2]', 0),
+    ],
+)
+def test_each_sign_is_counted(count: str, text: str, found: int) -> None:
+    assert signs(count, text) == found
+
+
+def test_a_module_may_ask_for_its_own_classes() -> None:
+    assert signs("kind_switches", "isinstance(x, VectorCopy)", path="copies.py") == 0
+    assert signs("kind_switches", "isinstance(x, VectorCopy)", path="other.py") == 1

@@ -1,0 +1,86 @@
+"""A spec without a family: which one it gets, why, and why not the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cutegen.arch import TARGETS, Instruction
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.decision import Decision
+from cutegen.plan.families import FAMILIES
+from cutegen.spec import PROBE, G2s, G2sCopy, GemmSpec, Mma, S2r, S2rCopy, Tile, load_spec
+from tests.plan.specs import gemm
+
+OPEN = replace(gemm(), family=None)
+
+
+def chosen(spec: GemmSpec, arch: str, problem: tuple[int, int, int] | None = None) -> tuple[str, Decision]:
+    found = plan(spec, arch, problem)
+    assert isinstance(found, GemmPlan)
+    assert found.spec is spec
+    (decision,) = (each for each in found.decisions if each.key == "family")
+    assert decision.chosen == found.family
+    assert {each.what for each in decision.rejected} == FAMILIES.keys() - {found.family}
+    return found.family, decision
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_without_a_problem_the_first_that_the_target_has(arch: str) -> None:
+    family, decision = chosen(OPEN, arch)
+    assert family == ("sm120" if TARGETS[arch].has(Instruction.BULK_TENSOR) else "sm80")
+    if family == "sm80":
+        (why,) = (each.why for each in decision.rejected if each.what == "sm120")
+        assert "bulk tensor copies" in why
+
+
+@pytest.mark.parametrize(
+    ("problem", "family"),
+    # Measured on an H200: 99 us by sm120 and 37 by split-K of sm80; 295 and 339 at the large square.
+    [((256, 256, 65536), "sm80"), ((4096, 4096, 4096), "sm120")],
+)
+def test_a_problem_gets_the_family_of_the_least_predicted_time(problem: tuple[int, int, int], family: str) -> None:
+    found, decision = chosen(OPEN, "sm_90", problem)
+    assert found == family
+    assert "us predicted" in decision.for_problem
+    (other,) = (each.why for each in decision.rejected if each.what != "simt")
+    predicted, of_other = (float(text.split(" us")[0].split(": ")[-1]) for text in (decision.for_problem, other))
+    assert predicted <= of_other
+
+
+@pytest.mark.parametrize("problem", [None, (512, 512, 512)])
+@pytest.mark.parametrize(
+    ("keys", "family"),
+    [
+        ({"mma": Mma(threads="(16,16):(1,16)"), "tile": Tile(cta=(128, 128, 8))}, "simt"),
+        ({"s2r": S2r(a=S2rCopy("universal"))}, "sm80"),
+        ({"g2s": G2s(a=G2sCopy("cp.async.cg"))}, "sm80"),
+        ({"g2s": G2s(a=G2sCopy("cp.async.bulk.tensor"))}, "sm120"),
+        ({"problem": gemm(align=(2, 2, 2)).problem}, "sm80"),
+    ],
+)
+def test_keys_decide(keys: dict[str, object], family: str, problem: tuple[int, int, int] | None) -> None:
+    assert chosen(replace(OPEN, **keys), "sm_90", problem)[0] == family  # type: ignore[arg-type]
+
+
+def test_the_plan_is_the_familys_own() -> None:
+    named, found = plan(replace(OPEN, family="sm120"), "sm_90"), plan(OPEN, "sm_90")
+    assert isinstance(named, GemmPlan)
+    assert isinstance(found, GemmPlan)
+    assert found.decisions[1:] == named.decisions
+    assert (found.launch, found.loop, found.smem_bytes) == (named.launch, named.loop, named.smem_bytes)
+
+
+def test_what_every_family_refuses_is_refused_by_a_rule() -> None:
+    with pytest.raises(SpecError, match=r"tile\.cta: found 256x256x64|tile\.stages: found 4"):
+        plan(replace(gemm(tile=Tile(cta=(256, 256, 64), stages=4)), family=None), "sm_80")
+
+
+def test_a_probe_is_of_the_family_that_has_probes() -> None:
+    assert plan(replace(OPEN, kind=PROBE), "sm_90").spec.kind == PROBE
+
+
+def test_a_shipped_spec_shows_it() -> None:
+    assert load_spec("hgemm_tn").family is None

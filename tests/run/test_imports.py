@@ -1,0 +1,80 @@
+"""What a process imports that opens a cached kernel and calls it: neither the planner nor, on a GPU, the executor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutegen
+from cutegen.build import Cache
+from tests.house.documents import ROOT
+
+OPEN = """
+import sys
+import numpy as np
+from cutegen import Kernel
+"""
+
+ON_A_GPU = """
+from cutegen.run.driver import Driver
+from cutegen.run.kernel import open_artifact
+from tests.run.conftest import CudaArray, FakeApi
+
+api = FakeApi({capability})
+kernel = Kernel(open_artifact({folder!r}), driver=lambda: Driver(api))
+api.parameters = kernel.contract.parameters
+a, b, out = (CudaArray(np.zeros(shape, np.float16)) for shape in ((64, 32), (64, 32), (64, 64)))
+b.array = b.array.T
+for _ in range(2):
+    kernel(a, b, out=out)
+assert len(api.launches) == 2
+"""
+
+ON_THE_CPU = """
+kernel = Kernel.open({folder!r})
+a, b, out = np.ones((8, 16), np.float16), np.ones((8, 16), np.float16).T, np.full((8, 8), np.nan, np.float16)
+kernel(a, b, out=out)
+assert (out == 16).all()
+"""
+
+
+def rooms_after(script: str) -> set[str]:
+    """The rooms of cutegen that a fresh interpreter has after `script`."""
+    script = f"{OPEN}{script}\nprint('\\n' + '\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[1] for name in done.stdout.splitlines() if name.startswith("cutegen.")}
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, kernels: Cache) -> Path:
+    name, arch = request.param
+    return cutegen.compile(cutegen.load_spec(name), arch, cache=kernels).artifact.path
+
+
+def test_the_rooms_that_are_looked_for_are_there() -> None:
+    assert {path.name for path in (ROOT / "cutegen").iterdir()} >= {"plan", "render", "ptx", "spec"}
+    assert rooms_after("cutegen = sys.modules['cutegen']; cutegen.plan, cutegen.emit") >= {"plan", "render"}
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("folder", "capability"),
+    [(("sm80_hgemm_tn", "sm_80"), (8, 0)), (("sm120_hgemm_tn", "sm_90"), (9, 0))],
+    indirect=["folder"],
+)
+def test_a_call_on_a_gpu_needs_no_planner_and_no_executor(folder: Path, capability: tuple[int, int]) -> None:
+    rooms = rooms_after(ON_A_GPU.format(folder=str(folder), capability=capability))
+    assert {"run", "contract"} <= rooms
+    assert rooms & {"plan", "render", "ptx", "spec", "straight_line", "verify"} == set()
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("folder", [("sm80_hgemm_tn", "sm_80")], indirect=True)
+def test_a_call_on_the_cpu_brings_the_executor_and_nothing_else(folder: Path) -> None:
+    rooms = rooms_after(ON_THE_CPU.format(folder=str(folder)))
+    assert "ptx" in rooms
+    assert rooms & {"plan", "render", "spec", "straight_line", "verify"} == set()
