@@ -51,7 +51,7 @@ def joined(
     """
     table = vectors(threads, values, tile)
     placed = offsets(layout)[table[..., 0]]
-    in_order = np.argsort(placed, axis=0, kind="stable")
+    in_order = np.argsort(placed, axis=0)
     first = np.take_along_axis(placed, in_order, axis=0).T  # [thread, vector], ascending
     lengths: list[int] = []
     starts: list[int] = []

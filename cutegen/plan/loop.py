@@ -374,7 +374,7 @@ def _k_blocks(k_blocks: int, *, before: Slot = (), leaving: Slot = (), last: boo
         left = leaving if next_tile and loaded == 0 else ()
         load = () if next_tile and last else (Step(Action.LOAD, next_tile, loaded),)
         slots.append((*begin, *left, *load, Step(Action.MULTIPLY, 0, k_block)))
-    return (*slots, leaving) if leaving and not BLOCKS_AHEAD else tuple(slots)
+    return tuple(slots)
 
 
 def _loads_before(k_blocks: int) -> tuple[Step, ...]:

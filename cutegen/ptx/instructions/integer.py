@@ -291,8 +291,8 @@ def lower_dot(context: Lowering, instruction: Instruction) -> Step:
         right = b.view(f"{b.dtype.kind}1").reshape(32, 4)[:, first : first + left.shape[1]].astype(np.int64)
         return np.asarray(c + (left * right).sum(axis=1)).astype(c.dtype)
 
-    kinds = (a_kind, b_kind, scalar_type("s32") if "s32" in instruction.parts else _U32)
-    target = context.target(instruction, instruction.operands[0], kinds[2])
+    kinds = (a_kind, b_kind, _U32)  # sums wrap, so that their sign is all one
+    target = context.target(instruction, instruction.operands[0], _U32)
     contiguous = [
         context.source(instruction, op, kind) for op, kind in zip(instruction.operands[1:], kinds, strict=True)
     ]

@@ -92,10 +92,8 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
 
 
 def _shared_ends(variables: tuple[Variable, ...], addresses: dict[str, int]) -> tuple[int, ...]:
-    sized = [v for v in variables if v.space == "shared" and v.size_bytes]
-    starts = {addresses[v.name] - SHARED_BASE for v in variables if v.space == "shared"}
-    ends = {addresses[v.name] - SHARED_BASE + (v.size_bytes or 0) for v in sized}
-    return tuple(sorted((starts | ends) - {0}))
+    shared = [(addresses[v.name] - SHARED_BASE, v.size_bytes or 0) for v in variables if v.space == "shared"]
+    return tuple(sorted({place for start, size in shared for place in (start, start + size)} - {0}))
 
 
 def _place(variables: tuple[Variable, ...], space: str, start: int, addresses: dict[str, int]) -> int:

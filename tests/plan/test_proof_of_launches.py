@@ -1,0 +1,98 @@
+"""The proof of boxes, of views of fragments, and of what a launch brings: each way to spoil one is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cutegen.algebra import Layout
+from cutegen.errors import ProofError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.proof import prove
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.spec import GemmSpec, Operand, Problem, load_spec
+
+
+def boxes() -> GemmPlan:
+    return plan(load_spec("sm120_hgemm_tn"), "sm_120")
+
+
+def split() -> GemmPlan:
+    return plan(load_spec("sm80_split_k_tn"), "sm_80")
+
+
+def viewed() -> GemmPlan:
+    """B's bytes along N: an ldmatrix numbers a thread's values otherwise than the MMA."""
+    problem = Problem(a=Operand("s8", "k"), b=Operand("s8", "n"), c=Operand("s32", "n"))
+    found = plan(GemmSpec(family="sm120", problem=problem), "sm_120")
+    assert found.b.s2r.view is not None
+    return found
+
+
+def with_boxes(**fields: object) -> Callable[[GemmPlan], GemmPlan]:
+    def spoil(found: GemmPlan) -> GemmPlan:
+        assert isinstance(found.a.g2s, BulkTensorCopy)
+        return replace(found, a=replace(found.a, g2s=replace(found.a.g2s, **fields)))
+
+    return spoil
+
+
+def another_view(found: GemmPlan) -> GemmPlan:
+    """The values of each load in the MMA's own order."""
+    view = found.b.s2r.view
+    assert view is not None
+    straight = Layout(view.shape)
+    return replace(found, b=replace(found.b, s2r=replace(found.b.s2r, view=straight)))
+
+
+def other_bytes(found: GemmPlan) -> GemmPlan:
+    assert found.launch.split is not None
+    less = replace(found.launch.split, bytes_per_slice=found.launch.split.bytes_per_slice - 16)
+    return replace(found, launch=replace(found.launch, split=less))
+
+
+def other_slices_in_flight(found: GemmPlan) -> GemmPlan:
+    assert found.split_k is not None
+    return replace(found, split_k=replace(found.split_k, in_flight=3))
+
+
+SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan], str]] = {
+    "another swizzle": (boxes, with_boxes(swizzle_bits=2), "writes elsewhere than the layout says"),
+    "no swizzle": (boxes, with_boxes(swizzle_bits=0), "writes elsewhere than the layout says"),
+    "one box too few": (boxes, with_boxes(boxes=2), "leaves gaps"),
+    "less aligned than boxes need": (
+        boxes,
+        lambda found: replace(found, a=replace(found.a, align_bytes=8)),
+        "whole 16 bytes",
+    ),
+    "an address where the kernel takes a map": (
+        boxes,
+        lambda found: replace(found, launch=replace(found.launch, maps=found.launch.maps[:1])),
+        "other addresses",
+    ),
+    "registers in another order": (viewed, another_view, "numbers its registers wrongly"),
+    "a workspace of another size": (split, other_bytes, "workspace of another size"),
+    "a workspace that nobody uses": (split, lambda found: replace(found, split_k=None), "split K another way|nobody"),
+    "slices that are not there": (split, other_slices_in_flight, "slices that are not there"),
+}
+
+
+@pytest.mark.parametrize("make", [boxes, split, viewed])
+def test_plans_as_they_are(make: Callable[[], GemmPlan]) -> None:
+    prove(make())
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_spoiled_launch_is_noticed(name: str) -> None:
+    make, spoil, reason = SPOILED[name]
+    spoiled = spoil(make())
+    with pytest.raises(ProofError, match=reason):
+        prove(spoiled)
+
+
+def test_maps_name_the_operands_in_the_order_of_the_kernels_parameters() -> None:
+    launch = boxes().launch
+    assert [each.name for each in launch.maps] == ["a", "b"]
+    assert [x.name for x in launch.parameters if x.type == "tensormap"] == ["map_a", "map_b"]
