@@ -189,17 +189,22 @@ def test_the_sample_is_what_the_documents_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "tile"),
+    ("problem", "family", "tile"),
     [
-        *[(problem, (128, 256, 64)) for problem in LARGE],
-        *zip(SMALL, [(128, 64, 64), (128, 256, 64), (64, 64, 128), (16, 32, 128)], strict=True),
+        *[(problem, "sm120", (128, 256, 64)) for problem in LARGE],
+        *zip(
+            SMALL,
+            ("sm120", "sm120", "sm120", "sm80"),
+            [(128, 64, 64), (128, 256, 64), (64, 64, 128), (16, 32, 128)],
+            strict=True,
+        ),
     ],
     ids=str,
 )
-def test_the_choice_is_the_plans_own(problem: ProblemShape, tile: tuple[int, int, int]) -> None:
+def test_the_choice_is_the_plans_own(problem: ProblemShape, family: str, tile: tuple[int, int, int]) -> None:
     made = plan(choice.SPEC, "sm_90", (problem.m, problem.n, problem.k))
     assert made.cta_tile == tile
-    assert described(_Built(made.to_json())).startswith("sm120 ")  # type: ignore[arg-type]
+    assert described(_Built(made.to_json())).startswith(f"{family} ")  # type: ignore[arg-type]
 
 
 class _Built:
