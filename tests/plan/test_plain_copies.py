@@ -190,7 +190,7 @@ def test_what_counters_py_expects_of_a_gpu(name: str, built: Build) -> None:
     """Two CTAs and four k-tiles, counted by the executor instead of ncu."""
     found, artifact = plan(named(name), "sm_80"), built(named(name))
     problem = found.cta_tile[0] * 2, found.cta_tile[1], found.cta_tile[2] * 4
-    expected = predict(found.to_json(), artifact.manifest.registers, ProblemShape(*problem))
+    expected = predict(found.to_json(), ProblemShape(*problem))
     counts = counted(execute(artifact, found.launch, *problem))
     assert counts == {counter: expected[counter] for counter in counts}
 

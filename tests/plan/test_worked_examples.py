@@ -11,7 +11,8 @@ import pytest
 from cutegen.algebra import Layout, TiledMma
 from cutegen.arch import MMA_ATOMS, UNIVERSAL_FMA, target
 from cutegen.contract import ProblemShape
-from cutegen.contract.launch import INT32_MAX, MAX_EXTENT
+from cutegen.contract.launch import INT32_MAX
+from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.decision import Decision
@@ -327,7 +328,7 @@ def test_json_is_indented_by_two() -> None:
 
 
 def test_a_block_is_a_row_of_threads_and_counting_stays_within_int32() -> None:
-    assert plan(gemm(tile=TILE), "sm_80").launch.geometry(128, 128).block == (128, 1, 1)
+    assert plan(gemm(tile=TILE), "sm_80").launch.geometry(ProblemShape(128, 128, 64)).block == (128, 1, 1)
     assert MAX_EXTENT + 2**13 * 2**3 <= INT32_MAX < MAX_EXTENT + 2**17
 
 

@@ -27,7 +27,7 @@ def form(framework: str, shape: tuple[int, ...], strides: tuple[int, ...] | None
 
 
 def tensor(contract: LaunchContract, name: str) -> CallTensor:
-    return next(one for one in call_tensors(contract) if one.name == name)
+    return call_tensors(contract)[name]
 
 
 @pytest.mark.parametrize(("framework", "words"), [("torch", "`b.t()`"), ("numpy", "`b.T`"), ("cupy", "`b.T`")])
