@@ -6,6 +6,7 @@ from cutegen.arch import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, tar
 from cutegen.arch.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.occupancy import available_registers
 from cutegen.plan.staging import expected_registers
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents
@@ -243,7 +244,7 @@ def _check_sums(spec: GemmSpec, warps: Extents, cta_tile: Extents, atom: MmaAtom
 
 def _registers(warps: Extents, target: Target) -> int:
     """Registers that a thread can have beside the others of its CTA."""
-    return min(target.registers_per_thread, target.registers_per_sm // (WARP * warps[0] * warps[1]))
+    return available_registers(target, WARP * warps[0] * warps[1])
 
 
 def becomes_f16(element: DType, target: Target) -> bool:

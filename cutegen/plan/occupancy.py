@@ -32,8 +32,17 @@ def estimate_registers(
 
 def allocated_registers(target: Target, threads: int, wanted: int) -> int:
     """Registers a thread has when it wants so many: whole granules, and no more than all threads of a CTA can have."""
-    available = target.registers_per_sm // threads // REGISTER_GRANULE * REGISTER_GRANULE
-    return min(round_up(wanted, REGISTER_GRANULE), available, target.registers_per_thread)
+    return min(round_up(wanted, REGISTER_GRANULE), available_registers(target, threads))
+
+
+def available_registers(target: Target, threads: int) -> int:
+    """The most registers that each of a CTA's threads can have at launch.
+
+    A quarter of the multiprocessor has a quarter of the registers, so that a warp beyond whole quarters counts as four.
+    """
+    held = round_up(threads, WARP * target.warp_allocation_unit)
+    granules = target.registers_per_sm // held // REGISTER_GRANULE
+    return min(granules * REGISTER_GRANULE, target.registers_per_thread)
 
 
 def ctas_by_smem(target: Target, smem_bytes: int) -> int:

@@ -53,7 +53,9 @@ def test_registers_are_allocated_to_warps_in_units_of_256(threads: int, register
         (128, 104, 104),
         (128, 300, 255),  # what an instruction can name
         (256, 300, 255),  # 65,536 / 256 = 256
+        (320, 300, 168),  # 10 warps: a quarter of the multiprocessor has 3 of them, as of 12
         (384, 300, 168),  # 65,536 / 384 = 170
+        (544, 300, 96),  # 17 warps as 20: 65,536 / 640 = 102
         (1024, 97, 64),
     ],
 )

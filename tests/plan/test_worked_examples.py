@@ -248,11 +248,31 @@ def test_a_cache_that_is_just_full_keeps_everything() -> None:
     assert cache.read({("b", 0): 40}) == 0, "of the two older ones the row used last is kept"
 
 
-@pytest.mark.parametrize(("threads", "most", "least"), [(128, 255, 255), (256, 240, 24), (384, 160, 24)])
+@pytest.mark.parametrize(
+    ("threads", "most", "least"),
+    [
+        (128, 255, 255),
+        (192, 168, 168),  # 6 warps and 4: setmaxnreg is for whole warpgroups
+        (256, 240, 24),
+        (384, 160, 24),
+        (512, 112, 24),  # 640 x 96 at launch - 24 x 128 = 58,368; 120 each would never come
+        (640, 88, 24),
+    ],
+)
 def test_registers_that_the_copying_warps_leave(threads: int, most: int, least: int) -> None:
     """65,536 - 24 x 128 = 62,464 registers: of 384 threads each may have 162, in eights; 256 have 240, the most."""
     split, _ = split_registers(target("sm_120"), threads)
     assert (split.mma, split.producer, split.reallocated) == (most, least, most != least)
+
+
+@pytest.mark.parametrize("warps", range(1, 29))
+def test_no_warp_waits_for_registers_that_its_cta_never_had(warps: int) -> None:
+    """At launch the compiler gives each of the threads as many, of whole quarters of the multiprocessor."""
+    threads, quarters = 32 * warps + 128, -(-(warps + 4) // 4)
+    at_launch = min(65536 // (128 * quarters) // 8 * 8, 255) * threads
+    split, _ = split_registers(target("sm_90"), 32 * warps)
+    assert split.mma * 32 * warps + split.producer * 128 <= at_launch
+    assert not split.reallocated or warps % 4 == 0, "setmaxnreg is for whole warpgroups"
 
 
 def test_split_sums_are_whole_sectors() -> None:

@@ -15,6 +15,7 @@ from cutegen.errors import SpecError
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
 from cutegen.plan.loop import Loop, produced
+from cutegen.plan.occupancy import available_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
@@ -63,8 +64,7 @@ class Bulk:
                 expected=f"at most {target.threads_per_cta} threads together",
             )
         split, decision = split_registers(target, by.tiled_mma.threads)
-        at_launch = min(target.registers_per_sm // threads // 8 * 8, target.registers_per_thread)
-        return Registers(at_launch=at_launch, split=split, decisions=(decision,))
+        return Registers(at_launch=available_registers(target, threads), split=split, decisions=(decision,))
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
         """Fragments decide the shared layout, and the layout decides the boxes."""

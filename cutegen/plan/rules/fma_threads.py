@@ -9,6 +9,7 @@ from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, 
 from cutegen.arch import UNIVERSAL_FMA, Target, dtype
 from cutegen.arch.units import WARP
 from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.plan.occupancy import available_registers
 from cutegen.plan.split_k import refuse_split_k
 from cutegen.plan.vectors import thread_grid
 from cutegen.spec import MODES, GemmSpec
@@ -121,7 +122,7 @@ def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, t
         raise spec.error(
             "mma.threads",
             found=f'"{given}": {_sums_per_thread(count, cta_tile):,} sums a thread',
-            expected=f"fewer than the {_registers(count, target)} registers that a thread can have",
+            expected=f"fewer than the {available_registers(target, count)} registers that a thread can have",
             fix="use more threads, or a smaller tile.cta",
         )
 
@@ -191,11 +192,7 @@ def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[
 
 def _fits_registers(threads: int, cta_tile: Extents, target: Target) -> bool:
     """Whether a thread's sums leave registers for what they are made of."""
-    return _sums_per_thread(threads, cta_tile) < _registers(threads, target)
-
-
-def _registers(threads: int, target: Target) -> int:
-    return min(target.registers_per_thread, target.registers_per_sm // threads)
+    return _sums_per_thread(threads, cta_tile) < available_registers(target, threads)
 
 
 def _sums_per_thread(threads: int, cta_tile: Extents) -> int:
