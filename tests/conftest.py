@@ -18,8 +18,11 @@ from cutegen.build import Cache
 from cutegen.targeting import present_target
 from tests.build.warm import WarmCompiler, warm_compiler
 
-STARTS_THE_COMPILER = {"build"}
-"""Folders of tests that compile as users do: what stands above that room finds the same kernels."""
+STARTS_THE_COMPILER = {"build", "fuzz"}
+"""Folders of tests that compile as users do: what stands above that room finds the same kernels.
+
+Builders that are killed must not share a compiler: its answers would go to each other.
+"""
 
 
 os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own terminal is not for expected texts

@@ -29,6 +29,7 @@ OTHER_KEYS = (
     *("smem.a", "smem.b", "tile.stages", "epilogue.smem", "schedule.raster"),
 )
 OPTIONAL_KEYS = {
+    "family",
     "problem.b.transposed",
     "mma.tf32",
     "epilogue.ops",
@@ -38,6 +39,7 @@ OPTIONAL_KEYS = {
     "problem.aux",
     "schedule.registers",
     "schedule.persistent",
+    "schedule.split_k",
 }
 
 
@@ -48,7 +50,7 @@ def chosen(found: GemmPlan) -> dict[str, str]:
 @pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
 def test_every_key_is_decided_with_a_reason(name: str, arch: str) -> None:
     found = plan(load_spec(name), arch)
-    keys = ("tile.cta", *MMA_KEYS.get(found.spec.family, MMA_KEYS["sm80"]), *OTHER_KEYS)
+    keys = ("tile.cta", *MMA_KEYS.get(found.family, MMA_KEYS["sm80"]), *OTHER_KEYS)
     assert tuple(decision.key for decision in found.decisions if decision.key not in OPTIONAL_KEYS) == keys
     for decision in found.decisions:
         assert decision.chosen

@@ -182,7 +182,7 @@ def test_workers_are_ended_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     monkeypatch.setattr(parallel, "ProcessPoolExecutor", Pool)
-    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 500_000}
+    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 5_000_000}
     with pytest.raises(KeyboardInterrupt):
         Program.parse(kernel(ENDLESS)).launch("k", **options, progress=interrupt)
     assert [worker.exitcode for worker in workers] == [-signal.SIGTERM] * 2
@@ -202,7 +202,7 @@ import numpy as np
 from cutegen.ptx import Program
 
 if __name__ == "__main__":
-    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 500_000}
+    options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 5_000_000}
     program = Program.parse(open("kernel.ptx").read())
     try:
         program.launch("k", **options, progress=lambda done, total: print(done, flush=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cutegen.arch import Instruction
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
@@ -38,7 +39,10 @@ def family() -> Iterator[Family]:
         cta_tile=lambda spec, target: choose_cta_tile(spec),
         template=TEMPLATE,
     )
-    register(composed, SpecFamily(NAME, "mma.sync, ldmatrix, plain copies", "sm_80", available=True))
+    register(
+        composed,
+        SpecFamily(NAME, "mma.sync, ldmatrix, plain copies", frozenset({Instruction.MMA_SYNC}), available=True),
+    )
     yield composed
     del FAMILIES[NAME], SPEC_FAMILIES[NAME]
 
