@@ -150,10 +150,10 @@ def _run_spec(
     loaded = load_spec(spec)
     named = None if problem is None else named_problem(problem, batch)
     planned = plan(loaded, arch, named)
-    where = _choose_device(device, execution)
+    where = choose_device(device, execution)
     if isinstance(planned, ProbePlan):
         refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
-        _run_probe(planned, problem, where, seed, arch, execution, answer, strict=strict)
+        run_probe(planned, problem, where, seed, arch, execution, answer, strict=strict)
         return
     shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
@@ -166,7 +166,7 @@ def _run_spec(
     _complain_of_counts(trial.execution, strict=strict)
 
 
-def _run_probe(
+def run_probe(
     planned: ProbePlan,
     problem: str | None,
     device: Device,
@@ -177,6 +177,7 @@ def _run_probe(
     *,
     strict: bool,
 ) -> None:
+    """Build and execute a planned probe, and give the answer. Raises CheckError for a register that is wrong."""
     if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
@@ -197,7 +198,8 @@ def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
         complain("warning", other_counts(execution))
 
 
-def _choose_device(asked: Device, execution: ExecutionOptions) -> Device:
+def choose_device(asked: Device, execution: ExecutionOptions) -> Device:
+    """Where to run. Raises DeviceError without torch for the GPU, RequestError for options that are the executor's."""
     if asked is Device.CUDA and find_spec("torch") is None:
         raise DeviceError(
             "--device cuda: operands on a GPU are made with torch, which is not installed; pip install torch"

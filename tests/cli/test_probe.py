@@ -162,3 +162,17 @@ def test_list_and_plan_say_what_kind_it_is(cli: Cli) -> None:
     assert cli(f"plan {SPEC} --arch sm_80 --json").json["kind"] == SPEC
     assert cli("plan sm80_hgemm_tn --arch sm_80 --json").json["kind"] == "gemm"
     assert cli(f"show {SPEC} --arch sm_80 --json").json["kind"] == SPEC
+
+
+@pytest.mark.dsl
+def test_any_spec_is_probed_by_the_verb(cli: Cli) -> None:
+    """A is M-major: its loads transpose."""
+    table = cli("probe sm80_bf16_nn --device cpu --arch sm_80 --json").json
+    assert table["ok"]
+    assert cli("probe simt_sgemm_nt --device cpu").code == 2
+
+
+@pytest.mark.dsl
+def test_the_verb_is_run_of_a_probe(cli: Cli) -> None:
+    options = "--device cpu --arch sm_80 --seed 3 --json"
+    assert cli(f"probe {SPEC} {options}").json == cli(f"run {SPEC} {options}").json

@@ -44,7 +44,7 @@ def command(row: str) -> str:
     """A row with its placeholders filled in, part by part: `show SPEC mma` says the SPEC first."""
     spec = next((words for name, words in WORDS.items() if name in row), "")
     name = next((name for name in WORDS if name in row), "")
-    small = " --device cpu" if row.startswith(("run SPEC", "run PROBE")) else ""
+    small = " --device cpu" if row.startswith(("run SPEC", "run PROBE", "probe SPEC")) else ""
     return f"cutegen {row.replace(name, spec) if name else row}{small} --json"
 
 

@@ -1,0 +1,39 @@
+"""`cutegen probe`: the loads of any spec from shared memory to registers, alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import typer
+
+from cutegen.cli.options import ArchOption, JsonOption, OutOption, SpecArgument
+from cutegen.cli.output import Answer
+from cutegen.cli.run import Device, DeviceOption, SeedOption, StrictOption, choose_device, run_probe
+from cutegen.cli.run_ptx import ExecutionOptions, JobsOption, PolicyOption, StepsOption
+from cutegen.plan import ProbePlan, plan
+from cutegen.spec import PROBE, load_spec
+
+
+def probe(
+    spec: SpecArgument,
+    device: DeviceOption = Device.AUTO,
+    seed: SeedOption = 0,
+    arch: ArchOption = None,
+    strict: StrictOption = False,
+    out: OutOption = None,
+    json: JsonOption = False,
+    policy: PolicyOption = None,
+    max_steps: StepsOption = None,
+    jobs: JobsOption = None,
+) -> None:
+    """Executes the loads of a spec to registers, and holds each against what the MMA wants. Exit 1 if one differs."""
+    answer = Answer.asked(json=json, out=out)
+    execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
+    planned = plan(replace(load_spec(spec), kind=PROBE), arch)
+    assert isinstance(planned, ProbePlan)
+    run_probe(planned, None, choose_device(device, execution), seed, arch, execution, answer, strict=strict)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(probe)
