@@ -135,6 +135,12 @@ class TiledMma:
         flat = make_layout(mode(thrfrg, 0), mode(frg, 0), *modes(mode(frg, 1)))
         return slice_thread(with_inner(layout, flat), self._coordinate(op, thread))
 
+    def shared_out(self, op: OperandName, layout: Layout) -> Layout | None:
+        """((ThrV, (ThrX, ThrY)), (FrgV, (RestX, RestY, ...))) -> offset; None where blocks of the tensor end within
+        those of the atoms, so that threads have no equal shares.
+        """
+        return _shared_out(self, op, layout)
+
     def fragment(self, op: OperandName, layout: LayoutExpr, thread: int) -> Layout:
         """The register layout for `partition(op, layout, thread)` (make_fragment_A and so on)."""
         share = inner_layout(self.partition(op, layout, thread).layout)
@@ -167,6 +173,14 @@ def _thrfrg(mma: TiledMma, op: OperandName, layout: Layout) -> Layout:
     vmnk = mma.thr_layout_vmnk
     thr, frg = zipped_divide(rest, [size(mode(vmnk, i + 1)) for i in (x, y)])
     return make_layout(make_layout(mode(tv, 0), thr), make_layout(mode(tv, 1), frg))
+
+
+@lru_cache(maxsize=256)
+def _shared_out(mma: TiledMma, op: OperandName, layout: Layout) -> Layout | None:
+    try:
+        return _thrfrg(mma, op, layout)
+    except ValueError:
+        return None
 
 
 def _atom_tv(atom: MmaAtomLike, op: OperandName) -> Layout:

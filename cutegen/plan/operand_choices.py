@@ -61,7 +61,8 @@ def choose_layout(
     read = fragment_access(x, s2r.value, tiled_mma)
     # Each cp.async is given an address of its own; all other copies take a slice of the layout.
     sliced = (vector_access(x, g2s.value), read) if g2s.value.through_registers else (read,)
-    return OperandChoices(x, g2s, s2r, choose_smem(spec, x, write_access(x, g2s.value, tiled_mma), read, sliced))
+    write = write_access(x, g2s.value, tiled_mma)
+    return OperandChoices(x, g2s, s2r, choose_smem(spec, x, tiled_mma, write, read, sliced))
 
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:

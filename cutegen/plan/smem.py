@@ -5,7 +5,7 @@ Copies that bypass L1 write line by line, which costs more than banks say: their
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from cutegen.algebra import (
     Layout,
     LayoutExpr,
     Swizzle,
+    TiledMma,
     cosize,
     inner_layout,
     leaves,
@@ -27,6 +28,7 @@ from cutegen.algebra import (
 )
 from cutegen.arch import ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
 from cutegen.arch.units import LINE_BYTES
+from cutegen.errors import SpecError
 from cutegen.plan.access import Coordinates
 from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import SmemCandidate, SmemTile, Wavefronts
@@ -38,6 +40,7 @@ from cutegen.support.words import extents
 _MOST_STAGES = 8
 TORN = "a thread's own accesses swizzle one another"
 UNEVEN = "the tile ends within a period of the swizzle"
+UNDIVIDED = "the tiled MMA's blocks and the layout's do not nest"
 WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 
 
@@ -105,16 +108,22 @@ class SmemRanking:
 
 
 def choose_smem(
-    spec: GemmSpec, x: OperandTile, write: Access | AccessOf, read: Access, sliced: tuple[Access, ...]
+    spec: GemmSpec,
+    x: OperandTile,
+    tiled_mma: TiledMma,
+    write: Access | AccessOf,
+    read: Access,
+    sliced: tuple[Access, ...],
 ) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
     shapes = tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes))
-    return rank_addressable(spec, x, shapes, write, read, sliced)
+    return rank_addressable(spec, x, tiled_mma, shapes, write, read, sliced)
 
 
 def rank_addressable(
     spec: GemmSpec,
     x: OperandTile,
+    tiled_mma: TiledMma,
     shapes: tuple[Shape, ...],
     write: Access | AccessOf,
     read: Access | AccessOf,
@@ -128,26 +137,42 @@ def rank_addressable(
     def hindered(shape: Shape) -> str:
         layout = tile_to_shape(shape.atom, x.extents)
         torn = any(access.tears(layout, staged=staged) for access in sliced)
-        return TORN if torn else "" if _is_even(layout) else UNEVEN
+        return TORN if torn else uneven(x, shape, tiled_mma)
 
     staged = x.name != "c" and spec.tile.stages != 1
     hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
     requested = tuple(shape for shape in x.requested if not hinders[shape])
     if x.requested and not requested:
-        found = f"{x.requested[0].name} for a tile of {extents(x.extents)}: {hinders[x.requested[0]]}"
-        raise spec.error(x.smem_key, found=found, expected="a layout that the DSL can address", fix=WAY_OUT)
+        raise not_addressable(spec, x, x.requested[0], hinders[x.requested[0]], fix=WAY_OUT)
     choice = rank_shapes(x, tuple(shape for shape in shapes if not hinders[shape]), requested, write, read)
-    rejected = *choice.decision.rejected, *(Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape])
-    return replace(choice, decision=replace(choice.decision, rejected=rejected))
+    return also_rejected(choice, (Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape]))
 
 
-def _is_even(layout: LayoutExpr) -> bool:
+def uneven(x: OperandTile, shape: Shape, tiled_mma: TiledMma) -> str:
+    """Why the DSL cannot share out such a tile between the threads that multiply; nothing where it can."""
+    layout = tile_to_shape(shape.atom, x.extents)
+    shares = tiled_mma.shared_out(x.operand, inner_layout(layout))
+    if shares is None:
+        return UNDIVIDED
+    swizzle = layout.outer if isinstance(layout, ComposedLayout) else Swizzle(0, 0, 0)
+    return "" if _is_even(swizzle, inner_layout(layout)) and _is_even(swizzle, shares) else UNEVEN
+
+
+def not_addressable(spec: GemmSpec, x: OperandTile, shape: Shape, why: str, *, fix: str) -> SpecError:
+    """The refusal of a layout that the spec asks for."""
+    found = f"{shape.name} for a tile of {extents(x.extents)}: {why}"
+    return spec.error(x.smem_key, found=found, expected="a layout that the DSL can address", fix=fix)
+
+
+def also_rejected(choice: Choice[SmemRanking], further: Iterable[Rejected]) -> Choice[SmemRanking]:
+    """The same choice with `further` layouts that were not compared."""
+    return replace(choice, decision=replace(choice.decision, rejected=(*choice.decision.rejected, *further)))
+
+
+def _is_even(swizzle: Swizzle, layout: Layout) -> bool:
     """Whether each mode ends with a period of the swizzle, or within one that it divides. The DSL aborts elsewhere."""
-    if not isinstance(layout, ComposedLayout):
-        return True
-    swizzle = layout.outer
     period = 1 << (swizzle.bits + swizzle.base + swizzle.shift)
-    spans = [extent * stride for extent, stride in leaves(layout.inner.shape, layout.inner.stride)]
+    spans = [extent * stride for extent, stride in leaves(layout.shape, layout.stride)]
     return swizzle.bits == 0 or all(span % period == 0 or period % span == 0 for span in spans if span)
 
 

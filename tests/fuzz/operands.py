@@ -6,7 +6,7 @@ import json
 import random
 import warnings
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -110,7 +110,7 @@ def _compared(table: dict[str, Any], passed: dict[str, Any], meanings: dict[str,
     nothing = [name for name, meaning in meanings.items() if meaning is None and name in passed]
     if nothing and 0 not in table["extents"]:
         return Outcome(FOUND, f"accepted, and {' and '.join(nothing)} has no values: {case_text(table)}")
-    found = result if isinstance(result, np.ndarray) else result.detach().cpu().resolve_neg().double().numpy()
+    found = _values(result)
     a, b, c = (meanings.get(name) for name in "abc")
     if a is None or b is None:
         return Outcome(ACCEPTED)
@@ -122,6 +122,13 @@ def _compared(table: dict[str, Any], passed: dict[str, Any], meanings: dict[str,
     if found.shape != expected.shape or not np.array_equal(found.astype(expected.dtype), expected, equal_nan=True):
         return Outcome(FOUND, f"a wrong result: {case_text(table)}")
     return Outcome(ACCEPTED)
+
+
+def _values(result: Any) -> Array:
+    """What was returned, which is the `out` that was passed: an array, a tensor, or what speaks DLPack alone."""
+    if hasattr(result, "detach"):
+        return cast(Array, result.detach().cpu().resolve_neg().double().numpy())
+    return result if isinstance(result, np.ndarray) else np.from_dlpack(result)
 
 
 def case_text(table: dict[str, Any]) -> str:

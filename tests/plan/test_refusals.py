@@ -204,6 +204,30 @@ CASES: dict[str, Case] = {
         "smem.b",
         ("Swizzle<1,4,3>", "80x96: the tile ends within a period", "a pad is always possible"),
     ),
+    "a swizzle's atoms that three warps cannot share": (
+        {
+            "majors": "mkn",
+            "tile": Tile(cta=(96, 96, 32)),
+            "mma": Mma(atom_layout=(3, 1, 1)),
+            "smem": Smem(a=SmemLayout(swizzle=(2, 3, 3))),
+        },
+        "smem.a",
+        (
+            "Swizzle<2,3,3> on 32x8 for a tile of 96x32",
+            "blocks and the layout's do not nest",
+            "a pad is always possible",
+        ),
+    ),
+    "a swizzle that three warps end within": (
+        {
+            "majors": "mkn",
+            "tile": Tile(cta=(96, 96, 32)),
+            "mma": Mma(atom_layout=(3, 1, 1)),
+            "smem": Smem(a=SmemLayout(layout="Sw<2,3,3> o (16,8):(1,16)")),
+        },
+        "smem.a",
+        ("96x32: the tile ends within a period", "a pad is always possible"),
+    ),
     "C's atom that does not divide": (
         {"tile": Tile(cta=(64, 48, 32)), "epilogue": Epilogue(SmemLayout(layout="(8,64):(64,1)"))},
         "epilogue.smem.layout",

@@ -72,7 +72,7 @@ class Bulk:
         s2r = choose_s2r(spec, x, by.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
             raise _no_plain_loads(spec, x, s2r.decision, target)
-        smem = choose_boxes(spec, x, fragment_access(x, s2r.value, by.tiled_mma))
+        smem = choose_boxes(spec, x, by.tiled_mma, fragment_access(x, s2r.value, by.tiled_mma))
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
     def memory(

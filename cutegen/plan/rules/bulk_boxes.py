@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, inner_layout, modes, size
+from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, TiledMma, inner_layout, modes, size
 from cutegen.arch import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
 from cutegen.arch.units import LINE_BYTES
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
@@ -18,7 +18,7 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.gemm_plan import Wavefronts
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.shapes import VECTOR_BYTES, Shape
-from cutegen.plan.smem import Access, SmemRanking, rank_shapes
+from cutegen.plan.smem import Access, SmemRanking, also_rejected, not_addressable, rank_shapes, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
@@ -44,16 +44,39 @@ def check_bulk(spec: GemmSpec, x: OperandTile, *, asked: str) -> None:
         )
 
 
-def choose_boxes(spec: GemmSpec, x: OperandTile, read: Access) -> Choice[SmemRanking]:
+def choose_boxes(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, read: Access) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts for fragments among those that a tensor map can write."""
+    return rank_boxes(spec, x, tiled_mma, full_lines(x), read)
+
+
+def rank_boxes(
+    spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, write: Access | Wavefronts, read: Access | Wavefronts
+) -> Choice[SmemRanking]:
+    """The boxes that hold the tile, ranked; those that the threads which multiply cannot share out are rejected.
+
+    Raises SpecError where there are none, or none of those that the spec asks for.
+    """
     shapes = tuple(box_shapes(x))
     if not shapes:
         raise spec.error(
             "tile.cta",
             found=f"{extents(x.extents)} {x.dtype.name} for {x.name.upper()}",
             expected=f"whole boxes along {x.major}: rows of a multiple of {VECTOR_BYTES} bytes",
+            fix="epilogue.smem = false" if x.name == "c" else "",
         )
-    return rank_shapes(x, shapes, requested_boxes(spec, x, shapes), full_lines(x), read)
+    requested = requested_boxes(spec, x, shapes)
+    hinders = {shape: uneven(x, shape, tiled_mma) for shape in shapes}
+    possible = tuple(shape for shape in shapes if not hinders[shape])
+    if not possible:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(x.extents)} for {x.name.upper()}: of all its boxes, {hinders[shapes[0]]}",
+            expected=f"at most {MAX_BOX_ELEMS} along {x.major}, or 1, 2, 4 or 8 warps along it",
+        )
+    if requested and hinders[requested[0]]:
+        raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=_fix(possible))
+    choice = rank_shapes(x, possible, requested, write, read)
+    return also_rejected(choice, (Rejected(shape.name, why) for shape, why in hinders.items() if why))
 
 
 def full_lines(x: OperandTile) -> Wavefronts:

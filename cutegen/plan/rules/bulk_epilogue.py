@@ -10,8 +10,8 @@ from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.epilogue import DIRECT, PAIR_ELEMS, accumulators
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile
 from cutegen.plan.operand import OperandTile, operand_tile
-from cutegen.plan.rules.bulk_boxes import box_shapes, bulk_copy, check_bulk, full_lines, requested_boxes
-from cutegen.plan.smem import Access, SmemRanking, lay_out, rank_shapes
+from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
+from cutegen.plan.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec
 from cutegen.support.words import plural
@@ -61,10 +61,9 @@ def choose_epilogue(
 
 def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Choice[SmemRanking]:
     """Layouts of C by how accumulators are written: in pairs where N is contiguous."""
-    shapes = tuple(box_shapes(x))
     pair = PAIR_ELEMS if x.major_mode == 1 else 1
     write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
-    return rank_shapes(x, shapes, requested_boxes(spec, x, shapes), write, full_lines(x))
+    return rank_boxes(spec, x, tiled_mma, write, full_lines(x))
 
 
 def _direct(x: OperandTile, fusion: Fusion, why: str, *, given: bool = False) -> Choice[EpiloguePlan]:
