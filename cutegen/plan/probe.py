@@ -173,6 +173,7 @@ def _launch_contract(gemm: GemmPlan) -> LaunchContract:
         tensors=(*operands, *tables),
         scalars=(),
         epilogue=(),
+        split=None,
         parameters=(
             *(Parameter(x.name, "ptr") for x in (*operands, *tables)),
             *(Parameter(f"ld{x.name}", "i64") for x in operands),

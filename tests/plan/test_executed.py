@@ -99,7 +99,7 @@ def test_what_counters_py_expects_of_a_gpu(name: str, built: Build) -> None:
     spec = replace(LAYOUTS[name], name=name)
     artifact, found = built(spec), plan(spec, "sm_80")
     problem = found.cta_tile[0] * 2, found.cta_tile[1], found.cta_tile[2] * 4
-    expected = predict(found.to_json(), artifact.manifest.registers, ProblemShape(*problem))
+    expected = predict(found.to_json(), ProblemShape(*problem))
     assert json.loads(artifact.plan_json) == json.loads(json.dumps(found.to_json()))
     report = execute(artifact, found.launch, *problem)
     assert counted(report) == {name: expected[name] for name in counted(report)}

@@ -117,7 +117,7 @@ MUTANTS = {
     "the load signals the next stage": (with_change("[%r14]", "[%r14+8]"), DEADLOCK),
     "the producer does not wait": (
         with_change(SPIN, "bra.uni DONE;"),
-        "without a wait|not seen the phase",
+        "without a wait|not seen the phase|1 of 1 arrivals have come",
     ),
     "the consumer does not wait": (with_change(SPIN, "bra.uni DONE;", which=1), "bulk copy|never"),
     "wrong parity in the producer": (inverted(0), f"{DEADLOCK}|without a wait"),
