@@ -14,7 +14,7 @@ from cutegen.spec import GemmSpec
 
 @dataclass(frozen=True, slots=True)
 class CtaPerTile:
-    """One CTA for each tile; with `splits`, K may be split over several. `whole_k` says why not, where it may not."""
+    """One CTA for each tile; with `splits`, several may share a tile's K."""
 
     splits: bool = True
     ctas_per_multiprocessor: int | None = None
