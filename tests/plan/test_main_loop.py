@@ -9,7 +9,8 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache, build
-from cutegen.plan.loop import Action, pipelined
+from cutegen.plan.loop import Action
+from cutegen.plan.main_loops import pipelined
 from cutegen.plan.timeline import Slot, residences, slots
 from cutegen.straight_line import build_request
 

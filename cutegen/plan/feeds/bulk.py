@@ -14,7 +14,8 @@ from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import SpecError
 from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
-from cutegen.plan.loop import Loop, produced
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import produced
 from cutegen.plan.occupancy import available_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices, fragment_access

@@ -9,7 +9,8 @@ from cutegen.arch import Target
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.plan.feeds.vectors import overlaid
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
-from cutegen.plan.loop import Loop, through_registers
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import through_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices
 from cutegen.plan.parts import Memory, Multiplied, Operands, Registers

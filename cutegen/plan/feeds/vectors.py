@@ -10,7 +10,8 @@ from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.plan.decision import Choice
 from cutegen.plan.epilogue import choose_epilogue
 from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
-from cutegen.plan.loop import Loop, pipelined
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import pipelined
 from cutegen.plan.occupancy import ctas_by_registers
 from cutegen.plan.operand import OperandTile
 from cutegen.plan.operand_choices import OperandChoices, choose_layout
