@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import Target
-from cutegen.arch.units import REGISTER_BITS
-from cutegen.plan.decision import Choice
-from cutegen.plan.mma import check_dtypes
+from cutegen.hardware import Target
+from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
+from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.wgmma_atom import REGISTERS_BESIDE_SUMS, check_operands, choose_atom, choose_warpgroups
+from cutegen.plan.values.decision import Choice
 from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Wgmma:
-    """Every `wgmma.mma_async` of `cutegen/arch/wgmma_atoms.py` that reads both operands from shared memory."""
+    """Every `wgmma.mma_async` of `cutegen/hardware/wgmma_atoms.py` that reads both operands from shared memory."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for element types and majors that no wgmma has."""

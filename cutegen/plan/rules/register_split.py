@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutegen.arch import Target
-from cutegen.arch.units import WARPGROUP
-from cutegen.plan.decision import Decision
-from cutegen.plan.gemm_plan import RegisterSplit
-from cutegen.plan.occupancy import REGISTER_GRANULE, available_registers
+from cutegen.hardware import Target
+from cutegen.hardware.units import WARPGROUP
+from cutegen.plan.predict.occupancy import REGISTER_GRANULE, available_registers
+from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.gemm_plan import RegisterSplit
 
 LEAST_TO_COPY = 24
 MAX_REALLOCATED = 240

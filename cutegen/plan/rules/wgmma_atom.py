@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.arch import WGMMA_ATOMS, MmaAtom, OperandSource, Target, dtype
-from cutegen.arch.units import LINE_BYTES, REGISTER_BITS, WARPGROUP
 from cutegen.errors import SpecError
-from cutegen.plan.decision import Choice, Decision, Rejected
+from cutegen.hardware import WGMMA_ATOMS, MmaAtom, OperandSource, Target, dtype
+from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP
 from cutegen.plan.rules.register_split import most_registers
+from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents, plural
 
