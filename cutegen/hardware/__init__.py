@@ -15,6 +15,7 @@ from cutegen.hardware.copy_atoms import (
     CopyAtom,
     CpAsyncAtom,
     LdmatrixAtom,
+    StmatrixAtom,
     cp_async_atom,
     ldmatrix_atom,
     ldmatrix_atoms,
@@ -27,11 +28,12 @@ from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.hardware.line_writes import line_write_wavefronts
-from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom
+from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
 from cutegen.hardware.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
     "BULK_TENSOR",
@@ -49,6 +51,7 @@ __all__ = [
     "UNIVERSAL",
     "UNIVERSAL_BITS",
     "UNIVERSAL_FMA",
+    "WGMMA_ATOMS",
     "BulkTensorAtom",
     "CopyAtom",
     "CpAsyncAtom",
@@ -58,7 +61,9 @@ __all__ = [
     "LdmatrixAtom",
     "LdmatrixTrace",
     "MmaAtom",
+    "OperandSource",
     "SmRates",
+    "StmatrixAtom",
     "Target",
     "cp_async_atom",
     "dtype",

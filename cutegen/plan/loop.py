@@ -89,8 +89,8 @@ class PartName(StrEnum):
 class Step:
     """One action on the k-tile that lies `ahead` of the part's own, on one of its k-blocks or on all of it.
 
-    `pending` is how many groups a WAIT leaves in flight, of cp.async or of multiplications. `check` says how what lies outside of the matrices
-    is told apart. A step with `below` is left out for k-tiles at or behind that mark.
+    `pending` is how many groups a WAIT leaves in flight, of cp.async or of multiplications. `check` says how what lies
+    outside of the matrices is told apart. A step with `below` is left out for k-tiles at or behind that mark.
     """
 
     action: Action

@@ -222,11 +222,11 @@ class FragmentHoles:
 
 def fragment_holes(plan: GemmPlan) -> FragmentHoles:
     """What the templates write of the two copies."""
-    assert plan.a.s2r.view is None  # the rows of A's atom lie as ldmatrix brings them
+    assert plan.a.fragment_copy.view is None  # the rows of A's atom lie as ldmatrix brings them
     return FragmentHoles(
         a_load=_load(plan.a),
         b_load=_load(plan.b),
-        b_reordered=plan.b.s2r.view is not None,
+        b_reordered=plan.b.fragment_copy.view is not None,
         all_ldmatrix=all(x.s2r.by_ldmatrix for x in (plan.a, plan.b)),
     )
 
@@ -239,7 +239,7 @@ def _load(operand: OperandPlan) -> str:
         return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
 
     plain = f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
-    return operand.s2r.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
+    return operand.fragment_copy.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def _no_atom(spec: GemmSpec) -> SpecError:
 
 def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choice[MmaAtom]:
     """The wgmma of the operands' types that has all of a warpgroup's columns."""
-    m, n, k = cta_tile
+    _, n, k = cta_tile
     columns = n // warpgroups[1]
     of_types = _atoms_for(spec)
     fitting = next((atom for atom in of_types if atom.shape_mnk[1] == columns), None)
