@@ -17,10 +17,17 @@ from cutegen.errors import OutsideError
 MMA = ("HMMA", "IMMA", "QMMA")
 """What `mma.sync` becomes: of floats, of integers, of 8-bit floats where tensor cores take them."""
 
+WGMMA = ("HGMMA", "IGMMA", "QGMMA")
+"""What `wgmma` becomes, of the same types."""
+
 FMA = ("FFMA",)
 """What fma becomes."""
 
-MULTIPLIES: Mapping[arch.Instruction, tuple[str, ...]] = {arch.Instruction.MMA_SYNC: MMA, arch.Instruction.FMA: FMA}
+MULTIPLIES: Mapping[arch.Instruction, tuple[str, ...]] = {
+    arch.Instruction.MMA_SYNC: MMA,
+    arch.Instruction.WGMMA: WGMMA,
+    arch.Instruction.FMA: FMA,
+}
 
 _INSTRUCTION = re.compile(
     r"\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:(?P<predicate>@!?U?P\w+)\s+)?"
