@@ -13,13 +13,13 @@ from cutegen.arch import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 BITS = (8, 16, 32)
 
 
-@pytest.mark.parametrize(("layout", "bits"), product(GMMA_LAYOUTS.values(), BITS))
+@pytest.mark.parametrize(("layout", "bits"), [*product(GMMA_LAYOUTS.values(), BITS)])
 def test_a_tile_is_boxes_of_rows_whose_vectors_are_xored_by_row(layout: GmmaLayout, bits: int) -> None:
     """CUDA Driver API, CU_TENSOR_MAP_SWIZZLE_128B and its like: 16-byte vector v of row r lies where v ^ r belongs.
 
     Of rows of 64 and 32 bytes, two and four share 128 bytes, and r counts those.
     """
-    tile = (64, 128)
+    tile = (128, 128)
     element_bytes, row_bytes = bits // 8, layout.mode.row_bytes
     x, y = np.indices(tile)
     along, across = (y, x) if layout.major_mode == 1 else (x, y)
