@@ -15,7 +15,7 @@ from tests.mutation.pool import Outcome, run_trials
 from tests.mutation.recording import Recording
 from tests.mutation.rehearsals import Rehearsals
 from tests.mutation.source import say
-from tests.mutation.verdicts import DEAD, NOT_COVERED, STILLBORN, SURVIVED, Verdict, Verdicts
+from tests.mutation.verdicts import DEAD, NOT_COVERED, NOT_REACHED, STILLBORN, SURVIVED, Verdict, Verdicts
 
 RUNS_KERNELS = {"ptx", "run", "verify"}
 """Rooms with no part in how a kernel is planned, rendered and built: one that is compiled serves all their mutants."""
@@ -76,7 +76,7 @@ class Campaign:
     def _choose(self, mutant: Mutant, budget_s: float) -> list[str]:
         covering = [test for test in self._covering(mutant) if not self._rehearsals.failed(test)]
         if not covering:
-            self._verdicts[mutant] = Verdict(NOT_COVERED)
+            self._verdicts[mutant] = Verdict(NOT_COVERED if self._recording.whole else NOT_REACHED)
         passed = set(self._verdicts[mutant].passed)
         return recording.within([test for test in covering if test not in passed], self._seconds, budget_s)
 

@@ -23,7 +23,7 @@ from tests.mutation.pool import Outcome
 from tests.mutation.recording import Recording, bits_of, in_turns, within
 from tests.mutation.rehearsals import Rehearsals
 from tests.mutation.source import ROOT, Source
-from tests.mutation.verdicts import DEAD, NOT_COVERED, STILLBORN, SURVIVED, Verdict, Verdicts
+from tests.mutation.verdicts import DEAD, NOT_COVERED, NOT_REACHED, STILLBORN, SURVIVED, Verdict, Verdicts
 
 ROOMS = ["algebra", "run"]
 
@@ -187,6 +187,14 @@ def test_a_campaign_that_time_cut_short_goes_on(tmp_path: Path, monkeypatch: pyt
     assert len(first.tried + second.tried + third.tried) <= 6
     call(again := _Trials({"t.py::a"}, 9))
     assert not again.tried
+
+
+@pytest.mark.parametrize(("whole", "state"), [(True, NOT_COVERED), (False, NOT_REACHED)])
+def test_what_no_test_covers_is_known_once_all_are_recorded(tmp_path: Path, whole: bool, state: str) -> None:
+    mutants = sample(candidates(files_of(["algebra"])), 2, seed=0)
+    verdicts, found = Verdicts(mutants, None), Recording({}, {}, whole)
+    campaign.Campaign(verdicts, found, Rehearsals(), tmp_path, 1, time.monotonic() + 60).round(mutants, 0, 1.0)
+    assert verdicts.among([state]) == mutants
 
 
 def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
