@@ -15,9 +15,10 @@ from cutegen.hardware.targeting import choose_target
 from cutegen.plan import transposed
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.families.choice import plan_with_any_family
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.probe import PROBED_FAMILY, ProbePlan, plan_probe
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
+from cutegen.plan.values.gemm_plan import Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 
 __all__ = [

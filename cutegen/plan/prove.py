@@ -9,11 +9,12 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, ldmatrix_trace
 from cutegen.hardware.units import REGISTER_BITS, WARP
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import LdmatrixLoads, PlainLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpiloguePlan, GemmPlan, OperandPlan, SmemTile
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpiloguePlan, OperandPlan, SmemTile
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16

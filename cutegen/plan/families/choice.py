@@ -8,8 +8,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.plan.families import FAMILIES
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.gemm_plan import GemmPlan
 from cutegen.spec import GemmSpec
 
 ORDER = ("sm90", "sm120", "sm80", "simt")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan.contract import kernel_name, launch_contract
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.parts import CountedPlan, Extents, Feed, Multiplier, Schedule
 from cutegen.plan.predict.instructions import written_instructions
 from cutegen.plan.predict.occupancy import predict_occupancy
@@ -20,7 +21,7 @@ from cutegen.plan.rules.fusion import choose_fusion
 from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.gemm_plan import GemmPlan, Predictions
+from cutegen.plan.values.gemm_plan import Predictions
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 

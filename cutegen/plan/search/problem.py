@@ -13,10 +13,10 @@ from typing import TypeVar
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
 from cutegen.plan.search.tile_model import Estimate, ModelConstants, Work, estimate
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.gemm_plan import GemmPlan
 from cutegen.spec import GemmSpec, Mma, Tile
 from cutegen.support.words import extents, plural
 
