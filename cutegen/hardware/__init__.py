@@ -24,6 +24,7 @@ from cutegen.hardware.copy_atoms import (
 from cutegen.hardware.dtypes import DTYPES, DType, dtype
 from cutegen.hardware.fma_atom import UNIVERSAL_FMA, fma_atom
 from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
+from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
@@ -40,6 +41,7 @@ __all__ = [
     "COPY_ATOMS",
     "CP_ASYNC_ATOMS",
     "DTYPES",
+    "GMMA_LAYOUTS",
     "GPUS",
     "GPU_NAMES",
     "LDMATRIX_ATOMS",
@@ -56,6 +58,7 @@ __all__ = [
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
+    "GmmaLayout",
     "Gpu",
     "Instruction",
     "LdmatrixAtom",
@@ -68,6 +71,7 @@ __all__ = [
     "cp_async_atom",
     "dtype",
     "fma_atom",
+    "gmma_layouts",
     "ideal_wavefronts",
     "ldmatrix_atom",
     "ldmatrix_atoms",

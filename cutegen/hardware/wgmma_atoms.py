@@ -1,9 +1,9 @@
 """MMA atoms of the `sm90` family: `wgmma.mma_async` of one warpgroup, A from shared memory (SS) or registers (RS).
 
 Thread-value layouts and names: CUTLASS `cute/atom/mma_traits_sm90_gmma.hpp` and `mma_traits_sm90_gmma_ext.hpp`. The
-instruction: PTX ISA, "Asynchronous warpgroup level matrix instructions". B always comes from shared memory, through a
-matrix descriptor (`cutegen/hardware/matrix_descriptor.py`). Operands of 8 bits are K-major, which CUTLASS says with `_TN`.
-Integers come in the `_SATURATE` form: the DSL compiles no other. It has no wgmma on tf32, so that there is no row.
+instruction: PTX ISA, "Asynchronous warpgroup level matrix instructions". B always comes from shared memory. Operands of
+8 bits are K-major there, which CUTLASS says with `_TN`. Integers come in the `_SATURATE` form: the DSL compiles no
+other. It has no wgmma on tf32, so that there is no row.
 """
 
 from __future__ import annotations
