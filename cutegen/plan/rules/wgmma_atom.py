@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cutegen.algebra import OperandName
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, MmaAtom, OperandSource, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP
 from cutegen.plan.rules.register_split import most_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.spec import GemmSpec
+from cutegen.spec import GemmSpec, Operand
 from cutegen.support.words import either, extents, plural
 
 Extents = tuple[int, int, int]
@@ -48,7 +49,8 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
     of_types = [atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a.dtype, b.dtype)]
     if not of_types:
         raise _no_atom(spec)
-    for name, operand, op in (("a", a, "A"), ("b", b, "B")):
+    parts: tuple[tuple[str, Operand, OperandName], ...] = (("a", a, "A"), ("b", b, "B"))
+    for name, operand, op in parts:
         if operand.major not in of_types[0].majors(op):
             way_out = ', or keep a copy of B: transposed = "once"' if name == "b" else ""
             raise spec.error(

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose
 from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
 from cutegen.hardware.gmma_layouts import GmmaLayout
+from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.geometry.access import Coordinates, by_warp, fragment_loads
 from cutegen.plan.loop import Action, Step
@@ -167,10 +168,12 @@ FragmentCopy: TypeAlias = LdmatrixLoads | PlainLoads
 class ByDescriptor:
     """No copy: the multiplier reads a tile of the shared `layout`, which a matrix descriptor says to it.
 
-    A k-tile is read `times` over, once by each instruction that needs the same rows.
+    `first` describes the block of the first instruction, of a tile at address 0. A k-tile is read `times` over, once by
+    each instruction that needs the same rows.
     """
 
     layout: GmmaLayout
+    first: MatrixDescriptor
     times: int
 
     in_registers: ClassVar[bool] = False
@@ -196,6 +199,9 @@ class ByDescriptor:
             "transpose": None,
             "rejected": [],
             "layout": self.layout.name,
+            "lbo_bytes": self.first.lbo_bytes,
+            "sbo_bytes": self.first.sbo_bytes,
+            "encoded": f"{self.first.encode():#018x}",
         }
 
     def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
