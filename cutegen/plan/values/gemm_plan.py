@@ -179,9 +179,21 @@ class Fusion:
     source_behind_beta: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Stmatrix:
+    """`stmatrix`: a warp stores `matrices` of 8 x 8 elements at once, transposed where C is M-major."""
+
+    transpose: bool
+    matrices: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpiloguePlan:
-    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None."""
+    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None.
+
+    Where warpgroups multiply, each brings out its share in parts of `part` rows and columns, and shared memory holds
+    two parts of each warpgroup: one is filled while the other is read. `stmatrix` fills them, or plain stores.
+    """
 
     dtype: DType
     major: str
@@ -189,6 +201,8 @@ class EpiloguePlan:
     fusion: Fusion
     smem: SmemTile | None
     store: TileCopy | None
+    part: tuple[int, int] | None = None
+    stmatrix: Stmatrix | None = None
 
     @property
     def major_mode(self) -> int:
