@@ -8,8 +8,8 @@ from cutegen.hardware import DType
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import EpiloguePlan, OperandPlan
-from cutegen.render.epilogue import kernel_lines
 from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
+from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import gemm_context
 
 
