@@ -7,13 +7,20 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.render.holes import copy_constants, fragment_constants, gemm_context, mma_constants, tile_constants
+from cutegen.render.holes import (
+    copy_constants,
+    fragment_constants,
+    fragment_context,
+    gemm_context,
+    mma_constants,
+    tile_constants,
+)
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     a, b = _operand_holes(plan.a), _operand_holes(plan.b)
-    common = gemm_context(plan, settled(plan), "a tensor-core GEMM")
+    common = {**gemm_context(plan, settled(plan), "a tensor-core GEMM"), **fragment_context(plan)}
     dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
         **common,
