@@ -62,7 +62,8 @@ def choose_layout(
     # Each cp.async is given an address of its own; all other copies take a slice of the layout.
     sliced = (vector_access(x, g2s.value), read) if g2s.value.through_registers else (read,)
     write = write_access(x, g2s.value, tiled_mma)
-    return OperandChoices(x, g2s, s2r, choose_smem(spec, x, tiled_mma, write, read, sliced))
+    smem = choose_smem(spec, x, tiled_mma, write, read, sliced, g2s.value.tiled_copy)
+    return OperandChoices(x, g2s, s2r, smem)
 
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
