@@ -31,7 +31,7 @@ from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
-from cutegen.hardware.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
 
 __all__ = [
     "BULK_TENSOR",
@@ -60,6 +60,7 @@ __all__ = [
     "MmaAtom",
     "SmRates",
     "Target",
+    "alike",
     "cp_async_atom",
     "dtype",
     "fma_atom",
