@@ -23,21 +23,30 @@ from cutegen.hardware.copy_atoms import (
 from cutegen.hardware.dtypes import DTYPES, DType, dtype
 from cutegen.hardware.fma_atom import UNIVERSAL_FMA, fma_atom
 from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
+from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.hardware.line_writes import line_write_wavefronts
-from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom
+from cutegen.hardware.matrix_descriptor import (
+    MatrixDescriptor,
+    NoDescriptorError,
+    OperandDescriptors,
+    operand_descriptors,
+)
+from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
 from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
     "BULK_TENSOR",
     "COPY_ATOMS",
     "CP_ASYNC_ATOMS",
     "DTYPES",
+    "GMMA_LAYOUTS",
     "GPUS",
     "GPU_NAMES",
     "LDMATRIX_ATOMS",
@@ -49,27 +58,35 @@ __all__ = [
     "UNIVERSAL",
     "UNIVERSAL_BITS",
     "UNIVERSAL_FMA",
+    "WGMMA_ATOMS",
     "BulkTensorAtom",
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
+    "GmmaLayout",
     "Gpu",
     "Instruction",
     "LdmatrixAtom",
     "LdmatrixTrace",
+    "MatrixDescriptor",
     "MmaAtom",
+    "NoDescriptorError",
+    "OperandDescriptors",
+    "OperandSource",
     "SmRates",
     "Target",
     "alike",
     "cp_async_atom",
     "dtype",
     "fma_atom",
+    "gmma_layouts",
     "ideal_wavefronts",
     "ldmatrix_atom",
     "ldmatrix_atoms",
     "ldmatrix_trace",
     "line_write_wavefronts",
     "merged_phases",
+    "operand_descriptors",
     "order_of_byte_loads",
     "phases",
     "resolve_target",
