@@ -105,9 +105,7 @@ def product(
         types = f"{d}.{a_name}.{b_name}"
         body += mma(f"m64n{columns}k{depth}", types, registers, a.descriptor(where), b.descriptor(where), rest)
         body += "setp.eq.b32 %p0, %r0, %r0;"
-    out, _ = launch(
-        kernel(body + COMMIT + wait() + dump(registers)), image_of(a, b), registers, policy=policy
-    )
+    out, _ = launch(kernel(body + COMMIT + wait() + dump(registers)), image_of(a, b), registers, policy=policy)
     found = matrix_of(out, columns, DTYPES[d])
     expected = signs[0] * signs[1] * (a_values @ b_values.T)
     scale = np.abs(a_values) @ np.abs(b_values).T
@@ -183,17 +181,23 @@ def test_accumulators_may_start_from_registers() -> None:
 
 
 A_FRAGMENT = {
-    # Elements of register r of lane l of warp w: (row, first column), by the figures of the PTX ISA.
-    32: lambda w, l, r: (16 * w + l // 4 + 8 * (r % 2), l % 4 + 4 * (r // 2)),
-    16: lambda w, l, r: (16 * w + l // 4 + 8 * (r % 2), 2 * (l % 4) + 8 * (r // 2)),
-    8: lambda w, l, r: (16 * w + l // 4 + 8 * (r % 2), 4 * (l % 4) + 16 * (r // 2)),
+    # Elements of register r of a lane of warp w: (row, first column), by the figures of the PTX ISA.
+    32: lambda w, lane, r: (16 * w + lane // 4 + 8 * (r % 2), lane % 4 + 4 * (r // 2)),
+    16: lambda w, lane, r: (16 * w + lane // 4 + 8 * (r % 2), 2 * (lane % 4) + 8 * (r // 2)),
+    8: lambda w, lane, r: (16 * w + lane // 4 + 8 * (r % 2), 4 * (lane % 4) + 16 * (r // 2)),
 }
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     "names",
-    [("f32", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32"), ("f16", "e4m3", "e5m2"), ("s32", "u8", "s8")],
+    [
+        ("f32", "f16", "f16"),
+        ("f32", "bf16", "bf16"),
+        ("f32", "tf32", "tf32"),
+        ("f16", "e4m3", "e5m2"),
+        ("s32", "u8", "s8"),
+    ],
     ids="-".join,
 )
 def test_a_from_registers(names: tuple[str, str, str], policy: str) -> None:
@@ -242,7 +246,9 @@ def test_infinities_and_nans_go_where_they_belong() -> None:
     body = zero(4) + FENCE + mma("m64n8k16", "f32.f16.f16", 4, a.descriptor(), b.descriptor(), ", 1, 1, 0, 0")
     out, _ = launch(kernel(body + COMMIT + wait() + dump(4)), image_of(a, b), 4)
     found = matrix_of(out, 8, np.float32)
-    assert (found[3] == np.inf).all() and np.isnan(found[17]).all() and (found[40] == -np.inf).all()
+    assert (found[3] == np.inf).all()
+    assert np.isnan(found[17]).all()
+    assert (found[40] == -np.inf).all()
     rest = np.delete(np.arange(64), [3, 17, 40])
     exact = values[rest].astype(float) @ other.astype(float).T
     assert np.allclose(found[rest], exact, rtol=0, atol=1e-4)
@@ -258,9 +264,7 @@ def test_two_warpgroups_share_b(policy: str) -> None:
     for k_byte in range(0, 128, 32):
         body += f"add.s64 %da, %rd10, {a.descriptor(k_byte)};"
         body += mma("m64n64k16", "f32.f16.f16", 32, "%da", b.descriptor(k_byte), ", 1, 1, 0, 0")
-    out, report = launch(
-        kernel(body + COMMIT + wait() + dump(32)), image_of(a, b), 32, block=256, policy=policy
-    )
+    out, report = launch(kernel(body + COMMIT + wait() + dump(32)), image_of(a, b), 32, block=256, policy=policy)
     found = np.concatenate([matrix_of(part, 64, np.float32) for part in (out[:128], out[128:])])
     assert np.allclose(found, a_values @ b_values.T, rtol=0, atol=1e-3)
     assert report.executed("wgmma.mma_async") == 2 * 4 * 4
@@ -273,15 +277,18 @@ def test_groups_retire_in_order_and_chains_go_on(policy: str) -> None:
     a_bits, a_values = operand("bf16", rng, 64, 64)
     b_bits, b_values = operand("bf16", rng, 32, 64)
     a, b = Tile(matrix=a_bits, swizzle_bytes=64), Tile(matrix=b_bits, swizzle_bytes=64, at=B_AT)
+
     def step(k: int, first: int) -> str:
         where = a.descriptor(32 * k), b.descriptor(32 * k)
         return mma("m64n32k16", "f32.bf16.bf16", 16, *where, ", 1, 1, 0, 0", first=first)
+
     body = zero(32) + FENCE + step(0, 0) + COMMIT + step(1, 16) + COMMIT + step(2, 0) + COMMIT
     body += wait(1) + "mov.b32 %r30, %d16;" + FENCE + step(3, 0) + COMMIT + wait(0) + dump(32)
     out, _ = launch(kernel(body), image_of(a, b), 32, policy=policy)
     parts = [a_values[:, 16 * k : 16 * k + 16] @ b_values[:, 16 * k : 16 * k + 16].T for k in range(4)]
-    assert np.allclose(matrix_of(np.ascontiguousarray(out[:, :16]), 32, np.float32), parts[0] + parts[2] + parts[3], atol=1e-3)
-    assert np.allclose(matrix_of(np.ascontiguousarray(out[:, 16:]), 32, np.float32), parts[1], atol=1e-3)
+    first, second = (matrix_of(np.ascontiguousarray(half), 32, np.float32) for half in (out[:, :16], out[:, 16:]))
+    assert np.allclose(first, parts[0] + parts[2] + parts[3], atol=1e-3)
+    assert np.allclose(second, parts[1], atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +304,7 @@ def test_groups_retire_in_order_and_chains_go_on(policy: str) -> None:
         ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D3}, %da, %db, %p0, 1, 1, 0, 0;", "vector of 4"),
         ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D4}, %da, %db, %p0, 2, 1, 0, 0;", "-1 or 1"),
         ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D4}, %da, %db, %p0, 1, 1, 0, 2;", "0 or 1"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d0, %d1, %d2}, %da, %db, %p0, 1, 1, 0, 0;", "different"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0, %d0, D2}, %da, %db, %p0, 1, 1, 0, 0;", "different"),
         ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {D4}, %da, %db, %p0, 1, 1, 0, 0;", "6 operands"),
         ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {D4}, %da, %db, %p0, 1, 1, 0, 0;", "sparse"),
         ("wgmma.mma_async.sync.aligned.m64n8k32.satfinite.f32.e4m3.e4m3 {D4}, %da, %db, %p0, 1, 1;", "e4m3"),
