@@ -13,7 +13,6 @@ import typer
 
 from cutegen import draw
 from cutegen.algebra import inner_layout, parse_layout, size
-from cutegen.arch import dtype as find_dtype
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -40,6 +39,7 @@ from cutegen.cli.views.smem import smem
 from cutegen.cli.views.view import View
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
+from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec

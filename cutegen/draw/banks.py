@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.arch import phases, wavefronts
-from cutegen.arch.units import BANK_BYTES, BANKS, WARP
 from cutegen.draw.colours import CONFLICT, HUES, PALE, bank_colour, hue
 from cutegen.draw.grid import Cell, cell_size, grid, legend
 from cutegen.draw.picture import Picture, above, beside, captioned
+from cutegen.hardware import phases, wavefronts
+from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.support.words import plural
 
 Table = NDArray[np.int64]

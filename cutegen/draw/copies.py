@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.algebra import LayoutExpr, offsets, spec_notation
-from cutegen.arch.units import BANK_BYTES, BANKS, WARP
 from cutegen.draw.banks import Table, bank_legend, phase_charts, phase_legend
 from cutegen.draw.colours import BANKS_PER_HUE, hue
 from cutegen.draw.grid import Cell, sparse_grid
 from cutegen.draw.picture import Picture, arranged, beside, captioned, titled
 from cutegen.draw.smem import shared_tile
 from cutegen.draw.threads import holder, span, warp_legend
+from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.access import by_warp, vectors
-from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.report import ways
+from cutegen.plan.explain import ways
+from cutegen.plan.geometry.access import by_warp, vectors
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
-from cutegen.plan.warp_load import WarpLoad, first_fragment_load
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.warp_load import WarpLoad, first_fragment_load
 from cutegen.support.words import extents, plural
 
 Tile = tuple[int, int]

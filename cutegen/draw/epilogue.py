@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from cutegen.algebra import format_layout, spec_notation
-from cutegen.arch.units import WARP
 from cutegen.draw.banks import bank_legend, phase_legend
 from cutegen.draw.copies import copy_grid, copy_legend, copy_phases
 from cutegen.draw.mma import mma_legend, operand
 from cutegen.draw.picture import Picture, beside, captioned, titled
 from cutegen.draw.smem import cell_meaning, part_of, shared_tile
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import SmemTile
-from cutegen.plan.report import ways
+from cutegen.plan.explain import ways
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.gemm_plan import SmemTile
 
 MODES = ("m", "n")
 

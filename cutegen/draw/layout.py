@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
-from cutegen.arch import DType
 from cutegen.draw.banks import bank_legend, bank_tile
 from cutegen.draw.picture import Picture, titled
+from cutegen.hardware import DType
 from cutegen.support.words import extents
 
 MAX_EXTENT = 64

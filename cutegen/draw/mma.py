@@ -6,10 +6,10 @@ import numpy as np
 
 from cutegen.algebra import OperandName, offsets_2d
 from cutegen.algebra.tiled_mma import OPERAND_MODES
-from cutegen.arch.units import WARP
 from cutegen.draw.grid import Blocks, Cell, cell_size, grid
 from cutegen.draw.picture import Picture, above, beside, captioned, titled
 from cutegen.draw.threads import holder, warp_legend
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.support.words import extents
 

@@ -6,9 +6,9 @@ from cutegen.algebra import format_layout, offsets
 from cutegen.draw.banks import Table, bank_legend, bank_tile, word_elems
 from cutegen.draw.picture import Picture, captioned, titled
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.report import ways
+from cutegen.plan.explain import ways
 from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.gemm_plan import OperandPlan, SmemTile
 from cutegen.support.words import extents
 
 SHOWN_ROWS, SHOWN_BYTES = 16, 128

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cutegen.arch.units import WARP
 from cutegen.draw.colours import MARK, hue
 from cutegen.draw.grid import Cell, legend
 from cutegen.draw.picture import Picture
+from cutegen.hardware.units import WARP
 
 SHADES = 4
 

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
-from cutegen.plan.gemm_plan import GemmPlan, OperandPlan
+from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 
 
 def partitions(plan: GemmPlan, problem: ProblemShape, thread: int) -> Mapping[str, LayoutExpr]:

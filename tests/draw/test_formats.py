@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from cutegen.algebra import parse_layout
-from cutegen.arch import dtype
 from cutegen.draw import Box, Outline, Picture, Text, framed, layout, to_latex, to_png, to_svg
 from cutegen.draw.png import SCALE
 from cutegen.errors import OutsideError, RequestError
+from cutegen.hardware import dtype
 from tests.draw.geometry import boxes, texts
 
 GOLDEN = Path(__file__).parent / "golden" / "layout.svg"

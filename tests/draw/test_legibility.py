@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cutegen.algebra import parse_layout
-from cutegen.arch import dtype
 from cutegen.draw import Box, Picture, Text, framed, layout
 from cutegen.draw.colours import CONFLICT, MARK, bank_colour, contrast, hue, ink
 from cutegen.draw.picture import label_lines
+from cutegen.hardware import dtype
 from tests.draw.cases import PARTS, SPECS, plan_of
 from tests.draw.geometry import boxes, inside, overlapping, rectangle, text_rectangle, texts
 

@@ -7,7 +7,6 @@ import pytest
 
 from cutegen import draw
 from cutegen.algebra import parse_layout
-from cutegen.arch import dtype
 from cutegen.draw.banks import bank_tile, phase_charts
 from cutegen.draw.colours import CONFLICT, MARK, bank_colour
 from cutegen.draw.copies import copy_grid
@@ -15,6 +14,7 @@ from cutegen.draw.mma import mma, operand
 from cutegen.draw.smem import shared_tile
 from cutegen.draw.svg import to_svg
 from cutegen.draw.threads import warp_colour
+from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan
 from tests.draw.cases import plan_of
 from tests.draw.geometry import boxes, by_place, labelled, texts

@@ -13,8 +13,8 @@ import pytest
 from cutegen.algebra import offsets
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan, raster
-from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.raster import MOST_WAVES, TileGrid, tile_order, traffic
+from cutegen.plan.predict.tile_orders import MOST_WAVES, TileGrid, tile_order, traffic
+from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.spec import GemmSpec, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.plan.gemm_plan import SmemTile
 from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.gemm_plan import SmemTile
 from cutegen.support.words import extents
 
 

@@ -6,16 +6,16 @@ from dataclasses import asdict
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets, spec_notation
-from cutegen.arch.units import WARP
 from cutegen.cli.views.bulk import bulk_facts
 from cutegen.cli.views.smem import corner_blocks
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.access import by_warp, vectors
-from cutegen.plan.gemm_plan import SmemTile
-from cutegen.plan.report import ranking, ranking_lines, ways
+from cutegen.plan.explain import ranking, ranking_lines, ways
+from cutegen.plan.geometry.access import by_warp, vectors
 from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.gemm_plan import SmemTile
 from cutegen.support.words import extents
 
 MODES = ("m", "n")

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from cutegen.algebra import format_layout, offsets, spec_notation
-from cutegen.arch.units import WARP
 from cutegen.cli.views.bulk import bulk_facts, bulk_table
 from cutegen.cli.views.view import Table, View, named_layouts, phase_header, phase_rows, tile_corner, titled
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
-from cutegen.plan.access import by_warp, vectors
-from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.report import ways
+from cutegen.plan.explain import ways
+from cutegen.plan.geometry.access import by_warp, vectors
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.support.words import plural
 
 

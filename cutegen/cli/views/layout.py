@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
-from cutegen.arch import DType
-from cutegen.arch.units import BANK_BYTES, BANKS
 from cutegen.cli.views.view import Table, View, grid, titled
+from cutegen.hardware import DType
+from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.support.columns import text_width
 from cutegen.support.words import extents
 

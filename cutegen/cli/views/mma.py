@@ -8,9 +8,9 @@ import numpy as np
 
 from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
-from cutegen.arch.units import REGISTER_BITS
 from cutegen.cli.views.view import View, grid, named_layouts, titled
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan import GemmPlan
 from cutegen.support.words import extents, plural
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.cli.views.view import View, titled
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.report import ways
+from cutegen.plan.explain import ways
 from cutegen.plan.values.accesses import SHARED_ACCESSES
 from cutegen.support.words import extents, plural
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutegen.cli.views.view import View, titled
 from cutegen.plan import ProbePlan
-from cutegen.plan.report import ways
+from cutegen.plan.explain import ways
 from cutegen.support.words import extents
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cutegen.arch.units import REGISTER_BITS
 from cutegen.cli.views.view import titled
-from cutegen.plan.registers import FragmentTable
+from cutegen.hardware.units import REGISTER_BITS
+from cutegen.plan.values.fragment_table import FragmentTable
 
 SHOWN_ROWS = 16
 SHOWN_ELEMENTS = 2

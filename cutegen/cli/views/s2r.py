@@ -6,16 +6,16 @@ from dataclasses import asdict
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.arch.units import WARP
 from cutegen.cli.views.registers import holds, register_lines
 from cutegen.cli.views.view import View, named_layouts, phase_header, phase_rows, titled
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.registers import fragment_table
-from cutegen.plan.report import ways
+from cutegen.plan.explain import ways
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.warp_load import first_fragment_load
+from cutegen.plan.values.fragment_table import fragment_table
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.warp_load import first_fragment_load
 
 
 def s2r(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:

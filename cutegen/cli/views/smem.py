@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.algebra import format_layout, offsets
-from cutegen.arch.units import BANK_BYTES, BANKS
 from cutegen.cli.views.view import View, tile_corner, titled
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan, SmemTile
-from cutegen.plan.report import ranking, ranking_lines
+from cutegen.plan.explain import ranking, ranking_lines
+from cutegen.plan.values.gemm_plan import OperandPlan, SmemTile
 from cutegen.support.words import extents, plural
 
 

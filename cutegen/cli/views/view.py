@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.arch import phases, wavefronts
-from cutegen.arch.units import BANK_BYTES, BANKS, WARP
+from cutegen.hardware import phases, wavefronts
+from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.support.columns import aligned
 
 Table = NDArray[np.int64]

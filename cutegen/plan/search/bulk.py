@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from cutegen.arch import Target, dtype
-from cutegen.arch.units import WARP
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.mma import choose_atom, choose_atom_layout, most_held
-from cutegen.plan.pipeline import STAGES
+from cutegen.hardware import Target, dtype
+from cutegen.hardware.units import WARP
 from cutegen.plan.rules.bulk_epilogue import WORTHWHILE_STAGES
 from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, most_held
+from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search.bulk_tiles import CANDIDATES, H200
 from cutegen.plan.search.problem import (
     Candidate,

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import Target, dtype
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.mma import choose_atom, choose_atom_layout, choose_cta_tile
-from cutegen.plan.occupancy import estimate_registers, predict_occupancy
-from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
+from cutegen.hardware import Target, dtype
+from cutegen.plan.predict.occupancy import estimate_registers, predict_occupancy
+from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, choose_cta_tile
+from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
+from cutegen.plan.rules.register_staging import expected_registers, through_registers
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.problem import (
     Candidate,
@@ -23,7 +24,6 @@ from cutegen.plan.search.problem import (
     with_stages,
 )
 from cutegen.plan.search.tile_model import Work
-from cutegen.plan.staging import expected_registers, through_registers
 from cutegen.spec import GemmSpec
 
 

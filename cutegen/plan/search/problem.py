@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from cutegen.arch import GPUS, SM_RATES, Instruction, Target
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.plan.decision import Decision, Rejected
+from cutegen.hardware import GPUS, SM_RATES, Instruction, Target
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.pipeline import DOUBLE_BUFFERED
+from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
 from cutegen.plan.search.tile_model import Estimate, ModelConstants, Work, estimate
+from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import GemmSpec, Mma, Tile
 from cutegen.support.words import extents, plural
 
