@@ -429,5 +429,5 @@ def step_opcodes(
         atoms = tiled_mma.threads // size(atom.thr_id)
         counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
     if step.action in MMA_ORDER:
-        counts[step.action] += 1
+        counts[step.action.value] += 1
     return counts
