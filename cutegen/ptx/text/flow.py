@@ -22,11 +22,13 @@ RegisterKey = tuple[int, int]
 
 def is_barrier(instruction: Instruction) -> bool:
     """True for the barriers of a CTA (`bar.warp.sync` is one of a warp only)."""
-    return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
+    return instruction.parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & set(instruction.parts)
 
 
 def is_wait(instruction: Instruction) -> bool:
-    """True for a wait for an mbarrier, which has a block of its own: it is executed again until it is over."""
+    """True for a wait for a phase, which has a block of its own: it is executed again until it is over."""
+    if instruction.parts[:3] == ("barrier", "cluster", "wait"):
+        return True
     return instruction.parts[0] == "mbarrier" and instruction.parts[1:2] in (("try_wait",), ("test_wait",))
 
 
