@@ -13,7 +13,7 @@ from cutegen.ptx import ExecutionFault, Program
 
 POLICIES = ("in-order", "reversed", "random:5")
 
-MAX_AGENTS = ((1 << 12) - 1) // 32
+MAX_AGENTS = ((1 << 15) - 1) // 32
 """A stamp has 12 bits for a thread, all of them set for "several": agents of 32 threads, warps and mbarriers."""
 
 MIDPOINT = (1 << 62) + (1 << 38)
