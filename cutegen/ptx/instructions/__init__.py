@@ -15,6 +15,7 @@ from cutegen.ptx.instructions import (
     matrix,
     mbarrier,
     memory,
+    wgmma,
 )
 from cutegen.ptx.instructions.forms import check_form
 from cutegen.ptx.machine.lowering import Lowering, Step
@@ -32,6 +33,7 @@ _LOWERERS = {
     **collective.LOWERERS,
     **matrix.LOWERERS,
     **mbarrier.LOWERERS,
+    **wgmma.LOWERERS,
 }
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
 from cutegen.ptx.machine.convergence import check_converged
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
 from cutegen.ptx.text.types import WARP_LANES, scalar_type
@@ -36,10 +35,20 @@ class Arrival:
     deliver: Deliver | None
 
 
-Phased: TypeAlias = Mbarrier | ClusterBarrier
-End: TypeAlias = Callable[[Warp, Path], Arrival | Phased | None]
-"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier; an mbarrier, or a cluster's
-barrier, where it must wait for its phase to change and then run the block again."""
+class Awaited(Protocol):
+    """What a warp may have to wait for, until its `phase` changes: an mbarrier, or the other warps of its warpgroup."""
+
+    @property
+    def phase(self) -> int:
+        """Counts what has happened here."""
+
+    def awaited(self) -> str:
+        """What is waited for, for messages."""
+
+
+End: TypeAlias = Callable[[Warp, Path], Arrival | Awaited | None]
+"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Awaited` where it must
+wait and then run the block again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,7 +323,7 @@ def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[Glo
     )
     clash = shadow.write(access)[0] if writes else shadow.read(access)
     if clash is not None:
-        who = warp.cta.describe(clash.cluster, clash.thread, clash.warp)
+        who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
         earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
         message = f"bulk copy of global memory not ordered after {earlier}"
         warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[clash.index]) + buffer.start)

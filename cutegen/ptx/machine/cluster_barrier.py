@@ -85,8 +85,8 @@ class ClusterBarrier:
             self._missing[:] = self._alive
             self.phase += 1
 
-    def __str__(self) -> str:
-        """Where it stands, for messages."""
+    def awaited(self) -> str:
+        """What is waited for, for messages."""
         missing = np.flatnonzero(self._missing)
         first = f", {self._ordering.who(int(missing[0]))} the first" if len(missing) else ""
         return f"barrier.cluster (in phase {self.phase}: {len(missing)} threads have yet to arrive{first})"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
-from cutegen.ptx.machine.blocks import Arrival, Phased
+from cutegen.ptx.machine.blocks import Arrival, Awaited
 from cutegen.ptx.machine.bulk import BulkCopies
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.grid import Grid, volume
@@ -27,6 +27,7 @@ from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
 from cutegen.ptx.machine.visits import Visits
 from cutegen.ptx.machine.warp import Mask, Path, Warp
+from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.locations import FenceOrder, Fences, orders_of_cta
 from cutegen.ptx.watch.ordering import Told
@@ -87,10 +88,10 @@ class _Barrier:
 
 @dataclass(frozen=True, slots=True)
 class _Sleep:
-    """A warp's wait for a barrier that is in `phase`; `site` is the instruction."""
+    """A warp's wait for what is in `phase`; `site` is the instruction."""
 
     warp: Warp
-    barrier: Phased
+    barrier: Awaited
     phase: int
     site: int
 
@@ -126,6 +127,8 @@ class Cta:
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
         self.visits = Visits()
         self.has_ended = False
+        parts = Parts(shared=self.shared, ordering=self.ordering, schedule=schedule, tensor_core=self.tensor_core)
+        self.warpgroups = Warpgroups(self._warps, parts)
         self._blocked: set[int] = set()
         self._barriers: dict[int, _Barrier] = {}
         self._asleep: dict[int, _Sleep] = {}
@@ -184,6 +187,7 @@ class Cta:
     def leave(self, warp: Warp) -> None:
         """The active threads of `warp` exit."""
         self.bulk.leave(warp)
+        self.warpgroups.leave(warp)
         self.cluster.barrier.leave(warp)
         self.visits.learn(self.ordering.knowledge_of(warp))
         warp.retire()
@@ -194,7 +198,7 @@ class Cta:
         self.bulk.finish()
         self.visits.finish()
 
-    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Phased | None:
+    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Awaited | None:
         """Runs `warp` for some blocks, or until it arrives at a barrier, waits for a phase, or exits."""
         machine, stack = self._machine, warp.stack
         blocks = machine.executable.blocks
@@ -246,7 +250,7 @@ class Cta:
         found = []
         for sleep in self._asleep.values():
             where = self._machine.monitor.describe(sleep.site)
-            line = f"warp {sleep.warp.number} waits for {sleep.barrier} to leave its phase ({where})"
+            line = f"warp {sleep.warp.number} waits for {sleep.barrier.awaited()} ({where})"
             found.append((sleep.site, sleep.warp, line))
         for number, barrier in self._barriers.items():
             if not barrier.waiting:
@@ -274,6 +278,10 @@ class Cta:
             self.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
         return tensor
 
+    def describe(self, site: int) -> str:
+        """`line 12 'st.shared...'` of an instruction."""
+        return self._machine.monitor.describe(site)
+
     def elect(self, lanes: list[int]) -> int:
         """The lane that `elect.sync` chooses."""
         return self._schedule.elect(lanes)
@@ -300,7 +308,7 @@ class Cta:
         local = thread - self.first_thread
         self._machine.monitor.report(kind, site, message, cta=self.place, thread=local, address=address, always=always)
 
-    def describe(self, cluster: int, thread: int | None, warp: int) -> str:
+    def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
         """Words for a thread of a cluster, or for several of a warp."""
         rank, local = divmod(warp, self.ordering.warps_per_cta)
         who = f"threads of warp {local}"

@@ -232,7 +232,7 @@ class GlobalMemory:
         return meets
 
     def _report_clash(self, warp: Warp, access: GlobalAccess, buffer: Buffer, clash: Clash, what: str) -> None:
-        who = warp.cta.describe(clash.cluster, clash.thread, clash.warp)
+        who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
         earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
         message = f"{what} of global memory not ordered after {earlier} ({self._monitor.describe(clash.site)})"
         if clash.in_flight:

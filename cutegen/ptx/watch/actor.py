@@ -30,7 +30,10 @@ class Group(Protocol):
     def first_thread(self) -> int:
         """The number of its first thread in the cluster."""
 
-    def describe(self, cluster: int, thread: int | None, warp: int) -> str:
+    def describe(self, site: int) -> str:
+        """`line 12 'st.shared...'` of an instruction."""
+
+    def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
         """Words for a thread of a cluster, or for several of a warp, as `thread 5 of CTA number 3`."""
 
     def fault(
@@ -60,6 +63,10 @@ class Actor(Protocol):
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
         """The lanes that have not exited."""
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """The lanes that are active."""
 
     @property
     def cta(self) -> Group:
