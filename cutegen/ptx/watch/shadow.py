@@ -253,7 +253,8 @@ class Shadow:
 
     def _remember_readers(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
         """A granule that several threads of a warp read in one tick is marked as read by many."""
-        reads = self._reads[self._row(access.warp.index)]
+        row = self._row(access.warp.index)
+        reads = self._reads[row]
         before = reads[granules]
         mine = np.broadcast_to(self._stamps(access), granules.shape)
         reads[granules] = mine
