@@ -12,6 +12,7 @@ import pytest
 from cutegen.algebra import format_layout, offsets, parse_layout, tile_to_shape
 from cutegen.hardware import GMMA_LAYOUTS, GmmaLayout, MatrixDescriptor, NoDescriptorError, operand_descriptors
 from cutegen.hardware.gmma_layouts import INTER, SW32, SW64, SW128, SWIZZLE_MODES, SwizzleMode
+from cutegen.ptx.machine.descriptor import chunk_addresses
 from tests.hardware.test_wgmma_cpp import printed
 
 READ = np.load(Path(__file__).parent / "golden/h200_descriptors.npz")
@@ -71,17 +72,26 @@ def test_it_reads_each_element_where_the_layout_has_it(
         assert np.array_equal(read_by_hand(bits, rows, layout.major_mode, element_bytes), expected)
         decoded = MatrixDescriptor.decode(bits)
         assert np.array_equal(decoded.addresses(rows, layout.major_mode, element_bytes), expected)
+        if layout.major_mode == 1 or element_bytes == 2:  # what the instruction has
+            executed = chunk_addresses(bits, rows, k_major=layout.major_mode == 1)
+            vector = 16 // element_bytes
+            assert np.array_equal(executed, expected[:, ::vector] if layout.major_mode == 1 else expected[::vector].T)
 
 
 @pytest.mark.parametrize("form", sorted({name.rpartition("_")[0] for name in READ}))
 def test_a_gpu_reads_there(form: str) -> None:
-    """Of random descriptors, with base offsets and N that ends within a swizzled row: tests/gpu/descriptors.py."""
+    """Of random descriptors, with base offsets and N that ends within a swizzled row: tests/gpu/descriptors.py.
+
+    The executor of PTX decodes descriptors by itself, and is held to the same.
+    """
     operand, major, n = form.split("_")
-    rows, vector = (64 if operand == "a" else int(n)), 8
+    rows, k_major = (64 if operand == "a" else int(n)), major == "k"
     assert len(READ[f"{form}_descriptors"]) == 40
-    for bits, vectors in zip(READ[f"{form}_descriptors"], READ[f"{form}_vectors"], strict=True):
-        addresses = MatrixDescriptor.decode(int(bits)).addresses(rows, 1 if major == "k" else 0, 2)
-        assert np.array_equal(addresses[:, ::vector] if major == "k" else addresses[::vector], vectors), hex(bits)
+    for bits, read in zip(map(int, READ[f"{form}_descriptors"]), READ[f"{form}_vectors"], strict=True):
+        addresses = MatrixDescriptor.decode(bits).addresses(rows, int(k_major), 2)
+        assert np.array_equal(addresses[:, ::8] if k_major else addresses[::8], read), hex(bits)
+        executed = chunk_addresses(bits, rows, k_major=k_major)
+        assert np.array_equal(executed if k_major else executed.T, read), hex(bits)
 
 
 def test_a_tile_begins_where_the_pattern_does() -> None:
