@@ -17,7 +17,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import EmissionError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.loop import Action, Check, Loop, Step, pipelined, produced, through_registers
-from cutegen.plan.timeline import shown
+from cutegen.show.timeline import shown
 from cutegen.spec import GemmSpec, load_spec
 
 CP_ASYNC, PLAIN = (Action.FETCH,), (Action.GLOBAL_LOAD,)
