@@ -357,7 +357,7 @@ def multicast_mistakes() -> Iterator[WrongCluster]:
         right=twice,
         has_map=True,
         change=("fence.proxy.async;" + SYNC, "fence.proxy.async; bar.sync 0;"),
-        says="without a wait for the bulk copy that wrote them",
+        says="the bulk copy",
     )
     release = "add.s32 %r12, %r5, -8; mov.u32 %r9, 0; mapa.shared::cluster.u32 %r13, %r12, %r9;"
     held = HERE + "add.s32 %r12, %r5, -8; @%p0 mbarrier.init.shared.b64 [%r12], 2;" + right.removeprefix(HERE) + release
@@ -369,7 +369,7 @@ def multicast_mistakes() -> Iterator[WrongCluster]:
         right=held,
         has_map=True,
         change=("@!%p5 bra AFTER;" + wait(0, name="FREE", at="%r12") + "AFTER:", ""),
-        says="without a wait for the bulk copy that wrote them",
+        says="the bulk copy",
     )
     yield WrongCluster(
         name="a stage that only its own CTA releases",
