@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutegen.api import compile, emit
     from cutegen.errors import CutegenError
     from cutegen.plan import GemmPlan, ProbePlan, plan
     from cutegen.run import Kernel, Probe
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
         load_spec,
         shipped_specs,
     )
-    from cutegen.straight_line import compile, emit
 
 __all__ = [
     "CutegenError",
@@ -71,7 +71,7 @@ _ROOMS = {
     "cutegen.errors": ("CutegenError",),
     "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
     "cutegen.run": ("Kernel", "Probe"),
-    "cutegen.straight_line": ("compile", "emit"),
+    "cutegen.api": ("compile", "emit"),
 }
 # All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a
 # cached kernel waits for neither the planner nor the executor.

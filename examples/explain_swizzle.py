@@ -7,7 +7,7 @@ different banks, or they wait for each other.
 from __future__ import annotations
 
 from cutegen.algebra import TiledMma, offsets_2d, parse_layout, tile_to_shape
-from cutegen.arch import MMA_ATOMS, ldmatrix_atom, ldmatrix_trace, wavefronts
+from cutegen.hardware import MMA_ATOMS, ldmatrix_atom, ldmatrix_trace, wavefronts
 
 TILE = (128, 64)
 LAYOUTS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.build import Cache
-from cutegen.targeting import present_target
+from cutegen.hardware.targeting import present_target
 from tests.build.warm import WarmCompiler, warm_compiler
 
 STARTS_THE_COMPILER = {"build", "fuzz"}

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cutegen.bench.contenders import Operands
+from cutegen.bench.measure import Call
 from cutegen.errors import OutsideError
-from cutegen.tune.contenders import Operands
-from cutegen.tune.measure import Call
 
-_LOG = logging.getLogger("cutegen.tune")
+_LOG = logging.getLogger("cutegen.bench")
 
 NAME = "WMMA by hand"
 SOURCE = Path(__file__).parents[1] / "wmma" / "wmma_gemm.cu"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cutegen.api import compile as compile_spec
 from cutegen.contract.problem import ProblemShape
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem
-from cutegen.straight_line import compile as compile_spec
 
 ROW = Operand("f16", "k")
 SPEC = GemmSpec(problem=Problem(a=ROW, b=ROW, c=Operand("f16", "n"), accumulator="f32"), name="choice")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cutegen.bench.benchmark import Result
 from cutegen.contract.problem import ProblemShape
-from cutegen.tune.bench import Result
 
 OURS = "cutegen's choice"
 SECTIONS = ("peers", "sweep", "kinds", "sample")

@@ -16,17 +16,17 @@ from benchmarks.performance import by_hand
 from benchmarks.performance.choice import chosen
 from benchmarks.performance.figures import OURS, Figures, Time
 from benchmarks.performance.problems import LARGE, SMALL, sample
+from cutegen.api import compile as compile_spec
+from cutegen.bench.benchmark import Entrant, bench, require_gpu
+from cutegen.bench.ceilings import measure_ceilings
+from cutegen.bench.contenders import TRITON, Against, Operands, Prepare, others
+from cutegen.bench.cutlass_example import Configuration, cutlass_example
+from cutegen.bench.measure import Call
+from cutegen.bench.mma_peak import MmaTypes
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem, load_spec
-from cutegen.straight_line import compile as compile_spec
-from cutegen.tune.bench import Entrant, bench, require_gpu
-from cutegen.tune.ceilings import measure_ceilings
-from cutegen.tune.contenders import TRITON, Against, Operands, Prepare, others
-from cutegen.tune.cutlass_example import Configuration, cutlass_example
-from cutegen.tune.measure import Call
-from cutegen.tune.mma_peak import MmaTypes
 
 ROUNDS = 20
 COMPILERS = 8

@@ -9,8 +9,8 @@ from benchmarks.performance import by_hand
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
 from benchmarks.performance.measure import KINDS
 from benchmarks.performance.problems import LARGE
+from cutegen.bench.contenders import CUTLASS
 from cutegen.contract.problem import ProblemShape
-from cutegen.tune.contenders import CUTLASS
 
 HELD_TO = 0.9
 WORST = 10

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from cutegen.build.disk import open_folder, read_file, sync_directory
 from cutegen.build.manifest import Digest, Manifest
 from cutegen.errors import ArtifactError
-from cutegen.typed_json import shown
+from cutegen.support.typed_json import shown
 
 MANIFEST = "manifest.json"
 SOURCE = "kernel.py"

@@ -21,12 +21,12 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 from platformdirs import user_cache_path
 
-from cutegen import environment
 from cutegen.build.artifact import FILES, MANIFEST, Artifact, Content, read_content
 from cutegen.build.disk import FULL, folder_bytes, names_in, open_folder, read_file, remove, sync_directory
 from cutegen.build.manifest import Manifest
 from cutegen.build.request import BuildRequest
 from cutegen.errors import ArtifactError, CacheError
+from cutegen.support import environment
 
 DEFAULT_SIZE_LIMIT_BYTES = 1 << 30
 QUARANTINE_LIMIT = 8

@@ -13,7 +13,7 @@ from typing import Any
 
 from cutegen.build.request import FORMAT_VERSION, KeyInputs
 from cutegen.errors import ArtifactError
-from cutegen.typed_json import parse_object, read, shown
+from cutegen.support.typed_json import parse_object, read, shown
 
 _NAME = "manifest.json"
 _DIGEST_OF_ITSELF = "manifest_sha256"

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from cutegen import environment
-from cutegen.arch import Target
 from cutegen.contract.source import KernelSource
+from cutegen.hardware import Target
+from cutegen.support import environment
 
 FORMAT_VERSION = 5
 

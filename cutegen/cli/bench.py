@@ -10,22 +10,22 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from cutegen.arch.lookup import find
+from cutegen.api import compile_gemm
+from cutegen.bench.benchmark import Entrant, Result, require_gpu
+from cutegen.bench.benchmark import bench as run_bench
+from cutegen.bench.ceilings import Ceilings, measure_ceilings, rounds_of_all
+from cutegen.bench.measure import WARM_UP_ROUNDS
+from cutegen.bench.roofline_svg import Point, Roof, roofline_svg
+from cutegen.bench.suites import SUITES
 from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OutOption, complete_spec, parse_problem
 from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
+from cutegen.hardware.lookup import find
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
-from cutegen.straight_line import compile_gemm
 from cutegen.support.columns import aligned
-from cutegen.tune.bench import Entrant, Result, require_gpu
-from cutegen.tune.bench import bench as run_bench
-from cutegen.tune.ceilings import Ceilings, measure_ceilings, rounds_of_all
-from cutegen.tune.measure import WARM_UP_ROUNDS
-from cutegen.tune.roofline_svg import Point, Roof, roofline_svg
-from cutegen.tune.suites import SUITES
 
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")

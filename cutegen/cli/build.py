@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cutegen.api import build_request
 from cutegen.build import Artifact, Cache, Manifest, Miss, explain_miss
 from cutegen.build import build as build_artifact
 from cutegen.cli.options import (
@@ -20,7 +21,6 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import Answer
 from cutegen.spec import load_spec
-from cutegen.straight_line import build_request
 from cutegen.support.columns import aligned, wrapped
 
 SHOWN_DIFF_LINES = 40

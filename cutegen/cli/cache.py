@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from cutegen.api import build_request
 from cutegen.build import Cache, Damage, Entry, Removed, explain_miss
 from cutegen.cli.build import miss_lines, miss_table
 from cutegen.cli.options import ArchOption, JsonOption, OutOption
 from cutegen.cli.output import Answer
-from cutegen.environment import parse_size_bytes
 from cutegen.errors import ArtifactError, CacheError, CheckError
 from cutegen.spec import load_spec
-from cutegen.straight_line import build_request
 from cutegen.support.columns import aligned, wrapped
+from cutegen.support.environment import parse_size_bytes
 
 SHOWN_KEY_DIGITS = 16
 

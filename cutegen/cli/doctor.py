@@ -9,14 +9,14 @@ from importlib import metadata
 
 import typer
 
-from cutegen.arch import TARGETS
 from cutegen.build import Cache, dsl_distributions, find_nvdisasm
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.errors import CutegenError, DeviceError
+from cutegen.hardware import TARGETS
+from cutegen.hardware.targeting import choose_target
 from cutegen.run.driver import load_driver
 from cutegen.support.columns import aligned
-from cutegen.targeting import choose_target
 
 
 @dataclass(frozen=True, slots=True)

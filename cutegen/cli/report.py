@@ -10,6 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
+from cutegen.analysis import counters
+from cutegen.analysis.counters import CounterRow
+from cutegen.analysis.limits import Limit, multiplier, shares
+from cutegen.analysis.report import Execution, Report, execute
+from cutegen.analysis.report import report as make_report
+from cutegen.api import compile_gemm
+from cutegen.bench.benchmark import Entrant, Result, bench, require_gpu
+from cutegen.bench.ceilings import Ceilings, measure_ceilings, rounds_of_all
+from cutegen.bench.measure import WARM_UP_ROUNDS
 from cutegen.cli.bench import (
     DEFAULT_ROUNDS,
     RoundsOption,
@@ -31,21 +40,12 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import DeviceError, OutsideError
+from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan
 from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec
-from cutegen.straight_line import compile_gemm
 from cutegen.support.columns import aligned, wrapped
 from cutegen.support.words import plural
-from cutegen.targeting import present_target
-from cutegen.tune import counters
-from cutegen.tune.bench import Entrant, Result, bench, require_gpu
-from cutegen.tune.ceilings import Ceilings, measure_ceilings, rounds_of_all
-from cutegen.tune.counters import CounterRow
-from cutegen.tune.limits import Limit, multiplier, shares
-from cutegen.tune.measure import WARM_UP_ROUNDS
-from cutegen.tune.report import Execution, Report, execute
-from cutegen.tune.report import report as make_report
 
 SHOWN_SASS = 12
 NEARLY = 0.9

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from cutegen.api import compile_gemm, compile_probe
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -42,12 +43,11 @@ from cutegen.cli.run_ptx import (
 from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
 from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, DeviceError, RequestError
+from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
-from cutegen.straight_line import compile_gemm, compile_probe
 from cutegen.support.words import plural
-from cutegen.targeting import present_target
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.cost_estimate import estimate_s, worthwhile_jobs
 from cutegen.verify.counts import count_launch

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from cutegen.arch import dtype
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
-from cutegen.typed_json import read
+from cutegen.hardware import dtype
+from cutegen.support.typed_json import read
 
 Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from cutegen.arch import DTYPES
 from cutegen.contract.launch import (
     BESIDE_RESULT,
     OPERANDS,
@@ -22,7 +21,8 @@ from cutegen.contract.launch import (
 )
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
-from cutegen.typed_json import shown
+from cutegen.hardware import DTYPES
+from cutegen.support.typed_json import shown
 
 MAX_THREADS = 1024
 """Threads per CTA (CUDA C++ Programming Guide, "Compute Capabilities")."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutegen.arch import Target
 from cutegen.contract.problem import ProblemLike, ProblemShape
+from cutegen.hardware import Target
+from cutegen.hardware.targeting import choose_target
 from cutegen.plan import transposed
-from cutegen.plan.decision import Choice, Decision, Rejected
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.families.choice import plan_with_any_family
-from cutegen.plan.gemm_plan import GemmPlan, Occupancy, Predictions, Sectors, Wavefronts
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.probe import PROBED_FAMILY, ProbePlan, plan_probe
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import Occupancy, Predictions, Sectors, Wavefronts
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
-from cutegen.targeting import choose_target
 
 __all__ = [
     "FAMILIES",

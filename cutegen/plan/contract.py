@@ -6,9 +6,8 @@ import re
 
 from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.plan.gemm_plan import Fusion, SplitPlan
-from cutegen.plan.operand import align_bytes
-from cutegen.plan.split_k import bytes_per_slice
+from cutegen.plan.values.gemm_plan import Fusion, SplitPlan
+from cutegen.plan.values.operand import align_bytes
 from cutegen.spec import MODES, GemmSpec
 
 LONGEST_KERNEL_NAME = 60
@@ -51,7 +50,7 @@ def launch_contract(
         dynamic_smem_bytes=smem_bytes,
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
-        split=SplitContract(split_k.slices, bytes_per_slice(split_k, cta_tile), split_k.atomics) if split_k else None,
+        split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cutegen.algebra import TiledMma
-from cutegen.arch import MmaAtom, Target
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.plan.decision import Choice, Decision
-from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan, RegisterSplit, SplitPlan
+from cutegen.hardware import MmaAtom, Target
 from cutegen.plan.loop import Loop
-from cutegen.plan.operand import OperandTile
-from cutegen.plan.operand_choices import OperandChoices
+from cutegen.plan.rules.operand_choices import OperandChoices
+from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan, RegisterSplit, SplitPlan
+from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
 Extents = tuple[int, int, int]

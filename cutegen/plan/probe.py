@@ -10,15 +10,16 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutegen.arch import Target, dtype
-from cutegen.arch.units import WARP
 from cutegen.contract.launch import REGISTERS, LaunchContract, Parameter, TensorContract
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan import report
-from cutegen.plan.decision import Decision
-from cutegen.plan.gemm_plan import GemmPlan, OperandPlan, Predictions, Wavefronts
-from cutegen.plan.registers import FragmentTable, fragment_table
+from cutegen.hardware import Target, dtype
+from cutegen.hardware.units import WARP
+from cutegen.plan import explain as texts
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
+from cutegen.plan.values.gemm_plan import OperandPlan, Predictions, Wavefronts
 from cutegen.spec import GEMM, GemmSpec
 from cutegen.support.columns import aligned, text_width
 from cutegen.support.words import extents, plural
@@ -80,18 +81,18 @@ class ProbePlan:
     def explain(self, *, everything: bool = False) -> str:
         """The decisions that the probe follows, what it writes, and what its loads will cost."""
         blocks = (
-            report.title_lines(self, text_width()),
-            report.decision_lines(self, everything, text_width()),
+            texts.title_lines(self, text_width()),
+            texts.decision_lines(self, everything, text_width()),
             ["Registers written, of 32 bits", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
             ["Shared memory read, each stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
-            report.instruction_lines(self, text_width()),
+            texts.instruction_lines(self, text_width()),
             ["Resources of its one CTA", *aligned(self._resources())],
         )
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain tables: the content of an artifact's `plan.json`."""
-        table = report.plan_table(self.gemm)
+        table = texts.plan_table(self.gemm)
         return {
             **{key: table[key] for key in _OF_THE_GEMM},
             "values": {x.name: self.fragments(x).values for x in self.operands},
@@ -117,7 +118,7 @@ class ProbePlan:
 
     def _read(self) -> list[tuple[str, ...]]:
         return [
-            (key, f"{found.predicted:,}", f"{found.ideal:,}", report.ways(found.ways))
+            (key, f"{found.predicted:,}", f"{found.ideal:,}", texts.ways(found.ways))
             for key, found in self.predictions.wavefronts.items()
         ]
 

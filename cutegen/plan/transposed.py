@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutegen.plan.contract import tensor_contract
-from cutegen.plan.decision import Decision
 from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec, Operand
 
 KEY = "problem.b.transposed"

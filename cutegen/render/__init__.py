@@ -23,7 +23,7 @@ HOLES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
 def render(plan: GemmPlan | ProbePlan) -> KernelSource:
     """The plan as one standalone CuTe DSL file."""
     if isinstance(plan, ProbePlan):
-        template, holes = "ldmatrix_probe.py.j2", probe.context(plan)
+        template, holes = "gemm/ldmatrix_probe.py.j2", probe.context(plan)
     else:
         family = FAMILIES[plan.family]
         template, holes = family.template, HOLES[family.feed.holes](plan)

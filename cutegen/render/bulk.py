@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.arch.units import WARP
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.holes import (
     fragment_constants,
     gemm_context,

@@ -6,8 +6,8 @@ from functools import cache
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cutegen.arch.units import BANK_ROW_BYTES
-from cutegen.resources import templates_dir
+from cutegen.hardware.units import BANK_ROW_BYTES
+from cutegen.support.resources import templates_dir
 
 
 @cache

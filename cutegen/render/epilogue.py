@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from cutegen.arch import DType
 from cutegen.contract.launch import SCALARS
-from cutegen.plan.gemm_plan import EpilogueTensor, Fusion, GemmPlan
+from cutegen.hardware import DType
+from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.values.gemm_plan import EpilogueTensor, Fusion
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import OPS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout, inner_layout
-from cutegen.arch import DType
 from cutegen.contract import TensorContract
 from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters
+from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import EpilogueTensor, OperandPlan, SmemTile, SplitPlan
-from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpilogueTensor, OperandPlan, SmemTile, SplitPlan
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
@@ -91,11 +90,11 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
         "maps": [_map_holes(tensors[each.name]) for each in launch.maps],
     }
     if not plan.loop.persistent:
-        one_each = {"launch_template": "host_launch.py.j2", "launch_numbers": "Int32(1)", "launch_arguments": "1"}
+        one_each = {"launch_template": "host/host_launch.py.j2", "launch_numbers": "Int32(1)", "launch_arguments": "1"}
         return {**holes, **one_each, "self_check": check}
     return {
         **holes,
-        "launch_template": "persistent_launch.py.j2",
+        "launch_template": "host/persistent_launch.py.j2",
         "launch_numbers": "Int32(1), Int32(1)",
         "launch_arguments": "1, multiprocessors",
         "self_check": replace(check, operands=(*check.operands, MULTIPROCESSORS)),

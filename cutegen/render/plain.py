@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.holes import copy_constants, gemm_context, tile_constants
 from cutegen.render.python_text import constant
 

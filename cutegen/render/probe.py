@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.plan import ProbePlan
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render import vectors
 from cutegen.render.holes import Constants, fragment_holes, mma_holes
 from cutegen.render.python_text import comment, docstring

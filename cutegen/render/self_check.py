@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
-from cutegen.arch import DType
+from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import EpilogueTensor
+from cutegen.plan.values.gemm_plan import EpilogueTensor
 from cutegen.render import epilogue
 from cutegen.spec import STORE
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.holes import copy_constants, fragment_constants, gemm_context, mma_constants, tile_constants
 
 

@@ -9,7 +9,7 @@ from cutegen.build import Artifact
 from cutegen.contract.launch import GEMM, REGISTERS, RESULT, LaunchContract
 from cutegen.contract.launch_check import check_launch
 from cutegen.errors import ArtifactError
-from cutegen.typed_json import parse_object, read
+from cutegen.support.typed_json import parse_object, read
 
 _RESULTS = {GEMM: (RESULT,)}
 _OPENS = {GEMM: "expected a GEMM; open it as a Probe"}

@@ -23,7 +23,7 @@ from cutegen.run.call.storage import CallTensor, call_tensors, numpy_dtype
 from cutegen.run.driver import Driver, load_driver
 from cutegen.run.gpu.launch import GpuKernel
 from cutegen.run.plan_table import PlanTable
-from cutegen.typed_json import read
+from cutegen.support.typed_json import read
 
 if TYPE_CHECKING:
     from cutegen.ptx import LaunchReport

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
-from cutegen.arch.units import WARP
+from cutegen.hardware.units import WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
 from cutegen.support.literals import alternatives, literal, nearest, typed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cutegen.arch import Instruction
+from cutegen.hardware import Instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cutegen.errors import SpecError
-from cutegen.resources import layouts_dir
 from cutegen.spec.model import GemmSpec
 from cutegen.spec.parse import parse_spec
 from cutegen.support.literals import literal, nearest
+from cutegen.support.resources import layouts_dir
 
 SpecLike: TypeAlias = "GemmSpec | str | os.PathLike[str]"
 """A spec, the name of a shipped one, or a path."""

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
-from cutegen.arch import (
+from cutegen.contract.launch import GEMM, KINDS
+from cutegen.errors import SpecError
+from cutegen.hardware import (
     BULK_TENSOR,
     CP_ASYNC_ATOMS,
     DTYPES,
@@ -22,8 +24,6 @@ from cutegen.arch import (
     Instruction,
     dtype,
 )
-from cutegen.contract.launch import GEMM, KINDS
-from cutegen.errors import SpecError
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
     MAX_THREADS_PER_CTA,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Sequence
 
-from cutegen.environment import columns
+from cutegen.support.environment import columns
 
 WIDTH, LEAST_WIDTH = 100, 40
 

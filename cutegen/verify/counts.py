@@ -10,15 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cutegen.arch import dtype
-from cutegen.arch.units import LINE_BYTES, SECTOR_BYTES, WARP
 from cutegen.contract.launch import CallSize
+from cutegen.hardware import dtype
+from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.gemm_plan import OperandPlan
-from cutegen.plan.instructions import load_global
 from cutegen.plan.loop import Action, Step
-from cutegen.plan.split_k import SUM_VECTOR_ELEMS
 from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan
+from cutegen.plan.values.opcodes import load_global
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 from cutegen.support.words import plural

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.arch.units import REGISTER_BITS
+from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan import ProbePlan
-from cutegen.plan.registers import FragmentTable, Place
+from cutegen.plan.values.fragment_table import FragmentTable, Place
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.run.probe import Registers
 

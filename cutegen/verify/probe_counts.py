@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.arch.units import WARP
+from cutegen.hardware.units import WARP
 from cutegen.plan import ProbePlan
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.ptx import InstructionReport, LaunchReport

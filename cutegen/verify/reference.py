@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.arch import DType, dtype
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
 from cutegen.errors import DeviceError, OperandError
+from cutegen.hardware import DType, dtype
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.spec import chain_of, guards_source

@@ -7,13 +7,13 @@ import sys
 import time
 
 from cutegen.algebra import TiledCopy, TiledMma, parse_layout, tile_to_shape
-from cutegen.arch import MMA_ATOMS, ldmatrix_atom, ldmatrix_trace, wavefronts
+from cutegen.hardware import MMA_ATOMS, ldmatrix_atom, ldmatrix_trace, wavefronts
 
 HEAVY = ("cutlass", "torch", "cuda", "matplotlib", "jinja2", "rich", "typer")
 
 
 def test_imports_nothing_heavy() -> None:
-    code = f"import sys, cutegen.algebra, cutegen.arch; print([m for m in {HEAVY!r} if m in sys.modules])"
+    code = f"import sys, cutegen.algebra, cutegen.hardware; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.algebra import Dyn, Layout, Partition, TiledCopy, TiledMma, format_layout, parse_layout, tile_to_shape
-from cutegen.arch import COPY_ATOMS, MMA_ATOMS, cp_async_atom
+from cutegen.hardware import COPY_ATOMS, MMA_ATOMS, cp_async_atom
 
 GOLDEN = Path(__file__).parent / "golden"
 M, N, K = 5120, 5120, 4096

@@ -25,7 +25,7 @@ from cutegen.algebra import (
     parse_layout,
     tile_to_shape,
 )
-from cutegen.arch import MMA_ATOMS, MmaAtom, cp_async_atom, ldmatrix_atom, ldmatrix_trace, order_of_byte_loads
+from cutegen.hardware import MMA_ATOMS, MmaAtom, cp_async_atom, ldmatrix_atom, ldmatrix_trace, order_of_byte_loads
 
 pytestmark = pytest.mark.dsl
 

@@ -18,7 +18,7 @@ from cutegen.algebra import (
     parse_layout,
     tile_to_shape,
 )
-from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom
+from cutegen.hardware import MMA_ATOMS, cp_async_atom, ldmatrix_atom
 
 TILE = (128, 64)
 SMEM_ATOMS = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, TiledCopy, TiledMma, format_layout, offsets_2d, parse_layout
-from cutegen.arch import MMA_ATOMS, cp_async_atom, ldmatrix_atom, universal_atom
+from cutegen.hardware import MMA_ATOMS, cp_async_atom, ldmatrix_atom, universal_atom
 
 ATOM = MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"]
 

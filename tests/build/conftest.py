@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.arch import target
 from cutegen.build import BuildRequest, Cache
 from cutegen.contract.source import KernelSource
+from cutegen.hardware import target
 
 collect_ignore = ["kernels"]  # they import the DSL, and are compiled rather than imported
 

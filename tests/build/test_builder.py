@@ -22,7 +22,7 @@ Spawn = Callable[..., subprocess.Popen[str]]
 BUILD = """
 import sys
 from pathlib import Path
-from cutegen.arch import target
+from cutegen.hardware import target
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.contract.source import KernelSource
 source = KernelSource(Path(sys.argv[1]).read_text(), "stand_in_0")

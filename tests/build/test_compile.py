@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.arch import TARGETS, target
 from cutegen.build import Artifact, BuildRequest, Cache, build, disassemble
 from cutegen.contract.source import KernelSource
 from cutegen.errors import CompileError, EmissionError
+from cutegen.hardware import TARGETS, target
 from tests.build.warm import WarmCompiler
 
 pytestmark = pytest.mark.dsl
@@ -127,7 +127,7 @@ def test_the_parent_never_imports_the_dsl(spawn: Callable[..., object], cache: C
     script = """
 import sys
 from pathlib import Path
-from cutegen.arch import target
+from cutegen.hardware import target
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.contract.source import KernelSource
 from tests.build.warm import WarmCompiler

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.arch import TARGETS, target
 from cutegen.build import BuildRequest, KeyInputs, dsl_distributions
 from cutegen.contract.source import KernelSource
+from cutegen.hardware import TARGETS, target
 
 INPUTS = KeyInputs(
     format_version=1,
@@ -95,7 +95,7 @@ def test_another_process_makes_the_same_key(
     request_: BuildRequest, spawn: Callable[..., subprocess.Popen[str]]
 ) -> None:
     script = """
-from cutegen.arch import target
+from cutegen.hardware import target
 from cutegen.build import BuildRequest
 from cutegen.contract.source import KernelSource
 source = KernelSource("text", "entry_0")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import cutegen
-from cutegen import targeting
 from cutegen.build import Cache
 from cutegen.errors import RequestError
+from cutegen.hardware import targeting
 
 HEAVY = ("cutlass", "torch", "cuda", "jinja2", "cutegen.ptx", "cutegen.build", "cutegen.run")
 
@@ -49,11 +49,11 @@ def test_importing_opens_no_room_and_no_package() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import cutegen, cutegen.plan.mma",
-        "import cutegen.plan.mma, cutegen",
+        "import cutegen, cutegen.plan.rules.mma",
+        "import cutegen.plan.rules.mma, cutegen",
         "import cutegen; cutegen.GemmPlan; import cutegen.plan",
         "import cutegen; cutegen.compile, cutegen.emit",
-        "import cutegen; cutegen.errors.SpecError, cutegen.targeting.choose_target",
+        "import cutegen; cutegen.errors.SpecError, cutegen.hardware.targeting.choose_target",
     ],
 )
 def test_plan_is_the_function_whatever_was_imported_first(statement: str) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import cutegen
-from cutegen.arch import GPU_NAMES, TARGETS, resolve_target
 from cutegen.cli.main import VERBS
 from cutegen.errors import RequestError
+from cutegen.hardware import GPU_NAMES, TARGETS, resolve_target
 from cutegen.spec import shipped_specs
 from tests.cli.commands import Cli
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.arch import TARGETS
+from cutegen.api import compile as compile_spec
 from cutegen.build import Cache
 from cutegen.errors import CutegenError
+from cutegen.hardware import TARGETS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES, GemmSpec, parse_spec
-from cutegen.straight_line import compile as compile_spec
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.build.warm import warm_compiler
 from tests.fuzz.case import ACCEPTED, FOUND, REFUSED, Case, Outcome, random_of

@@ -11,10 +11,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from cutegen.api import compile as compile_spec
 from cutegen.errors import CutegenError, OperandError
 from cutegen.run import Kernel
 from cutegen.spec import parse_spec
-from cutegen.straight_line import compile as compile_spec
 from tests.fuzz.arrays import HOSTILE, MAKERS, NUMPY, Array
 from tests.fuzz.built import own_cache
 from tests.fuzz.case import ACCEPTED, FOUND, REFUSED, Case, Outcome, random_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from cutegen.arch import COPY_ATOMS, DTYPES, MMA_ATOMS, TARGETS, LdmatrixAtom, MmaAtom, dtype
+from cutegen.hardware import COPY_ATOMS, DTYPES, MMA_ATOMS, TARGETS, LdmatrixAtom, MmaAtom, dtype
 from cutegen.spec import FAMILIES
 from tests.fuzz.layouts import dense_layout, tile_layout
 

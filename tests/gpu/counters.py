@@ -20,9 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cutegen.contract.problem import ProblemShape
-from cutegen.plan import plan
-from cutegen.tune.counters import (
+from cutegen.analysis.counters import (
     ASKED,
     ASKED_TOO,
     REPORTED_ONLY,
@@ -36,6 +34,8 @@ from cutegen.tune.counters import (
     predict,
     read,
 )
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import plan
 from tests.gpu.cases import CASES, COUNTERS
 
 STORED = Path(__file__).parent / "h200_counters.csv"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutegen.arch import Target
+from cutegen.hardware import Target
 from cutegen.plan.search import bulk_tiles as sm120
 from cutegen.plan.search import cp_async_tiles as sm80
 from cutegen.plan.search.bulk import work_of as sm120_work

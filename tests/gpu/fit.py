@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from cutegen.arch import GPUS, target
 from cutegen.contract import ProblemShape
+from cutegen.hardware import GPUS, target
 from cutegen.plan.search.tile_model import ModelConstants, Work, estimate
 from tests.gpu.families import FAMILIES, Family, name_of
 

@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from cutegen.arch import MMA_ATOMS
+from cutegen.api import build_request
 from cutegen.build import Artifact, Cache, build
-from cutegen.straight_line import build_request
+from cutegen.hardware import MMA_ATOMS
 from tests.build.warm import warm_compiler
 from tests.gpu.cases import CASES, CHOSEN
 from tests.plan.probes import REPEATS, matrix

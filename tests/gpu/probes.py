@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from cutegen.arch import MMA_ATOMS
+from cutegen.hardware import MMA_ATOMS
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Probe
 from cutegen.verify.probe_check import check_registers

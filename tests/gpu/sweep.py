@@ -5,7 +5,7 @@
 
 Both take `--family sm120` to measure another family's candidates than sm80's.
 Every result is checked against float64 before it is timed; times are medians with a cold L2, all candidates of a
-problem in turn (`cutegen/tune/measure.py`), torch.matmul among them.
+problem in turn (`cutegen/bench/measure.py`), torch.matmul among them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.api import build_request
+from cutegen.bench.measure import interleaved
+from cutegen.bench.suites import SUITES
 from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.search.problem import Candidate
 from cutegen.run import Kernel
 from cutegen.run.driver import load_driver
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Tile
-from cutegen.straight_line import build_request
-from cutegen.tune.measure import interleaved
-from cutegen.tune.suites import SUITES
 from cutegen.verify import compare, float64_reference, random_operands
 from tests.gpu.families import FAMILIES, Family, name_of
 

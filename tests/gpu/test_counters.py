@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cutegen.analysis.counters import ASKED, LDMATRIX, STORE_SECTORS, WAVEFRONTS, longer_k, predict
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
-from cutegen.tune.counters import ASKED, LDMATRIX, STORE_SECTORS, WAVEFRONTS, longer_k, predict
 from tests.gpu.cases import CASES, COUNTERS, SANITIZE
 from tests.gpu.counters import STORED, compared, must_equal, planned, store, stored, summary, wavefronts
 from tests.gpu.pages import in_the_page

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.."
 mkdir -p "$out"
 failed=0
 cutegen() { "${PYTHON:-python3}" -m cutegen "$@" || { echo "== cutegen $* failed"; failed=1; }; }
-"${PYTHON:-python3}" -m pytest -q -m gpu tests/tune || failed=1
+"${PYTHON:-python3}" -m pytest -q -m gpu tests/bench || failed=1
 cutegen bench sm80_hgemm_tn --suite seed --plot "$out/roofline.svg" "${example[@]}"
 cutegen bench sm80_hgemm_tn sm80_bf16_nn cute_tutorial_tn --problem 4096,4096,4096 --json >"$out/bench.json"
 cutegen report sm80_hgemm_tn --problem 4096,4096,4096

@@ -8,16 +8,16 @@ import shlex
 
 import pytest
 
+from cutegen.bench.ceilings import Ceilings
 from cutegen.build import Cache
 from cutegen.cli.bench import bench_table
 from cutegen.cli.main import VERBS
 from cutegen.cli.output import SCHEMA, Answer
 from cutegen.contract.problem import ProblemShape
-from cutegen.tune.ceilings import Ceilings
+from tests.bench.conftest import ceilings as ceilings
+from tests.bench.conftest import result
 from tests.house.documents import ROOT
 from tests.house.replay import printed
-from tests.tune.conftest import ceilings as ceilings
-from tests.tune.conftest import result
 
 PAGE = ROOT / "docs" / "json.md"
 ROWS = dict(re.findall(r"^\| `cutegen ([^`]+)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE))

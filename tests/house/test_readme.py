@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cutegen import targeting
+from cutegen.hardware import targeting
 from cutegen.spec import shipped_specs
 from tests.house.documents import ROOT, fences, transcripts
 from tests.house.replay import compare, execute, replay

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cutegen.api import build_request
 from cutegen.build import Artifact, Cache, build
 from cutegen.contract.launch import CallSize, LaunchContract, Strides
 from cutegen.contract.problem import ProblemShape
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.cpu import MULTIPROCESSORS, tensor_maps
 from cutegen.spec import GemmSpec
-from cutegen.straight_line import build_request
 from cutegen.verify.reference import bf16_bits
 
 Build = Callable[..., Artifact]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.arch import MMA_ATOMS
+from cutegen.hardware import MMA_ATOMS
 from cutegen.spec import PROBE, Epilogue, GemmSpec, Mma, S2r, S2rCopy, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm, types_of
 

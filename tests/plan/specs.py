@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cutegen.arch import TARGETS
+from cutegen.hardware import TARGETS
 from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_specs
 
 SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)

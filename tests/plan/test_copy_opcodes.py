@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import MMA_ATOMS, UNIVERSAL_FMA, cp_async_atom, dtype, target, universal_atom
-from cutegen.plan.instructions import load_global, load_shared, store_joined, store_shared
+from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, cp_async_atom, dtype, target, universal_atom
 from cutegen.plan.loop import Action, Check, Step
+from cutegen.plan.rules.vectors import vector_copy
 from cutegen.plan.values.copies import Landing, VectorCopy, passing_registers
-from cutegen.plan.vectors import vector_copy
+from cutegen.plan.values.opcodes import load_global, load_shared, store_joined, store_shared
 
 TENSOR_CORES = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], Layout((2, 2, 1)))
 FMA = TiledMma(UNIVERSAL_FMA, Layout((16, 8, 1)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.arch import target
+from cutegen.hardware import target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.occupancy import predict_occupancy
+from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.spec import (
     Epilogue,
     G2s,

@@ -7,12 +7,11 @@ from itertools import product
 
 import pytest
 
-from cutegen import targeting
 from cutegen.algebra import Layout
-from cutegen.arch import DTYPES, ldmatrix_atom, target
 from cutegen.errors import ProofError, SpecError
+from cutegen.hardware import DTYPES, ldmatrix_atom, target, targeting
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.proof import prove
+from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import LdmatrixLoads
 from cutegen.render import render
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile

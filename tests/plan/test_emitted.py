@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from cutegen.arch import LdmatrixAtom
+from cutegen.hardware import LdmatrixAtom
 from cutegen.plan import ProbePlan, plan
 from cutegen.spec import (
     Epilogue,

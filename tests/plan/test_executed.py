@@ -11,9 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from cutegen.analysis.counters import CONFLICTS, WAVEFRONTS, predict
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.ptx import LaunchReport
 from cutegen.run import Kernel
 from cutegen.spec import (
@@ -29,8 +31,6 @@ from cutegen.spec import (
     Tile,
     load_spec,
 )
-from cutegen.targeting import choose_target
-from cutegen.tune.counters import CONFLICTS, WAVEFRONTS, predict
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.plan.kernels import Build, execute
 from tests.plan.specs import SHIPPED_GEMMS, gemm

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cutegen.arch import TARGETS, Instruction
 from cutegen.errors import SpecError
+from cutegen.hardware import TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.decision import Decision
 from cutegen.plan.families import FAMILIES
+from cutegen.plan.values.decision import Decision
 from cutegen.spec import PROBE, G2s, G2sCopy, GemmSpec, Mma, S2r, S2rCopy, Tile, load_spec
 from tests.plan.specs import gemm
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from cutegen.arch import TARGETS
 from cutegen.errors import SpecError
+from cutegen.hardware import TARGETS
 from cutegen.plan import plan
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, SmemLayout, Tile
 from tests.plan.fma_specs import SPECS as OF_SIMT

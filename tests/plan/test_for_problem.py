@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutegen.arch import GPUS, TARGETS, Instruction
 from cutegen.contract import ProblemShape
 from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError, SpecError
+from cutegen.hardware import GPUS, TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.pipeline import STAGES
-from cutegen.plan.raster import TileGrid, tile_order, traffic
-from cutegen.plan.report import plan_json
+from cutegen.plan.explain import plan_json
+from cutegen.plan.predict.tile_orders import TileGrid, tile_order, traffic
+from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search import bulk_tiles as sm120
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.tile_model import Work, estimate
+from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.render import render
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec, shipped_specs
 from cutegen.verify.producer import block_of

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, offsets
-from cutegen.arch import MMA_ATOMS, LdmatrixAtom
+from cutegen.hardware import MMA_ATOMS, LdmatrixAtom
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.gemm_plan import OperandPlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.spec import Mma, Tile
 from tests.plan.specs import gemm, types_of
 

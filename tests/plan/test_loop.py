@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from cutegen.analysis import counters
+from cutegen.analysis.limits import k_tile_cost
+from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import EmissionError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.loop import Action, Check, Loop, Step, pipelined, produced, through_registers
-from cutegen.plan.timeline import shown
+from cutegen.show.timeline import shown
 from cutegen.spec import GemmSpec, load_spec
-from cutegen.straight_line import build_request
-from cutegen.tune import counters
-from cutegen.tune.limits import k_tile_cost
 
 CP_ASYNC, PLAIN = (Action.FETCH,), (Action.GLOBAL_LOAD,)
 LOOPS = {
@@ -130,9 +130,9 @@ def test_one_edit_changes_everything_and_the_old_template_is_refused(
     monkeypatch.setattr(import_module("cutegen.plan.loop"), "BLOCKS_AHEAD", 0)
     after = said(gemm_plan(spec))
     assert {key for key in before if before[key] == after[key]} == set()
-    import_module("cutegen.straight_line")._build_request.cache_clear()
+    import_module("cutegen.api")._build_request.cache_clear()
     try:
         with pytest.raises(EmissionError, match="ldmatrix"):
             build(build_request(spec, "sm_80"), Cache(tmp_path))
     finally:
-        import_module("cutegen.straight_line")._build_request.cache_clear()
+        import_module("cutegen.api")._build_request.cache_clear()

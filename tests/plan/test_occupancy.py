@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.arch import target
-from cutegen.plan.occupancy import allocated_registers, ctas_by_registers, ctas_by_smem, predict_occupancy
+from cutegen.hardware import target
+from cutegen.plan.predict.occupancy import allocated_registers, ctas_by_registers, ctas_by_smem, predict_occupancy
 
 KIB = 1024
 

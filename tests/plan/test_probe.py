@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cutegen.arch import COPY_ATOMS, MMA_ATOMS, LdmatrixAtom
 from cutegen.errors import SpecError
+from cutegen.hardware import COPY_ATOMS, MMA_ATOMS, LdmatrixAtom
 from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.render import render
 from cutegen.spec import GEMM, PROBE, S2r, S2rCopy, load_spec

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cutegen.algebra import ComposedLayout, Layout, Swizzle, TiledMma, tile_to_shape
-from cutegen.arch import ldmatrix_atom, universal_atom
 from cutegen.errors import ProofError
+from cutegen.hardware import ldmatrix_atom, universal_atom
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.proof import prove
-from cutegen.plan.vectors import vector_copy
+from cutegen.plan.prove import prove
+from cutegen.plan.rules.vectors import vector_copy
 from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
 

@@ -10,7 +10,7 @@ import pytest
 from cutegen.algebra import Layout
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.proof import prove
+from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec, Operand, Problem, load_spec
 

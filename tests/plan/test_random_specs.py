@@ -8,10 +8,10 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cutegen.arch import MMA_ATOMS, TARGETS, dtype
 from cutegen.errors import SpecError
+from cutegen.hardware import MMA_ATOMS, TARGETS, dtype
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.report import plan_json
+from cutegen.plan.explain import plan_json
 from cutegen.spec import (
     Epilogue,
     G2s,

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cutegen.algebra import ComposedLayout, Layout, inner_layout, offsets, size
-from cutegen.plan.shapes import Shape, all_shapes
+from cutegen.plan.geometry.smem_candidates import Shape, all_shapes
 
 
 def swizzles(shapes: list[Shape], atom_elems: int) -> set[tuple[int, int, int]]:

@@ -11,11 +11,11 @@ import pytest
 from cutegen.algebra import Layout, offsets_2d, parse_layout
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.access import fragment_loads, vectors
-from cutegen.plan.epilogue import accumulators
+from cutegen.plan.geometry.access import fragment_loads, vectors
 from cutegen.plan.loop import Action
-from cutegen.plan.proof import prove
-from cutegen.plan.timeline import residences, shown
+from cutegen.plan.prove import prove
+from cutegen.plan.rules.epilogue import accumulators
+from cutegen.show.timeline import residences, shown
 from cutegen.spec import (
     G2s,
     G2sCopy,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.arch import GPUS
+from cutegen.hardware import GPUS
 from cutegen.plan import plan
 from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.tile_model import estimate

@@ -10,9 +10,9 @@ from statistics import median
 
 import pytest
 
-from cutegen.arch import GPUS
-from cutegen.plan.gemm_plan import RasterPlan
-from cutegen.plan.raster import TileGrid, traffic
+from cutegen.hardware import GPUS
+from cutegen.plan.predict.tile_orders import TileGrid, traffic
+from cutegen.plan.values.gemm_plan import RasterPlan
 from tests.gpu.families import FAMILIES
 from tests.gpu.sweep import RASTERS
 

@@ -8,7 +8,7 @@ import pytest
 from cutegen.algebra import parse_layout
 from cutegen.errors import CompileError, SpecError
 from cutegen.plan import plan
-from cutegen.plan.smem import Access
+from cutegen.plan.rules.smem import Access
 from cutegen.spec import Epilogue, GemmSpec, Mma, Smem, SmemLayout, Tile
 from tests.plan.kernels import Build
 from tests.plan.specs import gemm

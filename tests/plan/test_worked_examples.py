@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import MMA_ATOMS, UNIVERSAL_FMA, target
 from cutegen.contract import ProblemShape
 from cutegen.contract.launch import INT32_MAX
 from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import SpecError
+from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.decision import Decision
-from cutegen.plan.epilogue import held_together
-from cutegen.plan.occupancy import ADDRESS_REGISTERS
-from cutegen.plan.raster import _Cache
-from cutegen.plan.report import plan_json, ranking, ranking_lines
+from cutegen.plan.explain import plan_json, ranking, ranking_lines
+from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS
+from cutegen.plan.predict.tile_orders import _Cache
+from cutegen.plan.rules.epilogue import held_together
 from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.search.problem import Candidate, with_stages
+from cutegen.plan.values.decision import Decision
 from cutegen.spec import (
     Bias,
     Epilogue,

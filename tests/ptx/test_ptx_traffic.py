@@ -20,7 +20,7 @@ from gpu_requests import (
 )
 from kernels import kernel, run_report
 
-from cutegen.arch import line_write_wavefronts
+from cutegen.hardware import line_write_wavefronts
 from cutegen.ptx.watch.traffic import copy_sectors, line_writes
 from tests.gpu.pages import in_the_page
 

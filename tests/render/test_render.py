@@ -20,7 +20,6 @@ from cutegen.plan import plan
 from cutegen.render import render
 from cutegen.render.environment import environment
 from cutegen.render.python_text import LINE_WIDTH, comment, constant, docstring
-from cutegen.resources import templates_dir
 from cutegen.spec import (
     GEMM,
     PROBE,
@@ -39,6 +38,7 @@ from cutegen.spec import (
     load_spec,
     shipped_specs,
 )
+from cutegen.support.resources import templates_dir
 from tests.plan.specs import gemm
 from tests.run.epilogues import CASES
 
@@ -235,7 +235,7 @@ def test_a_hole_without_a_value_is_an_error() -> None:
         environment().from_string("{{ nobody }}").render()
 
 
-@pytest.mark.parametrize("path", sorted(templates_dir().glob("*.j2")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(templates_dir().rglob("*.j2")), ids=lambda path: path.name)
 def test_templates_only_write(path: Path) -> None:
     """Shallow ifs, loops over the constants' lines only, no arithmetic, no assignment, no macro."""
     tree = environment().parse(path.read_text())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen import straight_line
+from cutegen import api
 from cutegen.build import Cache
 from cutegen.contract import LaunchContract
 from cutegen.plan import plan
@@ -41,7 +41,7 @@ def spec_of(majors: str = "kkn", ops: tuple[str, ...] = ()) -> GemmSpec:
 def compiled(kernels: Cache) -> Any:
     @cache
     def make(spec: GemmSpec) -> Kernel:
-        return straight_line.compile(spec, "sm_90", cache=kernels)
+        return api.compile(spec, "sm_90", cache=kernels)
 
     return make
 

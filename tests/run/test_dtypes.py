@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cutegen import straight_line
+from cutegen import api
 from cutegen.build import Cache
 from cutegen.errors import OperandError
 from cutegen.run import Kernel, float8_bits
@@ -29,7 +29,7 @@ by_case = pytest.mark.parametrize(
 def compiled(kernels: Cache) -> Compiled:
     @cache
     def make(name: str) -> Kernel:
-        return straight_line.compile(CASES[name], ARCHES[name], cache=kernels)
+        return api.compile(CASES[name], ARCHES[name], cache=kernels)
 
     return make
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen import straight_line
-from cutegen.arch import target
+from cutegen import api
 from cutegen.build import BuildRequest, Cache, build
+from cutegen.hardware import target
 from cutegen.plan import plan
 from cutegen.render import render
 from cutegen.run import Kernel
@@ -137,7 +137,7 @@ def test_shipped_kernels_read_nothing_that_was_not_written(name: str, depth: str
     spec = load_spec(name)
     found = plan(spec, spec.needs)
     k = DEPTHS[depth](found.cta_tile[2], found.stages)
-    kernel = straight_line.compile(spec, spec.needs, cache=kernels)
+    kernel = api.compile(spec, spec.needs, cache=kernels)
     a, b, out = random_operands(kernel.contract, 9, 131, k, seed=k)
     extras = random_extras(kernel.contract, 9, 131, seed=k)
     report = kernel.execute(a, b, out=out, **extras)
@@ -151,7 +151,7 @@ def test_shipped_kernels_read_nothing_that_was_not_written(name: str, depth: str
 @pytest.mark.parametrize("name", ["wmma_padded_256x128x32", "wmma_padded_256x128x32_f32"])
 def test_wmma_padded_at_every_edge(name: str, kernels: Cache) -> None:
     """Sizes below and beyond a tile; the last has a second band of two tiles, swept backwards."""
-    kernel = straight_line.compile(load_spec(name), "sm_80", cache=kernels)
+    kernel = api.compile(load_spec(name), "sm_80", cache=kernels)
     for m, n, k in [(1, 1, 1), (5, 9, 0), (256, 128, 32), (257, 129, 33), (513, 130, 97), (260, 2180, 40)]:
         a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
         report = kernel.execute(a, b, out=out)
@@ -163,7 +163,7 @@ def test_wmma_padded_at_every_edge(name: str, kernels: Cache) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [{"policy": "reversed"}, {"policy": "random:11"}, {"jobs": 2}], ids=str)
 def test_no_order_changes_a_bit(order: dict[str, Any], kernels: Cache) -> None:
-    kernel = straight_line.compile(load_spec("sm80_hgemm_tn"), "sm_80", cache=kernels)
+    kernel = api.compile(load_spec("sm80_hgemm_tn"), "sm_80", cache=kernels)
     a, b, out = random_operands(kernel.contract, 136, 144, 264, seed=1)
     again = out.copy()
     kernel.execute(a, b, out=out)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import cutegen
+from cutegen.analysis.sass import main_loop
 from cutegen.build import Cache
 from cutegen.build.cubin import disassemble
 from cutegen.errors import OperandError
 from cutegen.plan import plan
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, load_spec
-from cutegen.tune.sass import main_loop
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from cutegen.verify.reference import bf16_bits, bf16_values, float64

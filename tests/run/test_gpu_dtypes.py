@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 import cutegen
-from cutegen.arch import target
+from cutegen.hardware import target
+from cutegen.hardware.targeting import choose_target
 from cutegen.run import Kernel
-from cutegen.targeting import choose_target
 from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from tests.run.dtype_cases import ARCHES, CASES, EDGES
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutegen.arch import MMA_ATOMS
+from cutegen.api import build_request, compile_probe
 from cutegen.build import Cache, build
+from cutegen.hardware import MMA_ATOMS
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Probe
 from cutegen.spec import S2r, S2rCopy, load_spec
-from cutegen.straight_line import build_request, compile_probe
 from cutegen.verify.probe_check import check_registers
 from tests.plan.probes import ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
 

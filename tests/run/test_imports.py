@@ -69,7 +69,7 @@ def test_the_rooms_that_are_looked_for_are_there() -> None:
 def test_a_call_on_a_gpu_needs_no_planner_and_no_executor(folder: Path, capability: tuple[int, int]) -> None:
     rooms = rooms_after(ON_A_GPU.format(folder=str(folder), capability=capability))
     assert {"run", "contract"} <= rooms
-    assert rooms & {"plan", "render", "ptx", "spec", "straight_line", "verify"} == set()
+    assert rooms & {"plan", "render", "ptx", "spec", "api", "verify"} == set()
 
 
 @pytest.mark.dsl
@@ -77,4 +77,4 @@ def test_a_call_on_a_gpu_needs_no_planner_and_no_executor(folder: Path, capabili
 def test_a_call_on_the_cpu_brings_the_executor_and_nothing_else(folder: Path) -> None:
     rooms = rooms_after(ON_THE_CPU.format(folder=str(folder)))
     assert "ptx" in rooms
-    assert rooms & {"plan", "render", "spec", "straight_line", "verify"} == set()
+    assert rooms & {"plan", "render", "spec", "api", "verify"} == set()

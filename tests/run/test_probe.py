@@ -12,9 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 import cutegen
-from cutegen.arch import MMA_ATOMS
+from cutegen.api import build_request, compile_gemm, compile_probe
 from cutegen.build import Cache, build
 from cutegen.errors import ArtifactError, OperandError, SpecError
+from cutegen.hardware import MMA_ATOMS
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Kernel, Probe, Registers
 from cutegen.run import probe as probe_module
@@ -33,7 +34,6 @@ from cutegen.spec import (
     Tile,
     load_spec,
 )
-from cutegen.straight_line import build_request, compile_gemm, compile_probe
 from cutegen.verify.probe_check import check_registers
 from cutegen.verify.probe_counts import count_probe
 from tests.plan.probes import OF_BYTES, ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe

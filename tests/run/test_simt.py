@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen import straight_line
+from cutegen import api
 from cutegen.build import Cache
 from cutegen.plan import plan
 from cutegen.render import render
@@ -48,7 +48,7 @@ QUICK = ("nt, one stage", "tn, vectors")
 @pytest.mark.parametrize("name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in CASES])
 def test_emitted_as_predicted_and_right_on_whole_tiles_and_on_edges(name: str, kernels: Cache) -> None:
     spec = CASES[name]
-    kernel = straight_line.compile(spec, "sm_80", cache=kernels)
+    kernel = api.compile(spec, "sm_80", cache=kernels)
     assert kernel.artifact.manifest.warnings == ()
     tile = plan(spec, "sm_80").cta_tile
     m, n, k = (extent * times for extent, times in zip(tile, WHOLE, strict=True))
@@ -59,7 +59,7 @@ def test_emitted_as_predicted_and_right_on_whole_tiles_and_on_edges(name: str, k
 def test_a_batch_and_nothing_to_add(kernels: Cache) -> None:
     """K = 0: C is beta C."""
     spec = CASES["alpha and beta"]
-    kernel = straight_line.compile(spec, "sm_80", cache=kernels)
+    kernel = api.compile(spec, "sm_80", cache=kernels)
     check(spec, kernel, *call(kernel, 40, 40, 20, batch=2))
     a, b, out, extras = call(kernel, 33, 17, 0)
     kernel.execute(a, b, out=out, **extras)
@@ -68,7 +68,7 @@ def test_a_batch_and_nothing_to_add(kernels: Cache) -> None:
 
 def test_f32_sums_are_those_of_fused_multiply_adds_in_the_order_of_k(kernels: Cache) -> None:
     """The one result that fma in the order of K gives, bit by bit: float64 holds a product of f32 exactly."""
-    kernel = straight_line.compile(CASES["nt, one stage"], "sm_80", cache=kernels)
+    kernel = api.compile(CASES["nt, one stage"], "sm_80", cache=kernels)
     a, b, out, _ = call(kernel, 9, 11, 30)
     kernel.execute(a, b, out=out)
     sums = np.zeros((9, 11), np.float32)
@@ -82,7 +82,7 @@ def test_f32_sums_are_those_of_fused_multiply_adds_in_the_order_of_k(kernels: Ca
 @pytest.mark.parametrize("name", ["simt_sgemm_nt", "simt_sgemm_tn"])
 def test_the_shipped_kernels(name: str, kernels: Cache) -> None:
     spec = load_spec(name)
-    kernel = straight_line.compile(spec, "sm_80", cache=kernels)
+    kernel = api.compile(spec, "sm_80", cache=kernels)
     assert kernel.artifact.manifest.warnings == ()
     for extents in ((128, 128, 16), (130, 3, 17)):
         check(spec, kernel, *call(kernel, *extents))
@@ -91,7 +91,7 @@ def test_the_shipped_kernels(name: str, kernels: Cache) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_every_target_emits_what_is_predicted(arch: str, kernels: Cache) -> None:
-    kernel = straight_line.compile(load_spec("simt_sgemm_nt"), arch, cache=kernels)
+    kernel = api.compile(load_spec("simt_sgemm_nt"), arch, cache=kernels)
     assert kernel.artifact.manifest.warnings == ()
     assert kernel.artifact.manifest.spill_bytes == 0
 

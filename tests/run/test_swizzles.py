@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen import straight_line
+from cutegen import api
 from cutegen.build import Cache
 from cutegen.plan import plan
 from cutegen.spec import Epilogue, GemmSpec, S2r, S2rCopy, Smem, SmemLayout, Tile
@@ -44,7 +44,7 @@ FAST = "sums of one thread in several columns"
 def test_right_against_float64(name: str, kernels: Cache) -> None:
     spec, said = CASES[name]
     assert said in " ".join(x.chosen for x in plan(spec, "sm_80").decisions)
-    kernel = straight_line.compile(spec, "sm_80", cache=kernels)
+    kernel = api.compile(spec, "sm_80", cache=kernels)
     a, b, out = random_operands(kernel.contract, 65, 72, 200, seed=1)
     kernel(a, b, out=out)
     accumulator = "s32" if spec.problem.a.dtype == "s8" else "f32"

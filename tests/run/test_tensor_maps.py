@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.arch.dtypes import DTYPES
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import DeviceError, OperandError
+from cutegen.hardware.dtypes import DTYPES
 from cutegen.run import Kernel
 from cutegen.run.driver import Driver
 from cutegen.run.gpu import tensor_maps

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.contract.launch import LaunchContract, TensorContract
 from cutegen.errors import OperandError, SpecError
@@ -18,7 +19,6 @@ from cutegen.run import KeptCopies, Kernel, kept_copies
 from cutegen.run.call.storage import CallTensor
 from cutegen.run.call.transposed_copies import Transposed
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, parse_spec
-from cutegen.straight_line import build_request
 from cutegen.verify import compare, float64_reference, random_operands
 
 torch = pytest.importorskip("torch")

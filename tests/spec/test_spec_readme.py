@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from cutegen.errors import SpecError
-from cutegen.resources import layouts_dir
 from cutegen.spec import OPS, STORE, GemmSpec, known_keys, load_spec, parse_spec, shipped_specs
 from cutegen.spec.expression import FUNCTIONS
 from cutegen.spec.steps import OPERANDS
+from cutegen.support.resources import layouts_dir
 
 README = (layouts_dir() / "README.md").read_text()
 KEYS = dict(known_keys(GemmSpec))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cutegen import straight_line
+from cutegen import api
 from cutegen.build import Cache
 from cutegen.contract.launch import CallSize, Strides
 from cutegen.contract.problem import ProblemShape
@@ -34,7 +34,7 @@ def run(kernels: Cache) -> Run:
     def make(
         spec: GemmSpec, problem: tuple[int, int, int], arch: str = "sm_80"
     ) -> tuple[GemmPlan, LaunchReport, LaunchCounts]:
-        kernel, planned = straight_line.compile(spec, arch, cache=kernels), plan(spec, arch)
+        kernel, planned = api.compile(spec, arch, cache=kernels), plan(spec, arch)
         operands = random_operands(kernel.contract, *problem, seed=3)
         report = kernel.execute(*operands[:2], out=operands[2])
         return planned, report, count_launch(planned, kernel.call_size(*operands), report)

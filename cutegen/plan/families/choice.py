@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutegen.arch import Target
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.plan.decision import Decision, Rejected
+from cutegen.hardware import Target
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import GemmSpec
 
 ORDER = ("sm90", "sm120", "sm80", "simt")

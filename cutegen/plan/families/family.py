@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cutegen.arch import Target
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import Target
 from cutegen.plan.contract import kernel_name, launch_contract
-from cutegen.plan.decision import Choice
-from cutegen.plan.fusion import choose_fusion
-from cutegen.plan.gemm_plan import GemmPlan, Predictions
-from cutegen.plan.occupancy import predict_occupancy
-from cutegen.plan.operand import operand_tile
+from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.parts import CountedPlan, Extents, Feed, Multiplier, Schedule
-from cutegen.plan.pipeline import check_stage, choose_raster, tiles_in_flight
-from cutegen.plan.predict import written_instructions
-from cutegen.plan.proof import prove
+from cutegen.plan.predict.instructions import written_instructions
+from cutegen.plan.predict.occupancy import predict_occupancy
+from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts
+from cutegen.plan.prove import prove
+from cutegen.plan.rules.fusion import choose_fusion
+from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
-from cutegen.plan.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts
+from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.gemm_plan import Predictions
+from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 
 CtaTileRule = Callable[[GemmSpec, Target], Choice[Extents]]

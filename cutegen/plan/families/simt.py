@@ -17,5 +17,5 @@ SIMT = Family(
     feed=Plain(),
     schedule=CtaPerTile(splits=False),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
-    template="simt_gemm.py.j2",
+    template="gemm/simt_gemm.py.j2",
 )

@@ -5,16 +5,16 @@ CTAs are persistent, so that the next tile's copies are under way while C leaves
 
 from __future__ import annotations
 
-from cutegen.arch import Target, dtype
-from cutegen.arch.units import LINE_BYTES
-from cutegen.plan.decision import Choice, Decision
+from cutegen.hardware import Target, dtype
+from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.families.family import Family
 from cutegen.plan.feeds.bulk import Bulk
-from cutegen.plan.mma import becomes_f16, choose_cta_tile
 from cutegen.plan.multipliers.mma_sync import MmaSync
 from cutegen.plan.parts import Extents
+from cutegen.plan.rules.mma import becomes_f16, choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search.bulk import settled_for
+from cutegen.plan.values.decision import Choice, Decision
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
@@ -48,5 +48,5 @@ SM120 = Family(
     ),
     cta_tile=choose_large_tile,
     search=settled_for,
-    template="sm120_gemm.py.j2",
+    template="gemm/sm120_gemm.py.j2",
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cutegen.plan.families.family import Family
 from cutegen.plan.feeds.vectors import Vectors
-from cutegen.plan.mma import choose_cta_tile
 from cutegen.plan.multipliers.mma_sync import MmaSync
+from cutegen.plan.rules.mma import choose_cta_tile
 from cutegen.plan.schedules import CtaPerTile
 from cutegen.plan.search.cp_async import settled_for
 
@@ -16,5 +16,5 @@ SM80 = Family(
     schedule=CtaPerTile(),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,
-    template="sm80_gemm.py.j2",
+    template="gemm/sm80_gemm.py.j2",
 )

@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import Instruction, Target, targets_with
-from cutegen.arch.units import WARPGROUP
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import SpecError
-from cutegen.plan.decision import Decision
-from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.hardware import Instruction, Target, targets_with
+from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.loop import Loop, produced
-from cutegen.plan.occupancy import available_registers
-from cutegen.plan.operand import OperandTile
-from cutegen.plan.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
-from cutegen.plan.pipeline import choose_stages
+from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.bulk_boxes import check_bulk, choose_boxes, choose_bulk_copy
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.bulk_memory import (
@@ -28,9 +23,14 @@ from cutegen.plan.rules.bulk_memory import (
     SWIZZLE_PERIOD_BYTES,
     capacity_bytes,
 )
+from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
+from cutegen.plan.rules.pipeline import choose_stages
 from cutegen.plan.rules.register_split import split_registers
-from cutegen.plan.s2r import choose_s2r, targets_transposing
+from cutegen.plan.rules.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, round_up
 

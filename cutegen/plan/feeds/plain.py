@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import Target
 from cutegen.contract.tensor_map import TensorMapContract
+from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
-from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
 from cutegen.plan.loop import Loop, through_registers
-from cutegen.plan.operand import OperandTile
-from cutegen.plan.operand_choices import OperandChoices
 from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
-from cutegen.plan.pipeline import smem_offsets
+from cutegen.plan.rules.operand_choices import OperandChoices
+from cutegen.plan.rules.pipeline import smem_offsets
 from cutegen.plan.rules.plain_copies import choose_copies
 from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
 from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cutegen.arch import UNIVERSAL, Target
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.plan.decision import Choice
-from cutegen.plan.epilogue import choose_epilogue
-from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.hardware import UNIVERSAL, Target
 from cutegen.plan.loop import Loop, pipelined
-from cutegen.plan.occupancy import ctas_by_registers
-from cutegen.plan.operand import OperandTile
-from cutegen.plan.operand_choices import OperandChoices, choose_layout
 from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
-from cutegen.plan.pipeline import choose_stages, smem_offsets
+from cutegen.plan.predict.occupancy import ctas_by_registers
+from cutegen.plan.rules.epilogue import choose_epilogue
 from cutegen.plan.rules.g2s import choose_g2s
-from cutegen.plan.s2r import choose_s2r
+from cutegen.plan.rules.operand_choices import OperandChoices, choose_layout
+from cutegen.plan.rules.pipeline import choose_stages, smem_offsets
+from cutegen.plan.rules.s2r import choose_s2r
 from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import G2sCopy, GemmSpec
 
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutegen.arch import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
-from cutegen.arch.units import REGISTER_BITS
-from cutegen.plan.decision import Choice
-from cutegen.plan.gemm_plan import EpiloguePlan
-from cutegen.plan.mma import check_dtypes
-from cutegen.plan.occupancy import ADDRESS_REGISTERS, allocated_registers
+from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
+from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
+from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
+from cutegen.plan.rules.mma import check_dtypes
+from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.gemm_plan import EpiloguePlan
 from cutegen.spec import OPS, STORE, GemmSpec
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import Target
-from cutegen.plan.decision import Choice
-from cutegen.plan.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
-from cutegen.plan.occupancy import estimate_registers
+from cutegen.hardware import Target
 from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
-from cutegen.plan.permutation import choose_permutation
+from cutegen.plan.predict.occupancy import estimate_registers
+from cutegen.plan.rules.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
+from cutegen.plan.rules.permutation import choose_permutation
+from cutegen.plan.values.decision import Choice
 from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
 class MmaSync:
-    """Every `mma.sync` of `cutegen/arch/mma_atoms.py`."""
+    """Every `mma.sync` of `cutegen/hardware/mma_atoms.py`."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for element types that the target has not."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from cutegen.algebra import TiledMma
-from cutegen.arch import BULK_TENSOR, TMA_STORE
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
-from cutegen.plan.access import by_warp
-from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.epilogue import DIRECT, PAIR_ELEMS, accumulators
-from cutegen.plan.gemm_plan import EpiloguePlan, Fusion, SmemTile
-from cutegen.plan.operand import OperandTile, operand_tile
+from cutegen.hardware import BULK_TENSOR, TMA_STORE
+from cutegen.plan.geometry.access import by_warp
+from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
-from cutegen.plan.smem import Access, SmemRanking, lay_out
+from cutegen.plan.rules.epilogue import DIRECT
+from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, SmemTile
+from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import plural
 

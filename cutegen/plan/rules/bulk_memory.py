@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cutegen.arch import Target
-from cutegen.plan.pipeline import STAGES
+from cutegen.hardware import Target
+from cutegen.plan.rules.pipeline import STAGES
 
 SWIZZLE_PERIOD_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 
 from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
-from cutegen.arch import UNIVERSAL_FMA, Target, dtype
-from cutegen.arch.units import WARP
-from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.occupancy import available_registers
-from cutegen.plan.split_k import refuse_split_k
-from cutegen.plan.vectors import thread_grid
+from cutegen.hardware import UNIVERSAL_FMA, Target, dtype
+from cutegen.hardware.units import WARP
+from cutegen.plan.predict.occupancy import available_registers
+from cutegen.plan.rules.split_k import refuse_split_k
+from cutegen.plan.rules.vectors import thread_grid
+from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import extents, plural
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cutegen.algebra import Layout, modes, parse_layout, size
-from cutegen.arch import UNIVERSAL, cp_async_atom, universal_atom
 from cutegen.errors import SpecError
-from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.operand import OperandTile
-from cutegen.plan.staging import NARROWEST_CP_ASYNC_BYTES
+from cutegen.hardware import UNIVERSAL, cp_async_atom, universal_atom
+from cutegen.plan.rules.register_staging import NARROWEST_CP_ASYNC_BYTES
+from cutegen.plan.rules.vectors import thread_grid, vector_copy
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.plan.vectors import thread_grid, vector_copy
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import G2sCopy, GemmSpec
 from cutegen.support.literals import alternatives
 from cutegen.support.words import extents

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
-from cutegen.arch import UNIVERSAL, UNIVERSAL_BITS, universal_atom
 from cutegen.errors import SpecError
-from cutegen.plan.access import by_warp, contiguity, fragment_loads
-from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.operand import OperandTile
-from cutegen.plan.operand_choices import OperandChoices, vector_access, write_access
+from cutegen.hardware import UNIVERSAL, UNIVERSAL_BITS, universal_atom
+from cutegen.plan.geometry.access import by_warp, contiguity, fragment_loads
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, all_shapes
 from cutegen.plan.rules.fma_threads import as_threads, check_divides, grid_fix
-from cutegen.plan.shapes import VECTOR_BYTES, all_shapes
-from cutegen.plan.smem import Access, SmemRanking, rank_addressable
+from cutegen.plan.rules.operand_choices import OperandChoices, vector_access, write_access
+from cutegen.plan.rules.smem import Access, SmemRanking, rank_addressable
+from cutegen.plan.rules.vectors import thread_grid, vector_copy
 from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
-from cutegen.plan.vectors import thread_grid, vector_copy
+from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import MODES, G2sCopy, GemmSpec
 from cutegen.support.words import extents, plural
 
@@ -69,10 +70,13 @@ class _Way:
 
 
 def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> _Way:
+    @cache
+    def loads(elems: int) -> Access:
+        first = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, elems)[..., 0])
+        return Access(first, elems * x.dtype.bytes, shares=True)
+
     def read(layout: LayoutExpr) -> Access:
-        elems = _read_elems(x, layout)
-        loads = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, elems)[..., 0])
-        return Access(loads, elems * x.dtype.bytes, shares=True)
+        return loads(_read_elems(x, layout))
 
     # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
@@ -82,7 +86,7 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
         by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0]),
     )
     sliced = (vector_access(x, copy), Access(element, x.dtype.bytes))
-    smem = rank_addressable(spec, x, tiled_mma, tuple(shapes), write, read, sliced)
+    smem = rank_addressable(spec, x, tiled_mma, tuple(shapes), write, read, sliced, copy.tiled_copy)
     elems = _read_elems(x, tile_to_shape(smem.value.chosen.atom, x.extents))
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from cutegen.algebra import TiledMma
-from cutegen.arch import Target
-from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.epilogue import DIRECT, accumulators, choose_epilogue, direct
-from cutegen.plan.gemm_plan import EpiloguePlan, Fusion
-from cutegen.plan.operand import operand_tile
-from cutegen.plan.traffic import sectors_of
+from cutegen.hardware import Target
+from cutegen.plan.geometry.accumulators import accumulators
+from cutegen.plan.predict.traffic import sectors_of
+from cutegen.plan.rules.epilogue import DIRECT, choose_epilogue, direct
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 
 

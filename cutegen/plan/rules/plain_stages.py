@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cutegen.arch import Target
-from cutegen.plan.decision import Choice, Decision, Rejected
-from cutegen.plan.pipeline import smem_offsets, too_much
+from cutegen.hardware import Target
+from cutegen.plan.rules.pipeline import smem_offsets, too_much
+from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 
 WORDS = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cutegen.arch import Target
-from cutegen.arch.units import WARPGROUP
-from cutegen.plan.decision import Decision
-from cutegen.plan.gemm_plan import RegisterSplit
-from cutegen.plan.occupancy import REGISTER_GRANULE, available_registers
+from cutegen.hardware import Target
+from cutegen.hardware.units import WARPGROUP
+from cutegen.plan.predict.occupancy import REGISTER_GRANULE, available_registers
+from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.gemm_plan import RegisterSplit
 
 PRODUCER_REGISTERS = 24
 MAX_REALLOCATED = 240

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from cutegen.arch import Target, dtype
-from cutegen.arch.units import WARP
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.mma import choose_atom, choose_atom_layout, most_held
-from cutegen.plan.pipeline import STAGES
+from cutegen.hardware import Target, dtype
+from cutegen.hardware.units import WARP
 from cutegen.plan.rules.bulk_epilogue import WORTHWHILE_STAGES
 from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, most_held
+from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search.bulk_tiles import CANDIDATES, H200
 from cutegen.plan.search.problem import (
     Candidate,
@@ -32,7 +32,12 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     rows = (row for row in _rows(spec, target) if _has_registers(row, spec, target))
     fitting = with_stages(spec, rows, partial(_most_stages, spec, target))
     options = (Option(candidate, work_of(spec, target, candidate)) for candidate in fitting)
-    return settle(spec, target, problem, options, H200)
+    return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
+
+
+def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
+    (m, n, k), element_bytes = candidate.cta, dtype(spec.problem.a.dtype).bytes
+    return (m + n) * k * element_bytes * candidate.stages <= target.smem_per_cta_bytes
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from cutegen.algebra import Layout, TiledMma
-from cutegen.arch import Target, dtype
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.mma import choose_atom, choose_atom_layout, choose_cta_tile
-from cutegen.plan.occupancy import estimate_registers, predict_occupancy
-from cutegen.plan.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
+from cutegen.hardware import Target, dtype
+from cutegen.plan.predict.occupancy import estimate_registers, predict_occupancy
+from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, choose_cta_tile
+from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
+from cutegen.plan.rules.register_staging import expected_registers, through_registers
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.problem import (
     Candidate,
@@ -23,7 +24,6 @@ from cutegen.plan.search.problem import (
     with_stages,
 )
 from cutegen.plan.search.tile_model import Work
-from cutegen.plan.staging import expected_registers, through_registers
 from cutegen.spec import GemmSpec
 
 
@@ -35,7 +35,11 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
         for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
         for slices in splits
     )
-    return settle(spec, target, problem, options, H200)
+    return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
+
+
+def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
+    return _smem_bytes(spec, candidate.cta, candidate.stages) <= target.smem_per_cta_bytes
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:

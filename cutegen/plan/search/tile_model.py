@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.arch import Gpu
-from cutegen.arch.units import BANK_ROW_BYTES, SCHEDULERS, WARP
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import Gpu
+from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP
 
 COPY_BYTES = 16
 SUM_BYTES = 4

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledCopy, TiledMma, size, spec_notation
-from cutegen.arch import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Target
-from cutegen.arch.units import REGISTER_BITS, SECTOR_BYTES
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.plan.access import joined, touched_sectors, vectors
-from cutegen.plan.instructions import load_global, store_joined, store_shared
+from cutegen.hardware import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Target
+from cutegen.hardware.units import REGISTER_BITS, SECTOR_BYTES
+from cutegen.plan.geometry.access import joined, touched_sectors, vectors
 from cutegen.plan.loop import Action, Check, Step
+from cutegen.plan.values.opcodes import load_global, store_joined, store_shared
 from cutegen.support.words import round_up
 
 T = TypeVar("T")

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose
-from cutegen.arch import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
-from cutegen.arch.units import REGISTER_BITS
-from cutegen.plan.access import Coordinates, by_warp, fragment_loads
-from cutegen.plan.decision import Rejected
-from cutegen.plan.instructions import load_shared
+from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
+from cutegen.hardware.units import REGISTER_BITS
+from cutegen.plan.geometry.access import Coordinates, by_warp, fragment_loads
 from cutegen.plan.loop import Action, Step
+from cutegen.plan.values.decision import Rejected
+from cutegen.plan.values.opcodes import load_shared
 
 T = TypeVar("T")
 LDMATRIX_ROW_BYTES = 16

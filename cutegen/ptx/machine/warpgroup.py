@@ -325,5 +325,5 @@ class Warpgroups:
     def leave(self, warp: Warp) -> None:
         """The active lanes of `warp` exit."""
         group = self._groups.get(warp.number // WARPS)
-        if group is not None:
+        if group is not None and warp.count:
             group.leave(warp)

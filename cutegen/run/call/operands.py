@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutegen.arch import DTYPES
 from cutegen.errors import CutegenError, OperandError
+from cutegen.hardware import DTYPES
 from cutegen.run.call import cuda_array, dlpack
 from cutegen.run.driver import load_driver
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.arch import DTYPES, DType, dtype
 from cutegen.contract.launch import REGISTERS, RESULT, SOURCE, LaunchContract, TensorContract
 from cutegen.errors import OperandError
+from cutegen.hardware import DTYPES, DType, dtype
 from cutegen.run.call.bits import CARRIERS
 from cutegen.run.call.operands import Form
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from cutegen.arch import dtype
 from cutegen.contract.tensor_map import TensorMapFields
+from cutegen.hardware import dtype
 from cutegen.run.driver import Driver
 
 MAP_BYTES = 128

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutegen.arch import Instruction
+from cutegen.api import build_request
 from cutegen.build import Cache, build
+from cutegen.hardware import Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
 from cutegen.plan.feeds.vectors import Vectors
-from cutegen.plan.mma import choose_cta_tile
 from cutegen.plan.multipliers.mma_sync import MmaSync
+from cutegen.plan.rules.mma import choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import Family as SpecFamily
 from cutegen.spec import GemmSpec, Operand, Problem, Tile
-from cutegen.straight_line import build_request
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import count_launch
 

@@ -1,0 +1,254 @@
+"""Hardware counters: what one launch should count, by the plan, and what ncu counted.
+
+A prediction holds for a problem of whole CTA tiles whose K fills every stage: only then does a launch fetch each k-tile
+once and nothing else. Counters go by ncu's names.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import OutsideError
+from cutegen.hardware import UNIVERSAL, dtype
+from cutegen.hardware.units import LINE_BYTES, WARP
+from cutegen.plan.loop import Action, Loop
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.support.words import round_up
+
+WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_"
+STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
+LDMATRIX = "smsp__inst_executed_op_ldsm.sum"
+CP_ASYNC = "smsp__inst_executed_op_ldgsts.sum"
+MMA = "sm__inst_executed_pipe_tensor_op_hmma.sum"
+MATRIX_BITS = 8 * 8 * 16
+
+ASKED = (
+    f"{WAVEFRONTS}ldsm.sum",
+    f"{WAVEFRONTS}ldgsts_cache_bypass.sum",
+    f"{WAVEFRONTS}st.sum",
+    f"{CONFLICTS}ld.sum",
+    f"{CONFLICTS}st.sum",
+    f"{CONFLICTS}ldgsts.sum",
+    LDMATRIX,
+    CP_ASYNC,
+    MMA,
+)
+ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
+"""Left out when this ncu does not know them."""
+
+BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
+"""Taken from a second launch with a longer K, less the first: copies with a source size write zeros too."""
+
+REPORTED_ONLY = frozenset({f"{CONFLICTS}ld.sum", f"{CONFLICTS}st.sum", f"{CONFLICTS}ldgsts.sum"})
+"""Counters of a pipe that other traffic shares: shown, but their equality is not demanded."""
+
+Counters = Mapping[str, int]
+Launch = Mapping[str, str]
+"""A line of ncu's table: what it printed of one launch, by column."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRow:
+    """One counter of one launch."""
+
+    counter: str
+    predicted: int
+    measured: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether the prediction came true."""
+        return self.predicted == self.measured
+
+
+def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
+    """The counters that both sides know, in the measured ones' order."""
+    return tuple(CounterRow(name, predicted[name], value) for name, value in measured.items() if name in predicted)
+
+
+def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
+    """Why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
+    m, n, k = plan["tile"]
+    if plan["launch"]["maps"]:
+        return f"operands come by bulk tensor copies, which these counters do not count; {_OTHER_FAMILY}"
+    if any(plan["s2r"][x]["matrices"] is None for x in "ab"):
+        return f"fragments are loaded without ldmatrix, which these counters count; {_other_loads(plan)}"
+    if plan.get("split_k"):
+        return (
+            "K is split: a prologue for each slice fetches past the end of its share; schedule.split_k = 1 is countable"
+        )
+    nearest = ProblemShape(*_countable(problem, m, n, k, plan["stages"]))
+    way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
+    if problem.m % m or problem.n % n or problem.k % k:
+        return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}; {way_out}"
+    if problem.k // k < plan["stages"]:
+        return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages; {way_out}"
+    return ""
+
+
+_OTHER_FAMILY = 'family = "sm80" is countable'
+
+
+def _other_loads(plan: Mapping[str, Any]) -> str:
+    """The key that brings ldmatrix: of the copies where the family has it, else the family."""
+    return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
+
+
+def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
+    """The least problem of whole CTA tiles, and of k-tiles for all stages, that holds this one."""
+    return (
+        round_up(problem.m, m),
+        round_up(problem.n, n),
+        max(round_up(problem.k, k), stages * k),
+    )
+
+
+def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
+    """What one launch should count, out of what `plan.json` says of one CTA and one k-tile.
+
+    Only for problems of which `unpredictable` says nothing.
+    """
+    assert not unpredictable(plan, problem)
+    cta_m, cta_n, cta_k = plan["tile"]
+    ctas, k_tiles = problem.batch * (problem.m // cta_m) * (problem.n // cta_n), problem.k // cta_k
+    loop = Loop.from_json(plan["loop"])
+    loaded_k_tiles = loop.executed(Action.LOAD, k_tiles).total
+
+    s2r = _sum(plan, AccessKey.S2R_A, AccessKey.S2R_B)
+    extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
+    stored = {AccessKey.g2s(x) for x in "ab" if plan["g2s"][x]["op"] == UNIVERSAL}
+    stored_k_tiles = loop.executed(Action.STORE, k_tiles).total
+    epilogue_writes = plan["wavefronts"][AccessKey.EPILOGUE_WRITE]["predicted"]
+    stores, store_conflicts = _sum(plan, *stored), sum(extra[key] for key in stored)
+    copied = sorted({AccessKey.G2S_A, AccessKey.G2S_B} - stored)
+    access = [key for key in copied if plan["g2s"][key[-1]]["op"] == "cp.async.ca"]
+    by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
+    vectors = sum(_bits(plan, key[-1]) // plan["g2s"][key[-1]]["bits"] for key in copied)
+    matrices = sum(_matrices(plan, x) // plan["s2r"][x]["registers"] for x in "ab")
+    atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
+    loads = (extra[AccessKey.S2R_A] + extra[AccessKey.S2R_B]) * loaded_k_tiles + extra[AccessKey.EPILOGUE_READ]
+    # Operands of 8 bits are multiplied by IMMA or QMMA, or by two HMMA and conversions: what is counted is not known.
+    hmma = {} if _element_bits(plan, "a") == 8 else {MMA: problem.flops // (2 * atom_m * atom_n * atom_k)}
+    return {
+        **hmma,
+        f"{WAVEFRONTS}ldsm.sum": _whole(ctas * s2r * loaded_k_tiles),
+        f"{WAVEFRONTS}ldgsts_cache_bypass.sum": ctas * k_tiles * by_line,
+        f"{WAVEFRONTS}ldgsts_cache_access.sum": ctas * k_tiles * _sum(plan, *access),
+        f"{WAVEFRONTS}st.sum": _whole(ctas * (stored_k_tiles * stores + epilogue_writes)),
+        f"{CONFLICTS}ld.sum": _whole(ctas * loads),
+        f"{CONFLICTS}st.sum": _whole(ctas * (stored_k_tiles * store_conflicts + extra[AccessKey.EPILOGUE_WRITE])),
+        f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[key] for key in copied),
+        LDMATRIX: _whole(ctas * matrices * loaded_k_tiles),
+        CP_ASYNC: ctas * k_tiles * vectors // WARP,
+        STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
+    }
+
+
+def _sum_sectors(plan: Mapping[str, Any], *keys: str) -> int:
+    """Of those that the plan has: not every epilogue stores a second matrix."""
+    return sum(int(plan["sectors"][key]["predicted"]) for key in keys if key in plan["sectors"])
+
+
+def longer_k(plan: Mapping[str, Any], k: int) -> int:
+    """K of the second launch, about twice `k`: longer by whole turns of the main loop and whole lines of memory.
+
+    What else a launch copies is then as much as in the first, and reads L1 in the same banks.
+    """
+    turn = int(plan["k_tiles_per_turn"] * plan["tile"][2])
+    step = math.lcm(turn, 8 * LINE_BYTES // _element_bits(plan, "a"))
+    return k + -(-k // step) * step
+
+
+def by_difference(once: Counters, longer: Counters, k: int, longer_k: int) -> Counters:
+    """The counters of a launch of `k`, BY_DIFFERENCE taken from another one of the same M and N, and `longer_k`."""
+    if BY_DIFFERENCE not in once or BY_DIFFERENCE not in longer:
+        return once
+    return {**once, BY_DIFFERENCE: (longer[BY_DIFFERENCE] - once[BY_DIFFERENCE]) * k // (longer_k - k)}
+
+
+def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counters]:
+    """Counters by entry, of the kernels that `child` launches and whose names match the regular expression `kernels`.
+
+    Raises OutsideError with what ncu said when it printed no counters.
+    """
+    return read(launches(ncu, kernels, child))
+
+
+def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
+    """What ncu printed of each such launch, in order. Raises OutsideError."""
+    said = ""
+    for metrics in ((*ASKED, *ASKED_TOO), ASKED):
+        options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
+        selection = ["--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
+        done = subprocess.run([ncu, *options, *selection, *child], capture_output=True, text=True, check=False)
+        if done.returncode == 0 and (found := parse(done.stdout)):
+            return found
+        said = f"exit status {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+    raise OutsideError(f"{ncu}: {said}")
+
+
+def parse(text: str) -> tuple[Launch, ...]:
+    """Of `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        return ()
+    rows = csv.DictReader(io.StringIO("\n".join(row for row in lines[start:] if row.startswith('"'))))
+    return tuple(row for row in rows if row["ID"])  # the line of units has none
+
+
+def read(printed: Iterable[Launch]) -> Mapping[str, Counters]:
+    """The counters of each launch, by entry; other columns are left out."""
+    return {
+        row["Kernel Name"].split("(")[0]: {
+            name: number(value) for name, value in row.items() if name in (*ASKED, *ASKED_TOO) and value
+        }
+        for row in printed
+    }
+
+
+def number(text: str) -> int:
+    """A count as ncu prints it.
+
+    >>> number("1,597,440"), number("128.00")
+    (1597440, 128)
+    """
+    return round(float(text.replace(",", "")))
+
+
+def _sum(plan: Mapping[str, Any], *names: str) -> int:
+    return sum(plan["wavefronts"][name]["predicted"] for name in names)
+
+
+def _extra(plan: Mapping[str, Any], name: str) -> int:
+    return int(plan["wavefronts"][name]["predicted"] - plan["wavefronts"][name]["ideal"])
+
+
+def _whole(count: Fraction) -> int:
+    """A count of a launch: k-blocks are parts of a k-tile, and come out even."""
+    assert count.denominator == 1, f"{count} of a counter"
+    return int(count)
+
+
+def _element_bits(plan: Mapping[str, Any], name: str) -> int:
+    return dtype(plan["launch"]["tensors"]["ab".index(name)]["dtype"]).bits
+
+
+def _bits(plan: Mapping[str, Any], name: str) -> int:
+    """Of an operand's k-tile."""
+    return int(plan["tile"]["ab".index(name)] * plan["tile"][2] * _element_bits(plan, name))
+
+
+def _matrices(plan: Mapping[str, Any], name: str) -> int:
+    """8 rows of 16 bytes, a register each, that all warps load for one k-tile; warps side by side load the same."""
+    warps_m, warps_n, _ = plan["mma"]["atom_layout"]
+    return int(_bits(plan, name) // MATRIX_BITS * (warps_n if name == "a" else warps_m))

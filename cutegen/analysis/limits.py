@@ -1,0 +1,112 @@
+"""What bounds a main loop, by arithmetic: cycles of a multiprocessor that one k-tile of one CTA takes of each resource.
+
+CTAs on one multiprocessor share its resources, so the cycles of one k-tile stay the same however many are resident. The
+largest is the least time of a k-tile; reaching it needs every other resource's work to be hidden behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import Instruction, SmRates
+from cutegen.hardware.units import SECTOR_BYTES, WARP
+from cutegen.plan import GemmPlan
+from cutegen.plan.loop import Action
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.gemm_plan import OperandPlan
+
+UNITS: Mapping[Instruction, str] = {
+    Instruction.MMA_SYNC: "tensor cores",
+    Instruction.WGMMA: "tensor cores",
+    Instruction.FMA: "FMA units",
+}
+"""What carries out each instruction that multiplies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KTileCost:
+    """What one CTA asks of its multiprocessor for one k-tile.
+
+    `multiplier` is what does the `flops`. `issued` are warp instructions of the main loop over all warps, None where no
+    SASS was read. `hbm_bytes` are the problem's compulsory bytes spread over its k-tiles.
+    """
+
+    flops: int
+    multiplier: Instruction
+    wavefronts: float
+    issued: float | None
+    l2_bytes: int
+    hbm_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One resource: the amount asked for, what a cycle serves, and the cycles; None where a rate is not known."""
+
+    resource: str
+    unit: str
+    amount: float
+    per_cycle: float | None
+
+    @property
+    def cycles(self) -> float | None:
+        """Cycles of one multiprocessor for one k-tile of one CTA."""
+        return None if self.per_cycle is None else self.amount / self.per_cycle
+
+
+def multiplier(plan: GemmPlan) -> str:
+    """What multiplies in a plan's kernel."""
+    return UNITS[plan.atom.instruction]
+
+
+def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | None) -> KTileCost:
+    """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
+    m, n, k = plan.cta_tile
+    predictions = plan.predictions
+    # cp.async.cg writes shared memory by lines of global memory, which is never less than what banks alone need.
+    wavefronts = {**predictions.wavefronts, **predictions.line_writes}
+    k_tiles_of_a_tile = max(-(-problem.k // k), 1)
+
+    def each(action: Action, *operands: OperandPlan) -> Fraction:
+        """Wavefronts of a step for one k-tile, its share of what a tile does once, before and behind its k-tiles."""
+        done = plan.loop.executed(action, k_tiles_of_a_tile).total
+        key = AccessKey.s2r if action is Action.LOAD else AccessKey.g2s
+        return sum((wavefronts[key(x.name)].predicted * done for x in operands), Fraction(0)) / k_tiles_of_a_tile
+
+    written = sum(each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, x) for x in (plan.a, plan.b))
+    k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
+    compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
+    return KTileCost(
+        flops=ProblemShape(m, n, k).flops,
+        multiplier=plan.atom.instruction,
+        wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
+        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,
+        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in (AccessKey.G2S_A, AccessKey.G2S_B)),
+        hbm_bytes=compulsory / k_tiles,
+    )
+
+
+def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = None) -> tuple[Limit, ...]:
+    """Every resource, the tightest first; those without a known rate last."""
+    found = [
+        Limit(UNITS[cost.multiplier], "operations", cost.flops, rates.flops.get(cost.multiplier)),
+        Limit("shared memory", "wavefronts", cost.wavefronts, rates.wavefronts),
+        Limit("L2", "bytes", cost.l2_bytes, rates.l2_bytes),
+        Limit("device memory", "bytes", cost.hbm_bytes, hbm_bytes_per_cycle),
+    ]
+    if cost.issued is not None:
+        found.append(Limit("issue slots", "instructions", cost.issued, rates.issued))
+    return tuple(sorted(found, key=lambda limit: (limit.cycles is None, -(limit.cycles or 0))))
+
+
+def shares(found: tuple[Limit, ...]) -> Mapping[str, float]:
+    """Each resource's cycles over those of the tightest one: 1 is what bounds the loop.
+
+    >>> shares((Limit("a", "", 20, 1), Limit("b", "", 20, 2), Limit("c", "", 1, None)))
+    {'a': 1.0, 'b': 0.5}
+    """
+    most = max((limit.cycles or 0 for limit in found), default=0)
+    return {limit.resource: limit.cycles / most for limit in found if limit.cycles is not None and most}

@@ -1,0 +1,111 @@
+"""One kernel on one problem: what the plan predicts beside what compiler, CPU executor and GPU made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits
+from cutegen.analysis.sass import MULTIPLIES, Loop, main_loop
+from cutegen.bench.ceilings import Ceilings
+from cutegen.bench.mma_peak import MmaTypes
+from cutegen.build import Artifact, disassemble
+from cutegen.contract.launch import INT32_MAX
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import OutsideError
+from cutegen.hardware import SM_RATES
+from cutegen.plan import GemmPlan
+from cutegen.plan.predict.occupancy import predict_occupancy
+from cutegen.plan.values.gemm_plan import Occupancy
+from cutegen.run import Kernel
+from cutegen.verify import random_extras, random_operands
+from cutegen.verify.counts import LaunchCounts, count_launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is known of a kernel without running it.
+
+    `occupancy` follows from the compiler's registers, where the plan's own is an estimate. `loop` is None where there
+    is no disassembly, and `no_loop` says why.
+    """
+
+    plan: GemmPlan
+    artifact: Artifact
+    problem: ProblemShape
+    occupancy: Occupancy
+    loop: Loop | None
+    no_loop: str
+    cost: KTileCost
+
+    @property
+    def types(self) -> MmaTypes:
+        """Those of the MMA atom."""
+        return MmaTypes.of(self.plan.atom.a_dtype.name, self.plan.atom.c_dtype.name)
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
+        return math.prod(self.plan.launch.geometry(self.problem, multiprocessors=INT32_MAX).grid)
+
+    @property
+    def k_tiles(self) -> int:
+        """Turns of a CTA's main loop; of the longest slice's where K is split."""
+        slices = self.plan.split_k.slices if self.plan.split_k else 1
+        return -(-self.problem.k // self.plan.cta_tile[2] // slices)
+
+    def waves(self, sms: int) -> float:
+        """How often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""
+        return self.ctas / (sms * self.occupancy.ctas_per_sm)
+
+    def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
+        """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
+        rates = SM_RATES[self.plan.target.name]
+        instruction = self.plan.atom.instruction
+        rates = rates.having(instruction, rates.flops_of(instruction, self.types.operands))
+        if ceilings is None:
+            return limits(self.cost, rates)
+        hbm_bytes_per_cycle = ceilings.copy_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms
+        rate = ceilings.of(self.types).flops_per_cycle
+        return limits(self.cost, rates.having(instruction, rate), hbm_bytes_per_cycle)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What the CPU executor counted on a problem small enough for it."""
+
+    problem: ProblemShape
+    counts: LaunchCounts
+
+
+def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
+    """Predictions, and what the compiler made of them. Needs no GPU."""
+    manifest = artifact.manifest
+    loop, no_loop = _loop(artifact, MULTIPLIES[plan.atom.instruction])
+    return Report(
+        plan=plan,
+        artifact=artifact,
+        problem=problem,
+        occupancy=predict_occupancy(plan.target, plan.threads, plan.smem_bytes, manifest.registers),
+        loop=loop,
+        no_loop=no_loop,
+        cost=k_tile_cost(plan, problem, None if loop is None else len(loop.instructions) / plan.loop.k_tiles_per_turn),
+    )
+
+
+def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
+    """Execute the kernel's PTX on one CTA tile and one k-tile more than there are stages. Raises PtxFault."""
+    m, n, k = plan.cta_tile
+    problem = ProblemShape(m, n, (plan.stages + 1) * k)
+    a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
+    extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)
+    launch = kernel.execute(a, b, out=out, **extras)
+    return Execution(problem, count_launch(plan, kernel.call_size(a, b, out, **extras), launch))
+
+
+def _loop(artifact: Artifact, multiply: Sequence[str]) -> tuple[Loop | None, str]:
+    try:
+        return main_loop(disassemble(artifact.cubin), artifact.manifest.entry, multiply), ""
+    except OutsideError as error:
+        return None, str(error)

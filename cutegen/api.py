@@ -1,0 +1,81 @@
+"""The whole line from a spec on: its plan, its source, an artifact, a kernel that can be called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from cutegen.build import BuildRequest, Cache, build
+from cutegen.contract import ProblemLike, ProblemShape
+from cutegen.contract.source import KernelSource
+from cutegen.hardware import Target
+from cutegen.hardware.targeting import choose_target
+from cutegen.plan import plan
+from cutegen.plan.explain import plan_json
+from cutegen.render import render
+from cutegen.run import Kernel, Probe
+from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
+
+
+def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
+    """The generated kernel, a standalone CuTe DSL file. Raises SpecError.
+
+    `spec` is a GemmSpec, the name of a shipped spec, or a path. `arch` is the target, as `sm_90` or `h100`; without it
+    the present GPU's, else the first that knows the spec's element types. What the spec leaves open is chosen for
+    `problem`.
+    """
+    return render(plan(spec, arch, problem))
+
+
+def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
+    """Plan and render `spec`: the request that the cache answers, or the compiler. Raises SpecError, RequestError."""
+    spec = as_spec(spec)
+    # Specs that differ only in what is written for people are equal, but their files are not.
+    target = choose_target(arch, least=spec.needs)
+    return _build_request(spec, spec.name, spec.description, target, ProblemShape.of(problem))
+
+
+@lru_cache(maxsize=64)
+def _build_request(
+    spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None
+) -> BuildRequest:
+    made = plan(spec, target, problem)
+    return BuildRequest(
+        source=render(made), target=target, plan_json=plan_json(made), instructions=made.predictions.instructions
+    )
+
+
+def compile(
+    spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None, cache: Cache | None = None
+) -> Kernel | Probe:
+    """The kernel for `spec`, from the cache (the user's unless given) or compiled now; a Probe where it asks for one.
+
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` as in `emit`.
+
+    With a `problem`, (M, N, K) or (M, N, K, batch), what the spec leaves open is chosen for it; the kernel takes every
+    other too. Problems for which the same is chosen share one kernel.
+
+    Raises SpecError when the spec cannot be met, CompileError when the compiler fails, EmissionError when it emitted
+    other instructions than planned.
+    """
+    spec = as_spec(spec)
+    kind = Probe if spec.kind == PROBE else Kernel
+    return kind(build(build_request(spec, arch, problem=problem), cache or Cache.from_environment()))
+
+
+def compile_gemm(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> Kernel:
+    """The kernel for a spec that must be a GEMM. Raises SpecError for a probe."""
+    if spec.kind == PROBE:
+        raise spec.error(
+            "kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix="`cutegen run` runs a probe"
+        )
+    kernel = compile(spec, arch, problem=problem)
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
+def compile_probe(spec: GemmSpec, arch: str | None = None) -> Probe:
+    """The probe of the loads of `spec`, whichever kind it asks for."""
+    probe = compile(replace(spec, kind=PROBE), arch)
+    assert isinstance(probe, Probe)
+    return probe

@@ -1,0 +1,100 @@
+"""CUTLASS's Ampere example of the CuTe DSL, as it is or with another tile, compiled once for all problems."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from cutegen.bench.measure import Call
+from cutegen.errors import OutsideError
+
+_OWN_WARPS = (2, 2, 1)
+_ANY_EXTENT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What the example leaves to whoever changes it: the CTA's tile, stages, and warps along M, N and K.
+
+    >>> str(Configuration((128, 256, 64), 3, (2, 4, 1)))
+    '128x256x64, 3 stages, 2x4 warps'
+    """
+
+    cta: tuple[int, int, int]
+    stages: int
+    warps: tuple[int, int, int] = _OWN_WARPS
+
+    def __str__(self) -> str:
+        tile, warps = "x".join(map(str, self.cta)), "x".join(map(str, self.warps[:2]))
+        return f"{tile}, {self.stages} stages, {warps} warps"
+
+
+def cutlass_example(path: Path, a: Any, b: Any, out: Any, configuration: Configuration | None = None) -> Call:
+    """Multiplies these torch tensors, f16 TN on a GPU, by the example at `path`; without a configuration by its own.
+
+    Raises OutsideError when the file is another one.
+    """
+    import cuda.bindings.driver as cuda
+    import torch
+
+    example, compiled = _compiled(path, configuration, str(a.device))
+    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+    return partial(compiled, *_tensors(example, a, b, out), stream)
+
+
+@lru_cache
+def _compiled(path: Path, configuration: Configuration | None, device: str) -> tuple[Any, Callable[..., object]]:
+    """The example's module and its kernel, which takes any problem: extents and strides are arguments."""
+    import torch
+
+    example = _module(path)
+    if configuration is not None:
+        example.TensorOpGemm = _configured(example.TensorOpGemm, configuration)
+    square = torch.empty(_ANY_EXTENT, _ANY_EXTENT, dtype=torch.float16, device=device)
+    tensors = _tensors(example, square, square.T, square)
+    problem = (_ANY_EXTENT, _ANY_EXTENT, _ANY_EXTENT, 1)
+    f16, f32 = example.cutlass.Float16, example.cutlass.Float32
+    warps = configuration.warps if configuration else _OWN_WARPS
+    return example, example.compile_bmm(problem, *tensors, f16, f16, f32, warps)
+
+
+def _configured(gemm: Any, configuration: Configuration) -> Any:
+    """The example's class with another tile, which it reads from the class, and stages, which it sets on itself."""
+
+    class Configured(gemm):  # type: ignore[misc]
+        _CTA_TILER_FP16_BF16 = configuration.cta
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.num_stages = configuration.stages
+
+    return Configured
+
+
+def _tensors(example: Any, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+    """A batch of one, in the DSL's types, of which only the contiguous mode is fixed."""
+    f16 = example.cutlass.Float16
+    batched = (x.as_strided((1, *x.shape), (x.numel(), *x.stride())) for x in (a, b, out))
+    a, b, out = example.mark_dynamic_layout(*batched, 2, 1, 2, f16, f16)
+    return a, b, out
+
+
+def _module(path: Path) -> Any:
+    """The file, executed: each configuration has a module of its own."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    try:
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        _ = module.mark_dynamic_layout, module.compile_bmm, module.cutlass
+    except (AssertionError, AttributeError, ImportError, OSError, SyntaxError) as error:
+        raise OutsideError(
+            f"--cutlass: {path} is not CUTLASS's tensorop_gemm.py ({error}); it lies in CUTLASS's repository under "
+            "examples/python/CuTeDSL"
+        ) from error
+    return module

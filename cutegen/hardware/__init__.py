@@ -1,0 +1,98 @@
+"""The hardware as cited rows: element types, targets, rates, atoms; and what accesses to shared memory cost."""
+
+from __future__ import annotations
+
+from cutegen.hardware.copy_atoms import (
+    BULK_TENSOR,
+    COPY_ATOMS,
+    CP_ASYNC_ATOMS,
+    LDMATRIX_ATOMS,
+    TMA_LOAD,
+    TMA_STORE,
+    UNIVERSAL,
+    UNIVERSAL_BITS,
+    BulkTensorAtom,
+    CopyAtom,
+    CpAsyncAtom,
+    LdmatrixAtom,
+    cp_async_atom,
+    ldmatrix_atom,
+    ldmatrix_atoms,
+    universal_atom,
+)
+from cutegen.hardware.dtypes import DTYPES, DType, dtype
+from cutegen.hardware.fma_atom import UNIVERSAL_FMA, fma_atom
+from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
+from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
+from cutegen.hardware.gpus import GPUS, Gpu
+from cutegen.hardware.instructions import Instruction
+from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
+from cutegen.hardware.line_writes import line_write_wavefronts
+from cutegen.hardware.matrix_descriptor import (
+    MatrixDescriptor,
+    NoDescriptorError,
+    OperandDescriptors,
+    operand_descriptors,
+)
+from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
+from cutegen.hardware.naming import GPU_NAMES, resolve_target
+from cutegen.hardware.rates import SM_RATES, SmRates
+from cutegen.hardware.targets import TARGETS, Target, target, targets_with
+from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
+
+__all__ = [
+    "BULK_TENSOR",
+    "COPY_ATOMS",
+    "CP_ASYNC_ATOMS",
+    "DTYPES",
+    "GMMA_LAYOUTS",
+    "GPUS",
+    "GPU_NAMES",
+    "LDMATRIX_ATOMS",
+    "MMA_ATOMS",
+    "SM_RATES",
+    "TARGETS",
+    "TMA_LOAD",
+    "TMA_STORE",
+    "UNIVERSAL",
+    "UNIVERSAL_BITS",
+    "UNIVERSAL_FMA",
+    "WGMMA_ATOMS",
+    "BulkTensorAtom",
+    "CopyAtom",
+    "CpAsyncAtom",
+    "DType",
+    "GmmaLayout",
+    "Gpu",
+    "Instruction",
+    "LdmatrixAtom",
+    "LdmatrixTrace",
+    "MatrixDescriptor",
+    "MmaAtom",
+    "NoDescriptorError",
+    "OperandDescriptors",
+    "OperandSource",
+    "SmRates",
+    "Target",
+    "alike",
+    "cp_async_atom",
+    "dtype",
+    "fma_atom",
+    "gmma_layouts",
+    "ideal_wavefronts",
+    "ldmatrix_atom",
+    "ldmatrix_atoms",
+    "ldmatrix_trace",
+    "line_write_wavefronts",
+    "merged_phases",
+    "operand_descriptors",
+    "order_of_byte_loads",
+    "phases",
+    "resolve_target",
+    "target",
+    "targets_with",
+    "universal_atom",
+    "view_in_order",
+    "wavefronts",
+]

@@ -1,0 +1,89 @@
+"""Element types of operands and accumulators, and what each neighbour calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutegen.hardware.instructions import Instruction
+from cutegen.hardware.lookup import find
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type: `name` in specs and PTX, `dsl_name` in module `cutlass`, `torch_name` in module `torch`.
+
+    `significand_bits` are those of a float, the leading one included; None for an integer. `needs` are
+    instructions that know the type, where those of every target do not.
+    """
+
+    name: str
+    bits: int
+    dsl_name: str
+    torch_name: str
+    significand_bits: int | None
+    needs: frozenset[Instruction] = frozenset()
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.bits // 8
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is an integer type."""
+        return self.significand_bits is None
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether it is a float of 8 bits, which has instructions of its own.
+
+        >>> dtype("e4m3").is_float8, dtype("s8").is_float8
+        (True, False)
+        """
+        return self.bits == 8 and not self.is_integer
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether it is an integer type without a sign.
+
+        >>> dtype("u8").is_unsigned, dtype("s8").is_unsigned
+        (True, False)
+        """
+        return self.name.startswith("u")
+
+    @property
+    def in_memory(self) -> str:
+        """The type that arrays of it have: tf32 is how a tensor core reads an f32.
+
+        >>> dtype("tf32").in_memory, dtype("f16").in_memory
+        ('f32', 'f16')
+        """
+        return "f32" if self.name == "tf32" else self.name
+
+
+_FLOAT8 = frozenset({Instruction.MMA_SYNC_FLOAT8})
+
+DTYPES: Mapping[str, DType] = {
+    row.name: row
+    for row in (
+        DType("f16", 16, "Float16", "float16", 11),
+        DType("bf16", 16, "BFloat16", "bfloat16", 8),
+        DType("f32", 32, "Float32", "float32", 24),
+        DType("tf32", 32, "TFloat32", "float32", 11),
+        DType("s8", 8, "Int8", "int8", None),
+        DType("u8", 8, "Uint8", "uint8", None),
+        DType("s32", 32, "Int32", "int32", None),
+        DType("e4m3", 8, "Float8E4M3FN", "float8_e4m3fn", 4, needs=_FLOAT8),
+        DType("e5m2", 8, "Float8E5M2", "float8_e5m2", 3, needs=_FLOAT8),
+    )
+}
+
+
+def dtype(name: str) -> DType:
+    """The element type called `name`. Raises RequestError for an unknown one.
+
+    >>> dtype("bf16").bits
+    16
+    """
+    return find(DTYPES, name, "dtype")

@@ -1,0 +1,134 @@
+"""Every `ldmatrix` of a CTA, enumerated: which rows its lanes address and which element each register receives.
+
+Rests on TiledMma's thread-value layouts alone, not on TiledCopy, so that the two can be held against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra.layout import Layout, LayoutExpr, inner_layout, mode, size, upcast
+from cutegen.algebra.tables import offsets, offsets_2d
+from cutegen.algebra.tiled_copy import CopyAtomLike, reordered
+from cutegen.algebra.tiled_mma import OperandName, TiledMma
+from cutegen.hardware.units import WARP
+
+ROW_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LdmatrixTrace:
+    """All `ldmatrix` instructions that bring one tile of an operand to registers.
+
+    `source_coords` and `source_offsets` [instr, warp, lane, row element]: tile coordinate (column-major) and element
+    offset in shared memory of what each lane's address points at, of which the first `rows` lanes' count.
+    `destination_coords` [instr, thread, value]: the tile coordinate that the MMA wants in each register.
+    """
+
+    source_coords: NDArray[np.int64]
+    source_offsets: NDArray[np.int64]
+    destination_coords: NDArray[np.int64]
+    tile_shape: tuple[int, int]
+    rows: int
+    bits: int
+
+    @property
+    def row_offsets_bytes(self) -> NDArray[np.int64]:
+        """Byte offset of each addressed row: [instr, warp, rows]; the lanes beyond address nothing."""
+        return self.source_offsets[:, :, : self.rows, 0] * self.bits // 8
+
+    @property
+    def legal(self) -> bool:
+        """Whether each row is 16 contiguous, 16-byte aligned bytes."""
+        return not self._illegal.any()
+
+    def illegal_rows(self) -> str | None:
+        """What is wrong with the first row that `ldmatrix` cannot read, and how many there are; None without any."""
+        illegal = self._illegal
+        if not illegal.any():
+            return None
+        first = tuple(np.argwhere(illegal)[0])
+        row, coords = self.source_offsets[first], self.source_coords[first]
+        steps = np.diff(row)
+        where = f"{self._coordinate(coords[0])} to {self._coordinate(coords[-1])}"
+        if (steps == 1).all():
+            fault = f"starts at byte {int(row[0]) * self.bits // 8}, not a multiple of {ROW_BYTES}"
+        else:
+            apart = ", ".join(map(str, sorted(set(steps.tolist()))))
+            fault = f"lies {apart} elements apart in shared memory, not {ROW_BYTES} contiguous bytes"
+        return f"the row of {len(row)} elements {where} {fault} ({int(illegal.sum())} of {illegal.size} rows)"
+
+    @property
+    def _illegal(self) -> NDArray[np.bool_]:
+        """[instr, warp, rows]."""
+        rows = self.source_offsets[:, :, : self.rows]
+        elems = ROW_BYTES * 8 // self.bits
+        contiguous = (rows == rows[..., :1] + np.arange(elems)).all(axis=-1)
+        illegal: NDArray[np.bool_] = ~(contiguous & (rows[..., 0] % elems == 0))
+        return illegal
+
+    def _coordinate(self, index: int) -> str:
+        return f"({index % self.tile_shape[0]},{index // self.tile_shape[0]})"
+
+
+def ldmatrix_trace(
+    mma: TiledMma,
+    op: OperandName,
+    smem_layout: LayoutExpr,
+    atom: CopyAtomLike,
+    bits: int = 16,
+    order: Layout | None = None,
+) -> LdmatrixTrace:
+    """Enumerate the instructions `atom` that load an operand's tile from `smem_layout`: (x, y) -> element offset.
+
+    They fill a thread's values one after the other, or as `order` says: number in the copy -> number in the MMA's tile.
+    Raises ValueError when the tile is not a multiple of the tiled MMA's, or a thread has too few values for the atom.
+    """
+    inner = inner_layout(smem_layout)
+    tile_shape = int(size(mode(inner, 0))), int(size(mode(inner, 1)))
+    tv = mma.tv_layout(op)
+    source, destination = _one_mma_tile(tv if order is None else reordered(tv, order), atom, bits)
+    source_coords = _repeat(source, mma.tile_of(op), tile_shape)
+    destination_coords = _repeat(destination, mma.tile_of(op), tile_shape)
+    return LdmatrixTrace(
+        source_coords=source_coords,
+        source_offsets=offsets(smem_layout)[source_coords],
+        destination_coords=destination_coords.reshape(len(destination_coords), mma.threads, -1),
+        tile_shape=tile_shape,
+        rows=size(atom.dst_layout_bits) // (8 * ROW_BYTES),
+        bits=bits,
+    )
+
+
+def _one_mma_tile(tv_layout: Layout, atom: CopyAtomLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Coordinates in one MMA tile: read [instr, warp, lane, row element], received [instr, warp, lane, value]."""
+    tv = offsets_2d(tv_layout)
+    read = offsets_2d(upcast(atom.src_layout_bits, bits))
+    received = offsets_2d(upcast(atom.dst_layout_bits, bits))
+    threads, values = tv.shape
+    per_instr = received.shape[1]
+    if values % per_instr:
+        raise ValueError(
+            f"TiledCopy uses too few vals for selected CopyAtom: {atom.name} moves {per_instr} values per thread, "
+            f"{values} is not a multiple"
+        )
+    wanted = tv.reshape(threads // WARP, WARP, values // per_instr, per_instr).transpose(2, 0, 1, 3)
+    # Both sides number the same bits, so the (lane, value) that receives a number tells which element was read there.
+    receiver = np.argsort(received.ravel())
+    return wanted.reshape(*wanted.shape[:2], -1)[..., receiver[read]], wanted
+
+
+def _repeat(coords: NDArray[np.int64], mma_tile: tuple[int, int], tile_shape: tuple[int, int]) -> NDArray[np.int64]:
+    """Coordinates [instr, ...] of one MMA tile for every MMA tile of `tile_shape`: [all instr, ...], mode 0 fastest."""
+    if tile_shape[0] % mma_tile[0] or tile_shape[1] % mma_tile[1]:
+        raise ValueError(f"the tiled MMA's tile {mma_tile} does not divide the tile {tile_shape}")
+    x, y = coords % mma_tile[0], coords // mma_tile[0]
+    local = x + y * tile_shape[0]
+    starts_x = np.arange(0, tile_shape[0], mma_tile[0])
+    starts_y = np.arange(0, tile_shape[1], mma_tile[1]) * tile_shape[0]
+    starts = (starts_x + starts_y[:, None]).reshape(-1, *[1] * coords.ndim)
+    repeated: NDArray[np.int64] = (starts + local).reshape(-1, *coords.shape[1:])
+    return repeated

@@ -1,0 +1,78 @@
+"""What people call a target: `sm_90`, `sm90a`, `90`, `9.0`, or a GPU that has it, `h100` or `H100 SXM`.
+
+Sources: NVIDIA's table of CUDA GPUs and their compute capabilities, developer.nvidia.com/cuda-gpus.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from cutegen.errors import RequestError
+from cutegen.hardware.targets import TARGETS, Target
+
+_PRODUCTS: Mapping[int, str] = {
+    70: "v100 titanv gv100",
+    75: "t4 t400 t600 t1000 2060 2070 2080 1650 1660",
+    80: "a100 a800 a30",
+    86: "a2 a10 a10g a16 a40 a2000 a4000 a4500 a5000 a5500 a6000 3050 3060 3070 3080 3090",
+    87: "orin",
+    89: "l4 l20 l40 l40s 4050 4060 4070 4080 4090",
+    90: "h100 h200 h800 h20 gh200",
+    100: "b100 b200 gb200",
+    103: "b300 gb300",
+    120: "5050 5060 5070 5080 5090",
+    121: "gb10",
+}
+GPU_NAMES: Mapping[str, int] = {name: number for number, names in _PRODUCTS.items() for name in names.split()}
+"""Ten times the compute capability of each product, by the part of its name that tells it from others."""
+
+_CAPABILITY = re.compile(r"(?:sm|compute|cc)?[ _-]?(\d{1,2})\.?(\d)[af]?")
+_WORDS_OF_ALL = re.compile(r"nvidia|geforce|tesla|quadro|rtx|gtx|titan(?!v)")
+
+
+def resolve_target(text: str) -> Target:
+    """The target that `text` means.
+
+    Raises RequestError for a compute capability that is no target, naming the nearest, and for what is no name.
+
+    >>> [resolve_target(text).name for text in ("sm_90a", "sm90", "86", "8.9", "a100", "NVIDIA H100 SXM 80GB")]
+    ['sm_90', 'sm_90', 'sm_86', 'sm_89', 'sm_80', 'sm_90']
+    """
+    number = _number(text)
+    if number is None:
+        raise RequestError(f"unknown target {text!r}; {_way_out(text)}")
+    if (found := TARGETS.get(f"sm_{number}")) is not None:
+        return found
+    called = f"sm_{number}" if _capability(text) else f"{text} is sm_{number}, which"
+    known = _supported()
+    nearest = max((each for each in known if each <= number), default=min(known))
+    raise RequestError(
+        f"unknown target {text!r}; {called} is not supported, the nearest is sm_{nearest} of {', '.join(TARGETS)}"
+    )
+
+
+def _number(text: str) -> int | None:
+    return _capability(text) or _product(text)
+
+
+def _capability(text: str) -> int | None:
+    """Ten times the compute capability that `text` spells; None where it spells none."""
+    match = _CAPABILITY.fullmatch(text.strip().lower())
+    return None if match is None else int(match[1] + match[2])
+
+
+def _product(text: str) -> int | None:
+    """That of the first word which names a product, whatever stands around it."""
+    words = re.findall(r"[a-z0-9]+", _WORDS_OF_ALL.sub(" ", text.lower()))
+    return next((GPU_NAMES[word] for word in words if word in GPU_NAMES), None)
+
+
+def _supported() -> list[int]:
+    return [int(name.removeprefix("sm_")) for name in TARGETS]
+
+
+def _way_out(text: str) -> str:
+    near = get_close_matches(text.lower(), [*TARGETS, *GPU_NAMES], n=1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(TARGETS)}, and GPUs such as h100"

@@ -1,0 +1,111 @@
+"""Compilation targets and the per-SM resources that bound a kernel there.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (threads, CTAs, registers and
+shared memory per SM and per CTA), and `cuda_occupancy.h` of CUDA 13.0 (allocation granularities).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutegen.hardware.instructions import OF_SM_80, OF_SM_89, OF_SM_90A, OF_SM_100A, Instruction
+from cutegen.hardware.lookup import find
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One compute capability; `gpu_arch` is what the compiler is told, `name` what specs and people say.
+
+    A CTA's shared memory costs the SM `smem_reserved_per_cta_bytes` more than it asks for, rounded up to
+    `smem_allocation_unit_bytes`; a warp's registers are allocated in units of `register_allocation_unit`.
+    """
+
+    name: str
+    gpu_arch: str
+    instructions: frozenset[Instruction]
+    smem_per_cta_bytes: int
+    smem_per_sm_bytes: int
+    threads_per_sm: int
+    ctas_per_sm: int
+    smem_reserved_per_cta_bytes: int = KIB
+    smem_allocation_unit_bytes: int = 128
+    registers_per_sm: int = 64 * KIB
+    registers_per_thread: int = 255
+    register_allocation_unit: int = 256
+    warp_allocation_unit: int = 4
+    threads_per_cta: int = 1024
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """(major, minor), as the driver reports it."""
+        digits = self.name.removeprefix("sm_")
+        return int(digits[:-1]), int(digits[-1])
+
+    def has(self, *instructions: Instruction) -> bool:
+        """Whether it has all of these.
+
+        >>> target("sm_90").has(Instruction.WGMMA), target("sm_100").has(Instruction.WGMMA)
+        (True, False)
+        """
+        return self.instructions.issuperset(instructions)
+
+
+def _target(
+    name: str,
+    gpu_arch: str,
+    instructions: frozenset[Instruction],
+    *,
+    smem_sm_kib: int,
+    smem_cta_kib: int,
+    sm_threads: int,
+    sm_ctas: int,
+) -> Target:
+    return Target(
+        name=name,
+        gpu_arch=gpu_arch,
+        instructions=instructions,
+        smem_per_cta_bytes=smem_cta_kib * KIB,
+        smem_per_sm_bytes=smem_sm_kib * KIB,
+        threads_per_sm=sm_threads,
+        ctas_per_sm=sm_ctas,
+    )
+
+
+# One row per compute capability, columns in the order of the guide's table.
+# fmt: off
+_ROWS = (
+    _target("sm_80",  "sm_80",   OF_SM_80,    smem_sm_kib=164, smem_cta_kib=163, sm_threads=2048, sm_ctas=32),
+    _target("sm_86",  "sm_86",   OF_SM_80,    smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=16),
+    _target("sm_89",  "sm_89",   OF_SM_89,    smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
+    _target("sm_90",  "sm_90a",  OF_SM_90A,   smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
+    _target("sm_100", "sm_100a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
+    _target("sm_120", "sm_120a", OF_SM_100A,  smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
+)
+# fmt: on
+
+TARGETS: Mapping[str, Target] = {row.name: row for row in _ROWS}
+"""By name, those with less compute capability first."""
+
+
+def targets_with(*instructions: Instruction) -> tuple[str, ...]:
+    """The names of the targets that have all of these; none, where no target has.
+
+    >>> targets_with(Instruction.BULK_TENSOR), targets_with(Instruction.WGMMA, Instruction.LDMATRIX_B8_TRANS)
+    (('sm_90', 'sm_100', 'sm_120'), ())
+    """
+    return tuple(row.name for row in _ROWS if row.has(*instructions))
+
+
+def target(name: str) -> Target:
+    """The target called `name`, with or without the `a` of an architecture-specific target. Raises RequestError.
+
+    >>> target("sm_90a") is target("sm_90")
+    True
+    >>> target("sm_80").smem_per_cta_bytes
+    166912
+    """
+    by_gpu_arch = {row.gpu_arch: row for row in _ROWS}
+    return by_gpu_arch[name] if name in by_gpu_arch else find(TARGETS, name, "target")

@@ -1,0 +1,108 @@
+"""Shared-memory wavefronts: how many passes over the 32 banks one warp-wide access takes.
+
+A warp's access is served in phases of at most 128 bytes: 8 lanes of 16 bytes, 16 of 8, 32 of 4 or less. Within a phase
+each bank delivers one 4-byte word per wavefront; lanes that want the same word share it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
+
+TURN_BYTES = BANKS * BANK_BYTES
+_MIX = np.cumprod(np.full(WARP, 0x9E3779B97F4A7C15, np.uint64)).astype(np.int64)
+"""Odd weights of lanes, powers of the golden ratio's: sums of unlike accesses are hardly ever the same."""
+
+
+def phases(access_bytes: int) -> int:
+    """Phases of a full warp's access of `access_bytes` per lane. Raises ValueError unless that is 1, 2, 4, 8 or 16.
+
+    >>> [phases(width) for width in (2, 4, 8, 16)]
+    [1, 1, 2, 4]
+    """
+    if access_bytes not in (1, 2, 4, 8, 16):
+        raise ValueError(f"a lane accesses 1, 2, 4, 8 or 16 bytes of shared memory at once, not {access_bytes}")
+    return max(1, access_bytes // BANK_BYTES)
+
+
+def ideal_wavefronts(lanes: int, access_bytes: int) -> int:
+    """Wavefronts of one access by `lanes` lanes without any conflict: its number of phases.
+
+    >>> ideal_wavefronts(32, 16)
+    4
+    """
+    return -(-lanes * phases(access_bytes) // WARP)
+
+
+def alike(byte_offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One of all accesses that differ by whole turns over the banks, and how many are like it.
+
+    Accesses byte_offsets[..., lanes] become int64[access, lanes] and int64[access]: they take as many wavefronts.
+
+    >>> [x.tolist() for x in alike(np.array([[0, 4], [128, 132], [4, 8]]))]
+    [[[0, 4], [4, 8]], [2, 1]]
+    """
+    rows = byte_offsets.reshape(-1, byte_offsets.shape[-1])
+    rows = rows - rows[:, :1] // TURN_BYTES * TURN_BYTES
+    _, first, number, counts = np.unique(rows @ _MIX[: rows.shape[1]], True, True, True)
+    if not np.array_equal(rows, rows[first[number]]):  # two that are not alike have the same sum
+        return rows, np.ones(len(rows), np.int64)
+    return rows[first], counts
+
+
+def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np.int64]:
+    """Wavefronts of each access in byte_offsets[..., lanes]: int64[...].
+
+    Lanes beyond the last are inactive. Raises ValueError when an offset is not a multiple of `access_bytes`: such an
+    access would fault.
+
+    >>> int(wavefronts(np.arange(32) * 128, 16))  # a column of 128-byte rows: 8-way in each of 4 phases
+    32
+    >>> int(wavefronts(np.arange(32) * 16, 16))
+    4
+    """
+    if np.any(byte_offsets % access_bytes):
+        raise ValueError(f"shared-memory accesses of {access_bytes} bytes must be {access_bytes}-byte aligned")
+    lanes_per_phase = WARP // phases(access_bytes)
+    *outer, lanes = byte_offsets.shape
+    per_phase = min(lanes, lanes_per_phase)
+    # An aligned access fills whole units, so counting units over groups of banks counts words over banks.
+    unit_bytes = max(access_bytes, BANK_BYTES)
+    units = np.sort((byte_offsets // unit_bytes).reshape(-1, per_phase), axis=1)
+    distinct = np.ones(units.shape, bool)
+    distinct[:, 1:] = units[:, 1:] != units[:, :-1]
+    groups = BANKS * BANK_BYTES // unit_bytes
+    phase = np.arange(len(units))[:, None]
+    counts = np.bincount((phase * groups + units % groups)[distinct], minlength=len(units) * groups)
+    per_access: NDArray[np.int64] = counts.reshape(*outer, lanes // per_phase, groups).max(axis=-1).sum(axis=-1)
+    return per_access
+
+
+def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np.int64]:
+    """Wavefronts that each load of 8 or 16 bytes in byte_offsets[..., lanes] saves, since its lanes share: int64[...].
+
+    Two phases of a load are one if they do not conflict and every lane wants what lane ^ 1 does, or every lane what
+    lane ^ 2 does; stores never merge. Measured on an H200: `docs/measurements.md`.
+
+    >>> pairs = np.arange(32) // 2 * 16  # neighbours want the same 16 bytes
+    >>> int(wavefronts(pairs, 16)), int(merged_phases(pairs, 16))
+    (4, 2)
+    """
+    *outer, lanes = byte_offsets.shape
+    if access_bytes < 2 * BANK_BYTES or lanes != WARP:
+        return np.zeros(outer, np.int64)
+    pairs = (byte_offsets // access_bytes).reshape(*outer, -1, 2 * WARP // phases(access_bytes))
+    lane = np.arange(pairs.shape[-1])
+    shared = np.any([(pairs == pairs[..., lane ^ step]).all(axis=-1) for step in (1, 2)], axis=0)
+    free = _distinct(pairs) == _distinct(pairs % (BANKS * BANK_BYTES // access_bytes))
+    saved: NDArray[np.int64] = (shared & free).sum(axis=-1)
+    return saved
+
+
+def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many different values the last axis holds."""
+    ordered = np.sort(values, axis=-1)
+    count: NDArray[np.int64] = 1 + (ordered[..., 1:] != ordered[..., :-1]).sum(axis=-1)
+    return count

@@ -1,0 +1,296 @@
+"""A plan as people read it (`explain`) and as programs read it (`plan_table`, `plan_json`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import Target
+from cutegen.hardware.units import WARP
+from cutegen.plan.values.accesses import SHARED_ACCESSES
+from cutegen.plan.values.decision import Decision, Rejected
+from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions, SmemCandidate, SmemTile
+from cutegen.spec import GemmSpec
+from cutegen.support.columns import aligned, text_width, wrapped
+from cutegen.support.words import extents, plural
+
+SHOWN_REJECTED = 3
+SHOWN_RANKS = 6
+
+
+class Planned(Protocol):
+    """What plans of every kind have to show."""
+
+    @property
+    def spec(self) -> GemmSpec: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def problem(self) -> ProblemShape | None: ...
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]: ...
+
+    @property
+    def predictions(self) -> Predictions: ...
+
+
+def explain(plan: PlannedGemm, *, everything: bool = False, width: int | None = None) -> str:
+    """Every decision with its reason and what was rejected, the ranked shared layouts, and the predictions.
+
+    Of long lists only the first entries are shown, unless `everything`. Lines have `width` columns, by default what
+    COLUMNS says or 100.
+    """
+    width = width or text_width()
+    blocks = (
+        title_lines(plan, width),
+        decision_lines(plan, everything, width),
+        *_rankings(plan, everything, width),
+        _accesses(plan, width),
+        instruction_lines(plan, width),
+        _resources(plan, width),
+    )
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+class Shown(Planned, Protocol):
+    """A plan that can be written down as plain tables."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+def plan_json(plan: Shown) -> str:
+    """The text of `plan.json`: its `to_json`, the same text for the same plan."""
+    return json.dumps(plan.to_json(), indent=2) + "\n"
+
+
+def plan_table(plan: PlannedGemm) -> dict[str, Any]:
+    """The plan as plain tables, lists, strings and numbers; layouts are in CuTe's notation."""
+    predictions = plan.predictions
+    return {
+        "spec": plan.spec.name,
+        "description": plan.spec.description,
+        "family": plan.family,
+        "kind": plan.spec.kind,
+        "target": plan.target.name,
+        "problem": None if plan.problem is None else asdict(plan.problem),
+        "tile": list(plan.cta_tile),
+        "stages": plan.stages,
+        "k_tiles_per_turn": plan.loop.k_tiles_per_turn,
+        "loop": plan.loop.to_json(),
+        "threads": plan.threads,
+        "smem_bytes": plan.smem_bytes,
+        "mma": _mma_table(plan),
+        "smem": {x.name: _smem_table(x.smem) for x in (plan.a, plan.b)},
+        "g2s": {x.name: x.g2s.to_json() for x in (plan.a, plan.b)},
+        "s2r": {x.name: x.s2r.to_json() for x in (plan.a, plan.b)},
+        "epilogue": _epilogue_table(plan),
+        "raster": asdict(plan.raster),
+        "split_k": _split_table(plan),
+        "wavefronts": {key: _wavefronts_table(plan, key) for key in SHARED_ACCESSES},
+        "line_writes": {key: asdict(value) for key, value in predictions.line_writes.items()},
+        "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
+        "instructions": dict(sorted(predictions.instructions.items())),
+        "occupancy": asdict(predictions.occupancy),
+        "decisions": [asdict(decision) for decision in plan.decisions],
+        "launch": plan.launch.to_json(),
+    }
+
+
+BY_LINE = (
+    "by line: what the writes cost a copy that bypasses L1, a wavefront for each pair of 128-byte lines of global and "
+    "shared memory that it moves sectors between; the ranking counts these, docs/measurements.md has the rule"
+)
+
+
+def ranking(smem: SmemTile, *, everything: bool = False) -> list[tuple[str, ...]]:
+    """Rows (mark, layout, write ways, ways by line, read ways, wavefronts, bytes), best first.
+
+    `*` marks the layout that is used. One that the spec writes down and the ranking does not hold stands first.
+    """
+    ranked = list(smem.ranking)
+    if smem.chosen not in ranked:
+        ranked.insert(0, smem.chosen)
+    shown = ranked if everything else [row for i, row in enumerate(ranked) if i < SHOWN_RANKS or _is_plain(row)]
+    return [_ranking_row(row, "*" if row == smem.chosen else "") for row in shown]
+
+
+def ranking_lines(title: str, rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
+    """`ranking` under a title; the column by line, and what it means, only where copies are counted so."""
+    header = ("", "layout", "writes", "by line", "reads", "wavefronts", "bytes")
+    counted = any(row[3] for row in rows)
+    table = [row if counted else (*row[:3], *row[4:]) for row in (header, *rows)]
+    lines = aligned(table[1:], header=table[0], right=range(2, len(table[0])), width=width)
+    return [title, *lines, *(wrapped(BY_LINE, first="  ", rest="    ", width=width) if counted else ())]
+
+
+def ways(value: float) -> str:
+    """How a conflict is written.
+
+    >>> ways(1.0), ways(2.5)
+    ('1-way', '2.5-way')
+    """
+    return f"{value:.3g}-way"
+
+
+def _is_plain(row: SmemCandidate) -> bool:
+    return row.swizzle is None and row.pad_elems == 0
+
+
+def _ranking_row(row: SmemCandidate, mark: str) -> tuple[str, ...]:
+    return (
+        mark,
+        row.name,
+        ways(row.write.ways),
+        "" if row.lines is None else ways(row.lines.ways),
+        ways(row.read.ways),
+        f"{row.wavefronts:,}",
+        f"{row.tile_bytes:,}",
+    )
+
+
+def _mma_table(plan: PlannedGemm) -> dict[str, Any]:
+    return {
+        "atom": plan.atom.name,
+        "ptx": plan.atom.ptx,
+        "accumulator": plan.atom.c_dtype.name,
+        "shape_mnk": list(plan.atom.shape_mnk),
+        "atom_layout": list(plan.atoms_mnk),
+        "permutation": list(plan.tiled_mma.tile_mnk),
+        "columns": _columns(plan.tiled_mma),
+    }
+
+
+def _columns(tiled_mma: TiledMma) -> str | None:
+    """The layout along N of the tiled MMA's tile, where it is more than an extent."""
+    columns = tiled_mma.permutation[1]
+    return spec_notation(columns) if isinstance(columns, Layout) else None
+
+
+def _smem_table(smem: SmemTile) -> dict[str, Any]:
+    swizzle = smem.swizzle
+    return {
+        "layout": format_layout(smem.layout),
+        "swizzle": None if swizzle is None else [swizzle.bits, swizzle.base, swizzle.shift],
+        "pad": smem.pad_elems,
+        "bytes": smem.bytes,
+        "ranking": smem.ranking_table(),
+    }
+
+
+def _epilogue_table(plan: PlannedGemm) -> dict[str, Any]:
+    epilogue = plan.epilogue
+    return {
+        "smem": None if epilogue.smem is None else _smem_table(epilogue.smem),
+        "store": None if epilogue.store is None else epilogue.store.to_json(),
+        "steps": [step.text for step in epilogue.fusion.steps],
+        "scalars": list(epilogue.fusion.scalars),
+        "tensors": [
+            {"name": x.name, "dtype": x.dtype.name, "major": x.major, "align_bytes": x.align_bytes}
+            for x in epilogue.fusion.tensors
+        ],
+    }
+
+
+def _split_table(plan: PlannedGemm) -> dict[str, Any] | None:
+    split = plan.split_k
+    if split is None:
+        return None
+    return {"slices": split.slices, "dtype": split.dtype.name, "in_flight": split.in_flight, "atomics": split.atomics}
+
+
+def _wavefronts_table(plan: PlannedGemm, key: str) -> dict[str, int]:
+    """An epilogue straight from registers makes no access to shared memory, so it takes no wavefronts."""
+    found = plan.predictions.wavefronts.get(key)
+    return {"ideal": 0, "predicted": 0} if found is None else asdict(found)
+
+
+def title_lines(plan: Planned, width: int) -> list[str]:
+    """The first line."""
+    description = f": {plan.spec.description}" if plan.spec.description else ""
+    problem = "" if plan.problem is None else f", {plan.problem}"
+    return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{problem}{description}", width=width)
+
+
+def decision_lines(plan: Planned, everything: bool, width: int) -> list[str]:
+    """Every decision with its reason, and what was rejected."""
+    key_width = max(len(decision.key) for decision in plan.decisions)
+    lines = ["Decisions"]
+    for decision in plan.decisions:
+        state = "given " if decision.given else "chosen"
+        lines += [
+            f"  {decision.key.ljust(key_width)}  {state}  {decision.chosen}",
+            *_reasons(decision, everything, width),
+        ]
+    return lines
+
+
+def _reasons(decision: Decision, everything: bool, width: int) -> Iterator[str]:
+    indent = " " * 6
+    if why := decision.why.removeprefix("given").removeprefix("; "):
+        yield from wrapped(why, first=indent, rest=indent, width=width)
+    if decision.for_problem:
+        yield from wrapped(decision.for_problem, first=indent, rest=indent, width=width)
+    shown: Sequence[Rejected] = decision.rejected if everything else decision.rejected[:SHOWN_REJECTED]
+    for rejected in shown:
+        text = f"not {rejected.what}: {rejected.why}"
+        yield from wrapped(text, first=indent, rest=indent + "  ", width=width)
+    if hidden := len(decision.rejected) - len(shown):
+        yield f"{indent}and {plural(hidden, 'alternative')} more"
+
+
+def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[str]]:
+    """The ranked layouts; operands with the same ranking share one table."""
+    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for key, smem in (("smem.a", plan.a.smem), ("smem.b", plan.b.smem), ("epilogue.smem", plan.epilogue.smem)):
+        if smem is not None:
+            tables.setdefault(tuple(ranking(smem, everything=everything)), []).append(key)
+    for rows, keys in tables.items():
+        title = f"Shared-memory layouts of {' and '.join(keys)}, best first, * in use"
+        yield ranking_lines(title, rows, width)
+
+
+def _accesses(plan: PlannedGemm, width: int) -> list[str]:
+    predictions = plan.predictions
+    rows = []
+    for key in dict.fromkeys((*SHARED_ACCESSES, *predictions.sectors)):
+        wavefronts, sectors = predictions.wavefronts.get(key), predictions.sectors.get(key)
+        if wavefronts is not None or sectors is not None:
+            shared = (
+                (f"{wavefronts.predicted:,}", f"{wavefronts.ideal:,}", ways(wavefronts.ways))
+                if wavefronts
+                else ("",) * 3
+            )
+            global_ = (f"{sectors.predicted:,}", f"{sectors.ideal:,}") if sectors else ("",) * 2
+            rows.append((key, *shared, *global_))
+        if (lines := predictions.line_writes.get(key)) is not None:
+            rows.append(("  by line", f"{lines.predicted:,}", f"{lines.ideal:,}", ways(lines.ways), "", ""))
+    header = ("access", "wavefronts", "ideal", "conflicts", "sectors", "ideal")
+    title = "Memory accesses predicted per CTA: of one k-tile for A and B, of the whole tile for C"
+    return [title, *aligned(rows, header=header, right=range(1, 6), width=width)]
+
+
+def instruction_lines(plan: Planned, width: int) -> list[str]:
+    """The predicted instructions."""
+    counts = sorted(plan.predictions.instructions.items())
+    rows = [(opcode, f"{count:,}") for opcode, count in counts]
+    return ["Instructions predicted in the PTX text", *aligned(rows, right={1}, width=width)]
+
+
+def _resources(plan: PlannedGemm, width: int) -> list[str]:
+    occupancy, capacity = plan.predictions.occupancy, plan.target.smem_per_cta_bytes
+    limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
+    shared_out = "threads " * plan.by_thread + extents(plan.atoms_mnk)
+    rows = [
+        ("threads", f"{plan.threads} in {plural(plan.threads // WARP, 'warp')}, {shared_out} along M, N, K"),
+        ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
+        ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
+        ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),
+    ]
+    return ["Resources of a CTA", *aligned(rows, width=width)]

@@ -1,0 +1,138 @@
+"""Which tile elements each thread of each instruction touches: tables for rankings, predictions and proofs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra import LayoutExpr, OperandName, TiledMma, offsets, offsets_2d
+from cutegen.hardware.units import SECTOR_BYTES, WARP
+from cutegen.support.words import round_up
+
+Coordinates = NDArray[np.int64]
+MOST_ACCESS_BITS = 128
+
+
+def over_tile(within: Coordinates, tiler: tuple[int, int], tile: tuple[int, int]) -> Coordinates:
+    """Column-major coordinates of a (thread, value) table for every repetition of `tiler` in `tile`.
+
+    int64[thread, value] with coordinates in `tiler` becomes int64[instruction, thread, value] in `tile`.
+    """
+    x, y = within % tiler[0], within // tiler[0]
+    rest_x = np.arange(0, tile[0], tiler[0])[None, :, None, None]
+    rest_y = np.arange(0, tile[1], tiler[1])[:, None, None, None]
+    table = (x + rest_x) + (y + rest_y) * tile[0]
+    return table.reshape(-1, *within.shape)
+
+
+def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> Coordinates:
+    """Elements of a vector copy, int64[instruction, thread, element of the vector].
+
+    `threads` maps a position in the thread grid to a thread and `values` has the vector along one mode, as CuTe's
+    make_tiled_copy takes them.
+    """
+    grid, vector = offsets_2d(threads), offsets_2d(values)
+    tiler = (grid.shape[0] * vector.shape[0], grid.shape[1] * vector.shape[1])
+    within = np.empty((grid.size, vector.size), np.int64)
+    gx, gy, vx, vy = np.ix_(*map(np.arange, (*grid.shape, *vector.shape)))
+    coordinate = (gx * vector.shape[0] + vx) + (gy * vector.shape[1] + vy) * tiler[0]
+    within[grid[:, :, None, None], vector] = coordinate
+    return over_tile(within, tiler, tile)
+
+
+def joined(
+    threads: LayoutExpr, values: LayoutExpr, layout: LayoutExpr, tile: tuple[int, int], element_bits: int
+) -> tuple[Coordinates, tuple[int, ...]]:
+    """A thread's accesses to shared memory when vectors of a copy that lie side by side are made one access.
+
+    int64[access, thread], the coordinate of the first element of each, and the elements of each access. Made one are
+    two, four or more vectors, up to 16 bytes, that follow one another and begin at a multiple of what they are
+    together, for each of the threads.
+    """
+    table = vectors(threads, values, tile)
+    placed = offsets(layout)[table[..., 0]]
+    in_order = np.argsort(placed, axis=0)
+    first = np.take_along_axis(placed, in_order, axis=0).T  # [thread, vector], ascending
+    vector = table.shape[2]
+    joins = _joins(first, vector, MOST_ACCESS_BITS // element_bits)
+    lengths: list[int] = []
+    starts: list[int] = []
+    at = 0
+    while at < first.shape[1]:
+        starts.append(at)
+        lengths.append(next((length for length, begins in joins if at in begins), vector))
+        at += lengths[-1] // vector
+    coordinates: Coordinates = np.take_along_axis(table[..., 0], in_order, axis=0)[starts]
+    return coordinates, tuple(lengths)
+
+
+def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[int]]]:
+    """For each length beyond a vector, the longest first, the accesses with which one of that length can begin.
+
+    `first` [thread, access] holds where accesses begin, in order: each thread's follow one another, aligned.
+    """
+    follows = (np.diff(first, axis=1) == vector).all(axis=0)  # [access]: the next one lies behind it
+    found = []
+    length = most
+    while length > vector:
+        parts = length // vector
+        count = max(0, first.shape[1] - parts + 1)
+        begins = (first[:, :count] % length == 0).all(axis=0)
+        for step in range(parts - 1):
+            begins = begins & follows[step : step + count]
+        found.append((length, set(np.flatnonzero(begins).tolist())))
+        length //= 2
+    return found
+
+
+def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:
+    """Elements of plain fragment loads, int64[instruction, thread, element], in the order of the MMA's values.
+
+    Where the MMA's values are less than a vector, it goes on along K.
+    """
+    table = over_tile(offsets_2d(tiled_mma.tv_layout(operand)), tiled_mma.tile_of(operand), tile)
+    if table.shape[2] < vector_elems:
+        columns = table.reshape(tile[1] // vector_elems, vector_elems, -1, table.shape[1])
+        return columns.transpose(0, 2, 3, 1).reshape(-1, table.shape[1], vector_elems)
+    split = table.reshape(table.shape[0], table.shape[1], -1, vector_elems)
+    return split.transpose(0, 2, 1, 3).reshape(-1, table.shape[1], vector_elems)
+
+
+def by_warp(table: Coordinates) -> Coordinates:
+    """int64[instruction, thread, ...] as int64[instruction, warp, lane, ...]."""
+    return table.reshape(table.shape[0], -1, WARP, *table.shape[2:])
+
+
+def touched_sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
+    """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory.
+
+    `table` holds int64[instruction, thread, element], column-major coordinates in the tile.
+    """
+    major, other = _along_and_across(table, tile, major_mode)
+    per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
+    sector = other * per_row + major * element_bytes // SECTOR_BYTES
+    requests = np.sort(by_warp(sector).reshape(-1, WARP * sector.shape[-1]), axis=1)
+    return len(requests) + int((requests[:, 1:] != requests[:, :-1]).sum())
+
+
+def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int) -> tuple[Coordinates, Coordinates]:
+    """Coordinates along the contiguous mode of a tile, and along the other."""
+    x, y = table % tile[0], table // tile[0]
+    return (y, x) if major_mode == 1 else (x, y)
+
+
+def contiguity(layout: LayoutExpr, tile: tuple[int, int], major_mode: int) -> int:
+    """The longest vector (16, 8, 4, 2 or 1 elements) that lies contiguous and aligned everywhere along the major mode.
+
+    >>> from cutegen.algebra import Layout
+    >>> contiguity(Layout((8, 64), (68, 1)), (8, 64), 1)
+    4
+    """
+    table = offsets(layout).reshape(tile[1], tile[0])
+    rows = table.T if major_mode == 1 else table
+    for elems in (16, 8, 4, 2):
+        if rows.shape[1] % elems == 0:
+            runs = rows.reshape(-1, elems)
+            if (runs[:, 0] % elems == 0).all() and (runs == runs[:, :1] + np.arange(elems)).all():
+                return elems
+    return 1

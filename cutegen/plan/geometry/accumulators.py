@@ -1,0 +1,23 @@
+"""The accumulators: which elements of C each thread holds, and how many of them lie side by side in memory."""
+
+from __future__ import annotations
+
+from cutegen.algebra import TiledMma, offsets_2d
+from cutegen.plan.geometry.access import Coordinates, over_tile
+
+PAIR_ELEMS = 2
+
+
+def held_together(tiled_mma: TiledMma, major_mode: int) -> int:
+    """How many neighbours along C's contiguous mode a thread holds in a row: of mma.sync two, along N."""
+    held = offsets_2d(tiled_mma.tv_layout("C"))[0]
+    pairs = len(held) > 1 and held[1] - held[0] == tiled_mma.tile_mnk[0]
+    return PAIR_ELEMS if major_mode == 1 and pairs else 1
+
+
+def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) -> Coordinates:
+    """C's elements as threads hold them, int64[instruction, thread, vector], in vectors of neighbours along N."""
+    m, n, _ = tiled_mma.tile_mnk
+    held = over_tile(offsets_2d(tiled_mma.tv_layout("C")), (m, n), tile)
+    split = held.reshape(*held.shape[:2], -1, vector_elems)
+    return split.transpose(0, 2, 1, 3).reshape(-1, held.shape[1], vector_elems)

@@ -1,0 +1,1 @@
+"""What the hardware will do with a plan: occupancy, memory traffic, instructions in the PTX text, tile orders in L2."""

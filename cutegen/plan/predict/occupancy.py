@@ -1,0 +1,72 @@
+"""How many CTAs a multiprocessor holds at once, by each of its resources (CUDA's occupancy calculation)."""
+
+from __future__ import annotations
+
+from cutegen.algebra import TiledMma
+from cutegen.hardware import MmaAtom, Target
+from cutegen.hardware.units import REGISTER_BITS, WARP
+from cutegen.plan.values.gemm_plan import Occupancy
+from cutegen.support.words import round_up
+
+ADDRESS_REGISTERS = 40
+FRAGMENT_BUFFERS = 2
+REGISTER_GRANULE = 8
+
+
+def estimate_registers(
+    target: Target, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom, passing: int
+) -> int:
+    """Registers a thread: accumulators, two buffers of fragments, and what addresses and predicates took in practice.
+
+    `passing` are those through which the next k-tile goes to shared memory.
+
+    Never more than a CTA's threads can have: beyond that the compiler spills.
+    """
+    m, n, _ = cta_tile
+    accumulators = m * n * atom.c_dtype.bits // (REGISTER_BITS * tiled_mma.threads)
+    tile_m, tile_n, _ = tiled_mma.tile_mnk
+    values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
+    fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // REGISTER_BITS
+    return allocated_registers(target, tiled_mma.threads, accumulators + fragments + passing + ADDRESS_REGISTERS)
+
+
+def allocated_registers(target: Target, threads: int, wanted: int) -> int:
+    """Registers a thread has when it wants so many: whole granules, and no more than all threads of a CTA can have."""
+    return min(round_up(wanted, REGISTER_GRANULE), available_registers(target, threads))
+
+
+def available_registers(target: Target, threads: int) -> int:
+    """The most registers that each of a CTA's threads can have at launch.
+
+    A quarter of the multiprocessor has a quarter of the registers, so that a warp beyond whole quarters counts as four.
+    """
+    held = round_up(threads, WARP * target.warp_allocation_unit)
+    granules = target.registers_per_sm // held // REGISTER_GRANULE
+    return min(granules * REGISTER_GRANULE, target.registers_per_thread)
+
+
+def ctas_by_smem(target: Target, smem_bytes: int) -> int:
+    """CTAs whose shared memory fits, what the system reserves for each included."""
+    held = round_up(smem_bytes + target.smem_reserved_per_cta_bytes, target.smem_allocation_unit_bytes)
+    return target.smem_per_sm_bytes // held
+
+
+def ctas_by_registers(target: Target, threads: int, registers_per_thread: int) -> int:
+    """CTAs whose registers fit: they are allocated to whole warps, and warps to the multiprocessor's quarters."""
+    per_warp = round_up(registers_per_thread * WARP, target.register_allocation_unit)
+    warps = target.registers_per_sm // per_warp // target.warp_allocation_unit * target.warp_allocation_unit
+    return warps // (threads // WARP)
+
+
+def predict_occupancy(target: Target, threads: int, smem_bytes: int, registers_per_thread: int) -> Occupancy:
+    """CTAs that a multiprocessor holds at once, by each resource alone and together."""
+    by_threads = min(target.threads_per_sm // threads, target.ctas_per_sm)
+    by_smem = ctas_by_smem(target, smem_bytes)
+    by_registers = ctas_by_registers(target, threads, registers_per_thread)
+    return Occupancy(
+        ctas_per_sm=min(by_threads, by_smem, by_registers),
+        by_threads=by_threads,
+        by_smem=by_smem,
+        by_registers=by_registers,
+        registers_per_thread=registers_per_thread,
+    )

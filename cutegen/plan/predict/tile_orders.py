@@ -1,0 +1,110 @@
+"""Tile orders by what they read from device memory: a model of an L2 cache that keeps what was used last.
+
+CTAs run in waves, as many at a time as the GPU holds. The CTAs of a wave go along K together, so that a row of tiles of
+A (or B) that several of them need comes from device memory once. Of what a wave has read the cache keeps the last rows,
+up to its size, for the next one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cutegen.plan.values.gemm_plan import RasterPlan
+
+GROUPS = (1, 2, 4, 8, 16, 32)
+MOST_WAVES = 64
+
+Tiles = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileGrid:
+    """The tiles of a problem: how many along M and N, and the bytes of A and of B that one row of them needs."""
+
+    tiles_m: int
+    tiles_n: int
+    bytes_a: int
+    bytes_b: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What an order reads from device memory: the rows of A and B of one wave of CTAs, and bytes in all."""
+
+    rows_a: int
+    rows_b: int
+    bytes: int
+
+
+def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, first: int | None = None) -> tuple[Tiles, Tiles]:
+    """(tile_m, tile_n) of each CTA by its index, as generated kernels compute them; of the `first` ones, or of all.
+
+    >>> tile_m, tile_n = tile_order(RasterPlan("n", 2, True), 2, 3)
+    >>> list(zip(tile_m.tolist(), tile_n.tolist()))
+    [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (0, 2)]
+    """
+    swept, across = (tiles_m, tiles_n) if raster.along == "n" else (tiles_n, tiles_m)
+    index = np.arange(tiles_m * tiles_n if first is None else min(first, tiles_m * tiles_n))
+    band, within = index // (raster.group * swept), index % (raster.group * swept)
+    width = np.minimum(across - band * raster.group, raster.group)
+    sweep, step = within // width, band * raster.group + within % width
+    if raster.zigzag:
+        sweep = np.where(band % 2 == 1, swept - 1 - sweep, sweep)
+    return (sweep, step) if raster.along == "n" else (step, sweep)
+
+
+def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, l2_bytes: int) -> Traffic:
+    """What the order costs, with all tiles gone through `passes` times, each time for other parts of A and B.
+
+    Long launches are looked at for their first waves only, and scaled.
+    """
+    waves = -(-grid.tiles_m * grid.tiles_n // ctas_at_once)
+    tile_m, tile_n = tile_order(raster, grid.tiles_m, grid.tiles_n, MOST_WAVES * ctas_at_once)
+    cache = _Cache(l2_bytes)
+    read, most_a, most_b = 0, 0, 0
+    for wave in range(min(waves, MOST_WAVES)):
+        part = slice(wave * ctas_at_once, (wave + 1) * ctas_at_once)
+        rows_a, rows_b = set(tile_m[part].tolist()), set(tile_n[part].tolist())
+        most_a, most_b = max(most_a, len(rows_a)), max(most_b, len(rows_b))
+        read += cache.read({("a", row): grid.bytes_a for row in rows_a} | {("b", row): grid.bytes_b for row in rows_b})
+    return Traffic(rows_a=most_a, rows_b=most_b, bytes=passes * read * waves // min(waves, MOST_WAVES))
+
+
+class _Cache:
+    """Whole rows of tiles, the least recently used go first; a wave larger than the cache leaves nothing behind."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._rows: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._held_bytes = 0
+
+    def read(self, rows: dict[tuple[str, int], int]) -> int:
+        """The bytes that one wave's rows bring in."""
+        missing = sum(size for row, size in rows.items() if row not in self._rows)
+        if sum(rows.values()) > self._size_bytes:
+            self._rows.clear()
+            self._held_bytes = 0
+            return missing
+        for row, size in rows.items():
+            self._rows[row] = size
+            self._rows.move_to_end(row)
+        self._held_bytes += missing
+        while self._held_bytes > self._size_bytes:
+            _, size = self._rows.popitem(last=False)
+            self._held_bytes -= size
+        return missing
+
+
+def orders(along: str | None, group: int | None, zigzag: bool | None, default: RasterPlan) -> Iterator[RasterPlan]:
+    """The orders that agree with what is given, the default first."""
+    yield default
+    for mode in (along,) if along else ("n", "m"):
+        for width in (group,) if group else GROUPS:
+            for back in (zigzag,) if zigzag is not None else (False, True):
+                if (found := RasterPlan(mode, width, back)) != default:
+                    yield found

@@ -1,0 +1,73 @@
+"""What a plan moves through memory: wavefronts of shared memory, lines written to it, sectors of global memory."""
+
+from __future__ import annotations
+
+from cutegen.algebra import TiledMma
+from cutegen.hardware.units import SECTOR_BYTES
+from cutegen.plan.geometry.access import Coordinates, touched_sectors
+from cutegen.plan.geometry.accumulators import accumulators, held_together
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
+
+
+def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
+    """Of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none."""
+    found: dict[str, Wavefronts] = {
+        AccessKey.G2S_A: a.smem.chosen.write,
+        AccessKey.G2S_B: b.smem.chosen.write,
+        **{AccessKey.s2r(x.name): x.smem.chosen.read for x in (a, b) if x.s2r.in_registers},
+    }
+    if epilogue.smem is not None:
+        found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write
+        found[AccessKey.EPILOGUE_READ] = epilogue.smem.chosen.read
+    return found
+
+
+def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
+    """Of one k-tile of the operands whose copies bypass L1."""
+    lines = {AccessKey.g2s(x.name): x.smem.chosen.lines for x in operands}
+    return {key: found for key, found in lines.items() if found is not None}
+
+
+def predict_sectors(
+    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
+) -> dict[str, Sectors]:
+    """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
+    found: dict[str, Sectors] = {
+        AccessKey.g2s(x.name): _sectors(x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes)
+        for x in (a, b)
+    }
+    tile, major_mode, element_bytes = (cta_tile[0], cta_tile[1]), epilogue.major_mode, epilogue.dtype.bytes
+    if epilogue.store is not None:
+        found["epilogue"] = _sectors(epilogue.store.sectors(tile, major_mode, element_bytes), tile, element_bytes)
+    else:
+        held = accumulators(tiled_mma, tile, held_together(tiled_mma, major_mode))
+        found["epilogue"] = sectors_of(held, tile, major_mode, element_bytes)
+    for tensor in epilogue.fusion.tensors:
+        if len(tensor.modes) == 2:
+            found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
+    return found
+
+
+def predict_split_sectors(split_k: SplitPlan | None, cta_tile: tuple[int, int, int]) -> dict[str, Sectors]:
+    """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors."""
+    if split_k is None or split_k.atomics:
+        return {}
+    sectors = split_k.slice_bytes(cta_tile) // SECTOR_BYTES
+    return {key: Sectors(sectors, sectors) for key in ("split_k.write", "split_k.read")}
+
+
+def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
+    """Of a matrix that each thread reads, or writes, where its accumulators lie."""
+    major_mode = tensor.modes.index(tensor.major)
+    pair = min(held_together(tiled_mma, major_mode), tensor.align_bytes // tensor.dtype.bytes)
+    return sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
+
+
+def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:
+    """Sectors that a table of accesses touches, int64[instruction, thread, element], and the fewest for its bytes."""
+    return _sectors(touched_sectors(table, tile, major_mode, element_bytes), tile, element_bytes)
+
+
+def _sectors(predicted: int, tile: tuple[int, int], element_bytes: int) -> Sectors:
+    return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=predicted)

@@ -1,0 +1,264 @@
+"""A finished plan, proved again from the algebra: nothing here trusts the rules that made it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ProofError
+from cutegen.hardware import LdmatrixAtom, ldmatrix_trace
+from cutegen.hardware.units import REGISTER_BITS, WARP
+from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
+from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
+from cutegen.plan.values.fragment_table import fragment_table
+from cutegen.plan.values.fragments import LdmatrixLoads, PlainLoads
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpiloguePlan, OperandPlan, SmemTile
+
+MATRIX_ROWS = 8
+ROW_BYTES = 16
+
+
+def prove(plan: GemmPlan) -> None:
+    """Raise ProofError unless the plan moves every element exactly once, aligned, to where the tensor core wants it."""
+    for operand in (plan.a, plan.b):
+        extents = (plan.cta_tile["AB".index(operand.operand)], plan.cta_tile[2])
+        _demand(operand.tile == extents, f"{operand.name}'s tile is not its share of the CTA tile")
+        _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
+        _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
+        _prove_fragments(operand, plan.tiled_mma)
+    _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
+    _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
+    _prove_fusion(plan)
+    _prove_split_k(plan)
+    _prove_capacity(plan)
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise ProofError(f"{what}: this is a defect of cutegen, please report the spec")
+
+
+def _covers_once(table: Coordinates, elems: int) -> bool:
+    return table.size == elems and np.array_equal(np.sort(table, axis=None), np.arange(elems))
+
+
+def _prove_copy(
+    key: str,
+    copy: TileCopy,
+    smem: SmemTile,
+    matrix: OperandPlan | EpiloguePlan,
+    tile: tuple[int, int],
+    threads: int,
+) -> None:
+    """Elements arrive where the layout has them, each once."""
+
+    def by_vectors(copy: VectorCopy) -> None:
+        _prove_vectors(key, copy, tile, matrix.major_mode, threads)
+        _demand(copy.bits <= 8 * matrix.align_bytes, f"{key} copies more than is aligned")
+        _prove_together(key, copy, smem, tile)
+
+    copy.by_kind(vectors=by_vectors, boxes=lambda copy: _prove_boxes(key, copy, smem, matrix, tile))
+
+
+def _prove_boxes(
+    key: str, copy: BulkTensorCopy, smem: SmemTile, matrix: OperandPlan | EpiloguePlan, tile: tuple[int, int]
+) -> None:
+    """The layout has each element where a tensor map puts it: box by box, row by row, chunks of 16 bytes swizzled.
+
+    Bits 4 to 6 of a byte's address are XORed with bits 7 to 9 of it, as many of them as the swizzle has.
+    """
+    width, rows = copy.box
+    _demand(matrix.align_bytes % ROW_BYTES == 0, f"{key} needs addresses and strides of whole 16 bytes")
+    _demand((width * copy.boxes, rows) == (tile[matrix.major_mode], tile[1 - matrix.major_mode]), f"{key} leaves gaps")
+    element = np.arange(tile[0] * tile[1])
+    along, across = (
+        (element // tile[0], element % tile[0])
+        if matrix.major_mode == 1
+        else (
+            element % tile[0],
+            element // tile[0],
+        )
+    )
+    address = ((along // width * rows + across) * width + along % width) * matrix.dtype.bytes
+    address ^= (address >> 7 & (1 << copy.swizzle_bits) - 1) << 4
+    placed = _one_stage(smem, tile) * matrix.dtype.bytes
+    _demand(np.array_equal(address, placed), f"{key} writes elsewhere than the layout says")
+
+
+def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode: int, threads: int) -> None:
+    """Each element in one vector of one thread; each vector aligned along the contiguous mode."""
+    table = vectors(copy.threads, copy.values, tile)
+    length = table.shape[2]
+    _demand(table.shape[1] == threads, f"{key} uses {table.shape[1]} of {threads} threads")
+    _demand(copy.bits == length * copy.tiled_copy.bits, f"{key} moves {length} elements and says {copy.bits} bits")
+    _demand(_covers_once(table, tile[0] * tile[1]), f"{key} does not copy every element of the tile exactly once")
+    along, across = (table // tile[0], table % tile[0]) if major_mode == 1 else (table % tile[0], table // tile[0])
+    straight = (across == across[..., :1]).all() and _runs(along)
+    _demand(bool(straight), f"{key} has vectors that do not run, aligned, along the contiguous mode")
+
+
+def _runs(table: Coordinates) -> bool:
+    """Whether each vector [..., length] counts up by one from a multiple of its length."""
+    length = table.shape[-1]
+    return bool((table == table[..., :1] + np.arange(length)).all() and (table[..., 0] % length == 0).all())
+
+
+def _prove_together(key: str, copy: VectorCopy, smem: SmemTile, tile: tuple[int, int]) -> None:
+    """Each vector is contiguous and aligned in shared memory too."""
+    placed = _one_stage(smem, tile)[vectors(copy.threads, copy.values, tile)]
+    _demand(_runs(placed), f"{key} has vectors that are not contiguous and aligned in shared memory")
+
+
+def _one_stage(smem: SmemTile, tile: tuple[int, int]) -> Coordinates:
+    return offsets(smem.layout)[: tile[0] * tile[1]]
+
+
+def _prove_placed(key: str, smem: SmemTile, shape: tuple[int, ...], element_bytes: int) -> None:
+    """Every element of every stage has its own place within the bytes that are set aside."""
+    inner, table = inner_layout(smem.layout), offsets(smem.layout)
+    _demand(tuple(map(size, modes(inner))) == shape, f"{key} does not hold {shape} elements")
+    _demand(np.unique(table).size == table.size, f"{key} puts two elements at one offset")
+    last = int(table.max() + 1) * element_bytes
+    _demand(table.min() >= 0 and last <= smem.bytes, f"{key} reaches past its {smem.bytes} bytes")
+
+
+def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
+    """What arrives in registers is what the MMA atom wants there."""
+    op, key = operand.operand, f"s2r.{operand.name}"
+    wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
+    _demand(
+        _covers_once(np.unique(wanted), operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile"
+    )
+    operand.s2r.by_kind(
+        ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
+        plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
+    )
+
+
+def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: TiledMma) -> None:
+    loads = fragment_loads(tiled_mma, operand.operand, operand.tile, copy.bits // operand.dtype.bits)
+    runs = _runs(_one_stage(operand.smem, operand.tile)[loads])
+    _demand(runs, f"{key} has loads that are not contiguous and aligned")
+
+
+def _prove_ldmatrix(
+    key: str, operand: OperandPlan, copy: LdmatrixLoads, tiled_mma: TiledMma, wanted: Coordinates
+) -> None:
+    """`ldmatrix` carried out as PTX ISA defines it: every lane addresses a row of 16 bytes.
+
+    Of matrices of 8 rows, thread t receives of each 4 bytes, the (t mod 4)-th of row t / 4: with 16-bit elements
+    2 (t mod 4) and 2 (t mod 4) + 1. With .trans it is the same of column t / 4, a column being made of 16-bit elements.
+    Of matrices of 16 rows, whose elements have 8 bits, it receives column t / 4, and then column t / 4 + 8.
+    """
+    atom, values, bits = copy.atom, tiled_mma.values(operand.operand), operand.dtype.bits
+    _demand(values * bits % (REGISTER_BITS * atom.registers) == 0, f"{key}: {values} values do not fill {atom.name}")
+    _demand(
+        bits == atom.element_bits or not atom.transpose, f"{key}: {atom.name} does not transpose {operand.dtype.name}"
+    )
+    stage, order = operand.smem.layout_of_one_stage, copy.order
+    trace = ldmatrix_trace(tiled_mma, operand.operand, stage, atom, bits, order)
+    _demand(trace.legal, f"{key}: {trace.illegal_rows()}")
+    placed = _one_stage(operand.smem, operand.tile)
+    memory = np.full(int(placed.max()) + 1, -1)
+    memory[placed] = np.arange(placed.size)
+    received = _execute_ldmatrix(memory, trace.source_offsets[:, :, : atom.rows, 0], bits, atom)
+    _demand(np.array_equal(received, trace.destination_coords), f"{key} brings elements to the wrong registers")
+    _demand(
+        np.array_equal(_by_thread(received), _by_thread(wanted)),
+        f"{key} brings threads other elements than the MMA multiplies",
+    )
+    if copy.view is not None:
+        fragment = fragment_table(tiled_mma, operand).coordinates
+        by_thread = received.transpose(1, 0, 2).reshape(fragment.shape)
+        _demand(
+            np.array_equal(fragment[:, offsets(copy.view)], by_thread),
+            f"{key} has a view of the fragment that numbers its registers wrongly",
+        )
+
+
+def _by_thread(table: Coordinates) -> Coordinates:
+    """The elements each thread has, in order: int64[instruction, thread, value] as int64[thread, element]."""
+    by_thread: Coordinates = np.sort(table.transpose(1, 0, 2).reshape(table.shape[1], -1), axis=1)
+    return by_thread
+
+
+def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, atom: LdmatrixAtom) -> Coordinates:
+    """int64[instruction, thread, value] out of row addresses int64[instruction, warp, row]."""
+    instructions, warps, _ = rows.shape
+    row_elems, register_elems = 8 * ROW_BYTES // bits, REGISTER_BITS // bits
+    loaded = memory[rows[..., None] + np.arange(row_elems)]
+    matrices = loaded.reshape(instructions, warps, atom.matrices, -1, row_elems)
+    if atom.transpose:
+        matrices = matrices.swapaxes(-1, -2)
+    thread = np.arange(WARP)[:, None, None]
+    row = thread // 4 + MATRIX_ROWS * np.arange(atom.registers // atom.matrices)[:, None]
+    in_row = register_elems * (thread % 4) + np.arange(register_elems)
+    registers: Coordinates = matrices[:, :, :, row, in_row]  # [instruction, warp, matrix, lane, register, value]
+    return registers.transpose(0, 1, 3, 2, 4, 5).reshape(instructions, warps * WARP, -1)
+
+
+def _prove_accumulators(tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
+    table = over_tile(offsets_2d(tiled_mma.tv_layout("C")), tiled_mma.tile_mnk[:2], tile)
+    _demand(_covers_once(table, tile[0] * tile[1]), "the accumulators do not hold every element of C exactly once")
+
+
+def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int) -> None:
+    if epilogue.smem is None or epilogue.store is None:
+        neither = epilogue.smem is None and epilogue.store is None
+        _demand(neither, "the epilogue has shared memory for C without stores from it, or the other way round")
+        return
+    _prove_placed("epilogue.smem", epilogue.smem, tile, epilogue.dtype.bytes)
+    _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, tile, threads)
+
+
+def _prove_fusion(plan: GemmPlan) -> None:
+    """A call passes what the chain names, in the order in which the kernel takes it."""
+    fusion, launch = plan.epilogue.fusion, plan.launch
+    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.beside_result]
+    planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors]
+    _demand(tensors == planned, "a launch would pass other tensors than the epilogue uses")
+    _demand(launch.scalars == fusion.scalars, "a launch would pass other scalars than the epilogue uses")
+    _demand(launch.epilogue == tuple(step.text for step in fusion.steps), "a launch says another epilogue")
+    for x in fusion.tensors:
+        _demand(x.align_bytes % x.dtype.bytes == 0, f"{x.name} is not aligned to its elements")
+
+
+def _prove_split_k(plan: GemmPlan) -> None:
+    """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
+    split, launch = plan.split_k, plan.launch
+    slices = 1 if split is None else split.slices
+    _demand(launch.geometry(ProblemShape(*plan.cta_tile)).grid == (1, slices, 1), "a launch would split K another way")
+    mapped = {each.name for each in launch.maps}
+    passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
+    _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
+    if split is None:
+        _demand(launch.split is None, "a launch would bring a workspace that nobody uses")
+        return
+    if split.atomics:
+        bare = plan.epilogue.smem is None and not plan.epilogue.fusion.steps and plan.epilogue.dtype is split.dtype
+        _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
+        return
+    sums = plan.cta_tile[0] * plan.cta_tile[1]
+    vectors, rest = divmod(sums, plan.threads * SUM_VECTOR_ELEMS)
+    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)
+    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.threads * index[:, None]) + vector
+    _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
+    needed = launch.workspace(ProblemShape(*plan.cta_tile))
+    enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes
+    _demand(enough, "a launch would bring a workspace of another size")
+    _demand(split.slices % split.in_flight == 0, "split-K loads slices that are not there")
+
+
+def _prove_capacity(plan: GemmPlan) -> None:
+    """A, B and C have room, and a launch says what the plan says."""
+    end_of_b = plan.smem_b_offset_bytes + plan.b.smem.bytes
+    staged_bytes = plan.epilogue.smem.bytes if plan.epilogue.smem else 0
+    _demand(plan.a.smem.bytes <= plan.smem_b_offset_bytes, "A's shared memory runs into B's")
+    _demand(plan.smem_b_offset_bytes % ROW_BYTES == 0, "B's shared memory is not aligned for ldmatrix")
+    _demand(max(end_of_b, staged_bytes) <= plan.smem_bytes, f"{plan.smem_bytes} bytes of shared memory are too few")
+    _demand(plan.smem_bytes <= plan.target.smem_per_cta_bytes, "the shared memory does not fit the target")
+    _demand(plan.threads <= plan.target.threads_per_cta, f"{plan.threads} threads do not fit a CTA")
+    launched = plan.launch.threads, plan.launch.dynamic_smem_bytes, plan.launch.cta_tile
+    _demand(launched == (plan.threads, plan.smem_bytes, plan.cta_tile[:2]), "a launch would differ from the plan")

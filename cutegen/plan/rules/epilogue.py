@@ -1,0 +1,88 @@
+"""Rule for the epilogue: how C gets from accumulators to global memory."""
+
+from __future__ import annotations
+
+from cutegen.algebra import TiledMma
+from cutegen.errors import SpecError
+from cutegen.hardware import universal_atom
+from cutegen.plan.geometry.access import by_warp, vectors
+from cutegen.plan.geometry.accumulators import accumulators, held_together
+from cutegen.plan.rules.smem import Access, choose_smem, lay_out
+from cutegen.plan.rules.vectors import thread_grid, vector_copy
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, SmemTile
+from cutegen.plan.values.operand import OperandTile, operand_tile
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
+
+STORE_BITS = (128, 64, 32, 16, 8)
+DIRECT = "straight from registers"
+
+
+def choose_epilogue(
+    spec: GemmSpec, fusion: Fusion, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], smem_capacity_bytes: int
+) -> Choice[EpiloguePlan]:
+    """C through shared memory, so that each thread stores whole 16-byte vectors; or straight from registers.
+
+    Staging reuses the memory of the pipeline.
+    """
+    x = operand_tile(spec, "c", cta_tile)
+    if spec.epilogue.smem is False:
+        return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
+    store = _store(x, tiled_mma.threads)
+    write, read = _accesses(x, tiled_mma, store)
+    ranking = choose_smem(spec, x, tiled_mma, write, read, (write, read), store.tiled_copy)
+    staged = lay_out(ranking.value, x.extents, None)
+    if staged.bytes > smem_capacity_bytes:
+        if spec.epilogue.smem is not None:
+            raise _too_big(spec, x, staged, smem_capacity_bytes)
+        why = f"C takes {staged.bytes:,} bytes of shared memory, more than {smem_capacity_bytes:,}"
+        return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
+    why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
+    held = held_together(tiled_mma, x.major_mode)
+    not_direct = Rejected(DIRECT, f"a thread holds {held * x.dtype.bytes} neighbouring bytes at most, of a sector's 32")
+    chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
+    rejected = (not_direct, *ranking.decision.rejected)
+    decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
+    return Choice(_plan(x, fusion, staged, store), decision)
+
+
+def direct(x: OperandTile, fusion: Fusion) -> EpiloguePlan:
+    """C straight from registers."""
+    return _plan(x, fusion, None, None)
+
+
+def _plan(x: OperandTile, fusion: Fusion, smem: SmemTile | None, store: VectorCopy | None) -> EpiloguePlan:
+    return EpiloguePlan(dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, fusion=fusion, smem=smem, store=store)
+
+
+def _too_big(spec: GemmSpec, x: OperandTile, staged: SmemTile, smem_capacity_bytes: int) -> SpecError:
+    return spec.error(
+        "epilogue.smem",
+        found=f"{extents(x.extents)} {x.dtype.name} with {staged.chosen.name}: {staged.bytes:,} bytes",
+        expected=f"at most {smem_capacity_bytes:,} bytes of shared memory",
+        fix=f"smem = false stores {DIRECT}",
+    )
+
+
+def _store(x: OperandTile, threads: int) -> VectorCopy:
+    """The widest store that alignment and shared layout allow and whose threads tile C.
+
+    There always is one: the tiled MMA has the same threads and tiles C, so a grid of single elements does too.
+    """
+    limit_bits = 8 * min(x.align_bytes, x.vector_elems * x.dtype.bytes)
+    for bits in STORE_BITS:
+        if x.dtype.bits <= bits <= limit_bits:
+            grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
+            if grid is not None:
+                return vector_copy(universal_atom(bits), bits, grid, x.major_mode, x.dtype.bits)
+    raise AssertionError(f"{threads} threads cannot tile C {x.extents}")
+
+
+def _accesses(x: OperandTile, tiled_mma: TiledMma, store: VectorCopy) -> tuple[Access, Access]:
+    """How C's tile is written by accumulators, pairs at once where N is contiguous, and read for the stores."""
+    pair = min(held_together(tiled_mma, x.major_mode), x.vector_elems)
+    written = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
+    read = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])
+    return Access(written, pair * x.dtype.bytes, at_once=True), Access(read, store.bits // 8, at_once=True)

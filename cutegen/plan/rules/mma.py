@@ -1,0 +1,352 @@
+"""Rules for the tensor core: CTA tile, MMA atom, and warps."""
+
+from __future__ import annotations
+
+from cutegen.errors import SpecError
+from cutegen.hardware import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, targets_with
+from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
+from cutegen.plan.predict.occupancy import available_registers
+from cutegen.plan.rules.register_staging import expected_registers
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.spec import GemmSpec
+from cutegen.support.words import either, extents
+
+Extents = tuple[int, int, int]
+
+DEFAULT_CTA_ROWS = (128, 128)
+DEFAULT_ACCUMULATOR = "f32"
+WARP_COUNTS = (1, 2, 4, 8, 16)
+MAX_HELD_REGISTERS = 128
+MAX_HELD_REGISTERS_BESIDE_F16 = 64
+NARROWEST_COPY_BITS = 32
+
+
+def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
+    """The extents along M, N and K that one CTA computes at a time."""
+    if spec.tile.cta is not None:
+        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+    element = dtype(spec.problem.a.dtype)
+    m, n, k = chosen = (*DEFAULT_CTA_ROWS, LINE_BYTES // element.bytes)
+    why = (
+        f"{m * n // (m + n)} multiply-adds for each element fetched: {m * n * k:,} for {(m + n) * k:,} in a k-tile, "
+        f"whose {k} {element.bits}-bit elements along K are one {LINE_BYTES}-byte line"
+    )
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why))
+
+
+def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
+    """The `mma.sync` of the operands' types with the longest K that leaves two k-blocks to double-buffer."""
+    fitting = _atoms_for(spec)
+    if spec.mma.atom is not None:
+        atom = MMA_ATOMS[spec.mma.atom]
+        if atom not in fitting:
+            raise _mismatched(spec, atom, fitting)
+        _check_k(spec, cta_tile, atom)
+        return Choice(atom, Decision("mma.atom", atom.name, "given", given=True))
+    usable = [atom for atom in fitting if _double_buffers(cta_tile, atom)]
+    if not usable:
+        _check_k(spec, cta_tile, fitting[-1])
+    chosen = usable[0]
+    rejected = tuple(Rejected(atom.name, _why_not(atom, chosen, cta_tile)) for atom in fitting if atom is not chosen)
+    why = f"{chosen.flops:,} operations an instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
+    if spec.problem.accumulator is None and chosen.c_dtype.name == DEFAULT_ACCUMULATOR and chosen.a_dtype.bits <= 16:
+        why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
+    if chosen.c_dtype.is_integer:
+        why += ", which stop at the ends of their range instead of wrapping"
+    return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
+
+
+def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
+    """The atoms of the problem's types, longest K first. Raises SpecError when there is none."""
+    a, b = spec.problem.a.dtype, spec.problem.b.dtype
+    of_operands = [atom for atom in MMA_ATOMS.values() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b)]
+    if not of_operands:
+        raise _no_atom(spec, a, b)
+    known = sorted({atom.c_dtype.name for atom in of_operands})
+    accumulator = spec.problem.accumulator
+    if accumulator is None:
+        default = DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
+        accumulator = MMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default
+    fitting = [atom for atom in of_operands if atom.c_dtype.name == accumulator]
+    if not fitting:
+        raise spec.error(
+            "problem.accumulator",
+            found=f'"{accumulator}" with {a} operands',
+            expected=f"{' or '.join(known)}: no mma.sync sums products of {a} in {accumulator}",
+            fix=f'accumulator = "{known[0]}"',
+        )
+    return sorted(fitting, key=lambda atom: -atom.shape_mnk[2])
+
+
+def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
+    beside_a = sorted({atom.b_dtype.name for atom in MMA_ATOMS.values() if atom.a_dtype.name == a})
+    if beside_a:
+        wanted = " or ".join(f'"{name}"' for name in beside_a)
+        return spec.error(
+            "problem.b.dtype",
+            found=f'"{b}"',
+            expected=f"{wanted} as A has, since mma.sync takes A and B of one type"
+            if len(beside_a) == 1
+            else f"{wanted} beside A's {a}: mma.sync mixes no others",
+            fix=f'write dtype = "{a}" for both',
+        )
+    known = list(dict.fromkeys(atom.a_dtype.name for atom in MMA_ATOMS.values()))
+    return spec.error(
+        "problem.a.dtype",
+        found=f'"{a}"',
+        expected=f"{' or '.join(known)} operands: the sm80 family has no mma.sync for others",
+        fix='tensor cores read f32 elements as tf32, 11 significant bits: write dtype = "tf32" where they will do'
+        if a == "f32"
+        else "only C may be s32",
+    )
+
+
+def check_dtypes(spec: GemmSpec, target: Target) -> None:
+    """Raises SpecError for an element type that `target` does not know, or that no array has."""
+    for name in ("a", "b", "c", "residual", "bias", "aux"):
+        part = getattr(spec.problem, name)
+        if part is None or part.dtype is None:
+            continue
+        element = dtype(part.dtype)
+        if not target.has(*element.needs):
+            having = targets_with(*element.needs)
+            raise spec.error(
+                f"problem.{name}.dtype",
+                found=f'"{element.name}" for {target.name}',
+                expected=f"{either(having)}, whose instructions know {element.name}",
+                fix=f"build for one of those, such as --arch {having[0]}, or use f16 or bf16",
+            )
+        if name not in "ab" and element.in_memory != element.name:
+            raise spec.error(
+                f"problem.{name}.dtype",
+                found=f'"{element.name}", which is how tensor cores read {element.in_memory} operands',
+                expected="a type that the epilogue reads or writes",
+                fix=f'write dtype = "{element.in_memory}"',
+            )
+
+
+def choose_tf32_rounding(spec: GemmSpec, atom: MmaAtom) -> Choice[bool] | None:
+    """Whether f32 operands are rounded to tf32 in registers; None where there are none.
+
+    Raises SpecError when the spec speaks of tf32 and has no such operands.
+    """
+    asked = spec.mma.tf32
+    if atom.a_dtype.name != "tf32":
+        if asked is not None:
+            raise spec.error(
+                "mma.tf32",
+                found=f'"{asked}" with {atom.a_dtype.name} operands',
+                expected='operands of dtype "tf32", whose f32 elements the tensor core reads in part',
+                fix="leave mma.tf32 out",
+            )
+        return None
+    truncated = "the tensor core reads 19 bits of an f32 and leaves 13 out: up to 2^-10 of each element, towards zero"
+    rounded = "cvt.rna.tf32 on each element in registers: up to 2^-11 of each element, either way"
+    if asked == "nearest":
+        rejected = Rejected("truncate", truncated)
+        return Choice(True, Decision("mma.tf32", "nearest", f"given; {rounded}", given=True, rejected=(rejected,)))
+    why = f"{'given; ' if asked else 'as CUTLASS has it; '}{truncated}"
+    rejected = Rejected("nearest", f"{rounded}, at one instruction more for each register of a fragment")
+    return Choice(False, Decision("mma.tf32", "truncate", why, given=asked is not None, rejected=(rejected,)))
+
+
+def _mismatched(spec: GemmSpec, atom: MmaAtom, fitting: list[MmaAtom]) -> SpecError:
+    wanted = fitting[0]
+    return spec.error(
+        "mma.atom",
+        found=f"{atom.name}, for {_operands(atom)} operands and {atom.c_dtype.name} sums",
+        expected=f"an atom for {_operands(wanted)} operands and {wanted.c_dtype.name} sums",
+        fix=f"use {' or '.join(row.name for row in fitting)}",
+    )
+
+
+def _operands(atom: MmaAtom) -> str:
+    return " and ".join(dict.fromkeys((atom.a_dtype.name, atom.b_dtype.name)))
+
+
+def _double_buffers(cta_tile: Extents, atom: MmaAtom) -> bool:
+    k = atom.shape_mnk[2]
+    return cta_tile[2] % k == 0 and cta_tile[2] >= 2 * k
+
+
+def _check_k(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> None:
+    if not _double_buffers(cta_tile, atom):
+        k = atom.shape_mnk[2]
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)}: K = {cta_tile[2]} with {atom.name}",
+            expected=f"K a multiple of the atom's {k} and at least {2 * k}: "
+            "one k-block is multiplied while the next is loaded",
+            fix=f"K = {max(2, round(cta_tile[2] / k)) * k} is the nearest",
+        )
+
+
+def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
+    if atom.shape_mnk[2] > chosen.shape_mnk[2]:
+        return f"a k-tile of {cta_tile[2]} does not hold two or more whole k-blocks of {atom.shape_mnk[2]}"
+    return f"{atom.flops:,} operations an instruction against {chosen.flops:,}"
+
+
+def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target: Target) -> Choice[Extents]:
+    """How many warps lie along M, N and K.
+
+    At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged
+    so that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
+    """
+    if spec.mma.atom_layout is not None:
+        given = _given_atom_layout(spec, cta_tile, atom)
+        _check_sums(spec, given.value, cta_tile, atom, target)
+        return given
+    m, n, _ = cta_tile
+    options = [
+        (wm, warps // wm, 1)
+        for warps in WARP_COUNTS
+        for wm in reversed(WARP_COUNTS)
+        if warps % wm == 0 and m % (wm * atom.shape_mnk[0]) == 0 and n % (warps // wm * atom.shape_mnk[1]) == 0
+    ]
+    if not options:
+        raise spec.error(
+            "tile.cta",
+            found=extents(cta_tile),
+            expected=f"M a multiple of {atom.shape_mnk[0]} and N of {atom.shape_mnk[1]}, the atom's tile",
+            fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
+        )
+    most = most_held(atom.a_dtype, target)
+
+    def rank(option: Extents) -> tuple[int, ...]:
+        spills = _accumulator_registers(option, cta_tile, atom) > _registers(option, target)
+        return spills, *_rank(spec, option, cta_tile, atom, most)
+
+    chosen, *others = sorted(options, key=rank)
+    _check_sums(spec, chosen, cta_tile, atom, target)
+    rejected = tuple(
+        Rejected(extents(option), _why_not_warps(spec, option, chosen, cta_tile, atom, most)) for option in others
+    )
+    why = (
+        f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
+        f"k-tile; {_held(spec, chosen, cta_tile, atom)}{_why_few(atom.a_dtype, target)}"
+    )
+    return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
+
+
+def _check_sums(spec: GemmSpec, warps: Extents, cta_tile: Extents, atom: MmaAtom, target: Target) -> None:
+    """Raise SpecError where a thread's sums alone are more than it has registers: they would all spill."""
+    threads, registers = WARP * warps[0] * warps[1], _registers(warps, target)
+    sums = _accumulator_registers(warps, cta_tile, atom)
+    if sums > registers:
+        raise spec.error(
+            "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
+            found=f"{extents(cta_tile)} for {extents(warps)} warps: {sums:,} registers a thread for sums",
+            expected=f"at most {registers}, what a thread of {threads} can have on {target.name}",
+            fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warps, or a smaller tile.cta",
+        )
+
+
+def _registers(warps: Extents, target: Target) -> int:
+    """Registers that a thread can have beside the others of its CTA."""
+    return available_registers(target, WARP * warps[0] * warps[1])
+
+
+def becomes_f16(element: DType, target: Target) -> bool:
+    """Whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
+    return element.is_float8 and SM_RATES[target.name].float8_as_f16
+
+
+def most_held(element: DType, target: Target) -> int:
+    """Registers that a thread may hold throughout the main loop, so that fragments and addresses have some too."""
+    return MAX_HELD_REGISTERS_BESIDE_F16 if becomes_f16(element, target) else MAX_HELD_REGISTERS
+
+
+def _why_few(element: DType, target: Target) -> str:
+    """Why a thread may hold few registers, where it may."""
+    if not becomes_f16(element, target):
+        return ""
+    most = most_held(element, target)
+    return f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
+
+
+def _rank(
+    spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom, most: int
+) -> tuple[bool, bool, bool, int, int, int]:
+    """Smaller is better."""
+    warps = option[0] * option[1]
+    return (
+        _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS,
+        _held_registers(spec, option, cta_tile, atom) > most,
+        warps < SCHEDULERS,
+        warps,
+        _fragment_rows(option, cta_tile),
+        option[1],
+    )
+
+
+def _why_not_warps(
+    spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom, most: int
+) -> str:
+    if _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS:
+        return "a thread would copy less than 4 bytes of an operand's k-tile"
+    if _held_registers(spec, option, cta_tile, atom) > most:
+        return f"{_held(spec, option, cta_tile, atom)}, more than {most}"
+    warps, needed = option[0] * option[1], chosen[0] * chosen[1]
+    if warps < needed:
+        return f"{warps} of the {SCHEDULERS} schedulers would have a warp"
+    if warps > needed:
+        return f"{warps} warps where {needed} do"
+    return f"{_fragment_rows(option, cta_tile)} fragment rows read per k-tile"
+
+
+def _held_registers(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
+    """What a thread holds throughout the main loop: its sums, and what passes through registers of the next k-tile."""
+    return _accumulator_registers(option, cta_tile, atom) + _passing_registers(spec, option, cta_tile)
+
+
+def _held(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
+    """The same in words."""
+    sums, passing = _accumulator_registers(option, cta_tile, atom), _passing_registers(spec, option, cta_tile)
+    return f"{sums} registers a thread for sums" + (f", {passing} for the next k-tile" if passing else "")
+
+
+def _passing_registers(spec: GemmSpec, option: Extents, cta_tile: Extents) -> int:
+    return expected_registers(spec, cta_tile, WARP * option[0] * option[1])
+
+
+def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
+    return cta_tile[0] * cta_tile[1] * atom.c_dtype.bits // (REGISTER_BITS * WARP * option[0] * option[1])
+
+
+def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
+    """What each thread copies of a k-tile of the smaller operand."""
+    return min(cta_tile[:2]) * cta_tile[2] * atom.a_dtype.bits // (32 * option[0] * option[1])
+
+
+def _fragment_rows(option: Extents, cta_tile: Extents) -> int:
+    """Rows of A and of B that all warps read: each row of A once for each warp along N, and the other way round."""
+    return cta_tile[0] * option[1] + cta_tile[1] * option[0]
+
+
+def _rounded_up(cta_tile: Extents, atom: MmaAtom) -> Extents:
+    m, n, k = (-(-extent // unit) * unit for extent, unit in zip(cta_tile, atom.shape_mnk, strict=True))
+    return m, n, k
+
+
+def _given_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choice[Extents]:
+    layout = spec.mma.atom_layout
+    assert layout is not None
+    m, n, k = layout
+    if k != 1:
+        raise spec.error(
+            "mma.atom_layout",
+            found=extents(layout),
+            expected="1 along K: warps that share a result would have to add their sums",
+            fix=f"use {extents((m, n, 1))} or {extents((m * k, n, 1))}",
+        )
+    for mode, letter in enumerate("MN"):
+        unit = layout[mode] * atom.shape_mnk[mode]
+        if cta_tile[mode] % unit:
+            raise spec.error(
+                "mma.atom_layout",
+                found=f"{extents(layout)}: {layout[mode]} warps x {atom.shape_mnk[mode]} = {unit} along {letter}",
+                expected=f"a divisor of the CTA tile's {letter} = {cta_tile[mode]}",
+                fix=f"{letter} = {max(1, round(cta_tile[mode] / unit)) * unit} is the nearest tile",
+            )
+    return Choice(layout, Decision("mma.atom_layout", extents(layout), "given", given=True))

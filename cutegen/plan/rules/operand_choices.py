@@ -1,0 +1,100 @@
+"""What rules settled for A or B: its copies, and the shared layout that suits both of them best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from cutegen.algebra import LayoutExpr, TiledMma
+from cutegen.hardware.units import LINE_BYTES
+from cutegen.plan.geometry.access import Coordinates, by_warp, joined, vectors
+from cutegen.plan.rules.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
+from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.fragments import FragmentCopy
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.operand import OperandTile
+from cutegen.spec import MODES, GemmSpec
+from cutegen.support.words import round_up
+
+CopyT = TypeVar("CopyT", bound=TileCopy)
+
+
+@dataclass(frozen=True, slots=True)
+class OperandChoices(Generic[CopyT]):
+    """All that is settled for A or B before the number of stages is, which depends on a stage's bytes."""
+
+    tile: OperandTile
+    g2s: Choice[CopyT]
+    s2r: Choice[FragmentCopy]
+    smem: Choice[SmemRanking]
+
+    @property
+    def passing_registers(self) -> int:
+        """Registers a thread with its share of a k-tile on the way to shared memory; none but of plain copies."""
+        return self.g2s.value.passing_registers(self.tile.extents, self.tile.dtype)
+
+    def plan(self, stages: int) -> OperandPlan:
+        """The operand's part of the plan."""
+        x = self.tile
+        return OperandPlan(
+            name=x.name,
+            operand=x.operand,
+            dtype=x.dtype,
+            modes=MODES[x.name],
+            major=x.major,
+            align_bytes=x.align_bytes,
+            tile=x.extents,
+            g2s=self.g2s.value,
+            smem=lay_out(self.smem.value, x.extents, stages),
+            s2r=self.s2r.value,
+        )
+
+
+def choose_layout(
+    spec: GemmSpec, x: OperandTile, g2s: Choice[VectorCopy], s2r: Choice[FragmentCopy], tiled_mma: TiledMma
+) -> OperandChoices[VectorCopy]:
+    """The shared layout for the two copies.
+
+    A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
+    """
+    read = fragment_access(x, s2r.value, tiled_mma)
+    # Each cp.async is given an address of its own; all other copies take a slice of the layout.
+    sliced = (vector_access(x, g2s.value), read) if g2s.value.through_registers else (read,)
+    write = write_access(x, g2s.value, tiled_mma)
+    smem = choose_smem(spec, x, tiled_mma, write, read, sliced, g2s.value.tiled_copy)
+    return OperandChoices(x, g2s, s2r, smem)
+
+
+def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
+    """Which addresses the lanes of each store to shared memory have."""
+    first = by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0])
+    source = source_bytes(x, first) if copy.bypasses_l1 else None
+    return Access(first, copy.bits // 8, at_once=True, source_bytes=source)
+
+
+def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
+    """Where elements of a tile lie in global memory, each row of which begins at a whole line."""
+    i, j = coordinates % x.extents[0], coordinates // x.extents[0]
+    along, across = (j, i) if x.major_mode == 1 else (i, j)
+    row_bytes = round_up(x.extents[x.major_mode] * x.dtype.bytes, LINE_BYTES)
+    return across * row_bytes + along * x.dtype.bytes
+
+
+def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> AccessOf:
+    """The same of the stores as the compiler makes them of a layout, which may join those that lie side by side."""
+    plain = vector_access(x, copy)
+
+    def of(layout: LayoutExpr) -> Access:
+        if not copy.joins(x.dtype, tiled_mma):
+            return plain
+        first, lengths = joined(copy.threads, copy.values, layout, x.extents, x.dtype.bits)
+        return Access(by_warp(first), lengths[0] * x.dtype.bytes) if len(set(lengths)) == 1 else plain
+
+    return of
+
+
+def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
+    """Which addresses the lanes of each fragment load have: of an ldmatrix, a lane for each row."""
+    loads = s2r.table(x.operand, x.extents, x.dtype, tiled_mma)
+    return Access(loads.addressed, loads.access_bytes)

@@ -1,0 +1,93 @@
+"""Rule for the tiled MMA's tile: how a thread repeats the atom in its registers, and which columns a warp has."""
+
+from __future__ import annotations
+
+from cutegen.algebra import Layout, format_layout
+from cutegen.hardware import UNIVERSAL, MmaAtom, Target, dtype
+from cutegen.plan.rules.s2r import transposing
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
+
+Extents = tuple[int, int, int]
+Permutation = tuple[int, int | Layout, int]
+
+K_BLOCK_BYTES = 32
+
+
+def choose_permutation(
+    spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents, target: Target
+) -> Choice[Permutation]:
+    """The tiled MMA's tile: what exceeds warps x atom repeats in a thread's registers, and one ldmatrix feeds more.
+
+    Its extents may be given. Along N a warp's atoms take turns with those of the other warps, except where B is loaded
+    in rows of 16 bytes along N.
+    """
+    found = _choose_extents(spec, cta_tile, atom, atom_layout)
+    m, n, k = found.value
+    pairs = n // (2 * atom_layout[1] * atom.shape_mnk[1])
+    if not _takes_pairs(spec, target) or pairs * 2 * atom_layout[1] * atom.shape_mnk[1] != n:
+        return Choice((m, n, k), found.decision)
+    columns = _in_pairs(atom.shape_mnk[1], atom_layout[1], pairs)
+    chosen = f"{extents(found.value)}, N as {format_layout(columns).replace('_', '')}"
+    why = f"{found.decision.why}; a warp's atoms lie in pairs along N, as an ldmatrix of 8-bit elements brings them"
+    decision = Decision("mma.permutation", chosen, why, found.decision.given, found.decision.rejected)
+    return Choice((m, columns, k), decision)
+
+
+def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
+    """Whether an ldmatrix that transposes bytes is to load B."""
+    b, load = spec.problem.b, spec.s2r.b
+    plain = load is not None and load.atom == UNIVERSAL
+    bits = dtype(b.dtype).bits
+    return b.major == "n" and bits == 8 and not plain and bool(transposing(bits, target))
+
+
+def _in_pairs(columns: int, warps: int, pairs: int) -> Layout:
+    """Column of the tile by (column of the atom, warp, atom of the pair, pair).
+
+    >>> _in_pairs(8, 2, 1)
+    Layout((8, 2, 2), (1, 16, 8))
+    """
+    shape, stride = (columns, warps, 2, pairs), (1, 2 * columns, columns, 2 * columns * warps)
+    return Layout(shape[: 3 + (pairs > 1)], stride[: 3 + (pairs > 1)])
+
+
+def _choose_extents(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents) -> Choice[Extents]:
+    base = (atom_layout[0] * atom.shape_mnk[0], atom_layout[1] * atom.shape_mnk[1], atom.shape_mnk[2])
+    if spec.mma.permutation is not None:
+        return _given_extents(spec, cta_tile, base)
+    n = 2 * base[1] if cta_tile[1] % (2 * base[1]) == 0 else base[1]
+    k_block = K_BLOCK_BYTES // atom.a_dtype.bytes  # two rows of ldmatrix
+    k = k_block if cta_tile[2] % k_block == 0 and cta_tile[2] >= 2 * k_block else base[2]
+    chosen = (base[0], n, k)
+    if chosen == base:
+        why = f"warps x atom; the CTA tile {extents(cta_tile)} leaves no room to repeat it"
+        return Choice(chosen, Decision("mma.permutation", extents(chosen), why))
+    repeats = [
+        f"{new // old} times along {letter}"
+        for letter, new, old in zip("NK", (n, k), base[1:], strict=True)
+        if new > old
+    ]
+    why = f"warps x atom is {extents(base)}; {' and '.join(repeats)}, so that one ldmatrix feeds more of them"
+    rejected = (Rejected(extents(base), "each ldmatrix would load fewer matrices"),)
+    return Choice(chosen, Decision("mma.permutation", extents(chosen), why, rejected=rejected))
+
+
+def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[Extents]:
+    permutation = spec.mma.permutation
+    assert permutation is not None
+    for letter, found, unit, extent in zip("MNK", permutation, base, cta_tile, strict=True):
+        # A k-tile holds two k-blocks at least: one is multiplied while the next is loaded.
+        longest = extent // 2 if letter == "K" else extent
+        valid = [size for size in range(unit, longest + 1, unit) if extent % size == 0]
+        if found not in valid:
+            twice = " at least twice" if letter == "K" else ""
+            raise spec.error(
+                "mma.permutation",
+                found=f"{extents(permutation)}: {found} along {letter}",
+                expected=f"a multiple of warps x atom = {unit} that divides the CTA tile's {letter} = {extent}{twice} "
+                "(CuTe rounds up in silence)",
+                fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
+            )
+    return Choice(permutation, Decision("mma.permutation", extents(permutation), "given", given=True))

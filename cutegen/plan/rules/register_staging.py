@@ -1,0 +1,30 @@
+"""Registers that hold a k-tile on its way to shared memory, where plain loads and stores bring it there."""
+
+from __future__ import annotations
+
+from cutegen.hardware import UNIVERSAL, dtype
+from cutegen.plan.values.copies import passing_registers
+from cutegen.plan.values.operand import align_bytes
+from cutegen.spec import G2sCopy, GemmSpec, Operand
+
+NARROWEST_CP_ASYNC_BYTES = 4
+
+
+def through_registers(spec: GemmSpec, name: str) -> bool:
+    """Whether the spec has A or B copied by plain loads and stores: it says so, or no cp.async is narrow enough."""
+    given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
+    align = align_bytes(getattr(spec.problem, name))
+    widest_bytes = align if given.bits is None else min(align, given.bits // 8)
+    return given.op == UNIVERSAL or (given.op is None and widest_bytes < NARROWEST_CP_ASYNC_BYTES)
+
+
+def expected_registers(spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int) -> int:
+    """Registers a thread for the k-tiles of both operands, before their copies are settled."""
+    total = 0
+    for name, extent in zip("ab", cta_tile[:2], strict=True):
+        if through_registers(spec, name):
+            operand: Operand = getattr(spec.problem, name)
+            given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
+            bits = given.bits or 8 * min(align_bytes(operand), 16)
+            total += passing_registers(extent * cta_tile[2], dtype(operand.dtype).bits, bits, threads)
+    return total

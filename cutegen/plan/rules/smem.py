@@ -1,0 +1,287 @@
+"""Rule for shared memory: swizzles, pads and the plain layout, ranked by the wavefronts of their writes and reads.
+
+Copies that bypass L1 write line by line, which costs more than banks say: their wavefronts are those by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from cutegen.algebra import (
+    ComposedLayout,
+    Layout,
+    LayoutExpr,
+    Swizzle,
+    TiledCopy,
+    TiledMma,
+    cosize,
+    inner_layout,
+    leaves,
+    make_layout,
+    modes,
+    offsets,
+    size,
+    tile_to_shape,
+    with_inner,
+)
+from cutegen.errors import SpecError
+from cutegen.hardware import alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
+from cutegen.hardware.units import LINE_BYTES
+from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.geometry.smem_candidates import Shape, all_shapes
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import SmemCandidate, SmemTile, Wavefronts
+from cutegen.plan.values.operand import OperandTile
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
+
+_MOST_STAGES = 8
+TORN = "a thread's own accesses swizzle one another"
+UNEVEN = "the tile ends within a period of the swizzle"
+UNDIVIDED = "{}'s blocks and the layout's do not nest"
+CUT_SHORT = "{}'s threads end within a period of the swizzle"
+WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element each lane touches.
+
+    `source_bytes`, of a copy that bypasses L1, are the lanes' addresses in global memory, where each row of the tile
+    begins at a whole line. `shares` says that it is a load whose lanes may want the same, so that phases merge,
+    `at_once` that one copy of the DSL makes all of a thread's accesses.
+    """
+
+    coordinates: Coordinates
+    bytes: int
+    shares: bool = False
+    at_once: bool = False
+    source_bytes: Coordinates | None = None
+
+    def count_by_line(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts | None:
+        """The same as `count` for a copy that bypasses L1, each line written once at best; None for other accesses."""
+        if self.source_bytes is None:
+            return None
+        placed = offsets(layout)[self.coordinates] * element_bytes
+        lines = len(np.unique(self.source_bytes // LINE_BYTES))
+        return Wavefronts(lines, int(line_write_wavefronts(self.source_bytes, placed).sum()))
+
+    def count(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts:
+        """Wavefronts of the whole tile, every instruction of every warp."""
+        lanes = self.coordinates.shape[-1]
+        accesses = self.coordinates.size // lanes
+        placed, times = alike(offsets(layout)[self.coordinates] * element_bytes)
+        merged = int(merged_phases(placed, self.bytes) @ times) if self.shares else 0
+        predicted = int(wavefronts(placed, self.bytes) @ times) - merged
+        return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
+
+    def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:
+        """Whether a thread's accesses differ in bits of the offset that they also swizzle, as those of threads do.
+
+        Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
+        layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
+        are alike, and is right then, unless one copy makes all accesses. Where the tile is `staged`, further ones lie
+        behind it, and which is accessed is as little known as the thread.
+        """
+        if not isinstance(layout, ComposedLayout):
+            return False
+        swizzle = layout.outer
+        placed = offsets(inner_layout(layout))[self.coordinates]
+        own = int(np.bitwise_or.reduce(placed[:, 0, 0] ^ placed[0, 0, 0]))
+        threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
+        stages = int(np.bitwise_or.reduce(np.arange(_MOST_STAGES) * cosize(layout.inner))) if staged else 0
+        swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
+        differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
+        return bool(own & own >> swizzle.shift & swizzled) and (self.at_once or bool(differing))
+
+
+AccessOf = Callable[[LayoutExpr], Access]
+Shares = dict[str, Callable[[Layout], Layout | None]]
+"""Who slices a tile for each thread, and the shares of a layout; None where its blocks end within the threads'."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmemRanking:
+    """The layout that was taken, and every layout that was compared, best first."""
+
+    chosen: SmemCandidate
+    rows: tuple[SmemCandidate, ...]
+
+
+def choose_smem(
+    spec: GemmSpec,
+    x: OperandTile,
+    tiled_mma: TiledMma,
+    write: Access | AccessOf,
+    read: Access,
+    sliced: tuple[Access, ...],
+    copy: TiledCopy,
+) -> Choice[SmemRanking]:
+    """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
+    shapes = tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes))
+    return rank_addressable(spec, x, tiled_mma, shapes, write, read, sliced, copy)
+
+
+def rank_addressable(
+    spec: GemmSpec,
+    x: OperandTile,
+    tiled_mma: TiledMma,
+    shapes: tuple[Shape, ...],
+    write: Access | AccessOf,
+    read: Access | AccessOf,
+    sliced: tuple[Access, ...],
+    copy: TiledCopy,
+) -> Choice[SmemRanking]:
+    """The ranking of those layouts in which the DSL finds what `sliced` accesses want, by slicing them for each thread.
+
+    `copy` moves vectors between global memory and the tile. Raises SpecError where the spec asks for none of those.
+    """
+
+    def hindered(shape: Shape) -> str:
+        layout = tile_to_shape(shape.atom, x.extents)
+        torn = any(access.tears(layout, staged=staged) for access in sliced)
+        return TORN if torn else uneven(x, shape, shares)
+
+    shares = {**shares_of(tiled_mma, x), "the copy": copy.shared_out}
+    staged = x.name != "c" and spec.tile.stages != 1
+    hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
+    requested = tuple(shape for shape in x.requested if not hinders[shape])
+    if x.requested and not requested:
+        raise not_addressable(spec, x, x.requested[0], hinders[x.requested[0]], fix=WAY_OUT)
+    choice = rank_shapes(x, tuple(shape for shape in shapes if not hinders[shape]), requested, write, read)
+    return also_rejected(choice, (Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape]))
+
+
+def shares_of(tiled_mma: TiledMma, x: OperandTile) -> Shares:
+    """The threads that multiply."""
+    return {"the tiled MMA": partial(tiled_mma.shared_out, x.operand)}
+
+
+def uneven(x: OperandTile, shape: Shape, shares: Shares) -> str:
+    """Why the DSL cannot share out such a tile between the threads; nothing where it can."""
+    layout = tile_to_shape(shape.atom, x.extents)
+    swizzle = layout.outer if isinstance(layout, ComposedLayout) else Swizzle(0, 0, 0)
+    if not _is_even(swizzle, inner_layout(layout)):
+        return UNEVEN
+    for name, shared_out in shares.items():
+        if (share := shared_out(inner_layout(layout))) is None:
+            return UNDIVIDED.format(name)
+        if not _is_even(swizzle, share):
+            return CUT_SHORT.format(name)
+    return ""
+
+
+def not_addressable(spec: GemmSpec, x: OperandTile, shape: Shape, why: str, *, fix: str) -> SpecError:
+    """The refusal of a layout that the spec asks for."""
+    found = f"{shape.name} for a tile of {extents(x.extents)}: {why}"
+    return spec.error(x.smem_key, found=found, expected="a layout that the DSL can address", fix=fix)
+
+
+def also_rejected(choice: Choice[SmemRanking], further: Iterable[Rejected]) -> Choice[SmemRanking]:
+    """The same choice with `further` layouts that were not compared."""
+    return replace(choice, decision=replace(choice.decision, rejected=(*choice.decision.rejected, *further)))
+
+
+def _is_even(swizzle: Swizzle, layout: Layout) -> bool:
+    """Whether each mode ends with a period of the swizzle, or within one that it divides. The DSL aborts elsewhere."""
+    period = 1 << (swizzle.bits + swizzle.base + swizzle.shift)
+    spans = [extent * stride for extent, stride in leaves(layout.shape, layout.stride)]
+    return swizzle.bits == 0 or all(span % period == 0 or period % span == 0 for span in spans if span)
+
+
+def rank_shapes(
+    x: OperandTile,
+    shapes: tuple[Shape, ...],
+    requested: tuple[Shape, ...],
+    write: Access | AccessOf | Wavefronts,
+    read: Access | AccessOf | Wavefronts,
+) -> Choice[SmemRanking]:
+    """The best of `requested`, or of all `shapes` when the spec leaves them open.
+
+    Known wavefronts hold for any; how a tile is read may depend on its layout.
+    """
+
+    def ranked(shapes: tuple[Shape, ...]) -> tuple[SmemCandidate, ...]:
+        return tuple(sorted((_measure(x, shape, write, read) for shape in shapes), key=_order))
+
+    rows = ranked(shapes)
+    given = bool(requested)
+    chosen = ranked(requested)[0] if given else rows[0]
+    why = f"given; {_ways(chosen)}" if given else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes a tile"
+    rejected = tuple(Rejected(row.name, _against(row, chosen)) for row in rows if row.name != chosen.name)
+    return Choice(SmemRanking(chosen, rows), Decision(x.smem_key, chosen.name, why, given=given, rejected=rejected))
+
+
+def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> SmemTile:
+    """The chosen atom repeated over the tile, with a PIPE mode where there are stages.
+
+    A stage begins where the one before it ends, padding included. tile_to_shape would put it between rows where a pad
+    leaves room for that, and has no layout for a number of stages that does not fill the room.
+    """
+    one = tile_to_shape(ranking.chosen.atom, tile)
+    layout = one
+    if stages is not None:
+        inner, stride = inner_layout(one), span_elems(one) if stages > 1 else 0
+        layout = with_inner(one, make_layout(*modes(inner), Layout((1, stages), (0, stride))))
+    return SmemTile(
+        layout=layout,
+        chosen=ranking.chosen,
+        bytes=ranking.chosen.tile_bytes * (stages or 1),
+        ranking=ranking.rows,
+    )
+
+
+def _measure(
+    x: OperandTile, shape: Shape, write: Access | AccessOf | Wavefronts, read: Access | AccessOf | Wavefronts
+) -> SmemCandidate:
+    layout = tile_to_shape(shape.atom, x.extents)
+    written, fetched = (access(layout) if callable(access) else access for access in (write, read))
+
+    def count(access: Access | Wavefronts) -> Wavefronts:
+        return access.count(layout, x.dtype.bytes) if isinstance(access, Access) else access
+
+    return SmemCandidate(
+        name=shape.name,
+        atom=shape.atom,
+        swizzle=shape.swizzle,
+        pad_elems=shape.pad_elems,
+        tile_bytes=span_elems(layout) * x.dtype.bytes,
+        write=count(written),
+        read=count(fetched),
+        lines=written.count_by_line(layout, x.dtype.bytes) if isinstance(written, Access) else None,
+    )
+
+
+def span_elems(layout: LayoutExpr) -> int:
+    """Elements from one repetition of the tile to the next, padding behind the last row included."""
+    inner = inner_layout(layout)
+    widest: int = max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
+    reached: int = cosize(inner)
+    return max(widest, reached)
+
+
+def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:
+    swizzle = row.swizzle or Swizzle(0, 0, 0)
+    width = max(
+        size(part) for part in modes(inner_layout(row.atom)) if 1 in (d for _, d in leaves(part.shape, part.stride))
+    )
+    ties = row.swizzle is not None, -width, swizzle.bits, swizzle.base + swizzle.shift
+    return row.wavefronts, row.tile_bytes, *ties
+
+
+def _ways(row: SmemCandidate) -> str:
+    by_line = "" if row.lines is None else f", by line {row.lines.ways:.3g}-way"
+    return f"writes {row.write.ways:.3g}-way{by_line}, reads {row.read.ways:.3g}-way"
+
+
+def _against(row: SmemCandidate, chosen: SmemCandidate) -> str:
+    reasons = [_ways(row)] if row.wavefronts != chosen.wavefronts else []
+    if row.tile_bytes != chosen.tile_bytes:
+        reasons.append(f"{row.tile_bytes:,} bytes against {chosen.tile_bytes:,}")
+    if _order(row) < _order(chosen):  # only a layout that the spec insists on is not the best
+        return f"{'; '.join(reasons) or 'as good'}; not what the spec asks for"
+    return "; ".join(reasons) or "as good; no swizzle, wider rows, fewer swizzled bits go first"

@@ -1,0 +1,71 @@
+"""Rule for split-K: over how many CTAs the K of one tile is spread, and how their sums come together.
+
+Every CTA multiplies its slice of the k-tiles and leaves the sums in a workspace. The last of a tile's CTAs to arrive,
+which a counter tells, adds the slices in their order and runs the epilogue: nobody waits for anybody, every run gives
+the same bits, and C is rounded once. Atomic additions to C are for who asks for them.
+"""
+
+from __future__ import annotations
+
+from cutegen.hardware import DTYPES, MmaAtom
+from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.gemm_plan import SplitPlan
+from cutegen.spec import GemmSpec
+
+SUM_TYPE = "f32"
+VALUES_IN_FLIGHT = 64
+
+
+def choose_split_k(
+    spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int, atom: MmaAtom
+) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
+
+    Raises SpecError where atomics are asked for and C cannot be added to.
+    """
+    if spec.schedule.reduction == "atomics":
+        _check_atomics(spec)
+    slices = spec.schedule.split_k
+    if slices is None:
+        return None, ()
+    if slices == 1:
+        return None, (Decision("schedule.split_k", "1", "given; one CTA multiplies all of a tile's K", given=True),)
+    if spec.schedule.reduction == "atomics":
+        why = (
+            "given; each slice adds its sums to C, which is set to 0 before the launch, in the order of arrival: the "
+            "last bits differ from run to run"
+        )
+        plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
+        return plan, (Decision("schedule.split_k", f"{slices}, by atomics", why, given=True),)
+    values = cta_tile[0] * cta_tile[1] // threads
+    in_flight = max(x for x in range(1, slices + 1) if slices % x == 0 and (x == 1 or x * values <= VALUES_IN_FLIGHT))
+    plan = SplitPlan(slices, atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE], in_flight)
+    why = (
+        f"given; each slice leaves {plan.slice_bytes(cta_tile):,} bytes of {plan.dtype.name} sums a tile, which "
+        "the last CTA to arrive adds in the slices' order, before the epilogue"
+    )
+    return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
+
+
+def refuse_split_k(spec: GemmSpec, why: str) -> None:
+    """Raise SpecError where a spec splits K and its family, for the reason given, does not."""
+    if (spec.schedule.split_k or 1) > 1:
+        found, fix = str(spec.schedule.split_k), 'family = "sm80" splits K'
+        raise spec.error("schedule.split_k", found=found, expected=f"1: {why}", fix=fix)
+
+
+def _check_atomics(spec: GemmSpec) -> None:
+    """Parts of a sum may be added to C where C holds sums and nothing else, and no shared memory stands between."""
+    out, steps = spec.problem.c.dtype, spec.epilogue.steps
+    if out != SUM_TYPE:
+        found, expected = (
+            f'"atomics" with C in {out}',
+            f"C in {SUM_TYPE}: no part of a sum is to be rounded",
+        )
+    elif steps:
+        found, expected = f'"atomics" and an epilogue, {steps[0].text}', "no epilogue: each part of a sum would meet it"
+    elif spec.epilogue.smem is not False:
+        found, expected = '"atomics" with C through shared memory', "epilogue.smem = false: registers are added to C"
+    else:
+        return
+    raise spec.error("schedule.reduction", found=found, expected=expected, fix='"workspace" does all of that')

@@ -1,0 +1,37 @@
+"""Vector copies between global and shared memory: the thread grid that covers a tile, and the TiledCopy made of it."""
+
+from __future__ import annotations
+
+from cutegen.algebra import Layout, TiledCopy
+from cutegen.hardware import CopyAtom, CpAsyncAtom
+from cutegen.plan.values.copies import VectorCopy
+
+
+def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> Layout | None:
+    """The grid, a vector each, with the most threads along the contiguous mode that tiles exactly; None without one.
+
+    >>> thread_grid((128, 64), 1, 8, 128)
+    Layout((16, 8), (8, 1))
+    """
+    along_major = [
+        count
+        for count in range(1, threads + 1)
+        if threads % count == 0
+        and tile[major_mode] % (count * vector_elems) == 0
+        and tile[1 - major_mode] % (threads // count) == 0
+    ]
+    if not along_major:
+        return None
+    major = along_major[-1]
+    other = threads // major
+    return Layout((other, major), (major, 1)) if major_mode == 1 else Layout((major, other), (1, major))
+
+
+def vector_copy(
+    atom: CpAsyncAtom | CopyAtom, bits: int, grid: Layout, major_mode: int, element_bits: int
+) -> VectorCopy:
+    """The TiledCopy in which each thread of `grid` moves one vector of `bits` along the contiguous mode."""
+    vector = bits // element_bits
+    values = Layout((1, vector)) if major_mode == 1 else Layout((vector, 1))
+    tiled_copy = TiledCopy.from_thr_val(atom, grid, values, element_bits)
+    return VectorCopy(atom=atom, bits=bits, threads=grid, values=values, tiled_copy=tiled_copy)

@@ -1,0 +1,367 @@
+"""The fields of a finished plan: all that is needed to write, launch, explain and check one GEMM kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutegen.algebra import (
+    LayoutExpr,
+    OperandName,
+    Swizzle,
+    TiledMma,
+    inner_layout,
+    make_layout,
+    mode,
+    modes,
+    size,
+    with_inner,
+)
+from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import (
+    DType,
+    MmaAtom,
+    Target,
+)
+from cutegen.plan.loop import Action, Loop, Step
+from cutegen.plan.values.copies import Landing, TileCopy
+from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.fragments import FragmentCopy
+from cutegen.spec import GemmSpec
+from cutegen.spec import Step as ChainStep
+
+
+@dataclass(frozen=True, slots=True)
+class Wavefronts:
+    """Shared-memory cycles of one kind of access: the fewest that its bytes need, and those that its addresses need."""
+
+    ideal: int
+    predicted: int
+
+    @property
+    def ways(self) -> float:
+        """How many times the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
+        return self.predicted / self.ideal
+
+
+@dataclass(frozen=True, slots=True)
+class Sectors:
+    """32-byte sectors of global memory that one access of a whole tile touches, and the fewest that its bytes need."""
+
+    ideal: int
+    predicted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmemCandidate:
+    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
+
+    `write` counts banks. `lines` are what the writes cost where copies bypass L1, by lines; None for other copies.
+    """
+
+    name: str
+    atom: LayoutExpr
+    swizzle: Swizzle | None
+    pad_elems: int
+    tile_bytes: int
+    write: Wavefronts
+    read: Wavefronts
+    lines: Wavefronts | None = None
+
+    @property
+    def wavefronts(self) -> int:
+        """What the ranking compares first: reads, and writes by line where copies are counted so."""
+        return (self.lines or self.write).predicted + self.read.predicted
+
+    def to_json(self) -> dict[str, Any]:
+        """What it costs."""
+        return {
+            "write": asdict(self.write),
+            "lines": None if self.lines is None else asdict(self.lines),
+            "read": asdict(self.read),
+            "wavefronts": self.wavefronts,
+            "bytes": self.tile_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmemTile:
+    """An operand's shared memory: `layout` maps (X, Y) or (X, Y, PIPE) coordinates to element offsets."""
+
+    layout: LayoutExpr
+    chosen: SmemCandidate
+    bytes: int
+    ranking: tuple[SmemCandidate, ...]
+
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """The swizzle, or None for a plain or padded layout."""
+        return self.chosen.swizzle
+
+    @property
+    def pad_elems(self) -> int:
+        """Elements added to each row or column of the contiguous mode."""
+        return self.chosen.pad_elems
+
+    @property
+    def layout_of_one_stage(self) -> LayoutExpr:
+        """The layout without its PIPE mode: (X, Y) -> element offset in the first stage."""
+        inner = inner_layout(self.layout)
+        return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
+
+    def ranking_table(self) -> list[dict[str, Any]]:
+        """The ranking as plain tables, best first; `used` marks the layout in use, if it is among them."""
+        return [{"layout": row.name, "used": row == self.chosen, **row.to_json()} for row in self.ranking]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandPlan:
+    """A or B on its way from global memory to the tensor core; `tile` is its (X, K) share of the CTA tile."""
+
+    name: str
+    operand: OperandName
+    dtype: DType
+    modes: tuple[str, str]
+    major: str
+    align_bytes: int
+    tile: tuple[int, int]
+    g2s: TileCopy
+    smem: SmemTile
+    s2r: FragmentCopy
+
+    @property
+    def major_mode(self) -> int:
+        """Index of the contiguous mode in `modes`."""
+        return self.modes.index(self.major)
+
+    def loads(self, tiled_mma: TiledMma) -> Counter[str]:
+        """What a warp, or a thread by itself, issues to load the fragments of one k-tile."""
+        return self.s2r.opcodes(Step(Action.LOAD), self.operand, self.tile, self.dtype, tiled_mma)
+
+    def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
+        """Where its copies bring a k-tile."""
+        stage = self.smem.layout_of_one_stage
+        return Landing(tile=self.tile, element=self.dtype, stage=stage, tiled_mma=tiled_mma, target=target)
+
+    def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
+        """What each thread, or warp, that takes part issues for it in a step on a k-tile."""
+        copied = self.g2s.opcodes(step, self.landing(tiled_mma, target))
+        return copied + self.s2r.opcodes(step, self.operand, self.tile, self.dtype, tiled_mma)
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueTensor:
+    """What the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
+
+    Base address and leading stride are multiples of `align_bytes`.
+    """
+
+    name: str
+    dtype: DType
+    modes: tuple[str, ...]
+    major: str
+    align_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """The chain `steps` from an accumulator to C, with the tensors and the scalars that it names.
+
+    `source_behind_beta` says that C as it was is not read when beta is 0.
+    """
+
+    steps: tuple[ChainStep, ...]
+    tensors: tuple[EpilogueTensor, ...]
+    scalars: tuple[str, ...]
+    source_behind_beta: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpiloguePlan:
+    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None."""
+
+    dtype: DType
+    major: str
+    align_bytes: int
+    fusion: Fusion
+    smem: SmemTile | None
+    store: TileCopy | None
+
+    @property
+    def major_mode(self) -> int:
+        """Index of the contiguous mode in (M, N)."""
+        return ("m", "n").index(self.major)
+
+    def store_opcodes(self) -> dict[str, int]:
+        """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
+        return self.store.boxes_issued if self.store else {}
+
+
+@dataclass(frozen=True, slots=True)
+class RasterPlan:
+    """The order in which CTAs visit tiles: bands of `group` tiles `along` one mode, each swept over the other mode."""
+
+    along: str
+    group: int
+    zigzag: bool
+
+
+SUM_VECTOR_ELEMS = 4
+"""Sums that a thread stores to the workspace, and loads from there, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """K in `slices`, each for a CTA of its own; the last of a tile's CTAs adds all their sums, kept as `dtype`.
+
+    `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no such last CTA:
+    each adds its sums to C.
+    """
+
+    slices: int
+    dtype: DType
+    in_flight: int
+    atomics: bool = False
+
+    def slice_bytes(self, cta_tile: tuple[int, int, int]) -> int:
+        """What one slice of one tile leaves in the workspace: the whole tile, also where C's edge cuts it."""
+        return 0 if self.atomics else cta_tile[0] * cta_tile[1] * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterSplit:
+    """Registers a thread: of those that multiply, and of the warpgroup one warp of which copies.
+
+    `reallocated` when the kernel moves them by `setmaxnreg`; without it every thread has as many.
+    """
+
+    mma: int
+    producer: int
+    reallocated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """CTAs that fit on one SM, and what each resource alone would allow; registers are an estimate."""
+
+    ctas_per_sm: int
+    by_threads: int
+    by_smem: int
+    by_registers: int
+    registers_per_thread: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """What the plan says the hardware will do.
+
+    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", of the whole tile for
+    "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
+    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue", and where K is
+    split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
+    counts opcodes as they stand in the PTX text, unrolled code as often as it is written.
+    """
+
+    wavefronts: Mapping[str, Wavefronts]
+    line_writes: Mapping[str, Wavefronts]
+    sectors: Mapping[str, Sectors]
+    instructions: Mapping[str, int]
+    occupancy: Occupancy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedGemm:
+    """All that is decided of a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
+
+    `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
+    a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
+    barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's.
+    """
+
+    spec: GemmSpec
+    family: str
+    target: Target
+    problem: ProblemShape | None = None
+    kernel_name: str
+    cta_tile: tuple[int, int, int]
+    stages: int
+    atom: MmaAtom
+    tiled_mma: TiledMma
+    a: OperandPlan
+    b: OperandPlan
+    epilogue: EpiloguePlan
+    raster: RasterPlan
+    split_k: SplitPlan | None = None
+    loop: Loop
+    smem_bytes: int
+    smem_b_offset_bytes: int
+    smem_c_offset_bytes: int | None = None
+    smem_barriers_offset_bytes: int | None = None
+    producer_threads: int = 0
+    registers: RegisterSplit | None = None
+    predictions: Predictions
+    launch: LaunchContract
+    decisions: tuple[Decision, ...]
+    rounds_to_tf32: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: those that multiply, and those that copy for them."""
+        return self.tiled_mma.threads + self.producer_threads
+
+    @property
+    def through_registers(self) -> tuple[OperandPlan, ...]:
+        """The operands, if any, that plain loads and stores bring to shared memory."""
+        return tuple(x for x in (self.a, self.b) if x.g2s.through_registers)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether any operand is copied by instructions that go on while threads multiply."""
+        return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
+
+    @property
+    def atoms_mnk(self) -> tuple[int, int, int]:
+        """Atoms side by side along M, N and K: warps, or threads where `by_thread`."""
+        m, n, k = map(size, modes(self.tiled_mma.atom_layout))
+        return m, n, k
+
+    @property
+    def atoms_are(self) -> str:
+        """What has an atom of its own: "warps", or "threads" where `by_thread`."""
+        return "threads" if self.by_thread else "warps"
+
+    @property
+    def by_thread(self) -> bool:
+        """Whether each thread multiplies by itself, instead of a warp together."""
+        return self.atom.threads == 1
+
+    @property
+    def k_blocks(self) -> int:
+        """Steps of the tiled MMA along K in one k-tile."""
+        return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
+
+    def opcodes(self, step: Step) -> Counter[str]:
+        """What each thread that takes part issues for a step on a whole k-tile; what a warp issues counts once."""
+        return step_opcodes(step, (self.a, self.b), self.atom, self.tiled_mma, self.cta_tile, self.target)
+
+
+def step_opcodes(
+    step: Step,
+    operands: Iterable[OperandPlan],
+    atom: MmaAtom,
+    tiled_mma: TiledMma,
+    cta_tile: tuple[int, int, int],
+    target: Target,
+) -> Counter[str]:
+    """What each thread that takes part issues for a step on a whole k-tile; what a warp issues together counts once."""
+    counts: Counter[str] = Counter()
+    for x in operands:
+        counts += x.opcodes(step, tiled_mma, target)
+    if step.action is Action.MULTIPLY:
+        (m, n, k), (atom_m, atom_n, atom_k) = cta_tile, atom.shape_mnk
+        atoms = tiled_mma.threads // size(atom.thr_id)
+        counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
+    return counts

@@ -1,0 +1,69 @@
+"""One operand's CTA tile as the rules see it: what the spec says of it, before anything is chosen for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.algebra import OperandName, tile_to_shape
+from cutegen.hardware import DType, dtype
+from cutegen.plan.geometry.access import contiguity
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape, requested_shapes
+from cutegen.spec import MODES, GemmSpec, Operand
+
+DEFAULT_ALIGN_BYTES = 16
+OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandTile:
+    """A, B or C: `extents` of its tile along its two modes, `major_mode` the contiguous one.
+
+    `requested` are the shared layouts that the spec allows, none when it leaves them open; `vector_elems` is the
+    longest vector that they keep together.
+    """
+
+    name: str
+    operand: OperandName
+    dtype: DType
+    extents: tuple[int, int]
+    major_mode: int
+    align_bytes: int
+    smem_key: str
+    requested: tuple[Shape, ...]
+    vector_elems: int
+
+    @property
+    def major(self) -> str:
+        """The contiguous mode's letter."""
+        return MODES[self.name][self.major_mode]
+
+
+def operand_tile(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int]) -> OperandTile:
+    """What `spec` says of the operand `name`. Raises SpecError when its shared layout cannot hold the tile."""
+    operand: Operand = getattr(spec.problem, name)
+    element = dtype(operand.dtype)
+    x, y = (cta_tile["mnk".index(mode)] for mode in MODES[name])
+    major_mode = MODES[name].index(operand.major)
+    asked = spec.epilogue.smem if name == "c" else getattr(spec.smem, name)
+    smem_key = "epilogue.smem" if name == "c" else f"smem.{name}"
+    requested = requested_shapes(spec, smem_key, asked, (x, y), major_mode, element.bytes)
+    vector_elems = VECTOR_BYTES // element.bytes
+    if requested:
+        together = contiguity(tile_to_shape(requested[0].atom, (x, y)), (x, y), major_mode)
+        vector_elems = min(vector_elems, together)
+    return OperandTile(
+        name=name,
+        operand=OPERANDS[name],
+        dtype=element,
+        extents=(x, y),
+        major_mode=major_mode,
+        align_bytes=align_bytes(operand),
+        smem_key=smem_key,
+        requested=requested,
+        vector_elems=vector_elems,
+    )
+
+
+def align_bytes(operand: Operand) -> int:
+    """What base address and leading stride are multiples of: 16 bytes, the widest access, unless the spec says less."""
+    return operand.align or DEFAULT_ALIGN_BYTES

@@ -1,0 +1,150 @@
+"""Predicted hardware counters against ones that an H200 showed, and ncu's output read."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from cutegen.analysis import counters
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import OutsideError
+from cutegen.plan import plan
+from cutegen.spec import GemmSpec, S2r, S2rCopy, Schedule, load_spec
+from tests.gpu.cases import CASES
+
+CUBE = ProblemShape(1024, 1024, 1024)
+NCU = """\
+==PROF== Connected to process 7
+bk32_plain_0 1024,1024,1024: right, relative error 2.1e-04
+"ID","Process ID","Kernel Name","sm__inst_executed_pipe_tensor_op_hmma.sum","smsp__inst_executed_op_ldsm.sum"
+"","","","inst","inst"
+"0","7","bk32_plain_0","128","133,120"
+"1","7","other(int)","40.00","1"
+"""
+
+
+def predicted(name: str, problem: ProblemShape = CUBE) -> counters.Counters:
+    return counters.predict(plan(CASES[name], "sm_90").to_json(), problem)
+
+
+def test_a_plain_tile_conflicts_as_hardware_said() -> None:
+    """Measured on an H200: 133,120 ldmatrix.x4 and 1,597,440 conflicts, 12 extra wavefronts each."""
+    found = predicted("counters_bk32_plain")
+    assert found[counters.LDMATRIX] == 133_120
+    assert found[f"{counters.CONFLICTS}ld.sum"] == 1_597_440
+    assert found[f"{counters.WAVEFRONTS}ldsm.sum"] == 133_120 * 16
+
+
+def test_mma_and_cp_async_follow_from_the_problem() -> None:
+    found = predicted("counters_bk64_swizzle_3_3_3")
+    assert found[counters.MMA] == 1024**3 // (16 * 8 * 16)
+    # 64 CTAs of 128x128 read 2 x 128 x 1024 halfs each, 16 bytes a thread and 32 threads an instruction.
+    assert found[counters.CP_ASYNC] == 64 * 2 * 128 * 1024 * 2 // 16 // 32
+    assert found[counters.STORE_SECTORS] == 1024 * 1024 * 2 // 32
+    assert found[f"{counters.CONFLICTS}ld.sum"] == 0
+
+
+def test_counters_of_other_types_follow_from_their_bytes() -> None:
+    """The k-tiles of tf32 and s8 have as many bytes as those of f16, so as many copies and ldmatrix."""
+    problems = {"sm80_hgemm_tn": 1024, "sm80_tf32_tn": 512, "sm80_s8_tn": 2048}
+    found = {
+        name: counters.predict(plan(load_spec(name), "sm_90").to_json(), ProblemShape(1024, 1024, k))
+        for name, k in problems.items()
+    }
+    for counter in (counters.LDMATRIX, counters.CP_ASYNC, f"{counters.WAVEFRONTS}ldsm.sum"):
+        assert len({table[counter] for table in found.values()}) == 1
+    assert found["sm80_tf32_tn"][counters.MMA] == 1024 * 1024 * 512 // (16 * 8 * 8)
+    assert counters.MMA not in found["sm80_s8_tn"]
+
+
+SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem", "why"),
+    [
+        ("sm80_hgemm_tn", ProblemShape(1000, 1024, 1024), "1000x1024x1024 is no multiple of the CTA tile 128x128x64"),
+        ("sm80_hgemm_tn", ProblemShape(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
+        (SPLIT, CUBE, "schedule.split_k = 1 is countable"),
+        ("simt_sgemm_nt", CUBE, 'family = "sm80" is countable'),
+        ("sm120_hgemm_tn", CUBE, 'family = "sm80" is countable'),
+        (replace(CASES["counters_bk64_plain"], s2r=S2r(S2rCopy("universal"))), CUBE, "an ldmatrix as s2r.a.atom"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said_with_the_key_that_can(
+    spec: GemmSpec | str, problem: ProblemShape, why: str
+) -> None:
+    table = plan(load_spec(spec) if isinstance(spec, str) else spec, "sm_90").to_json()
+    said = counters.unpredictable(table, problem)
+    assert why in said
+    assert said.endswith("countable")
+
+
+@pytest.mark.parametrize(
+    "problem", [ProblemShape(1000, 1024, 1024), ProblemShape(1024, 1024, 128), ProblemShape(1, 1, 1)]
+)
+def test_the_problem_that_is_called_countable_is(problem: ProblemShape) -> None:
+    table = plan(load_spec("sm80_hgemm_tn"), "sm_90").to_json()
+    named = re.search(r"--problem (\d+),(\d+),(\d+) is countable", counters.unpredictable(table, problem))
+    assert named is not None
+    assert counters.unpredictable(table, ProblemShape(*map(int, named.groups()))) == ""
+
+
+def test_a_split_kernel_is_countable_as_said() -> None:
+    whole = replace(SPLIT, schedule=Schedule(split_k=1))
+    assert counters.unpredictable(plan(whole, "sm_90").to_json(), CUBE) == ""
+
+
+def test_the_compilers_registers_are_not_called_a_prediction() -> None:
+    assert not any(name.startswith("launch__") for name in predicted("counters_bk32_plain"))
+
+
+def test_ncus_table_is_read_behind_other_output() -> None:
+    found = counters.read(counters.parse(NCU))
+    assert found == {
+        "bk32_plain_0": {counters.MMA: 128, counters.LDMATRIX: 133_120},
+        "other": {counters.MMA: 40, counters.LDMATRIX: 1},
+    }
+    assert counters.parse("==ERROR== no permission\n") == ()
+
+
+def test_only_what_both_sides_know_is_compared() -> None:
+    rows = counters.compare({"a": 1, "b": 2}, {"b": 3, "c": 4, "a": 1})
+    assert [(row.counter, row.equal) for row in rows] == [("b", False), ("a", True)]
+
+
+@pytest.mark.parametrize(("name", "k_tiles_more"), [("counters_bk64_plain", 18), ("counters_bk32_plain", 36)])
+def test_the_second_launch_has_whole_turns_and_whole_lines_more(name: str, k_tiles_more: int) -> None:
+    """Turns of 3 k-tiles; of 32 halfs two make a line, so that pairs of turns are needed."""
+    table = plan(CASES[name], "sm_90").to_json()
+    assert counters.longer_k(table, 1024) == 1024 + k_tiles_more * table["tile"][2]
+
+
+def test_cp_async_is_counted_by_difference() -> None:
+    """16 k-tiles that count 100, 30 more for what has a source size; 18 k-tiles more in the other launch."""
+    once, longer = {counters.BY_DIFFERENCE: 1630, "x": 5}, {counters.BY_DIFFERENCE: 3430, "x": 9}
+    assert counters.by_difference(once, longer, 1024, 2176) == {counters.BY_DIFFERENCE: 1600, "x": 5}
+    assert counters.by_difference({"x": 5}, longer, 1024, 2176) == {"x": 5}
+
+
+def test_ncu_is_asked_again_without_counters_that_it_may_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fake(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command[command.index("--metrics") + 1])
+        refused = counters.STORE_SECTORS in asked[-1]
+        return subprocess.CompletedProcess(command, int(refused), "" if refused else NCU, "")
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    assert counters.profile("ncu", "^bk32", ["python", "-c", ""])["bk32_plain_0"][counters.LDMATRIX] == 133_120
+    assert len(asked) == 2
+
+
+def test_what_ncu_said_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = subprocess.CompletedProcess([], 1, "==ERROR== ERR_NVGPUCTRPERM", "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: refusal)
+    with pytest.raises(OutsideError, match="ERR_NVGPUCTRPERM"):
+        counters.profile("ncu", "^k", ["python"])

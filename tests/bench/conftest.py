@@ -1,0 +1,34 @@
+"""Measurements that nobody made, of a GPU that does not exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutegen.bench.benchmark import Result, Setting
+from cutegen.bench.ceilings import Ceilings, MmaCeiling
+from cutegen.bench.measure import Measurement
+from cutegen.bench.mma_peak import MmaTypes
+from cutegen.contract.problem import ProblemShape
+
+TYPES = MmaTypes("f16", "f32")
+SETTING = Setting(("f16", "k"), ("f16", "k"), ("f16", "n"))
+
+
+@pytest.fixture
+def ceilings() -> Ceilings:
+    """100 TFLOP/s of mma.sync at 1 GHz, copies of 1 TB/s."""
+    row = MmaCeiling(types=TYPES, flops_per_s=100e12, flops_per_cycle=1000)
+    return Ceilings(device="Imaginary 100", sms=100, mma=(row,), copy_bytes_per_s=1e12)
+
+
+def result(contender: str, problem: ProblemShape, median_us: float, *, ours: bool) -> Result:
+    """One of three runs that took 20% less, the median, and 25% more."""
+    return Result(
+        problem=problem,
+        setting=SETTING,
+        contender=contender,
+        ours=ours,
+        types=TYPES,
+        rel_error=2e-4,
+        measurement=Measurement(median_us, 0.8 * median_us, 1.25 * median_us, 3),
+    )

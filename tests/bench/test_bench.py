@@ -1,0 +1,287 @@
+"""The benchmark's checks and tables, on the CPU: what is wrong is not timed, and figures follow from times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from rich.console import Console
+
+from cutegen.bench import benchmark as room
+from cutegen.bench.benchmark import Entrant
+from cutegen.bench.ceilings import Ceilings
+from cutegen.bench.suites import SUITES
+from cutegen.cli import bench as door
+from cutegen.cli import progress
+from cutegen.cli.main import main
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import CheckError, DeviceError, OutsideError
+from cutegen.plan import plan
+from cutegen.spec import load_spec
+from cutegen.verify import random_operands
+from tests.bench.conftest import TYPES, result
+
+CUBE = ProblemShape(1000, 1000, 1000)
+SMALL = ProblemShape(64, 48, 32)
+
+
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "present_target", lambda: None)
+
+
+@pytest.mark.usefixtures("without_gpu")
+def test_without_a_gpu_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "sm80_hgemm_tn", "--suite", "seed"]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "there is none here" in said.err
+    assert "cutegen report" in said.err
+
+
+def test_a_torch_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "present_target", lambda: plan(load_spec("sm80_hgemm_tn"), "sm_90").target)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match="sees no GPU"):
+        room.require_gpu()
+    monkeypatch.setattr(room, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match="pip install torch"):
+        room.require_gpu()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--suite", "squares"], "did you mean square?"),
+        (["--problem", "1,2"], "expected three integers"),
+        (["--rounds", "0"], "--rounds"),
+    ],
+)
+def test_a_wrong_request_is_told_before_a_gpu_is_looked_for(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "sm80_hgemm_tn", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_problems_are_those_of_the_suite_and_those_named_each_once() -> None:
+    assert door.choose_problems(None, None) == (ProblemShape(4096, 4096, 4096),)
+    assert door.choose_problems(["8,16,24", "1024,1024,1024"], "square") == (*SUITES["square"], ProblemShape(8, 16, 24))
+
+
+def test_figures_follow_from_the_median(ceilings: Ceilings) -> None:
+    """2 10^9 operations in 40 us are 50 TFLOP/s; 6 10^6 bytes in 40 us are 0.15 TB/s."""
+    found = result("torch.matmul", CUBE, 40.0, ours=False)
+    assert found.tflops == pytest.approx(50)
+    assert found.of_mma(ceilings) == pytest.approx(0.5)
+    assert found.of_copy(ceilings) == pytest.approx(0.15)
+    assert found.intensity == pytest.approx(1000 / 3)
+
+
+class FakeKernel:
+    """A kernel that multiplies with torch, and spoils one element when told to."""
+
+    def __init__(self, name: str, arch: str = "sm_80", *, wrong: bool = False) -> None:
+        made = plan(load_spec(name), arch)
+        self.contract, self.wrong, self.calls = made.launch, wrong, 0
+        self.artifact = SimpleNamespace(plan_json=json.dumps(made.to_json()))
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:
+        self.calls += 1
+        torch.matmul(a, b, out=out)
+        if self.wrong:
+            out[3, 5] += 1
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def operands(*arguments: Any, **options: Any) -> Any:
+        return random_operands(*arguments, **{**options, "device": "cpu"})
+
+    def timed(calls: dict[str, Callable[[], object]], **options: Any) -> Any:
+        return {name: result(name, SMALL, 1.0, ours=False).measurement for name in calls}
+
+    monkeypatch.setattr(room, "random_operands", operands)
+    monkeypatch.setattr(room, "interleaved", timed)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_everyone_is_checked_on_the_operands_of_their_setting() -> None:
+    kernels = {name: FakeKernel(name) for name in ("sm80_hgemm_tn", "sm80_bf16_nn")}
+    entrants = [Entrant(name, kernel) for name, kernel in kernels.items()]  # type: ignore[arg-type]
+    found = room.bench(entrants, SMALL, rounds=3)
+    assert [(x.contender, x.ours, str(x.types)) for x in found if x.contender != "Triton"] == [
+        ("torch.matmul", False, "f16 with f32 accumulation"),
+        ("sm80_hgemm_tn", True, "f16 with f32 accumulation"),
+        ("torch.matmul", False, "bf16 with f32 accumulation"),
+        ("sm80_bf16_nn", True, "bf16 with f32 accumulation"),
+    ]
+    assert all(0 < x.rel_error < 1e-2 for x in found)
+    assert [kernel.calls for kernel in kernels.values()] == [1, 1]
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_what_is_wrong_is_not_timed() -> None:
+    entrant = Entrant("mine", FakeKernel("sm80_hgemm_tn", wrong=True))  # type: ignore[arg-type]
+    with pytest.raises(CheckError, match=r"mine at 64x48x32: .* 1 elements wrong"):
+        room.bench([entrant], SMALL, rounds=3)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_a_library_that_cannot_run_is_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("no C compiler\nand more")
+
+    monkeypatch.setattr(room, "others", lambda *_, **__: [("Triton", lambda: broken), ("another", broken)])
+    entrant = Entrant("mine", FakeKernel("sm80_hgemm_tn"))  # type: ignore[arg-type]
+    assert [x.contender for x in room.bench([entrant], SMALL, rounds=3)] == ["mine"]
+    assert caplog.messages == [f"{name} is left out: RuntimeError: no C compiler" for name in ("Triton", "another")]
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_a_file_that_is_not_cutlasss_example_is_refused(tmp_path: Path) -> None:
+    entrant = Entrant("mine", FakeKernel("sm80_hgemm_tn"))  # type: ignore[arg-type]
+    other = tmp_path / "other.py"
+    other.write_text("x = 1\n")
+    for file in (other, tmp_path / "missing.py"):
+        with pytest.raises(OutsideError, match=r"not CUTLASS's tensorop_gemm\.py"):
+            room.bench([entrant], SMALL, rounds=3, cutlass=file)
+
+
+def test_operands_are_aligned_for_every_kernel_of_a_setting() -> None:
+    made = plan(load_spec("sm80_hgemm_tn"), "sm_80").launch
+    a, b, c = made.tensors
+    loose = room.replace(made, tensors=(room.replace(a, align_bytes=4), b, room.replace(c, align_bytes=64)))
+    assert [x.align_bytes for x in room.aligned_for_all([loose, made]).tensors] == [16, 16, 64]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
+    """A machine that has answered already."""
+
+    def run(entrants: list[Entrant], problem: ProblemShape, **options: Any) -> Any:
+        options["after_round"]()
+        return (result("torch.matmul", problem, 40.0, ours=False), result("mine", problem, 50.0, ours=True))
+
+    monkeypatch.setattr(door, "require_gpu", lambda: None)
+    monkeypatch.setattr(
+        door,
+        "_entrant",
+        lambda spec, arch, problem: SimpleNamespace(name=spec, types=TYPES, ceiling_types=(TYPES, TYPES)),
+    )
+    monkeypatch.setattr(door, "measure_ceilings", lambda types, after_round: ceilings)
+    monkeypatch.setattr(door, "run_bench", run)
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_table_shows_each_problem_once_with_all_contenders(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "mine", "--problem", "1000,1000,1000", "--problem", "2000,1000,1000"]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+Ceilings measured on Imaginary 100, 100 multiprocessors
+  mma.sync, f16 with f32 accumulation  100 TFLOP/s, 1,000 operations a cycle and SM
+  copy                                 1.00 TB/s, read and written bytes
+
+1000x1000x1000: A f16 k-major, B f16 k-major, C f16 n-major
+  contender       us  TFLOP/s  (least..most)  of mma.sync  of copy    error
+  torch.matmul  40.0     50.0   (40.0..62.5)          50%      15%  2.0e-04
+  mine          50.0     40.0   (32.0..50.0)          40%      12%  2.0e-04
+
+2000x1000x1000: A f16 k-major, B f16 k-major, C f16 n-major
+  contender       us  TFLOP/s  (least..most)  of mma.sync  of copy    error
+  torch.matmul  40.0    100.0  (80.0..125.0)         100%      25%  2.0e-04
+  mine          50.0     80.0  (64.0..100.0)          80%      20%  2.0e-04
+"""
+    )
+
+
+@pytest.mark.usefixtures("measured")
+def test_programs_get_every_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plot = tmp_path / "roofline.svg"
+    assert main(["bench", "mine", "--problem", "1000,1000,1000", "--json", "--plot", str(plot)]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["ceilings"]["device"] == "Imaginary 100"
+    assert table["ceilings"]["mma"][0]["clock_hz"] == 1e9
+    reference, mine = table["results"]
+    assert (reference["contender"], reference["ours"], mine["ours"]) == ("torch.matmul", False, True)
+    assert mine == {
+        "problem": [1000, 1000, 1000],
+        "batch": 1,
+        "operands": [{"dtype": "f16", "major": major} for major in "kkn"],
+        "accumulator": "f32",
+        "contender": "mine",
+        "ours": True,
+        "median_us": 50.0,
+        "min_us": 40.0,
+        "max_us": 62.5,
+        "rounds": 3,
+        "tflops": 40.0,
+        "intensity": pytest.approx(1000 / 3),
+        "of_mma": pytest.approx(0.4),
+        "of_copy": pytest.approx(0.12),
+        "rel_error": 2e-4,
+    }
+    titles = [x.text for x in ElementTree.parse(plot).iter("{http://www.w3.org/2000/svg}title")]
+    assert titles[1] == "mine, 1000x1000x1000, A f16 k-major, B f16 k-major, C f16 n-major: 40.0 TFLOP/s"
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["mine", "mine"], 2, "two specs called mine"),
+        (["mine", "--plot", "missing/roofline.svg"], 3, "--plot: missing/roofline.svg cannot be written"),
+    ],
+)
+def test_what_is_in_the_way_is_named(
+    words: list[str],
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *words]) == code
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("measured")
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "mine", "--problem", "64,64,64"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "Console", lambda **options: Console(force_terminal=True, width=100, **options))
+    with progress.rounds("ceilings", 7) as bar:
+        bar.begin("64x64x64")
+        bar.advance()
+        bar.bar.refresh()
+    shown = capsys.readouterr().err
+    assert "64x64x64" in shown
+    assert "1/7" in shown
+
+
+@pytest.mark.dsl
+def test_a_built_artifact_takes_part_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    by_name = door._entrant("sm80_hgemm_tn", "sm_80", ProblemShape(64, 64, 64))
+    by_folder = door._entrant(str(by_name.kernel.artifact.path), None, ProblemShape(64, 64, 64))
+    assert by_folder.name == by_name.name == "sm80_hgemm_tn"
+    assert by_folder.kernel.artifact.key == by_name.kernel.artifact.key
+    assert by_folder.types == TYPES
+
+
+def test_extra_operands_are_no_part_of_the_setting() -> None:
+    contract = plan(load_spec("sm80_hgemm_bias_gelu"), "sm_90").launch
+    entrant = Entrant("fused", SimpleNamespace(contract=contract))  # type: ignore[arg-type]
+    assert len(contract.tensors) > 3
+    assert str(entrant.setting) == "A f16 k-major, B f16 k-major, C f16 n-major"
