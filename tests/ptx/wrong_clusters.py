@@ -50,9 +50,13 @@ class WrongCluster:
 
     def run(self, body: str, policy: str) -> None:
         """Runs `body` on fresh arrays."""
-        tensor = np.random.default_rng(3).integers(0, 1 << 32, (64, 64), dtype=np.uint32)
-        tensor_map = TensorMap(array=tensor, extents=(64, 64), strides_bytes=(256,), box=(32, 16))
-        launch(body, cluster=self.cluster, tensor_map=tensor_map if self.has_map else None, policy=policy)
+        launch(body, cluster=self.cluster, tensor_map=matrix() if self.has_map else None, policy=policy)
+
+
+def matrix() -> TensorMap:
+    """64 x 64 words, in boxes of 16 x 32."""
+    tensor = np.random.default_rng(3).integers(0, 1 << 32, (64, 64), dtype=np.uint32)
+    return TensorMap(array=tensor, extents=(64, 64), strides_bytes=(256,), box=(32, 16))
 
 
 PUT = "st.shared.u32 [%r6], %r0;"
