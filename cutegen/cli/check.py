@@ -10,7 +10,15 @@ import typer
 
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
-from cutegen.cli.run_ptx import ArgumentOption, BlockOption, EntryOption, GridOption, SmemOption, StepsOption
+from cutegen.cli.run_ptx import (
+    ArgumentOption,
+    BlockOption,
+    ClusterOption,
+    EntryOption,
+    GridOption,
+    SmemOption,
+    StepsOption,
+)
 from cutegen.errors import RequestError
 from cutegen.ptx import Program
 from cutegen.ptx.checking import Finding
@@ -18,7 +26,7 @@ from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run.foreign import ForeignCheck, check_foreign, file_launch, read_ptx, words_launch
 from cutegen.support.words import plural
 
-OF_WORDS = ("entry", "grid", "block", "arg", "smem")
+OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
 
 
 def check(
@@ -27,6 +35,7 @@ def check(
     entry: EntryOption = None,
     grid: GridOption = "1",
     block: BlockOption = "32",
+    cluster: ClusterOption = None,
     arg: ArgumentOption = None,
     smem: SmemOption = 0,
     launch: Annotated[
@@ -47,7 +56,8 @@ def check(
         _refuse_words(context)
         asked = file_launch(launch)
     else:
-        asked = words_launch(entry=entry, grid=grid, block=block, smem_bytes=smem, words=tuple(arg or ()))
+        words = tuple(arg or ())
+        asked = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=words)
     found = check_foreign(
         Program.parse(read_ptx(file)),
         asked,
