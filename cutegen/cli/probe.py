@@ -6,10 +6,22 @@ from dataclasses import replace
 
 import typer
 
-from cutegen.cli.options import ArchOption, JsonOption, OutOption, SpecArgument
+from cutegen.cli.options import (
+    ArchOption,
+    Device,
+    DeviceOption,
+    ExecutionOptions,
+    JobsOption,
+    JsonOption,
+    OutOption,
+    PolicyOption,
+    SeedOption,
+    SpecArgument,
+    StepsOption,
+    StrictOption,
+)
 from cutegen.cli.output import Answer
-from cutegen.cli.run import Device, DeviceOption, SeedOption, StrictOption, choose_device, run_probe
-from cutegen.cli.run_ptx import ExecutionOptions, JobsOption, PolicyOption, StepsOption
+from cutegen.cli.run import choose_device, run_probe
 from cutegen.plan import ProbePlan, plan
 from cutegen.spec import PROBE, load_spec
 
