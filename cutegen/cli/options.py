@@ -23,24 +23,14 @@ def complete_spec(begun: str) -> list[str]:
     return [name for name in shipped_specs() if name.startswith(begun)]
 
 
-SpecArgument: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="SPEC",
-        help="A spec file, or the name of a shipped spec.",
-        show_default=False,
-        autocompletion=complete_spec,
-    ),
-]
-OptionalSpec: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="SPEC",
-        help="A spec file, or the name of a shipped spec.",
-        show_default=False,
-        autocompletion=complete_spec,
-    ),
-]
+_SPEC = typer.Argument(
+    metavar="SPEC",
+    help="A spec file, or the name of a shipped spec.",
+    show_default=False,
+    autocompletion=complete_spec,
+)
+SpecArgument: TypeAlias = Annotated[str, _SPEC]
+OptionalSpec: TypeAlias = Annotated[str | None, _SPEC]
 ArchOption: TypeAlias = Annotated[
     str | None,
     typer.Option(

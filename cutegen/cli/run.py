@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import typer
@@ -43,7 +43,7 @@ from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, DeviceError, RequestError
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan, ProbePlan, plan
-from cutegen.spec import load_spec
+from cutegen.spec import GemmSpec, load_spec
 from cutegen.support.words import plural
 from cutegen.verify.cost_estimate import estimate_s, worthwhile_jobs
 from cutegen.verify.probe_trial import probe_lines, probe_table, try_probe, wrong_probe
@@ -52,7 +52,6 @@ from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, 
 
 LONG_S = 120.0
 LONGEST_S = 3600.0
-
 
 OF_A_SPEC = frozenset({"problem", "batch", "device", "arch", "strict", "yes"})
 OF_PTX = frozenset({"entry", "grid", "block", "arg", "smem", "save"})
@@ -109,66 +108,65 @@ def run(
         return
     assert spec is not None
     refuse_options(context, OF_PTX, "without --ptx; the launch of a spec's kernel is its plan's")
-    _run_spec(context, spec, problem, batch, device, seed, arch, execution, answer, strict=strict, yes=yes)
+    wanted = Wanted(device=device, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
+    _run_spec(context, spec, problem, batch, wanted, yes=yes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is asked of a run, a kernel's or a probe's; `device` is not AUTO once a plan is made."""
+
+    device: Device
+    seed: int
+    arch: str | None
+    strict: bool
+    execution: ExecutionOptions
+    answer: Answer
 
 
 def _run_spec(
-    context: typer.Context,
-    spec: str,
-    problem: str | None,
-    batch: int | None,
-    device: Device,
-    seed: int,
-    arch: str | None,
-    execution: ExecutionOptions,
-    answer: Answer,
-    *,
-    strict: bool,
-    yes: bool,
+    context: typer.Context, spec: str, problem: str | None, batch: int | None, wanted: Wanted, *, yes: bool
 ) -> None:
     loaded = load_spec(spec)
     named = None if problem is None else named_problem(problem, batch)
-    planned = plan(loaded, arch, named)
-    where = choose_device(device, execution)
+    planned = plan(loaded, wanted.arch, named)
+    wanted = replace(wanted, device=choose_device(wanted.device, wanted.execution))
     if isinstance(planned, ProbePlan):
         refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
-        run_probe(planned, problem, where, seed, arch, execution, answer, strict=strict)
-        return
+        run_probe(planned, problem, wanted)
+    else:
+        _run_gemm(loaded, planned, named, batch, wanted, yes=yes)
+
+
+def _run_gemm(
+    spec: GemmSpec, planned: GemmPlan, named: ProblemShape | None, batch: int | None, wanted: Wanted, *, yes: bool
+) -> None:
+    where, execution = wanted.device, wanted.execution
     shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
-    kernel = compile_gemm(loaded, arch, problem=named)
-    asked = Asked(device=where.value, problem=shape, batch=batch, seed=seed)
+    kernel = compile_gemm(spec, wanted.arch, problem=named)
+    asked = Asked(device=where.value, problem=shape, batch=batch, seed=wanted.seed)
     trial = try_kernel(kernel, planned, asked, options=execution.keywords(), progress=progress)
-    answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
+    wanted.answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
     if not trial.ok:
         raise CheckError(wrong_result(trial))
-    _complain_of_counts(trial.execution, strict=strict)
+    _complain_of_counts(trial.execution, strict=wanted.strict)
 
 
-def run_probe(
-    planned: ProbePlan,
-    problem: str | None,
-    device: Device,
-    seed: int,
-    arch: str | None,
-    execution: ExecutionOptions,
-    answer: Answer,
-    *,
-    strict: bool,
-) -> None:
+def run_probe(planned: ProbePlan, problem: str | None, wanted: Wanted) -> None:
     """Build and execute a planned probe, and give the answer. Raises CheckError for a register that is wrong."""
     if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
             f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
         )
-    probe = compile_probe(planned.spec, arch)
-    trial = try_probe(planned, probe, device.value, seed, execution.keywords())
-    answer.give(lambda: probe_table(trial), lambda: probe_lines(trial, probe))
+    probe = compile_probe(planned.spec, wanted.arch)
+    trial = try_probe(planned, probe, wanted.device.value, wanted.seed, wanted.execution.keywords())
+    wanted.answer.give(lambda: probe_table(trial), lambda: probe_lines(trial, probe))
     if not trial.ok:
         raise CheckError(wrong_probe(trial))
-    _complain_of_counts(trial.execution, strict=strict)
+    _complain_of_counts(trial.execution, strict=wanted.strict)
 
 
 def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
