@@ -44,8 +44,9 @@ WORDS = {
     Action.LOAD: Words("load", "shared to registers", "the load of a k-tile's block to registers"),
     Action.FETCH: Words("cp.async", "cp.async, commit_group", "cp.async for a k-tile"),
     Action.GLOBAL_LOAD: Words("ld.global", "ld.global", "ld.global of a k-tile"),
+    Action.MULTIPLY: Words("mma", "mma.sync", "mma of a k-tile's block"),
 }
-"""In the order in which a slot issues them, the multiplication, which is the atom's, behind them all."""
+"""In the order in which a slot issues them; the words for a multiplication are those of the plan's atom."""
 NOTE = (
     "In a line, instructions are issued from left to right: {}. Then what each stage holds: the k-tile that "
     "is read, or after < the one that is on its way."
@@ -78,11 +79,10 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
 def _words(slots: Sequence[Slot], multiplies: str) -> dict[Action, Words]:
     """The actions that there are, in the order in which a slot issues them; `multiplies` is the MMA's instruction."""
     steps = {step.action: step for slot in slots for step in slot.told}
-    found = {action: words for action, words in WORDS.items() if action in steps}
-    multiply = steps[Action.MULTIPLY]
     name, _, _ = multiplies.partition(".")
-    share = "all of a k-tile" if multiply.k_block is None else "a k-tile's block"
-    return {**found, Action.MULTIPLY: Words(name, multiplies, f"{name} of {share}")}
+    share = "all of a k-tile" if steps[Action.MULTIPLY].k_block is None else "a k-tile's block"
+    words = {**WORDS, Action.MULTIPLY: Words(name, multiplies, f"{name} of {share}")}
+    return {action: found for action, found in words.items() if action in steps}
 
 
 def _passing_names(words: Mapping[Action, Words]) -> list[str]:
