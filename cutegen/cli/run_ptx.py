@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import typer
 
+from cutegen.cli.options import ExecutionOptions
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.errors import OutsideError
-from cutegen.ptx import LaunchReport, Program
+from cutegen.ptx import Program
 from cutegen.run.foreign import only_entry, parse_argument, parse_extents, read_ptx
+<<<<<<< HEAD
 from cutegen.support.columns import aligned
 from cutegen.support.words import plural
 
@@ -95,6 +96,9 @@ class ExecutionOptions:
     def keywords(self) -> dict[str, Any]:
         """Keyword arguments for `Program.launch` and `Kernel.execute`."""
         return {name: value for name, value in asdict(self).items() if value is not None}
+=======
+from cutegen.verify.foreign_report import launch_lines
+>>>>>>> show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +133,8 @@ def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
         )
     saved = [] if launch.save is None else _save(launch.save, values)
     answer.give(
-        lambda: {**asdict(report), "saved": saved}, lambda: [*_lines(report), *(f"saved {path}" for path in saved)]
+        lambda: {**asdict(report), "saved": saved},
+        lambda: [*launch_lines(report), *(f"saved {path}" for path in saved)],
     )
 
 
@@ -146,20 +151,3 @@ def _save(directory: Path, values: list[Any]) -> list[str]:
     except OSError as error:
         raise OutsideError(f"--save: {directory} cannot be written: {error.strerror}") from error
     return saved
-
-
-def _lines(report: LaunchReport) -> list[str]:
-    executed: dict[str, list[int]] = {}
-    for row in report.instructions:
-        totals = executed.setdefault(row.opcode, [0, 0, 0, 0])
-        for i, count in enumerate((row.executed, row.wavefronts, row.ideal_wavefronts, row.sectors)):
-            totals[i] += count
-    rows = [
-        (opcode, *(f"{count:,}" if count else "" for count in totals)) for opcode, totals in sorted(executed.items())
-    ]
-    header = ("opcode", "executed", "wavefronts", "ideal", "sectors")
-    return [
-        f"{report.entry}: {report.steps:,} warp instructions, order {report.policy}",
-        *aligned([row for row in rows if row[1]], header=header, right={1, 2, 3, 4}),
-        *(f"line {found.line}: {found}, {plural(found.count, 'time')}" for found in report.conventions),
-    ]
