@@ -10,6 +10,7 @@ import typer
 from cutegen.cli.options import (
     ArgumentOption,
     BlockOption,
+    ClusterOption,
     EntryOption,
     GridOption,
     JsonOption,
@@ -18,18 +19,6 @@ from cutegen.cli.options import (
     StepsOption,
 )
 from cutegen.cli.output import Answer
-<<<<<<< HEAD
-from cutegen.cli.run_ptx import (
-    ArgumentOption,
-    BlockOption,
-    ClusterOption,
-    EntryOption,
-    GridOption,
-    SmemOption,
-    StepsOption,
-)
-=======
->>>>>>> show
 from cutegen.errors import RequestError
 from cutegen.ptx import Program
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
