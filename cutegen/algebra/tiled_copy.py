@@ -139,6 +139,12 @@ class TiledCopy:
         """((FrgV, FrgX), RestM, RestN, ...): what the thread writes. Raises ValueError on a bad thread."""
         return self._partition(self._dst, layout, thread)
 
+    def shared_out(self, layout: Layout) -> Layout | None:
+        """(Thr, (FrgV, FrgX), (RestM, RestN, ...)) -> offset in a tensor that is written; None where blocks of the
+        tensor end within those of the threads, so that they have no equal shares.
+        """
+        return _shared_out(self, layout)
+
     def retile(self, fragment: Layout) -> Layout:
         """A fragment (V, RestM, RestN, ...) of an MMA seen as this copy fills it: ((FrgV, FrgX), RestM, RestN, ...)."""
         frg_v = size(mode(fragment, 0))
@@ -183,3 +189,11 @@ def _atom_tv(copy: TiledCopy, side: Layout) -> tuple[Layout, Layout]:
     atom_tv = compose(make_layout(mode(thr, 0), mode(val, 0)), ref_to_side)
     threads = coalesce(make_layout(coalesce(mode(atom_tv, 0)), coalesce(mode(thr, 1))))
     return threads, make_layout(coalesce(mode(atom_tv, 1)), coalesce(mode(val, 1)))
+
+
+@lru_cache(maxsize=256)
+def _shared_out(copy: TiledCopy, layout: Layout) -> Layout | None:
+    try:
+        return copy._thrfrg(copy._dst, layout)
+    except ValueError:
+        return None

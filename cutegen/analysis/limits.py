@@ -18,7 +18,11 @@ from cutegen.plan.loop import Action
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.gemm_plan import OperandPlan
 
-UNITS: Mapping[Instruction, str] = {Instruction.MMA_SYNC: "tensor cores", Instruction.FMA: "FMA units"}
+UNITS: Mapping[Instruction, str] = {
+    Instruction.MMA_SYNC: "tensor cores",
+    Instruction.WGMMA: "tensor cores",
+    Instruction.FMA: "FMA units",
+}
 """What carries out each instruction that multiplies."""
 
 

@@ -17,11 +17,15 @@ from cutegen.errors import OutsideError
 MMA = ("HMMA", "IMMA", "QMMA")
 """What `mma.sync` becomes: of floats, of integers, of 8-bit floats where tensor cores take them."""
 
+WGMMA = ("HGMMA", "IGMMA", "QGMMA")
+"""What `wgmma` becomes, of the same types."""
+
 FMA = ("FFMA",)
 """What fma becomes."""
 
 MULTIPLIES: Mapping[hardware.Instruction, tuple[str, ...]] = {
     hardware.Instruction.MMA_SYNC: MMA,
+    hardware.Instruction.WGMMA: WGMMA,
     hardware.Instruction.FMA: FMA,
 }
 

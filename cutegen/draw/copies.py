@@ -111,7 +111,7 @@ def _s2r_operand(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: i
     placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
     charts = phase_charts(placed, load.access_bytes, _places(load.addressed, operand.tile, operand.modes))
     return beside(
-        captioned([f"{x}: {operand.s2r.atom.name}, reads {reads}", operand.smem.chosen.name], charts),
+        captioned([f"{x}: {operand.fragment_copy.atom.name}, reads {reads}", operand.smem.chosen.name], charts),
         captioned(
             [f"{x}: lane that", "addresses", plural(elems, "element"), *_of_several(load.addressed)],
             _addressed(operand, load, placed, thread),

@@ -15,6 +15,7 @@ from cutegen.hardware.copy_atoms import (
     CopyAtom,
     CpAsyncAtom,
     LdmatrixAtom,
+    StmatrixAtom,
     cp_async_atom,
     ldmatrix_atom,
     ldmatrix_atoms,
@@ -23,21 +24,24 @@ from cutegen.hardware.copy_atoms import (
 from cutegen.hardware.dtypes import DTYPES, DType, dtype
 from cutegen.hardware.fma_atom import UNIVERSAL_FMA, fma_atom
 from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
+from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.hardware.line_writes import line_write_wavefronts
-from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom
+from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
 from cutegen.hardware.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
     "BULK_TENSOR",
     "COPY_ATOMS",
     "CP_ASYNC_ATOMS",
     "DTYPES",
+    "GMMA_LAYOUTS",
     "GPUS",
     "GPU_NAMES",
     "LDMATRIX_ATOMS",
@@ -49,20 +53,25 @@ __all__ = [
     "UNIVERSAL",
     "UNIVERSAL_BITS",
     "UNIVERSAL_FMA",
+    "WGMMA_ATOMS",
     "BulkTensorAtom",
     "CopyAtom",
     "CpAsyncAtom",
     "DType",
+    "GmmaLayout",
     "Gpu",
     "Instruction",
     "LdmatrixAtom",
     "LdmatrixTrace",
     "MmaAtom",
+    "OperandSource",
     "SmRates",
+    "StmatrixAtom",
     "Target",
     "cp_async_atom",
     "dtype",
     "fma_atom",
+    "gmma_layouts",
     "ideal_wavefronts",
     "ldmatrix_atom",
     "ldmatrix_atoms",

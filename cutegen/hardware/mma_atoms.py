@@ -1,4 +1,4 @@
-"""MMA atoms of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
+"""What an MMA atom is, and those of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
 
 Thread-value layouts and opcodes are tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp` and
 `mma_traits_sm89.hpp`. The instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k4
@@ -10,21 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
 
 import numpy as np
 from tensor_layouts import MMAAtom, atoms_nv
 
-from cutegen.algebra import Layout, mode, offsets, size
+from cutegen.algebra import Layout, OperandName, mode, offsets, size
 from cutegen.hardware.dtypes import DType, dtype
 from cutegen.hardware.instructions import Instruction
+
+# Those that multiply matrices, by the beginning of an opcode.
+_MULTIPLIERS = (Instruction.MMA_SYNC, Instruction.WGMMA, Instruction.FMA)
+
+
+class OperandSource(StrEnum):
+    """Where an instruction reads an operand: from each thread's registers, or by a descriptor from shared memory."""
+
+    RMEM = "registers"
+    SMEM = "shared memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaAtom:
-    """One instruction: D[M,N] = A[M,K] B[N,K] + C[M,N], all operands in registers.
+    """One instruction: D[M,N] = A[M,K] B[N,K] + C[M,N].
 
     `ptx` is the opcode as PTX text has it. `thr_id` maps a thread of the atom to its lane. `a_layout` maps (thread,
-    value) to the column-major offset in the (M,K) tile, `b_layout` in (N,K), `c_layout` in (M,N).
+    value) to the column-major offset in the (M,K) tile, `b_layout` in (N,K), `c_layout` in (M,N). Of an operand in
+    shared memory every thread names the whole tile, so that its threads have stride 0.
     """
 
     name: str
@@ -37,31 +50,62 @@ class MmaAtom:
     a_layout: Layout
     b_layout: Layout
     c_layout: Layout
+    a_source: OperandSource = OperandSource.RMEM
+    b_source: OperandSource = OperandSource.RMEM
 
     def __post_init__(self) -> None:
-        """Prove the row: each layout gives every element of its tile to exactly one (thread, value)."""
+        """Prove the row: registers hold each element of a tile exactly once, a descriptor shows all to every thread."""
         m, n, k = self.shape_mnk
-        for layout, elems in ((self.a_layout, m * k), (self.b_layout, n * k), (self.c_layout, m * n)):
-            if size(mode(layout, 0)) != size(self.thr_id):
-                raise ValueError(f"{self.name}: {layout} is not for {size(self.thr_id)} threads")
-            if not np.array_equal(np.sort(offsets(layout)), np.arange(elems)):
-                raise ValueError(f"{self.name}: {layout} does not cover its {elems} elements exactly once")
+        parts: tuple[tuple[OperandName, Layout, int], ...] = (
+            ("A", self.a_layout, m * k),
+            ("B", self.b_layout, n * k),
+            ("C", self.c_layout, m * n),
+        )
+        for op, layout, elems in parts:
+            if flaw := _flaw(layout, size(self.thr_id), elems, self.source(op)):
+                raise ValueError(f"{self.name}: {layout} {flaw}")
+
+    def source(self, op: OperandName) -> OperandSource:
+        """Where the instruction reads the operand: accumulators always are in registers."""
+        return {"A": self.a_source, "B": self.b_source, "C": OperandSource.RMEM}[op]
+
+    def majors(self, op: OperandName) -> tuple[str, ...]:
+        """The modes of A or B that may be contiguous in shared memory.
+
+        A copy to registers can turn an operand round, a descriptor only one of 16-bit elements. PTX ISA, "Matrix
+        descriptor" and `imm-trans-a` of "wgmma.mma_async".
+        """
+        element = self.a_dtype if op == "A" else self.b_dtype
+        turned = self.source(op) is OperandSource.RMEM or element.bits == 16
+        return ("k", "m" if op == "A" else "n") if turned else ("k",)
 
     @property
     def threads(self) -> int:
-        """Threads that carry it out together: one by itself, or a warp."""
+        """Threads that carry it out together: one by itself, a warp, or a warpgroup."""
         return int(size(self.thr_id))
 
     @property
     def instruction(self) -> Instruction:
         """What it is a form of: what does its work, and its rate, go by this."""
-        return next(each for each in (Instruction.MMA_SYNC, Instruction.FMA) if self.ptx.startswith(each))
+        return next(each for each in _MULTIPLIERS if self.ptx.startswith(each))
 
     @property
     def flops(self) -> int:
         """Operations of one instruction, a multiply-add counting two."""
         m, n, k = self.shape_mnk
         return 2 * m * n * k
+
+
+@cache
+def _flaw(layout: Layout, threads: int, elems: int, source: OperandSource) -> str:
+    """Why `layout` cannot be an operand's; nothing where it can. Rows share layouts, and each is proved once."""
+    if size(mode(layout, 0)) != threads:
+        return f"is not for {threads} threads"
+    if source is OperandSource.RMEM:
+        once = np.array_equal(np.sort(offsets(layout)), np.arange(elems))
+        return "" if once else f"does not cover its {elems} elements exactly once"
+    shown = np.array_equal(np.sort(offsets(mode(layout, 1))), np.arange(elems)) and not offsets(mode(layout, 0)).any()
+    return "" if shown else f"does not show its {elems} elements to every thread"
 
 
 def _from_library(row: MMAAtom) -> MmaAtom:

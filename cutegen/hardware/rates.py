@@ -2,9 +2,10 @@
 
 Tensor cores, dense f16 through `mma.sync` (the same papers have tf32 at half that rate, 8-bit integers and floats at
 twice): NVIDIA's white papers of A100 (1024 multiply-adds), GA102 and Ada (512;
-GeForce cards do half of that with f32 accumulation). On sm_90 `mma.sync` does not reach what `wgmma` does, but 62.9% of
-its 4096 operations: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499).
-On sm_90 and sm_100 ptxas makes f16 of 8-bit floats (F2FP and HMMA in the disassembly).
+GeForce cards do half of that with f32 accumulation). On sm_90 `wgmma` does 4096: NVIDIA's white paper of H100, 989.4
+TFLOP/s of 132 multiprocessors at 1830 MHz; tf32 has half of it there, 8-bit types twice. `mma.sync` does not reach it,
+but 62.9%: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499), and for it
+ptxas makes f16 of 8-bit floats on sm_90 and sm_100 (F2FP and HMMA in the disassembly).
 f32 multiply-adds: CUDA C++ Programming Guide, "Arithmetic Instructions", throughput of native instructions.
 L2: the white paper of A100, 5120 bytes for 108 multiprocessors. Shared memory: 32 banks of 4 bytes (CUDA C++
 Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same guide).
@@ -25,7 +26,7 @@ class SmRates:
     """Per multiprocessor and cycle; None where there is no source, so that only measuring helps.
 
     `flops` of each instruction that multiplies: of `mma.sync` those on f16, and on 8-bit floats too where they are
-    multiplied as such. A wavefront is one pass over the banks of shared memory.
+    multiplied as such, of `wgmma` those on f16. A wavefront is one pass over the banks of shared memory.
     """
 
     flops: Mapping[Instruction, float] = field(default_factory=dict)
@@ -41,7 +42,8 @@ class SmRates:
         [1024.0, 4096.0]
         """
         found = self.flops.get(instruction)
-        by_bytes = instruction is not Instruction.FMA and not (self.float8_as_f16 and dtype(operands).is_float8)
+        as_f16 = instruction is Instruction.MMA_SYNC and self.float8_as_f16 and dtype(operands).is_float8
+        by_bytes = instruction is not Instruction.FMA and not as_f16
         return found * 16 / dtype(operands).bits if found is not None and by_bytes else found
 
     def having(self, instruction: Instruction, flops: float | None) -> SmRates:
@@ -50,15 +52,16 @@ class SmRates:
         return replace(self, flops=others if flops is None else {**others, instruction: flops})
 
 
-def _rates(fma: float, mma_sync: float | None = None) -> dict[Instruction, float]:
-    return {Instruction.FMA: fma, **({} if mma_sync is None else {Instruction.MMA_SYNC: mma_sync})}
+def _rates(fma: float, mma_sync: float | None = None, wgmma: float | None = None) -> dict[Instruction, float]:
+    rates = {Instruction.FMA: fma, Instruction.MMA_SYNC: mma_sync, Instruction.WGMMA: wgmma}
+    return {instruction: rate for instruction, rate in rates.items() if rate is not None}
 
 
 SM_RATES: Mapping[str, SmRates] = {
     "sm_80": SmRates(flops=_rates(128, 2048), l2_bytes=5120 / 108),
     "sm_86": SmRates(flops=_rates(256, 1024)),
     "sm_89": SmRates(flops=_rates(256, 1024)),
-    "sm_90": SmRates(flops=_rates(256, 0.629 * 4096), float8_as_f16=True),
+    "sm_90": SmRates(flops=_rates(256, 0.629 * 4096, 4096), float8_as_f16=True),
     "sm_100": SmRates(flops=_rates(256), float8_as_f16=True),
     "sm_120": SmRates(flops=_rates(256, 1024)),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
@@ -13,7 +15,7 @@ from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.fragment_table import fragment_table
-from cutegen.plan.values.fragments import LdmatrixLoads, PlainLoads
+from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpiloguePlan, OperandPlan, SmemTile
 
 MATRIX_ROWS = 8
@@ -131,10 +133,35 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
     _demand(
         _covers_once(np.unique(wanted), operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile"
     )
-    operand.s2r.by_kind(
-        ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
-        plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
+    operand.s2r.by_source(
+        copied=lambda copy: copy.by_kind(
+            ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
+            plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
+        ),
+        described=lambda described: _prove_described(key, operand, described, tiled_mma),
     )
+
+
+def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, tiled_mma: TiledMma) -> None:
+    """Each instruction reads its block where the layout has it, as PTX ISA computes addresses from a descriptor.
+
+    A block begins where its first element lies before it is swizzled: what is added to a descriptor's start address is
+    swizzled with it.
+    """
+    rows, k = tiled_mma.atom.shape_mnk["AB".index(operand.operand)], tiled_mma.atom.shape_mnk[2]
+    stage, element_bytes = operand.smem.layout_of_one_stage, operand.dtype.bytes
+    plain, placed = (offsets_2d(layout) * element_bytes for layout in (inner_layout(stage), stage))  # [X, K]
+    for x, column in product(range(0, operand.tile[0], rows), range(0, operand.tile[1], k)):
+        units, rest = divmod(int(plain[x, column]), ROW_BYTES)
+        _demand(rest == 0, f"{key} has a block that does not begin at a multiple of 16 bytes")
+        read = described.first.advanced(units).addresses(rows, operand.major_mode, element_bytes)
+        _demand(
+            np.array_equal(read, placed[x : x + rows, column : column + k]),
+            f"{key} reads elsewhere than the layout says",
+        )
+    stages = offsets(inner_layout(operand.smem.layout))[:: operand.tile[0] * operand.tile[1]] * element_bytes
+    period = described.layout.mode.period_bytes
+    _demand(not (stages % period).any(), f"{key} has a stage that begins within a period of the swizzle")
 
 
 def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: TiledMma) -> None:

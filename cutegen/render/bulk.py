@@ -36,8 +36,8 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     return {
         **fed_by_boxes(plan),
         **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // WARP}, {plan.threads}"),
-        "s2r.a": fragment_constants("A", plan.a.s2r),
-        "s2r.b": fragment_constants("B", plan.b.s2r),
+        "s2r.a": fragment_constants("A", plan.a.fragment_copy),
+        "s2r.b": fragment_constants("B", plan.b.fragment_copy),
         "epilogue.smem": c_constants(plan),
     }
 

@@ -116,7 +116,7 @@ class MapHoles:
 
 
 def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
-    of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
+    of_c = "(CTA_M, CTA_N)" if plan.epilogue.parts is None else "(PART_M, PART_N)"
     tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}[tensor.name]
     if tensor.name == "c":
         return MapHoles(tensor, "CopyBulkTensorTileS2GOp", tile, "")
@@ -233,11 +233,11 @@ class FragmentHoles:
 
 def fragment_holes(plan: GemmPlan) -> FragmentHoles:
     """What the templates write of the two copies."""
-    assert plan.a.s2r.view is None  # the rows of A's atom lie as ldmatrix brings them
+    assert plan.a.fragment_copy.view is None  # the rows of A's atom lie as ldmatrix brings them
     return FragmentHoles(
         a_load=_load(plan.a),
         b_load=_load(plan.b),
-        b_reordered=plan.b.s2r.view is not None,
+        b_reordered=plan.b.fragment_copy.view is not None,
         all_ldmatrix=all(x.s2r.by_ldmatrix for x in (plan.a, plan.b)),
     )
 
@@ -250,7 +250,7 @@ def _load(operand: OperandPlan) -> str:
         return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
 
     plain = f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
-    return operand.s2r.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
+    return operand.fragment_copy.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
-        "s2r.a": fragment_constants("A", plan.a.s2r),
-        "s2r.b": fragment_constants("B", plan.b.s2r),
+        "s2r.a": fragment_constants("A", plan.a.fragment_copy),
+        "s2r.b": fragment_constants("B", plan.b.fragment_copy),
         "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
         "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
         "tile.stages": (

@@ -12,7 +12,7 @@ from cutegen.bench.mma_peak import MmaTypes
 from cutegen.bench.roofline_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Point, Roof, roofline_svg
 from cutegen.bench.suites import SUITES
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import SM_RATES, TARGETS, Instruction, SmRates
+from cutegen.hardware import SM_RATES, TARGETS, Instruction, SmRates, targets_with
 from cutegen.plan import plan
 from cutegen.spec import load_spec
 from tests.gpu.cases import CASES
@@ -53,6 +53,21 @@ def test_suites_hold_what_their_names_say() -> None:
 def test_rates_go_with_the_bytes_of_operands(arch: str, operands: str, flops: float | None) -> None:
     """A100's white paper: 156, 312 and 624 TFLOP/s and TOP/s of tf32, f16 and int8. On sm_90 8-bit floats are f16."""
     assert SM_RATES[arch].flops_of(Instruction.MMA_SYNC, operands) == flops
+
+
+@pytest.mark.parametrize(
+    ("operands", "tops"), [("tf32", 494.7), ("f16", 989.4), ("bf16", 989.4), ("e4m3", 1978.9), ("s8", 1978.9)]
+)
+def test_rates_of_wgmma_are_those_of_the_white_paper(operands: str, tops: float) -> None:
+    """H100 SXM5, dense: 132 multiprocessors at 1830 MHz."""
+    flops = SM_RATES["sm_90"].flops_of(Instruction.WGMMA, operands)
+    assert flops is not None
+    assert flops * 132 * 1830e6 / 1e12 == pytest.approx(tops, rel=1e-3)
+
+
+def test_a_target_without_wgmma_has_no_rate_of_it() -> None:
+    rated = {name for name, rates in SM_RATES.items() if Instruction.WGMMA in rates.flops}
+    assert rated == set(targets_with(Instruction.WGMMA))
 
 
 def test_every_target_has_rates() -> None:

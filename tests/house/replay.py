@@ -22,10 +22,10 @@ def replay(transcript: Transcript) -> int:
 
 
 def printed(command: str) -> str:
-    """What a command of cutegen's says, on stdout and stderr."""
+    """What a command of cutegen's says, on stdout and stderr, without the progress that a busy machine sees."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
         main(shlex.split(command)[1:])
-    return out.getvalue()
+    return re.sub(r"^cutegen: [\d,]+ of [\d,]+ .*, [\d,]+ s.*\n", "", out.getvalue(), flags=re.MULTILINE)
 
 
 def execute(fence: Fence, namespace: dict[str, object]) -> str:

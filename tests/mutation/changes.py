@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tests.mutation.source import Site
+from tests.mutation.source import EQUIVALENT_KEYWORDS, Site
 
 Node = TypeVar("Node", bound=ast.AST)
 Changes = Iterator[ast.AST]
@@ -50,8 +50,6 @@ EXTREMES = {
     "floor": "ceil",
     "ceil": "floor",
 }
-EQUIVALENT_KEYWORDS = {"strict", "slots", "frozen", "kw_only", "flush"}
-"""Keywords that guard or describe, without a result that a test could see."""
 
 
 def changed(node: Node, **fields: object) -> Node:

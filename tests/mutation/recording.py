@@ -1,6 +1,6 @@
 """Which test runs which lines, and for how long: a pytest plugin that writes it down, and what was written.
 
-`pytest -p tests.mutation.recording --recording FOLDER`: each process of xdist leaves one file in the folder.
+`pytest -p tests.mutation.recording --recording FOLDER`: each process of xdist leaves files in the folder as it goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -33,36 +33,46 @@ AT_IMPORT = ""
 """In place of a test: what runs while the tests are collected."""
 FEW = 10
 """A line that so few tests run is perhaps one whose result is cached: tests that run callers of its function help."""
-WRITTEN_EVERY_S = 20.0
+WRITTEN_EVERY_S = 5.0
+EVERYTHING = ["cutegen", "tests"]
+CAME_TO_AN_END = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 FILE_COST_S = 0.1
 """About what it costs to import one more file of tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--recording", type=Path, help="the folder where the lines that tests run are written down")
+    parser.addoption("--recorded", type=Path, help="a file that names the tests that had their turn: they do not run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     spreads = hasattr(config.option, "numprocesses") and bool(config.option.numprocesses)  # and runs no test itself
     if (folder := config.getoption("--recording")) and not spreads:
-        config.pluginmanager.register(Recorder(folder))
+        recorded = json.loads(path.read_text()) if (path := config.getoption("--recorded")) else []
+        config.pluginmanager.register(Recorder(folder, set(recorded)))
 
 
 class Recorder:
     """The plugin of one process."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._tracer = folder, LineTracer()
+    def __init__(self, folder: Path, recorded: set[str]) -> None:
+        self._folder, self._recorded, self._tracer = folder, recorded, LineTracer()
         self._tests: dict[str, tuple[float, dict[str, str]]] = {}
         self._failed: set[str] = set()
-        self._written = time.monotonic()
+        self._written, self._parts = time.monotonic(), 0
         self._tracer.start()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid not in self._recorded]
 
     def pytest_collection_finish(self) -> None:
         self._keep(AT_IMPORT, 0.0)
 
     def _keep(self, test: str, seconds: float) -> None:
-        self._tests[test] = seconds, {path: f"{bits:x}" for path, bits in self._tracer.stop().items()}
+        lines = self._tracer.stop()
+        hexadecimal = {} if test in self._failed else {path: f"{bits:x}" for path, bits in lines.items()}
+        self._tests[test] = seconds, hexadecimal
         if time.monotonic() - self._written > WRITTEN_EVERY_S:
             self.pytest_sessionfinish()
 
@@ -80,10 +90,9 @@ class Recorder:
             self._failed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        self._written = time.monotonic()
-        passed = {test: found for test, found in self._tests.items() if test not in self._failed}
-        if passed:
-            _write(self._folder / f"{os.getpid()}.json.gz", passed)
+        if self._tests:
+            _write(self._folder / f"{os.getpid()}-{self._parts}.json.gz", self._tests)
+        self._written, self._parts, self._tests = time.monotonic(), self._parts + 1, {}
 
 
 def _write(path: Path, value: object) -> None:
@@ -112,10 +121,12 @@ def digests(marks: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Recording:
-    """Of each test that passed its seconds, and the lines it ran: files, each with lines as the bits of a number."""
+    """Of each test its seconds, and the lines it ran (none if it failed): files, with lines as the bits of a number."""
 
     seconds: dict[str, float] = field(repr=False)
     lines: dict[str, dict[str, int]] = field(repr=False)
+    whole: bool = True
+    """Whether all tests had their turn."""
 
     @cached_property
     def _by_file(self) -> dict[str, list[tuple[str, int]]]:
@@ -192,56 +203,59 @@ def _package() -> dict[str, list[tuple[int, str]]]:
 
 
 def up_to_date(path: Path, jobs: int, marks: str, until: float) -> Recording:
-    """The recording at `path`, once the files of tests that are new or changed are recorded anew.
+    """The recording at `path`, once the files of tests that are new, changed or unfinished are recorded.
 
-    All of them are, when a source, a helper of the tests or `marks` has changed.
+    All of them are, when a source, a helper of the tests or `marks` has changed. What time cut short goes on next time.
     """
     now = digests(marks)
-    before: dict[str, Any] = _read(path) if path.exists() else {"digests": {}, "tests": {}}
+    before: dict[str, Any] = _read(path) if path.exists() else {"digests": {}, "tests": {}, "unfinished": []}
     if before["digests"].get("") == now[""]:
-        changed = sorted(name for name in now if now[name] != before["digests"].get(name))
+        files = {name for name in now if now[name] != before["digests"].get(name)}
+        changed = sorted(files | {name for name in before["unfinished"] if name in now or name in EVERYTHING})
         kept = {
             test: entry
             for test, entry in before["tests"].items()
             if now.get(_file(test), "") == before["digests"].get(_file(test), "")
         }
     else:
-        changed, kept = ["tests", "cutegen"], {}
-    new, whole = run(changed, jobs, marks, until) if changed else ({}, True)
+        changed, kept = EVERYTHING, {}
+    new, whole = run(changed, jobs, marks, until, kept) if changed else ({}, True)
     tests = {**new, **kept}
-    if whole:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, {"digests": now, "tests": tests})
-    return recording_of(tests)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, {"digests": now, "tests": tests, "unfinished": [] if whole else changed})
+    return recording_of(tests, whole)
 
 
 def _file(test: str) -> str:
     return test.partition("::")[0]
 
 
-def run(tests: Sequence[str], jobs: int, marks: str, until: float) -> tuple[dict[str, Any], bool]:
-    """What the tests run that pass; and whether all of them had their turn in the time."""
+def run(
+    tests: Sequence[str], jobs: int, marks: str, until: float, recorded: Iterable[str] = ()
+) -> tuple[dict[str, Any], bool]:
+    """What those of the tests run that are not `recorded`; and whether all of them had their turn in the time."""
     with TemporaryDirectory() as folder:
+        known = Path(folder, "recorded.json")
+        known.write_text(json.dumps([*recorded]))
         words = ["-q", "-n", str(jobs), "-m", marks, "--tb=no", "-p", "no:cacheprovider", "-p", __name__]
-        command = [sys.executable, "-m", "pytest", *words, "--recording", folder, *tests]
-        whole = _ends(command, until)
+        words += ["--recording", folder, "--recorded", str(known)]
+        whole = _ends([sys.executable, "-m", "pytest", *words, *tests], until)
         parts = sorted(Path(folder).glob("*.json.gz"))
         return {test: entry for part in parts for test, entry in _read(part).items()}, whole
 
 
 def _ends(command: list[str], until: float) -> bool:
-    """Whether the command comes to its end in the time; else it is ended, with all that it has started."""
+    """Whether the tests come to their end in the time; else they are ended, with all that they have started."""
     process = subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr, start_new_session=True)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(until - time.monotonic())
-    if process.poll() is not None:
-        return True
+        return process.wait(max(0.0, until - time.monotonic())) in CAME_TO_AN_END
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return False
 
 
-def recording_of(tests: dict[str, Any]) -> Recording:
+def recording_of(tests: dict[str, Any], whole: bool = True) -> Recording:
     """The entries of a file as values."""
     lines = {test: {path: int(bits, 16) for path, bits in files.items()} for test, (_, files) in tests.items()}
-    return Recording({test: seconds for test, (seconds, _) in tests.items() if test != AT_IMPORT}, lines)
+    seconds = {test: seconds for test, (seconds, _) in tests.items() if test != AT_IMPORT}
+    return Recording(seconds, lines, whole)

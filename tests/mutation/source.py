@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 TYPING_GUARD = "TYPE_CHECKING"
+EQUIVALENT_KEYWORDS = {"strict", "slots", "frozen", "kw_only", "repr", "flush", "assume_unique"}
+"""Keywords that guard, describe or hurry, without a result that a test could see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,12 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case ast.Assign(value=value) if _is_type_alias(value):
             return True
+        case ast.Assign(value=ast.Call(func=ast.Name(id="TypeVar" | "ParamSpec" | "NewType"))):
+            return True
+        case ast.keyword(arg=name) if name in EQUIVALENT_KEYWORDS:
+            return True
+        case ast.Raise(exc=ast.Call(func=ast.Name(id="AssertionError"))) | ast.Raise(exc=ast.Name(id="AssertionError")):
+            return True
     return False
 
 
@@ -130,6 +140,11 @@ def bound_names(statement: ast.stmt) -> tuple[str, ...]:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return (name,)
     return ()
+
+
+def say(text: str) -> None:
+    """Progress, beside the result."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def module_name(path: str) -> str:

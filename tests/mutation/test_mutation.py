@@ -6,19 +6,24 @@ import ast
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.mutation import recording
-from tests.mutation.__main__ import verdict_of
+from tests.mutation import campaign, recording
+from tests.mutation.campaign import verdict_of
 from tests.mutation.changes import KINDS
+from tests.mutation.judge import Trial
 from tests.mutation.lines import LineTracer
 from tests.mutation.mutants import Candidate, Mutant, candidates, files_of, sample
 from tests.mutation.pool import Outcome
-from tests.mutation.recording import bits_of, in_turns, within
+from tests.mutation.recording import Recording, bits_of, in_turns, within
+from tests.mutation.rehearsals import Rehearsals
 from tests.mutation.source import ROOT, Source
-from tests.mutation.verdicts import DEAD, NOT_COVERED, STILLBORN, SURVIVED, Verdict, Verdicts
+from tests.mutation.verdicts import DEAD, NOT_COVERED, NOT_REACHED, STILLBORN, SURVIVED, Verdict, Verdicts
 
 ROOMS = ["algebra", "run"]
 
@@ -50,6 +55,10 @@ def changes(text: str, kind: str) -> list[str]:
         ("return", "return y", ["return y + 1"]),
         ("argument", "g(x, y, key=2)", ["g(y, x, key=2)", "g(x, y)"]),
         ("argument", "zip(x, y, strict=True)", ["zip(y, x, strict=True)"]),
+        ("boolean", "zip(x, y, strict=True)", []),
+        ("boolean", "sorted(x, reverse=True)", ["sorted(x, reverse=False)"]),
+        ("removed statement", "raise AssertionError(x)", []),
+        ("removed statement", "raise ValueError(x)", ["pass"]),
         ("constant", 'assert x == 3, f"{x + 1}"', []),
     ],
 )  # fmt: skip
@@ -93,13 +102,108 @@ def test_of_each_test_function_the_quickest_case_comes_first() -> None:
     assert within(turns, seconds, 0.1) == turns[:1]
 
 
+def test_a_recording_that_time_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = {"some/test_a.py::t": [1.0, {"cutegen/x.py": "4"}], "some/test_b.py::t": [2.0, {}]}
+    turns = [(dict([*found.items()][:1]), False), (dict([*found.items()][1:]), True)]
+    asked: list[tuple[list[str], set[str]]] = []
+
+    def run(
+        tests: list[str], jobs: int, marks: str, until: float, recorded: set[str]
+    ) -> tuple[dict[str, object], bool]:
+        asked.append((tests, set(recorded)))
+        return turns[len(asked) - 1]
+
+    monkeypatch.setattr(recording, "run", run)
+    monkeypatch.setattr(recording, "digests", lambda _: {"": "s", "some/test_a.py": "a", "some/test_b.py": "b"})
+    known = [recording.up_to_date(tmp_path / "recording.json.gz", 1, "", 0.0) for _ in range(3)]
+    assert [one.whole for one in known] == [False, True, True]
+    assert [set(one.seconds) for one in known] == [{"some/test_a.py::t"}, found.keys(), found.keys()]
+    assert asked == [(recording.EVERYTHING, set()), (recording.EVERYTHING, {"some/test_a.py::t"})]
+
+
+@pytest.mark.slow
+def test_what_is_recorded_does_not_run_again() -> None:
+    path = "tests/plan/test_occupancy.py"
+    far = time.monotonic() + 600
+    first, whole = recording.run([path], 1, "not slow and not gpu", far)
+    assert whole
+    tests = sorted(test for test in first if test != recording.AT_IMPORT)
+    assert len(tests) > 1
+    assert all("cutegen/plan/occupancy.py" in first[test][1] for test in tests)
+    rest, _ = recording.run([path], 1, "not slow and not gpu", far, tests[1:])
+    assert rest.keys() == {recording.AT_IMPORT, tests[0]}
+    _, whole = recording.run([path], 1, "not slow and not gpu", time.monotonic())
+    assert not whole
+
+
+class _Trials:
+    """Stands in for the forks: the tests named in `noticing` fail, and after `turns` trials time is up."""
+
+    def __init__(self, noticing: set[str], turns: int) -> None:
+        self.noticing, self.turns = noticing, turns
+        self.rehearsed: list[str] = []
+        self.tried: list[tuple[str, ...]] = []
+
+    def __call__(self, trials: list[Trial], jobs: int, until: float, answer: Callable[[Trial, Outcome], None]) -> None:
+        for trial in trials:
+            if trial.mutant is None:
+                self.rehearsed += trial.tests
+                answer(trial, Outcome("ran", {test: 1.0 for test in trial.tests if test != "u.py::bad"}, {}, 1.0))
+            elif self.turns:
+                self.turns -= 1
+                self.tried.append(tuple(trial.tests))
+                failed = self.noticing & set(trial.tests)
+                passed = dict.fromkeys(set(trial.tests) - failed, 1.0)
+                answer(trial, Outcome("ran", passed, dict.fromkeys(failed, "failed"), 1.0))
+
+
+def test_a_campaign_that_time_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test is rehearsed twice, none tried twice on a mutant, and each survivor has all its rounds."""
+    mutants = sample(candidates(files_of(["algebra"])), 2, seed=0)
+    every = {mutant.path: (1 << 4000) - 1 for mutant in mutants}
+    tests = {f"t.py::{name}": 1.0 for name in "abc"} | {"u.py::bad": 0.1}
+
+    def call(trials: _Trials, count: int = 4, budgets: tuple[float, ...] = (1.5, 3.0)) -> Verdicts:
+        monkeypatch.setattr(campaign, "run_trials", trials)
+        seconds = dict([*tests.items()][-count:])
+        found = Recording(seconds, dict.fromkeys(seconds, every))
+        verdicts = Verdicts(mutants, tmp_path / "verdicts.json")
+        rehearsals = Rehearsals(tmp_path / "rehearsals.json", {"": "s"})
+        run = campaign.Campaign(verdicts, found, rehearsals, tmp_path, 1, time.monotonic() + 60)
+        for number, budget_s in enumerate(budgets):
+            run.round(mutants, number, budget_s)
+        return verdicts
+
+    first, second, third = (_Trials(set(), turns) for turns in (1, 2, 9))
+    assert "1 not reached in the time" in call(first, count=2).text(2)  # two of the tests are not recorded yet
+    assert first.rehearsed == ["t.py::c", "u.py::bad"]
+    assert first.tried == [("t.py::c",)]
+    assert "0 not reached in the time, 2 survivors have rounds to come" in call(second).text(2)
+    assert second.rehearsed == ["t.py::a", "t.py::b"]
+    verdicts = call(third)
+    assert "same command" not in verdicts.text(2)
+    assert not third.rehearsed
+    assert [sorted(verdicts[mutant].passed) for mutant in mutants] == [["t.py::a", "t.py::b", "t.py::c"]] * 2
+    assert len(first.tried + second.tried + third.tried) <= 6
+    call(again := _Trials({"t.py::a"}, 9))
+    assert not again.tried
+
+
+@pytest.mark.parametrize(("whole", "state"), [(True, NOT_COVERED), (False, NOT_REACHED)])
+def test_what_no_test_covers_is_known_once_all_are_recorded(tmp_path: Path, whole: bool, state: str) -> None:
+    mutants = sample(candidates(files_of(["algebra"])), 2, seed=0)
+    verdicts, found = Verdicts(mutants, None), Recording({}, {}, whole)
+    campaign.Campaign(verdicts, found, Rehearsals(), tmp_path, 1, time.monotonic() + 60).round(mutants, 0, 1.0)
+    assert verdicts.among([state]) == mutants
+
+
 def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"": "sources", "some/test_a.py": "a", "some/test_b.py": "b", "some/test_c.py": "c"}
     asked: list[list[str]] = []
 
     def run(tests: list[str], *_: object) -> tuple[dict[str, object], bool]:
         asked.append(tests)
-        files = [name for name in now if name] if tests == ["tests", "cutegen"] else tests
+        files = [name for name in now if name] if tests == recording.EVERYTHING else tests
         found = {f"{name}::t": [1.0 + len(asked), {"cutegen/x.py": "4"}] for name in files}
         return {**found, "cutegen/x.py::doctest": [1.0, {}], recording.AT_IMPORT: [0.0, {"cutegen/x.py": "8"}]}, True
 
@@ -109,7 +213,7 @@ def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, mon
     monkeypatch.setattr(recording, "run", run)
     monkeypatch.setattr(recording, "digests", lambda _: dict(now))
     first = recorded()
-    assert asked == [["tests", "cutegen"]]
+    assert asked == [recording.EVERYTHING]
     assert recorded() == first
     assert len(asked) == 1
     now["some/test_b.py"] = "changed"
@@ -119,7 +223,7 @@ def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, mon
     assert asked[1:] == [["some/test_b.py", "some/test_d.py"]]
     now[""] = "changed"
     recorded()
-    assert asked[2:] == [["tests", "cutegen"]]
+    assert asked[2:] == [recording.EVERYTHING]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +239,7 @@ def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, mon
     ],
 )
 def test_what_counts_as_dead(status: str, failed: dict[str, str], state: str, by: str) -> None:
-    verdict = verdict_of(Outcome(status, {"passed": 0.1}, failed, 1.0), covering=5)
+    verdict = verdict_of(Outcome(status, {"passed": 0.1}, failed, 1.0), covering=5, rounds=1)
     assert (verdict.state, verdict.by) == (state, by)
 
 

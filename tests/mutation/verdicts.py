@@ -19,17 +19,28 @@ JUDGED = (DEAD, SURVIVED, NOT_COVERED)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`by`: the test that failed, or what ended the process. `tests`: how many passed, of the `covering` ones."""
+    """`by`: the test that failed, or what ended the process. `tests`: how many passed, of the `covering` ones.
+
+    Of a survivor the names of those that it `passed`, and how many `rounds` it has behind it.
+    """
 
     state: str
     by: str = ""
     tests: int = 0
     covering: int = 0
     seconds: float = 0.0
+    rounds: int = 0
+    passed: tuple[str, ...] = ()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are tests that it did not meet."""
+        return self.tests < self.covering
 
     def then(self, later: Verdict) -> Verdict:
         """Both rounds together."""
-        return replace(later, tests=self.tests + later.tests, seconds=self.seconds + later.seconds)
+        passed = (*self.passed, *later.passed) if later.state == SURVIVED else ()
+        return replace(later, tests=self.tests + later.tests, seconds=self.seconds + later.seconds, passed=passed)
 
 
 class Verdicts:
@@ -53,6 +64,11 @@ class Verdicts:
         wanted = set(states)
         return [mutant for mutant in self._mutants if self[mutant].state in wanted]
 
+    def forget_survivors(self) -> None:
+        """Let them be tried from the beginning."""
+        for mutant in self.among((SURVIVED, NOT_COVERED)):
+            self[mutant] = Verdict(NOT_REACHED)
+
     def save(self) -> None:
         """Write them to the file, if there is one."""
         if self._path is not None:
@@ -60,7 +76,9 @@ class Verdicts:
                 self._kept[mutant.name] = {**mutant.to_json(), "verdict": asdict(self[mutant])}
             self._path.parent.mkdir(parents=True, exist_ok=True)
             found = {"share_dead": self.share_dead, "mutants": [*self._kept.values()]}
-            self._path.write_text(json.dumps(found, indent=1))
+            partial = self._path.with_suffix(".partial")
+            partial.write_text(json.dumps(found, indent=1))
+            partial.rename(self._path)
 
     @property
     def share_dead(self) -> float:
@@ -68,9 +86,9 @@ class Verdicts:
         judged = len(self.among(JUDGED))
         return len(self.among([DEAD])) / judged if judged else 0.0
 
-    def text(self) -> str:
-        """The table, the survivors by kind, and the share."""
-        return "\n".join((*self._table(), "", *self._survivors(), *self._summary()))
+    def text(self, rounds: int = 0) -> str:
+        """The table, the survivors by kind, and the share. `rounds`: how many a survivor is to have."""
+        return "\n".join((*self._table(), "", *self._survivors(), *self._summary(rounds)))
 
     def _table(self) -> Iterator[str]:
         cells: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -94,8 +112,11 @@ class Verdicts:
                 yield f"  {mutant.name}  {mutant.change}  ({tried})"
             yield ""
 
-    def _summary(self) -> Iterator[str]:
+    def _summary(self, rounds: int) -> Iterator[str]:
         judged = len(self.among(JUDGED))
         yield f"{len(self.among([DEAD]))} of {judged} dead, {self.share_dead:.1%}"
-        if unreached := len(self.among([NOT_REACHED])):
-            yield f"{unreached} not reached in the time: the same command with the same --json goes on"
+        unreached = len(self.among([NOT_REACHED]))
+        early = sum(self[mutant].rounds < rounds and self[mutant].has_more for mutant in self.among([SURVIVED]))
+        if unreached or early:
+            yield f"{unreached} not reached in the time, {early} survivors have rounds to come"
+            yield "The same command with the same --json goes on"

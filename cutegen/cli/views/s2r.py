@@ -33,10 +33,10 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     x = operand.name.upper()
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
-        ("atom", operand.s2r.atom.name),
-        ("instruction", operand.s2r.instruction),
+        ("atom", operand.fragment_copy.atom.name),
+        ("instruction", operand.fragment_copy.instruction),
         ("wavefronts", f"{found.predicted:,} of at least {found.ideal:,}, {ways(found.ways)}"),
-        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in operand.s2r.rejected),
+        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in operand.fragment_copy.rejected),
     ]
     return [
         titled(f"{x} from shared memory to registers, each k-tile", facts),
@@ -51,7 +51,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
 
 
 def _tv_layouts(operand: OperandPlan) -> dict[str, str]:
-    tiled_copy = operand.s2r.tiled_copy
+    tiled_copy = operand.fragment_copy.tiled_copy
     return {
         "get_layoutS_TV()": format_layout(tiled_copy.layout_src_tv),
         "get_layoutD_TV()": format_layout(tiled_copy.layout_dst_tv),
@@ -67,7 +67,7 @@ def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     return {
-        **operand.s2r.to_json(),
+        **operand.fragment_copy.to_json(),
         "layouts": _tv_layouts(operand),
         "wavefronts": asdict(found),
     }

@@ -15,7 +15,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape
-from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_shapes, uneven
+from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_shapes, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import Wavefronts
@@ -65,7 +65,8 @@ def rank_boxes(
             fix="epilogue.smem = false" if x.name == "c" else "",
         )
     requested = requested_boxes(spec, x, shapes)
-    hinders = {shape: uneven(x, shape, tiled_mma) for shape in shapes}
+    shares = shares_of(tiled_mma, x)
+    hinders = {shape: uneven(x, shape, shares) for shape in shapes}
     possible = tuple(shape for shape in shapes if not hinders[shape])
     if not possible:
         raise spec.error(

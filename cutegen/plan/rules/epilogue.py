@@ -32,7 +32,7 @@ def choose_epilogue(
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
     store = _store(x, tiled_mma.threads)
     write, read = _accesses(x, tiled_mma, store)
-    ranking = choose_smem(spec, x, tiled_mma, write, read, (write, read))
+    ranking = choose_smem(spec, x, tiled_mma, write, read, (write, read), store.tiled_copy)
     staged = lay_out(ranking.value, x.extents, None)
     if staged.bytes > smem_capacity_bytes:
         if spec.epilogue.smem is not None:

@@ -11,7 +11,7 @@ from cutegen.plan.geometry.access import Coordinates, by_warp, joined, vectors
 from cutegen.plan.rules.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.fragments import FragmentCopy
+from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import MODES, GemmSpec
@@ -26,7 +26,7 @@ class OperandChoices(Generic[CopyT]):
 
     tile: OperandTile
     g2s: Choice[CopyT]
-    s2r: Choice[FragmentCopy]
+    s2r: Choice[Fragments]
     smem: Choice[SmemRanking]
 
     @property
@@ -62,7 +62,8 @@ def choose_layout(
     # Each cp.async is given an address of its own; all other copies take a slice of the layout.
     sliced = (vector_access(x, g2s.value), read) if g2s.value.through_registers else (read,)
     write = write_access(x, g2s.value, tiled_mma)
-    return OperandChoices(x, g2s, s2r, choose_smem(spec, x, tiled_mma, write, read, sliced))
+    smem = choose_smem(spec, x, tiled_mma, write, read, sliced, g2s.value.tiled_copy)
+    return OperandChoices(x, g2s, s2r, smem)
 
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:

@@ -82,7 +82,7 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
         by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0]),
     )
     sliced = (vector_access(x, copy), Access(element, x.dtype.bytes))
-    smem = rank_addressable(spec, x, tiled_mma, tuple(shapes), write, read, sliced)
+    smem = rank_addressable(spec, x, tiled_mma, tuple(shapes), write, read, sliced, copy.tiled_copy)
     elems = _read_elems(x, tile_to_shape(smem.value.chosen.atom, x.extents))
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)

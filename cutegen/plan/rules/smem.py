@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from cutegen.algebra import (
     Layout,
     LayoutExpr,
     Swizzle,
+    TiledCopy,
     TiledMma,
     cosize,
     inner_layout,
@@ -40,7 +42,8 @@ from cutegen.support.words import extents
 _MOST_STAGES = 8
 TORN = "a thread's own accesses swizzle one another"
 UNEVEN = "the tile ends within a period of the swizzle"
-UNDIVIDED = "the tiled MMA's blocks and the layout's do not nest"
+UNDIVIDED = "{}'s blocks and the layout's do not nest"
+CUT_SHORT = "{}'s threads end within a period of the swizzle"
 WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 
 
@@ -97,6 +100,8 @@ class Access:
 
 
 AccessOf = Callable[[LayoutExpr], Access]
+Shares = dict[str, Callable[[Layout], Layout | None]]
+"""Who slices a tile for each thread, and the shares of a layout; None where its blocks end within the threads'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +119,11 @@ def choose_smem(
     write: Access | AccessOf,
     read: Access,
     sliced: tuple[Access, ...],
+    copy: TiledCopy,
 ) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
     shapes = tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes))
-    return rank_addressable(spec, x, tiled_mma, shapes, write, read, sliced)
+    return rank_addressable(spec, x, tiled_mma, shapes, write, read, sliced, copy)
 
 
 def rank_addressable(
@@ -128,17 +134,19 @@ def rank_addressable(
     write: Access | AccessOf,
     read: Access | AccessOf,
     sliced: tuple[Access, ...],
+    copy: TiledCopy,
 ) -> Choice[SmemRanking]:
     """The ranking of those layouts in which the DSL finds what `sliced` accesses want, by slicing them for each thread.
 
-    Raises SpecError where the spec asks for none of those.
+    `copy` moves vectors between global memory and the tile. Raises SpecError where the spec asks for none of those.
     """
 
     def hindered(shape: Shape) -> str:
         layout = tile_to_shape(shape.atom, x.extents)
         torn = any(access.tears(layout, staged=staged) for access in sliced)
-        return TORN if torn else uneven(x, shape, tiled_mma)
+        return TORN if torn else uneven(x, shape, shares)
 
+    shares = {**shares_of(tiled_mma, x), "the copy": copy.shared_out}
     staged = x.name != "c" and spec.tile.stages != 1
     hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
     requested = tuple(shape for shape in x.requested if not hinders[shape])
@@ -148,14 +156,23 @@ def rank_addressable(
     return also_rejected(choice, (Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape]))
 
 
-def uneven(x: OperandTile, shape: Shape, tiled_mma: TiledMma) -> str:
-    """Why the DSL cannot share out such a tile between the threads that multiply; nothing where it can."""
+def shares_of(tiled_mma: TiledMma, x: OperandTile) -> Shares:
+    """The threads that multiply."""
+    return {"the tiled MMA": partial(tiled_mma.shared_out, x.operand)}
+
+
+def uneven(x: OperandTile, shape: Shape, shares: Shares) -> str:
+    """Why the DSL cannot share out such a tile between the threads; nothing where it can."""
     layout = tile_to_shape(shape.atom, x.extents)
-    shares = tiled_mma.shared_out(x.operand, inner_layout(layout))
-    if shares is None:
-        return UNDIVIDED
     swizzle = layout.outer if isinstance(layout, ComposedLayout) else Swizzle(0, 0, 0)
-    return "" if _is_even(swizzle, inner_layout(layout)) and _is_even(swizzle, shares) else UNEVEN
+    if not _is_even(swizzle, inner_layout(layout)):
+        return UNEVEN
+    for name, shared_out in shares.items():
+        if (share := shared_out(inner_layout(layout))) is None:
+            return UNDIVIDED.format(name)
+        if not _is_even(swizzle, share):
+            return CUT_SHORT.format(name)
+    return ""
 
 
 def not_addressable(spec: GemmSpec, x: OperandTile, shape: Shape, why: str, *, fix: str) -> SpecError:

@@ -24,12 +24,14 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import (
     DType,
     MmaAtom,
+    StmatrixAtom,
     Target,
 )
-from cutegen.plan.loop import Action, Loop, Step
+from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
 from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.fragments import FragmentCopy
+from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.spec import GemmSpec
 from cutegen.spec import Step as ChainStep
 
@@ -130,12 +132,19 @@ class OperandPlan:
     tile: tuple[int, int]
     g2s: TileCopy
     smem: SmemTile
-    s2r: FragmentCopy
+    s2r: Fragments
 
     @property
     def major_mode(self) -> int:
         """Index of the contiguous mode in `modes`."""
         return self.modes.index(self.major)
+
+    @property
+    def fragment_copy(self) -> FragmentCopy:
+        """The copy of its fragments to registers, where its multiplier takes them from there."""
+        copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None)
+        assert copy is not None, f"{self.name} is read in shared memory"
+        return copy
 
     def loads(self, tiled_mma: TiledMma) -> Counter[str]:
         """What a warp, or a thread by itself, issues to load the fragments of one k-tile."""
@@ -179,20 +188,41 @@ class Fusion:
     source_behind_beta: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stmatrix:
-    """`stmatrix`: a warp stores `matrices` of 8 x 8 elements at once, transposed where C is M-major."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpilogueParts:
+    """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
 
-    transpose: bool
-    matrices: int
+    A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
+    Where C leaves through shared memory, a warpgroup has `buffers` for them there, written by `stmatrix` where that is
+    not None, else by plain stores.
+    """
+
+    tile: tuple[int, int]
+    columns: int
+    count: int
+    warpgroups: int
+    buffers: int = 0
+    stmatrix: StmatrixAtom | None = None
+
+    @property
+    def of_tile(self) -> int:
+        """Parts of the CTA's tile."""
+        return self.count * self.warpgroups
+
+    @property
+    def stmatrix_opcodes(self) -> dict[str, int]:
+        """`stmatrix` as often as the PTX text holds it: each of four warps stores 16 rows."""
+        if self.stmatrix is None:
+            return {}
+        matrices = self.tile[1] // 8 * 2
+        return {self.stmatrix.ptx: self.count * matrices // self.stmatrix.matrices}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpiloguePlan:
     """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None.
 
-    Where warpgroups multiply, each brings out its share in parts of `part` rows and columns, and shared memory holds
-    two parts of each warpgroup: one is filled while the other is read. `stmatrix` fills them, or plain stores.
+    With `parts` shared memory and store are those of one part.
     """
 
     dtype: DType
@@ -201,17 +231,27 @@ class EpiloguePlan:
     fusion: Fusion
     smem: SmemTile | None
     store: TileCopy | None
-    part: tuple[int, int] | None = None
-    stmatrix: Stmatrix | None = None
+    parts: EpilogueParts | None = None
 
     @property
     def major_mode(self) -> int:
         """Index of the contiguous mode in (M, N)."""
         return ("m", "n").index(self.major)
 
+    @property
+    def pieces(self) -> int:
+        """Tiles like `smem` that C's tile is made of."""
+        return self.parts.of_tile if self.parts else 1
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that bulk tensor copies store of C's tile."""
+        return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
+
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
-        return self.store.boxes_issued if self.store else {}
+        written = self.parts.count if self.parts else 1
+        return {opcode: written * boxes for opcode, boxes in (self.store.boxes_issued if self.store else {}).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,14 +382,14 @@ class PlannedGemm:
 
     @property
     def atoms_mnk(self) -> tuple[int, int, int]:
-        """Atoms side by side along M, N and K: warps, or threads where `by_thread`."""
+        """Atoms side by side along M, N and K, each carried out by one of what `atoms_are`."""
         m, n, k = map(size, modes(self.tiled_mma.atom_layout))
         return m, n, k
 
     @property
     def atoms_are(self) -> str:
-        """What has an atom of its own: "warps", or "threads" where `by_thread`."""
-        return "threads" if self.by_thread else "warps"
+        """What has an atom of its own: "threads", "warps" or "warpgroups"."""
+        return {1: "threads", WARP: "warps", WARPGROUP: "warpgroups"}[self.atom.threads]
 
     @property
     def by_thread(self) -> bool:
@@ -382,4 +422,6 @@ def step_opcodes(
         (m, n, k), (atom_m, atom_n, atom_k) = cta_tile, atom.shape_mnk
         atoms = tiled_mma.threads // size(atom.thr_id)
         counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
+    if step.action in MMA_ORDER:
+        counts[step.action] += 1
     return counts

@@ -24,5 +24,5 @@ class WarpLoad:
 
 def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
     """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    loads = operand.s2r.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
+    loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
     return WarpLoad(loads.addressed[0, warp], loads.received[0, warp], loads.access_bytes)

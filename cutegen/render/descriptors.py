@@ -1,4 +1,4 @@
-"""What the template of a kernel whose warpgroups multiply writes down: each constant with its decision."""
+"""What the template of a kernel that multiplies by wgmma writes down: each constant with its decision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from cutegen.hardware import DType
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import EpiloguePlan, OperandPlan
+from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, OperandPlan
 from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
 from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import gemm_context
@@ -24,7 +24,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
-        "stmatrix": plan.epilogue.stmatrix is not None,
+        "stmatrix": _parts(plan).stmatrix is not None,
         "pingpong": plan.pingpong,
         "tile_range": _tile_range(plan),
         "a_multicast": plan.cluster[1] > 1,
@@ -37,7 +37,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
     """The lines that bring a part of C from registers to its place in shared memory."""
     place = "tRsC[None, None, None, slot]"
-    if epilogue.stmatrix is not None:
+    if epilogue.parts is not None and epilogue.parts.stmatrix is not None:
         return (f"cute.copy(r2s_c, thr_r2s.retile(tCrD), {place})",)
     if epilogue.major == "n":
         return (f"cute.autovec_copy(tCrD, {place})",)
@@ -98,12 +98,16 @@ def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
 
 def _part_constants(plan: GemmPlan) -> tuple[str, ...]:
     """The parts of a warpgroup's sums, in the order of its registers: along N first."""
-    assert plan.epilogue.part is not None
-    (m, n), (cta_m, _, _), (_, columns, _) = plan.epilogue.part, plan.cta_tile, plan.atom.shape_mnk
-    rows = cta_m // (plan.atom.shape_mnk[0] * plan.tiled_mma.atom_layout.shape[0])
-    store = plan.epilogue.stmatrix
+    parts = _parts(plan)
+    (m, n), store = parts.tile, parts.stmatrix
     return (
         f"PART_M, PART_N = {m}, {n}  # of C, from one warpgroup at a time",
-        f"PARTS, PARTS_N, PART_VALUES = {rows * columns // n}, {columns // n}, {m * n // WARPGROUP}",
+        f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {m * n // WARPGROUP}",
         *(() if store is None else (f"C_TRANSPOSE, C_MATRICES = {store.transpose}, {store.matrices}",)),
     )
+
+
+def _parts(plan: GemmPlan) -> EpilogueParts:
+    parts = plan.epilogue.parts
+    assert parts is not None  # C leaves in no other way from warpgroups
+    return parts

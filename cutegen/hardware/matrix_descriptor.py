@@ -1,0 +1,201 @@
+"""Matrix descriptors: how `wgmma` finds a block of an operand in shared memory, derived from a layout and proved by it.
+
+PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor Format" of wgmma; the fields as CUTLASS
+`cute/arch/mma_sm90_desc.hpp` has them, and what they mean by major and swizzle in
+`cute/atom/mma_traits_sm90_gmma.hpp`, make_gmma_desc. A block is 64 rows of A or N of B by 32 bytes of K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra import (
+    ComposedLayout,
+    Layout,
+    LayoutExpr,
+    Swizzle,
+    inner_layout,
+    make_layout,
+    mode,
+    modes,
+    offsets,
+    offsets_2d,
+    size,
+    with_inner,
+)
+from cutegen.algebra.layout import IntTree, zipped_divide
+from cutegen.hardware.gmma_layouts import ATOM_ROWS, INTER, SWIZZLE_MODES, VECTOR_BYTES, SwizzleMode
+
+BLOCK_K_BYTES = 32
+_FIELD = (1 << 14) - 1
+
+
+class NoDescriptorError(ValueError):
+    """A layout that no matrix descriptor describes; the message is the reason, without a final stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixDescriptor:
+    """One block: `start_bytes` its address, `lbo_bytes` the leading and `sbo_bytes` the stride byte offset.
+
+    `base_offset` is where in the swizzle's pattern a tile begins whose address is no multiple of its period: always 0
+    here.
+    """
+
+    start_bytes: int = 0
+    lbo_bytes: int
+    sbo_bytes: int
+    mode: SwizzleMode
+    base_offset: int = 0
+
+    def encode(self) -> int:
+        """The 64 bits that the instruction takes.
+
+        >>> from cutegen.hardware.gmma_layouts import SW128
+        >>> hex(MatrixDescriptor(start_bytes=2048, lbo_bytes=16, sbo_bytes=1024, mode=SW128).encode())
+        '0x4000004000010080'
+        """
+        fields = zip((self.start_bytes, self.lbo_bytes, self.sbo_bytes), (0, 16, 32), strict=True)
+        placed = sum((value // VECTOR_BYTES & _FIELD) << shift for value, shift in fields)
+        return placed | self.base_offset << 49 | self.mode.code << 62
+
+    @classmethod
+    def decode(cls, bits: int) -> MatrixDescriptor:
+        """The descriptor that 64 bits are."""
+        start, lbo, sbo = ((bits >> shift & _FIELD) * VECTOR_BYTES for shift in (0, 16, 32))
+        mode = next(mode for mode in SWIZZLE_MODES if mode.code == bits >> 62)
+        return cls(start_bytes=start, lbo_bytes=lbo, sbo_bytes=sbo, mode=mode, base_offset=bits >> 49 & 7)
+
+    def advanced(self, steps: int) -> MatrixDescriptor:
+        """The block that begins `steps` times 16 bytes further: the same sum on the 64 bits."""
+        return replace(self, start_bytes=self.start_bytes + steps * VECTOR_BYTES)
+
+    def canonical(self, rows: int, major_mode: int, element_bytes: int) -> Layout:
+        """(M|N, K) of the block -> offset in elements from its start, before the swizzle."""
+        row, vector, lbo, sbo, k = (
+            each // element_bytes
+            for each in (self.mode.row_bytes, VECTOR_BYTES, self.lbo_bytes, self.sbo_bytes, BLOCK_K_BYTES)
+        )
+        interleaved = self.mode is INTER
+        if major_mode == 1:
+            halves = Layout((vector, k // vector), (1, lbo if interleaved else vector))
+            return make_layout(Layout((ATOM_ROWS, rows // ATOM_ROWS), (row, sbo)), halves)
+        along, across = (sbo, lbo) if interleaved else (lbo, sbo)
+        eights = Layout((ATOM_ROWS, k // ATOM_ROWS), (row, across))
+        return make_layout(Layout((row, rows // row), (1, along)), eights)
+
+    def addresses(self, rows: int, major_mode: int, element_bytes: int) -> NDArray[np.int64]:
+        """The byte at which the instruction reads each element of the block: int64[rows, K]."""
+        placed = self.start_bytes + offsets_2d(self.canonical(rows, major_mode, element_bytes)) * element_bytes
+        swizzled: NDArray[np.int64] = self.mode.on_bytes(placed)
+        return swizzled
+
+
+@dataclass(frozen=True, slots=True)
+class OperandDescriptors:
+    """Every block of an operand's tile that begins at address 0: the first one, and the way to the others.
+
+    `steps` maps (M|N block, K block, stage) to units of 16 bytes, which are added to the 64 bits of `first`.
+    """
+
+    first: MatrixDescriptor
+    steps: Layout
+
+    @property
+    def alignment_bytes(self) -> int:
+        """What the tile's address has to be a multiple of."""
+        return self.first.mode.period_bytes
+
+
+def operand_descriptors(layout: LayoutExpr, major_mode: int, element_bytes: int, rows: int) -> OperandDescriptors:
+    """The descriptors of a tile (M|N, K, stages) in shared memory, in blocks of `rows`: 64 of A, the atom's N of B.
+
+    Raises NoDescriptorError where the layout is none that the instruction reads.
+
+    >>> from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS
+    >>> of_a = operand_descriptors(GMMA_LAYOUTS["Layout_K_SW128_Atom"].tile((128, 64), 16), 1, 2, rows=64)
+    >>> hex(of_a.first.encode()), of_a.steps
+    ('0x4000004000010000', Layout((2, 4), (512, 2)))
+    """
+    block, rest = _blocks(inner_layout(layout), rows, element_bytes)
+    first = _first(block, _mode(layout, element_bytes), major_mode, element_bytes)
+    steps = Layout(rest.shape, _in_vectors(rest.stride, element_bytes))
+    _prove(first, steps, with_inner(layout, make_layout(block, rest)), major_mode, element_bytes)
+    return OperandDescriptors(first, steps)
+
+
+def _mode(layout: LayoutExpr, element_bytes: int) -> SwizzleMode:
+    if not isinstance(layout, ComposedLayout):
+        return INTER
+    known = {mode.swizzle(element_bytes * 8): mode for mode in SWIZZLE_MODES if mode is not INTER}
+    if layout.outer not in known or layout.offset:
+        names = ", ".join(map(_swizzle_name, known))
+        raise NoDescriptorError(f"{_swizzle_name(layout.outer)} is none of wgmma's swizzles, {names}")
+    return known[layout.outer]
+
+
+def _swizzle_name(swizzle: Swizzle) -> str:
+    return f"Swizzle<{swizzle.bits},{swizzle.base},{swizzle.shift}>"
+
+
+def _blocks(layout: Layout, rows: int, element_bytes: int) -> tuple[Layout, Layout]:
+    """(M|N, K) of the first block, and (M|N block, K block, stage) of where the others begin."""
+    k = BLOCK_K_BYTES // element_bytes
+    extents = size(mode(layout, 0)), size(mode(layout, 1))
+    if extents[0] % rows or extents[1] % k:
+        raise NoDescriptorError(f"blocks of {rows}x{k} do not fill a tile of {extents[0]}x{extents[1]}")
+    try:
+        return zipped_divide(layout, (rows, k))
+    except ValueError as error:
+        raise NoDescriptorError(f"blocks of {rows}x{k} and the layout's do not nest") from error
+
+
+def _first(block: Layout, mode: SwizzleMode, major_mode: int, element_bytes: int) -> MatrixDescriptor:
+    """The descriptor whose strides are the block's own. Of a mode that has one repetition the stride is 0."""
+    placed = offsets_2d(block) * element_bytes
+    row, vector = mode.row_bytes // element_bytes, VECTOR_BYTES // element_bytes
+    if major_mode == 0 and len(placed) % row:
+        raise NoDescriptorError(f"{len(placed)} rows of a block are not whole swizzled rows of {row}")
+
+    def stride(x: int, y: int) -> int:
+        return int(placed[x, y]) if x < placed.shape[0] and y < placed.shape[1] else 0
+
+    if major_mode == 1:
+        # Where rows are swizzled, both halves of K lie in one, and the field is 1 unread.
+        lbo, sbo = (stride(0, vector) if mode is INTER else VECTOR_BYTES), stride(ATOM_ROWS, 0)
+    else:
+        along, across = stride(row, 0), stride(0, ATOM_ROWS)
+        lbo, sbo = (across, along) if mode is INTER else (along, across)
+    for name, value in (("leading", lbo), ("stride", sbo)):
+        if value % VECTOR_BYTES or not 0 <= value <= _FIELD * VECTOR_BYTES:
+            most = _FIELD * VECTOR_BYTES
+            raise NoDescriptorError(f"its {name} byte offset is {value}, no multiple of {VECTOR_BYTES} up to {most}")
+    return MatrixDescriptor(lbo_bytes=lbo, sbo_bytes=sbo, mode=mode)
+
+
+def _in_vectors(strides: IntTree, element_bytes: int) -> IntTree:
+    """Strides in elements as multiples of 16 bytes."""
+    if isinstance(strides, tuple):
+        return tuple(_in_vectors(stride, element_bytes) for stride in strides)
+    if strides * element_bytes % VECTOR_BYTES:
+        raise NoDescriptorError(f"blocks begin {strides * element_bytes} bytes apart, no multiple of {VECTOR_BYTES}")
+    return strides * element_bytes // VECTOR_BYTES
+
+
+def _prove(first: MatrixDescriptor, steps: Layout, blocks: LayoutExpr, major_mode: int, element_bytes: int) -> None:
+    """Compare the address of each element of each block with the layout's. Raises NoDescriptorError at the first."""
+    rows, k = (size(part) for part in modes(mode(inner_layout(blocks), 0)))
+    canonical = offsets(first.canonical(rows, major_mode, element_bytes)) * element_bytes
+    placed = canonical + offsets(steps)[:, None] * VECTOR_BYTES
+    read = first.mode.on_bytes(placed)
+    stored = offsets(blocks).reshape(placed.shape) * element_bytes
+    wrong = np.argwhere(read != stored)
+    if len(wrong):
+        block, element = wrong[0]
+        raise NoDescriptorError(
+            f"element ({element % rows}, {element // rows}) of block {block} lies at byte {stored[block, element]}, "
+            f"where the instruction reads {read[block, element]}"
+        )

@@ -1,0 +1,85 @@
+"""MMA atoms of the `sm90` family: `wgmma.mma_async` of one warpgroup, A from shared memory (SS) or registers (RS).
+
+Thread-value layouts and names: CUTLASS `cute/atom/mma_traits_sm90_gmma.hpp` and `mma_traits_sm90_gmma_ext.hpp`. The
+instruction: PTX ISA, "Asynchronous warpgroup level matrix instructions". B always comes from shared memory. Operands of
+8 bits are K-major there, which CUTLASS says with `_TN`. Integers come in the `_SATURATE` form: the DSL compiles no
+other. It has no wgmma on tf32, so that there is no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+
+from cutegen.algebra import Layout
+from cutegen.hardware.dtypes import dtype
+from cutegen.hardware.mma_atoms import MmaAtom, OperandSource
+from cutegen.hardware.units import WARPGROUP
+
+M = 64
+K_BYTES = 32
+"""K extent of every form: 16 elements of 16 bits, 32 of 8."""
+
+FLOAT_N = tuple(range(8, 257, 8))
+INTEGER_N = (8, 16, 24, *range(32, 257, 16))
+"""N extents of the forms on floats and on integers. PTX ISA, "wgmma.mma_async": `.shape`."""
+
+_THREADS = Layout(WARPGROUP)
+
+# Types of D, A and B.
+_16_BIT = (("f16", "f16", "f16"), ("f32", "f16", "f16"), ("f32", "bf16", "bf16"))
+_8_BIT_FLOAT = tuple(product(("f16", "f32"), ("e4m3", "e5m2"), ("e4m3", "e5m2")))
+_INTEGER = tuple(product(("s32",), ("s8", "u8"), ("s8", "u8")))
+
+
+@cache
+def accumulator_layout(n: int) -> Layout:
+    """(thread, value) -> column-major offset in the 64 x n accumulator: a warp has 16 rows, a lane pairs of columns."""
+    return Layout(((4, 8, 4), (2, 2, n // 8)), ((2 * M, 1, 16), (M, 8, 8 * M)))
+
+
+@cache
+def register_layout(bits: int) -> Layout:
+    """(thread, value) -> column-major offset in the 64 x K tile of A in registers, 32 bits of a row in each."""
+    packed = 32 // bits
+    return Layout(((4, 8, 4), (packed, 2, 2)), ((packed * M, 1, 16), (M, 8, 4 * packed * M)))
+
+
+@cache
+def shared_layout(rows: int, k: int) -> Layout:
+    """(thread, value) -> column-major offset in a tile that every thread of the warpgroup names by one descriptor."""
+    return Layout((WARPGROUP, (rows, k)), (0, (1, rows)))
+
+
+def _atom(d: str, a: str, b: str, n: int, source: OperandSource) -> MmaAtom:
+    bits = dtype(a).bits
+    k = K_BYTES * 8 // bits
+    sources = "SS" if source is OperandSource.SMEM else "RS"
+    majors = "" if bits == 16 else "_TN"
+    name, opcode = ("_SATURATE", "satfinite.") if d == "s32" else ("", "")
+    return MmaAtom(
+        name=f"SM90_{M}x{n}x{k}_{(d + a + b).upper()}_{sources}{majors}{name}",
+        ptx=f"wgmma.mma_async.sync.aligned.m{M}n{n}k{k}.{opcode}{d}.{a}.{b}",
+        shape_mnk=(M, n, k),
+        a_dtype=dtype(a),
+        b_dtype=dtype(b),
+        c_dtype=dtype(d),
+        thr_id=_THREADS,
+        a_layout=shared_layout(M, k) if source is OperandSource.SMEM else register_layout(bits),
+        b_layout=shared_layout(n, k),
+        c_layout=accumulator_layout(n),
+        a_source=source,
+        b_source=OperandSource.SMEM,
+    )
+
+
+def _rows() -> Iterator[MmaAtom]:
+    for types in (*_16_BIT, *_8_BIT_FLOAT, *_INTEGER):
+        extents = INTEGER_N if types in _INTEGER else FLOAT_N
+        for n, source in product(extents, (OperandSource.SMEM, OperandSource.RMEM)):
+            yield _atom(*types, n, source)
+
+
+WGMMA_ATOMS: Mapping[str, MmaAtom] = {atom.name: atom for atom in _rows()}
+"""By name, narrow ones first, A from shared memory before A from registers."""
