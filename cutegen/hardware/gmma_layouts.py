@@ -40,7 +40,12 @@ class SwizzleMode:
     @property
     def period_bytes(self) -> int:
         """After so many bytes the pattern begins again, so that a tile's address is a multiple of them."""
-        return ATOM_ROWS * self.row_bytes
+        return ATOM_ROWS * self.row_bytes if self.bits else VECTOR_BYTES
+
+    @property
+    def on_bytes(self) -> Swizzle:
+        """The same on addresses."""
+        return Swizzle(self.bits, VECTOR_BYTES.bit_length() - 1, 3)
 
     def swizzle(self, element_bits: int) -> Swizzle | None:
         """The same on offsets in elements; None for the mode that swizzles nothing."""

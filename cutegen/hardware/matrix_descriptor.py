@@ -19,7 +19,6 @@ from cutegen.algebra import (
     Swizzle,
     inner_layout,
     make_layout,
-    mode,
     modes,
     offsets,
     offsets_2d,
@@ -144,9 +143,9 @@ def _swizzle_name(swizzle: Swizzle) -> str:
 def _blocks(layout: Layout, rows: int, element_bytes: int) -> tuple[Layout, Layout]:
     """(M|N, K) of the first block, and (M|N block, K block, stage) of where the others begin."""
     k = BLOCK_K_BYTES // element_bytes
-    extents = size(mode(layout, 0)), size(mode(layout, 1))
-    if extents[0] % rows or extents[1] % k:
-        raise NoDescriptorError(f"blocks of {rows}x{k} do not fill a tile of {extents[0]}x{extents[1]}")
+    x, y = map(size, modes(layout)[:2])
+    if x % rows or y % k:
+        raise NoDescriptorError(f"blocks of {rows}x{k} do not fill a tile of {x}x{y}")
     try:
         return zipped_divide(layout, (rows, k))
     except ValueError as error:
@@ -187,7 +186,7 @@ def _in_vectors(strides: IntTree, element_bytes: int) -> IntTree:
 
 def _prove(first: MatrixDescriptor, steps: Layout, blocks: LayoutExpr, major_mode: int, element_bytes: int) -> None:
     """Compare the address of each element of each block with the layout's. Raises NoDescriptorError at the first."""
-    rows, k = (size(part) for part in modes(mode(inner_layout(blocks), 0)))
+    rows = size(modes(modes(inner_layout(blocks))[0])[0])
     canonical = offsets(first.canonical(rows, major_mode, element_bytes)) * element_bytes
     placed = canonical + offsets(steps)[:, None] * VECTOR_BYTES
     read = first.mode.on_bytes(placed)

@@ -11,14 +11,14 @@ from jinja2 import Template
 from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
-from cutegen.render import bulk, descriptors, plain, probe, vectors
+from cutegen.render import bulk, plain, probe, vectors, warpgroup
 from cutegen.render.environment import environment
 
 HOLES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
     {
         "vectors": vectors.context,
         "bulk": bulk.context,
-        "descriptors": descriptors.context,
+        "warpgroup": warpgroup.context,
         "plain": plain.context,
     }
 )

@@ -374,12 +374,12 @@ class GemmSpec(Part):
         row = FAMILIES[family]
         for key, instead in row.without.items():
             if (found := self._value(key)) is not None:
-                having = row.instead and key not in FAMILIES[row.instead].without
+                elsewhere = bool(row.instead) and key not in FAMILIES[row.instead].without
                 return Mismatch(
                     key=key,
                     found=f'{literal(found)} in family "{family}"',
                     expected=f"no such key in this family: {instead}",
-                    fix=f"leave {key} out" + (f', or family = "{row.instead}"' if having else ""),
+                    fix=f"leave {key} out" + (f', or family = "{row.instead}"' if elsewhere else ""),
                 )
         if (named := self.mma.atom) is not None and (multiplies := ATOMS[named].instruction) not in row.needs:
             having = next(other.name for other in FAMILIES.values() if multiplies in other.needs and other.bulk_copies)

@@ -27,7 +27,7 @@ from cutegen.spec import GemmSpec
 class DescribedTiles:
     """Nothing but sums lies in registers, so that a few more can be left to the warps that copy."""
 
-    holes: str = "descriptors"
+    holes: str = "warpgroup"
     to_copy: tuple[int, ...] = (40, 32, 24)
     most_stages: int = STAGES[-1]
 
