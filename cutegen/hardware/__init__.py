@@ -29,6 +29,12 @@ from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.hardware.line_writes import line_write_wavefronts
+from cutegen.hardware.matrix_descriptor import (
+    MatrixDescriptor,
+    NoDescriptorError,
+    OperandDescriptors,
+    operand_descriptors,
+)
 from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
@@ -63,7 +69,10 @@ __all__ = [
     "Instruction",
     "LdmatrixAtom",
     "LdmatrixTrace",
+    "MatrixDescriptor",
     "MmaAtom",
+    "NoDescriptorError",
+    "OperandDescriptors",
     "OperandSource",
     "SmRates",
     "StmatrixAtom",
@@ -78,6 +87,7 @@ __all__ = [
     "ldmatrix_trace",
     "line_write_wavefronts",
     "merged_phases",
+    "operand_descriptors",
     "order_of_byte_loads",
     "phases",
     "resolve_target",

@@ -99,8 +99,8 @@ def _credits(loop: Loop, role: Role) -> int:
 class Residence:
     """A k-tile's stay in a stage, by numbers of slots.
 
-    Sent for in `fetched`, there and visible after the wait in `landed`, read for the last time in `last_read`; None
-    where the slots end before.
+    Its copy is issued in slot `fetched`, the wait that makes it visible ends in `landed`, and `last_read` is the last
+    slot that reads it; None where the slots that are shown end before.
     """
 
     k_tile: int

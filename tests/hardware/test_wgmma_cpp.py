@@ -103,4 +103,5 @@ def test_the_golden_file_holds_every_case() -> None:
     assert shapes == {name.split("_")[1] for name in printed("atom")}
     assert {name for name in WGMMA_ATOMS if "_64x64x" in name} <= set(printed("atom"))
     assert {case.split(".")[0] for case in printed("tiled")} == set(TILED)
+    assert {case.split(".")[0] for case in printed("descriptor")} == set(GMMA_LAYOUTS)
     assert set(printed("shared")) == {f"{name}.{bits}" for name in GMMA_LAYOUTS for bits in (8, 16, 32)}

@@ -39,12 +39,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side (default %(default)s)")
     add("--rooms", default=ROOMS, help="rooms, or paths below cutegen/, between commas (default %(default)s)")
     add("--only", metavar="PREFIX", help="all mutants whose name begins so, as cutegen/errors.py:68")
-    add(
-        "--minutes",
-        type=float,
-        default=60,
-        help="the command ends in this time, and the same one goes on (default %(default)s)",
-    )
+    add("--minutes", type=float, default=60, help="it ends in this time; the same one goes on (default %(default)s)")
     add("--budget-s", type=float, nargs="+", default=[2.0, 8.0, 30.0], help="seconds of tests a mutant, round by round")
     add("--marks", default=MARKS, help="pytest's -m of the tests that are recorded (default %(default)r)")
     add("--tests", nargs="+", default=[], help="run these files alone; what they run is recorded and not kept")

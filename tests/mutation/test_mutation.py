@@ -129,7 +129,7 @@ def test_what_is_recorded_does_not_run_again() -> None:
     assert whole
     tests = sorted(test for test in first if test != recording.AT_IMPORT)
     assert len(tests) > 1
-    assert all("cutegen/plan/occupancy.py" in first[test][1] for test in tests)
+    assert all("cutegen/plan/predict/occupancy.py" in first[test][1] for test in tests)
     rest, _ = recording.run([path], 1, "not slow and not gpu", far, tests[1:])
     assert rest.keys() == {recording.AT_IMPORT, tests[0]}
     _, whole = recording.run([path], 1, "not slow and not gpu", time.monotonic())

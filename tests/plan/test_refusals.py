@@ -226,7 +226,7 @@ CASES: dict[str, Case] = {
             "smem": Smem(a=SmemLayout(layout="Sw<2,3,3> o (16,8):(1,16)")),
         },
         "smem.a",
-        ("96x32: the tile ends within a period", "a pad is always possible"),
+        ("96x32: the tiled MMA's threads end within a period", "a pad is always possible"),
     ),
     "C's atom that does not divide": (
         {"tile": Tile(cta=(64, 48, 32)), "epilogue": Epilogue(SmemLayout(layout="(8,64):(64,1)"))},

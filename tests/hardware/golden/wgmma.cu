@@ -1,6 +1,7 @@
-// Prints what CuTe C++ knows of wgmma: one line "kind case fact value" each. A value is a layout, or a descriptor in hexadecimal.
-// The table of cases stands a second time in ../test_wgmma_cpp.py. Written with CUTLASS 7107b0553 and g++ 12; CUDA 13.0's headers:
-//   g++ -std=c++17 -O0 -w -x c++ -I CUTLASS/include -I CUDA/include wgmma.cu -o wgmma && ./wgmma 2> wgmma.txt > /dev/null
+// Prints what CuTe C++ knows of wgmma: a line "kind case fact value" each, the value a layout or the 64 bits of a descriptor.
+// The table of tiled MMAs stands a second time in ../test_wgmma_cpp.py. Written with CUTLASS 7107b0553, CUDA 13.0, g++ 12:
+//   g++ -std=c++17 -w -x c++ -I CUTLASS/include -I CUDA/include -I CUDA/include/cccl wgmma.cu -o wgmma
+//   ./wgmma 2> wgmma.txt > /dev/null
 // Lines go to stderr: on stdout CuTe complains that no host knows addresses of shared memory, all of which are 0 here.
 #define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED
 #include <cstdio>
@@ -103,23 +104,25 @@ void shared(char const* name, Atom) {
 #define SHARED(atom, type, label) shared<type>(#atom "." label, GMMA::atom<type>{});
 #define EVERY_TYPE(atom) SHARED(atom, int8_t, "8") SHARED(atom, half_t, "16") SHARED(atom, float, "32")
 
-// The descriptor of the first block of a tile of two stages, and the steps to the other blocks.
-template <Major major, class Type, class Atom, class Order, class Tile, class Rows>
-void descriptor(char const* name, Atom, Order order, Tile tile, Rows rows) {
-  constexpr auto k = Int<256 / sizeof_bits_v<Type>>{};
-  auto layout = tile_to_shape(Atom{}, tile, order);
-  auto sA = make_tensor(make_smem_ptr(static_cast<Type*>(nullptr)), layout);
-  auto blocks = make_tensor(sA.data(), zipped_divide(layout, make_shape(rows, k, _1{})));
-  auto block = make_tensor(sA.data(), get<0>(zipped_divide(sA(_, _, 0).layout(), make_shape(rows, k))));
-  (void)blocks;
-  auto desc = GMMA::make_gmma_desc<major>(block);
-  char text[32];
-  snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(desc.desc_));
-  fprintf(stderr, "descriptor %s first %s\n", name, text);
-  auto fragment = MakeTensor<GMMA::smem_desc<major>>{}(
-      make_tensor(sA.data(), make_layout(block.layout(), get<1>(zipped_divide(sA(_, _, 0).layout(), make_shape(rows, k))))));
-  show("descriptor", name, "steps", fragment.layout());
+// The descriptor of a tile's first block, and the steps to the others in units of 16 bytes: blocks along M or N, along K,
+// then stages. K lies first behind a box where M or N is contiguous, as CUTLASS's collectives have it.
+template <Major major, class Type, int rows, class Atom, class Tile>
+void descriptor(char const* name, Atom atom, Tile tile) {
+  using Order = conditional_t<major == Major::K, Step<_1, _2, _3>, Step<_2, _1, _3>>;
+  auto smem = make_tensor(make_smem_ptr(static_cast<Type*>(nullptr)), tile_to_shape(atom, tile, Order{}));
+  auto blocks = zipped_divide(smem, Shape<Int<rows>, Int<256 / sizeof_bits_v<Type>>>{});
+  auto descriptors = MakeTensor<GMMA::smem_desc<major>>{}(blocks);
+  char bits[32];
+  snprintf(bits, sizeof bits, "0x%016llx", static_cast<unsigned long long>(descriptors.data().desc_.desc_));
+  char numbered[96];
+  snprintf(numbered, sizeof numbered, "%s.%d.%d.%dx%dx%d", name, int(sizeof_bits_v<Type>), rows, int(size<0>(tile)),
+           int(size<1>(tile)), int(size<2>(tile)));
+  fprintf(stderr, "descriptor %s first %s\n", numbered, bits);
+  show("descriptor", numbered, "steps", layout<1>(descriptors.layout()));
 }
+
+#define DESCRIPTOR(major, atom, type, rows, x, k, stages) \
+  descriptor<Major::major, type, rows>(#atom, GMMA::atom<type>{}, Shape<Int<x>, Int<k>, Int<stages>>{});
 
 int main() {
   auto one = Layout<Shape<_1, _1, _1>>{};
@@ -161,4 +164,27 @@ int main() {
   EVERY_TYPE(Layout_MN_SW64_Atom)
   EVERY_TYPE(Layout_MN_SW32_Atom)
   EVERY_TYPE(Layout_MN_INTER_Atom)
+
+  DESCRIPTOR(K, Layout_K_SW128_Atom, half_t, 64, 128, 64, 4)
+  DESCRIPTOR(K, Layout_K_SW128_Atom, half_t, 256, 256, 128, 3)
+  DESCRIPTOR(K, Layout_K_SW128_Atom, half_t, 8, 64, 64, 2)
+  DESCRIPTOR(K, Layout_K_SW64_Atom, half_t, 64, 128, 32, 4)
+  DESCRIPTOR(K, Layout_K_SW32_Atom, half_t, 24, 96, 48, 2)
+  DESCRIPTOR(K, Layout_K_INTER_Atom, half_t, 64, 128, 64, 2)
+  DESCRIPTOR(K, Layout_K_INTER_Atom, half_t, 8, 8, 16, 2)
+  DESCRIPTOR(K, Layout_K_SW128_Atom, int8_t, 64, 128, 128, 4)
+  DESCRIPTOR(K, Layout_K_SW64_Atom, int8_t, 192, 192, 128, 2)
+  DESCRIPTOR(K, Layout_K_SW32_Atom, int8_t, 64, 64, 32, 1)
+  DESCRIPTOR(K, Layout_K_INTER_Atom, int8_t, 16, 32, 64, 2)
+  DESCRIPTOR(K, Layout_K_SW128_Atom, float, 64, 128, 32, 2)
+  DESCRIPTOR(MN, Layout_MN_SW128_Atom, half_t, 64, 128, 64, 4)
+  DESCRIPTOR(MN, Layout_MN_SW128_Atom, half_t, 256, 256, 64, 3)
+  DESCRIPTOR(MN, Layout_MN_SW128_Atom, half_t, 128, 256, 16, 2)
+  DESCRIPTOR(MN, Layout_MN_SW64_Atom, half_t, 64, 128, 64, 2)
+  DESCRIPTOR(MN, Layout_MN_SW64_Atom, half_t, 96, 192, 32, 2)
+  DESCRIPTOR(MN, Layout_MN_SW32_Atom, half_t, 16, 64, 64, 2)
+  DESCRIPTOR(MN, Layout_MN_SW32_Atom, half_t, 64, 64, 48, 2)
+  DESCRIPTOR(MN, Layout_MN_INTER_Atom, half_t, 64, 128, 64, 2)
+  DESCRIPTOR(MN, Layout_MN_INTER_Atom, half_t, 8, 8, 16, 2)
+  DESCRIPTOR(MN, Layout_MN_INTER_Atom, half_t, 24, 72, 32, 2)
 }
