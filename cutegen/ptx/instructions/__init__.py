@@ -14,6 +14,7 @@ from cutegen.ptx.instructions import (
     matrix,
     mbarrier,
     memory,
+    wgmma,
 )
 from cutegen.ptx.instructions.forms import check_form
 from cutegen.ptx.machine.lowering import Lowering, Step
@@ -30,6 +31,7 @@ _LOWERERS = {
     **collective.LOWERERS,
     **matrix.LOWERERS,
     **mbarrier.LOWERERS,
+    **wgmma.LOWERERS,
 }
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from cutegen.ptx.machine.convergence import check_converged
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
 from cutegen.ptx.text.types import WARP_LANES, scalar_type
@@ -35,9 +34,20 @@ class Arrival:
     deliver: Deliver | None
 
 
-End: TypeAlias = Callable[[Warp, Path], Arrival | Mbarrier | None]
-"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Mbarrier` where it must
-wait for one and then run the block again."""
+class Awaited(Protocol):
+    """What a warp may have to wait for, until its `phase` changes: an mbarrier, or the other warps of its warpgroup."""
+
+    @property
+    def phase(self) -> int:
+        """Counts what has happened here."""
+
+    def awaited(self) -> str:
+        """What is waited for, for messages."""
+
+
+End: TypeAlias = Callable[[Warp, Path], Arrival | Awaited | None]
+"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Awaited` where it must
+wait and then run the block again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,7 @@ def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
             goes = warp.mask & (~warp.cells[cell] if negated else warp.cells[cell])
             warp.set_mask(goes, int(np.count_nonzero(goes)))
         warp.cta.bulk.leave(warp)
+        warp.cta.warpgroups.leave(warp)
         warp.retire()
         path.mask = path.mask & ~warp.mask
         if following is not None:

@@ -14,16 +14,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
-from cutegen.ptx.machine.blocks import Arrival
+from cutegen.ptx.machine.blocks import Arrival, Awaited
 from cutegen.ptx.machine.bulk import BulkCopies
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
+from cutegen.ptx.machine.mbarriers import Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
 from cutegen.ptx.machine.warp import Mask, Path, Warp
+from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.locations import FenceOrder, Fences
 from cutegen.ptx.watch.ordering import Ordering, Told
@@ -82,10 +83,10 @@ class _Barrier:
 
 @dataclass(frozen=True, slots=True)
 class _Sleep:
-    """A warp's wait for an mbarrier that is in `phase`; `site` is the instruction."""
+    """A warp's wait for an mbarrier (or its warpgroup) that is in `phase`; `site` is the instruction."""
 
     warp: Warp
-    barrier: Mbarrier
+    barrier: Awaited
     phase: int
     site: int
 
@@ -118,6 +119,8 @@ class Cta:
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self.mbarriers = Mbarriers(self.shared, self.ordering)
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
+        parts = Parts(shared=self.shared, ordering=self.ordering, schedule=schedule, tensor_core=self.tensor_core)
+        self.warpgroups = Warpgroups(self._warps, parts)
         self._blocked: set[int] = set()
         self._barriers: dict[int, _Barrier] = {}
         self._asleep: dict[int, _Sleep] = {}
@@ -176,7 +179,7 @@ class Cta:
             self._asleep = {}
         return woken
 
-    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Mbarrier | None:
+    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Awaited | None:
         """Runs `warp` for some blocks, or until it arrives at a barrier, waits for an mbarrier, or exits."""
         machine, stack = self._machine, warp.stack
         blocks = machine.executable.blocks
@@ -229,7 +232,7 @@ class Cta:
         for sleep in self._asleep.values():
             first = first or (sleep.site, sleep.warp)
             where = self._machine.monitor.describe(sleep.site)
-            lines.append(f"warp {sleep.warp.index} waits for {sleep.barrier} to leave its phase ({where})")
+            lines.append(f"warp {sleep.warp.index} waits for {sleep.barrier.awaited()} ({where})")
         for number, barrier in self._barriers.items():
             if not barrier.waiting:
                 continue
@@ -256,6 +259,10 @@ class Cta:
             message = f"{rank} coordinates for a tensor map of {len(tensor.map.extents)} modes"
             self.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
         return tensor
+
+    def describe(self, site: int) -> str:
+        """`line 12 'st.shared...'` of an instruction."""
+        return self._machine.monitor.describe(site)
 
     def elect(self, lanes: list[int]) -> int:
         """The lane that `elect.sync` chooses."""

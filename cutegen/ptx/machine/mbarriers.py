@@ -46,6 +46,10 @@ class Mbarrier:
             self.released = join(self.released, self.arrived)
             self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
 
+    def awaited(self) -> str:
+        """What a warp waits for here, for messages."""
+        return f"{self} to leave its phase"
+
     def __str__(self) -> str:
         """Where it stands, for messages."""
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals have come"

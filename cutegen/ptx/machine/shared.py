@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +136,22 @@ class SharedMemory:
     def peek(self, access: Access) -> Data:
         """What a bulk copy finds in its source now."""
         return self._bytes.window(access.size_bytes)[access.offsets]
+
+    def begin_tensor_core_read(self, warps: Sequence[Warp], site: int, addresses: Addresses, agent: int) -> None:
+        """The tensor core begins to read 16-byte chunks for some warps; for whom writes them it is `agent`."""
+        if not len(addresses):
+            return
+        self._traffic.chunks(site, BULK_CHUNK_BYTES * len(addresses))
+        threads = np.full(len(addresses), MANY)
+        access = self._access(warps[0], site, addresses, threads, BULK_CHUNK_BYTES)
+        if access is not None:
+            self._shadow.read_by_agent([replace(access, warp=warp) for warp in warps], agent)
+
+    def tensor_core_peek(self, addresses: Addresses) -> Data:
+        """The chunks at `addresses` now, in their shape; what is out of bounds has been reported."""
+        last = self._size - BULK_CHUNK_BYTES
+        found: Data = self._bytes.window(BULK_CHUNK_BYTES)[(addresses - SHARED_BASE).clip(0, last)]
+        return found
 
     def _access(
         self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int

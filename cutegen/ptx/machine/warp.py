@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.held_registers import HeldRegisters
 from cutegen.ptx.watch.shadow import Access
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class Warp:
         self.cells = frame.views(self.files)
         self.defined = frame.undefined()
         self.alive: Mask = lanes > _LANES
+        self.is_whole = lanes == WARP_LANES
+        self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
+        """What the warp's `wgmma` have of its registers."""
         self.stack = [Path(0, self.alive.copy(), None)]
         self.set_mask(self.alive.copy(), lanes)
         self.gives_up = False

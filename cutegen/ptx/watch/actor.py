@@ -22,6 +22,9 @@ class Group(Protocol):
     def number(self) -> int:
         """Its index in the grid as one number, x fastest."""
 
+    def describe(self, site: int) -> str:
+        """`line 12 'st.shared...'` of an instruction."""
+
     def fault(
         self,
         kind: ViolationKind,
@@ -49,6 +52,10 @@ class Actor(Protocol):
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
         """The lanes that have not exited."""
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """The lanes that are active."""
 
     @property
     def cta(self) -> Group:

@@ -68,6 +68,23 @@ class Ordering:
         self.known = np.pad(self.known, ((0, 0), (0, 1)), constant_values=self.tick)
         return self.known.shape[1] - 1
 
+    def learn_of_agent(self, warp: int, agent: int, tick: int) -> None:
+        """`warp` has waited for what `agent` did up to `tick`."""
+        self.known[warp, agent] = max(int(self.known[warp, agent]), tick)
+        self.bounds[warp] = int(self.known[warp].min()) + 1
+
+    def surely_precede(self, warp: int, ticks: Clock, agents: npt.NDArray[np.int64]) -> bool:
+        """True where what `agents` did at `ticks` surely comes before what all lanes of `warp` do in the async proxy.
+
+        A quick answer: False says nothing.
+        """
+        if (ticks > self.known[warp][agents]).any():
+            return False
+        own = agents < self.warps
+        if not own.any():
+            return True
+        return not self.lanes_arrived_alone and bool((ticks[own] <= self._fenced[warp][agents[own]]).all())
+
     def landed(self, agent: int) -> Told:
         """A bulk copy of `agent` has landed: what its mbarrier lets others know."""
         known = np.zeros(agent + 1, np.int64)
@@ -158,7 +175,8 @@ class Ordering:
             told = self._by_lane.get(thread, NOTHING)
             strict = later(told.strict, np.zeros(self.warps, np.int64))
             alone[rows] &= ticks[rows] > strict[np.minimum(warps[rows], self.warps - 1)]
-            alone[rows] &= ~self.far_of(thread).knows(self._cta, ticks[rows], owners[rows], warps[rows])
+            far = self.far_of(thread) if thread // WARP_LANES == warp else self._far[warp]
+            alone[rows] &= ~far.knows(self._cta, ticks[rows], owners[rows], warps[rows])
         return np.asarray(alone)
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

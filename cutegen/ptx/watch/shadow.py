@@ -10,6 +10,7 @@ a bulk store reads, and those of an mbarrier, are nobody else's until they are g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +61,7 @@ class Shadow:
         self._base, self._granule_bytes = base, granule_bytes
         self._writes: Stamps = np.zeros(granules, np.int64)
         self._reads: Stamps = np.zeros((len(ordering.bounds), granules), np.int64)
+        self._agent_reads: dict[int, Stamps] = {}
         self._lent: Stamps | None = None
         self._strong: Stamps | None = None
         self._ordering, self._monitor, self._strong_sites = ordering, monitor, strong_sites
@@ -124,6 +126,21 @@ class Shadow:
         self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
         self._remember_readers(access, granules)
 
+    def read_by_agent(self, accesses: Sequence[Access], agent: int) -> None:
+        """The tensor core begins to read the same bytes for some warps; who writes them must know of `agent`."""
+        granules = self._granules(accesses[0])
+        stamps = np.unique(self._writes[granules])
+        ticks, agents = stamps >> _TICK_SHIFT, (stamps & MANY) // WARP_LANES
+        surely = stamps[0] > 0 and stamps[-1] < _PENDING and self._strong is None
+        for access in accesses:
+            if not (surely and self._ordering.surely_precede(access.warp.index, ticks, agents)):
+                self._check_written(access, granules)
+                self._check_fence(replace(access, threads=np.full(1, access.warp.thread0)), "wgmma.mma_async")
+        if agent not in self._agent_reads:
+            self._agent_reads[agent] = np.zeros_like(self._writes)
+        thread = replace(accesses[0], threads=np.full(1, accesses[0].warp.thread0))
+        self._agent_reads[agent][granules] = self._stamps(thread)
+
     def release(self, access: Access) -> None:
         """The bytes of an mbarrier are ordinary memory again, and hold nothing."""
         self._writes[self._granules(access)] = 0
@@ -142,6 +159,10 @@ class Shadow:
                 stamps = reads[reader]
                 owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
                 self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
+        for agent, of_agent in self._agent_reads.items():
+            stamps = of_agent[granules]
+            if self._may_race(access, stamps):
+                self._find_race(access, stamps, np.full_like(stamps, -1), np.full_like(stamps, agent), "write", "read")
         self._check_strong(access, granules, "write")
         if self._lent is not None:
             self._check_lent(access, self._lent[granules])
@@ -166,15 +187,15 @@ class Shadow:
             message = f"write of bytes that the bulk copy of {who} ({place}) may still be reading"
             self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
 
-    def _check_fence(self, access: Access) -> None:
-        """A bulk copy needs a proxy fence after ordinary writes of its bytes."""
+    def _check_fence(self, access: Access, what: str = "bulk copy") -> None:
+        """What is done in the async proxy needs a proxy fence after ordinary writes of its bytes."""
         writes = self._writes[self._granules(access)]
         ticks = np.where(writes >= _PENDING, 0, writes >> _TICK_SHIFT)
         fenced = self._ordering.is_fenced(int(access.threads[0]), ticks, writes & MANY)
         if not fenced.all():
             index, piece = (int(i) for i in np.argwhere(~fenced)[0])
             who, place = self._who(int(writes[index, piece]))
-            message = f"no fence.proxy.async between the write by {who} ({place}) and this bulk copy"
+            message = f"no fence.proxy.async between the write by {who} ({place}) and this {what}"
             self.report(ViolationKind.RACE, access, index, message, piece)
 
     def _check_fence_after_reads(self, access: Access) -> None:
@@ -276,6 +297,9 @@ class Shadow:
         number, site = stamp & MANY, stamp >> _THREAD_BITS & _SITE_MASK
         who = f"thread {number}" if number != MANY else f"several threads of warp {warp}"
         place, opcode = self._monitor.describe(site), self._monitor.opcode(site)
+        if warp >= self._ordering.warps and earlier == "read":
+            message = f"{what} of bytes that the tensor core may still read ({place}): no wgmma.wait_group comes before"
+            return ViolationKind.ASYNC_MMA, message
         if warp >= self._ordering.warps:
             return (
                 ViolationKind.ASYNC_COPY,
@@ -290,7 +314,7 @@ class Shadow:
 
     def report(self, kind: ViolationKind, access: Access, index: int, message: str, piece: int = 0) -> None:
         """Reports a violation of the access's lane `index`, at its granule `piece`."""
-        warp, thread = access.warp, int(access.threads[index])
+        warp, thread = access.warp, int(access.threads[index % len(access.threads)])
         address = self._base + int(access.offsets[index]) + piece * self._granule_bytes
         thread = thread if thread != MANY else int(warp.threads()[0])
         self._monitor.report(kind, access.site, message, cta=warp.cta.place, thread=thread, address=address)
