@@ -39,7 +39,7 @@ from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
-from cutegen.hardware.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
 from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "SmRates",
     "StmatrixAtom",
     "Target",
+    "alike",
     "cp_async_atom",
     "dtype",
     "fma_atom",

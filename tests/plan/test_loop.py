@@ -18,7 +18,7 @@ from cutegen.errors import EmissionError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.loop import Action, Check, Loop, Step
 from cutegen.plan.main_loops import pipelined, produced, through_registers
-from cutegen.plan.timeline import shown
+from cutegen.show.timeline import shown
 from cutegen.spec import GemmSpec, load_spec
 
 CP_ASYNC, PLAIN = (Action.FETCH,), (Action.GLOBAL_LOAD,)

@@ -48,6 +48,10 @@ class Wavefronts:
         """How many times the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
         return self.predicted / self.ideal
 
+    def times(self, count: int) -> Wavefronts:
+        """Those of so many accesses."""
+        return Wavefronts(count * self.ideal, count * self.predicted)
+
 
 @dataclass(frozen=True, slots=True)
 class Sectors:
@@ -248,6 +252,10 @@ class EpiloguePlan:
         """Boxes that bulk tensor copies store of C's tile."""
         return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
 
+    def opcodes(self) -> dict[str, int]:
+        """What the PTX text has of it that is told from other instructions: bulk tensor stores, and `stmatrix`."""
+        return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {})}
+
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
         written = self.parts.count if self.parts else 1
@@ -312,7 +320,8 @@ class Occupancy:
 class Predictions:
     """What the plan says the hardware will do.
 
-    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", of the whole tile for
+    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" where
+    multiplications themselves read shared memory, of the whole tile for
     "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
     bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue", and where K is
     split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
@@ -423,5 +432,5 @@ def step_opcodes(
         atoms = tiled_mma.threads // size(atom.thr_id)
         counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
     if step.action in MMA_ORDER:
-        counts[step.action] += 1
+        counts[step.action.value] += 1
     return counts
