@@ -116,7 +116,7 @@ class MapHoles:
 
 
 def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
-    of_c = "(CTA_M, CTA_N)" if plan.epilogue.parts is None else "(PART_M, PART_N)"
+    of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
     tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}[tensor.name]
     if tensor.name == "c":
         return MapHoles(tensor, "CopyBulkTensorTileS2GOp", tile, "")

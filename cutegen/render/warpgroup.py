@@ -24,7 +24,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
-        "stmatrix": _parts(plan).stmatrix is not None,
+        "stmatrix": plan.epilogue.stmatrix is not None,
         "pingpong": plan.pingpong,
         "tile_range": _tile_range(plan),
         "a_multicast": plan.cluster[1] > 1,
@@ -37,7 +37,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
     """The lines that bring a part of C from registers to its place in shared memory."""
     place = "tRsC[None, None, None, slot]"
-    if epilogue.parts is not None and epilogue.parts.stmatrix is not None:
+    if epilogue.stmatrix is not None:
         return (f"cute.copy(r2s_c, thr_r2s.retile(tCrD), {place})",)
     if epilogue.major == "n":
         return (f"cute.autovec_copy(tCrD, {place})",)

@@ -238,6 +238,16 @@ class EpiloguePlan:
     parts: EpilogueParts | None = None
 
     @property
+    def part(self) -> tuple[int, int] | None:
+        """Rows and columns of a part, where C leaves in parts."""
+        return self.parts.tile if self.parts else None
+
+    @property
+    def stmatrix(self) -> StmatrixAtom | None:
+        """What writes a part to shared memory; None for plain stores."""
+        return self.parts.stmatrix if self.parts else None
+
+    @property
     def major_mode(self) -> int:
         """Index of the contiguous mode in (M, N)."""
         return ("m", "n").index(self.major)
