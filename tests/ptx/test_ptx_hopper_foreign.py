@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernels import cuda_program
 
-from cutegen.ptx import ALL_KINDS, ExecutionFault, LaunchReport, Program, TensorMap, ViolationKind
+from cutegen.ptx import ALL_KINDS, LaunchReport, Program, TensorMap, ViolationKind
 
 Array = np.ndarray[Any, Any]
 POLICIES = ("in-order", "reversed", "random:1", "random:2")
@@ -19,9 +19,7 @@ SMEM_BYTES = 3 * (TILE_M + TILE_N) * TILE_K * 2 + TILE_M * TILE_N * 2
 def tensor_map(array: Array, box: tuple[int, int]) -> TensorMap:
     """The map of a row-major f16 matrix, 128-byte swizzle."""
     rows, columns = array.shape
-    return TensorMap(
-        array=array, extents=(columns, rows), strides_bytes=(2 * columns,), box=box, swizzle_bytes=128
-    )
+    return TensorMap(array=array, extents=(columns, rows), strides_bytes=(2 * columns,), box=box, swizzle_bytes=128)
 
 
 def run(program: Program, size: tuple[int, int, int], policy: str) -> tuple[Array, Array, LaunchReport]:
