@@ -76,7 +76,7 @@ class Family:
 
         threads = by.tiled_mma.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
-        raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k))
+        raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
         loop = self.schedule.loop(self.feed.loop(stages, by.k_blocks, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)

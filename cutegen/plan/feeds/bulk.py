@@ -52,6 +52,10 @@ class Consumers(Protocol):
         """Registers that a thread of the warpgroup which copies may keep."""
 
     @property
+    def least_stages(self) -> int:
+        """Stages without which nobody would go on."""
+
+    @property
     def most_stages(self) -> int:
         """Stages beyond which none are added."""
 
@@ -128,7 +132,8 @@ class Bulk:
         epilogue = self.consumers.epilogue(spec, fusion, by, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
-        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=self.consumers.most_stages)
+        least, most = self.consumers.least_stages, self.consumers.most_stages
+        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)

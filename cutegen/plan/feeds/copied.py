@@ -28,6 +28,7 @@ class CopiedFragments:
 
     holes: str = "bulk"
     to_copy: tuple[int, ...] = (LEAST_TO_COPY,)
+    least_stages: int = 1
     most_stages: int = DEFAULT_MAX_STAGES
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:

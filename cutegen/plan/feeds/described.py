@@ -29,6 +29,7 @@ class DescribedTiles:
 
     holes: str = "warpgroup"
     to_copy: tuple[int, ...] = (40, 32, 24)
+    least_stages: int = 2
     most_stages: int = STAGES[-1]
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
