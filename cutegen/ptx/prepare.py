@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.instructions import lower_instruction
 from cutegen.ptx.instructions.mbarrier import mbarrier_wait
 from cutegen.ptx.instructions.wgmma import group_wait, held_rows
@@ -28,6 +29,7 @@ from cutegen.ptx.text.syntax import Entry, Instruction, Module
 from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.global_shadow import SiteTable
 from cutegen.ptx.watch.held_registers import register_list
+from cutegen.ptx.watch.shadow import MAX_SITES
 from cutegen.ptx.watch.violations import ViolationKind
 
 
@@ -37,6 +39,9 @@ def prepare(module: Module, entry: Entry) -> Executable:
     Raises:
         PtxSyntaxError: the first instruction that is not known, with its line.
     """
+    if len(entry.instructions) >= MAX_SITES:
+        message = f"{entry.name} has {len(entry.instructions)} instructions; fewer than {MAX_SITES} are supported"
+        raise PtxSyntaxError(message, line=entry.line)
     layout = lay_out(module, entry)
     frame = Frame(dict(entry.rows))
     context = Lowering(frame, layout.addresses, layout.spaces)
@@ -55,6 +60,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
         semantics=context.semantics,
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
+        has_cluster_barrier=any(each.parts[:2] == ("barrier", "cluster") for each in entry.instructions),
     )
 
 
@@ -124,6 +130,8 @@ class _BlockLowering:
                 return ends.leave(predicate, None if predicate is None else self._following())
             case "mbarrier":
                 return self._end_with_wait(instruction, predicate)
+            case "barrier" if "cluster" in instruction.parts:
+                return ends.cluster_wait(instruction, predicate, self._following(), self._context.site)
             case "wgmma":
                 return group_wait(self._context, instruction, predicate, self._following())
             case _:

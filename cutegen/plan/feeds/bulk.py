@@ -15,7 +15,7 @@ from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Instruction, Target, targets_with
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.loop import Loop
-from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
+from cutegen.plan.parts import Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.bulk_memory import (
     MOST_BARRIERS_BYTES,
@@ -29,6 +29,7 @@ from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.support.words import either, round_up

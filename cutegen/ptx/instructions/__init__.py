@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutegen.ptx.instructions import (
     atomics,
+    cluster,
     collective,
     compare,
     convert,
@@ -25,6 +26,7 @@ _LOWERERS = {
     **compare.LOWERERS,
     **convert.LOWERERS,
     **memory.LOWERERS,
+    **cluster.LOWERERS,
     **atomics.LOWERERS,
     **copies.LOWERERS,
     **effects.LOWERERS,

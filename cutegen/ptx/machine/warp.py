@@ -51,7 +51,10 @@ class Warp:
     """32 lanes that run together."""
 
     def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int, local: LocalMemory) -> None:
-        self.cta, self.index, self.thread0 = cta, place.warp, place.warp * WARP_LANES
+        self.cta, self.number = cta, place.warp
+        """Its number in the CTA."""
+        self.index = cta.first_thread // WARP_LANES + place.warp
+        self.thread0 = self.index * WARP_LANES
         self.local = local
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
@@ -85,7 +88,7 @@ class Warp:
         return self._lanes
 
     def threads(self) -> npt.NDArray[np.int64]:
-        """Numbers of the active threads in the CTA."""
+        """Numbers of the active threads in the cluster."""
         return self.lanes() + self.thread0
 
     def put(self, cell: int, value: npt.NDArray[Any]) -> None:

@@ -121,14 +121,14 @@ class Warpgroup:
 
     def awaited(self) -> str:
         """What a warp waits for here, for messages."""
-        first = self._warps[0].index
+        first = self._warps[0].number
         late = [first + i for i, member in enumerate(self._members) if member.executed < len(self._history)]
         return f"warps {late} of its warpgroup to execute the same wgmma instructions"
 
     def issue(self, warp: Warp, form: MmaForm, operands: Operands) -> None:
         """`wgmma.mma_async` of one warp."""
         number = self._execute(warp, form.site, operands)
-        member, place = self._member(warp), warp.index % WARPS
+        member, place = self._member(warp), warp.number % WARPS
         held, before = warp.held, self._adds_to(warp, form)
         held.check_fenced(warp, form.site, form.d)
         held.check_shape(warp, form.site, form.d, form.shape)
@@ -183,11 +183,11 @@ class Warpgroup:
         member.has_left = True
         if member.executed < len(self._history):
             site = self._history[member.executed][0]
-            message = f"warp {warp.index} exits without this instruction, which others of its warpgroup execute"
+            message = f"warp {warp.number} exits without this instruction, which others of its warpgroup execute"
             warp.cta.fault(ViolationKind.DIVERGENCE, site, int(warp.threads()[0]), message)
 
     def _member(self, warp: Warp) -> _Member:
-        return self._members[warp.index % WARPS]
+        return self._members[warp.number % WARPS]
 
     def _execute(self, warp: Warp, site: int, operands: Operands | None) -> int:
         """Holds an instruction of `warp` against those of the other warps; its number."""
@@ -208,7 +208,7 @@ class Warpgroup:
         return number
 
     def _check_all_here(self, warp: Warp, site: int) -> None:
-        gone = [other.index for other, member in zip(self._warps, self._members, strict=True) if member.has_left]
+        gone = [other.number for other, member in zip(self._warps, self._members, strict=True) if member.has_left]
         if gone:
             message = f"warps {gone} of the warpgroup have exited"
             warp.cta.fault(ViolationKind.DIVERGENCE, site, int(warp.threads()[0]), message)
@@ -278,6 +278,7 @@ class Warpgroup:
         if not done:
             return
         for mma in done:
+            self._compute(mma)
             warp.held.give_back(mma.form.d)
             if mma.form.a is not None:
                 warp.held.give_back(mma.form.a)
@@ -285,7 +286,7 @@ class Warpgroup:
             warp.held.hold(mma.form.site, mma.form.d, writes=True)
             if mma.form.a is not None:
                 warp.held.hold(mma.form.site, mma.form.a, writes=False)
-        first = WARPS * 4 * (warp.index % WARPS)
+        first = WARPS * 4 * (warp.number % WARPS)
         results = {mma.form.d.rows.tobytes(): mma for mma in done}
         for mma in results.values():
             if not warp.held.is_held(mma.form.d):
@@ -304,7 +305,7 @@ class Warpgroups:
 
     def of(self, warp: Warp, site: int) -> Warpgroup:
         """The warpgroup of `warp`, which all its lanes must be executing together."""
-        number = warp.index // WARPS
+        number = warp.number // WARPS
         if not warp.full:
             lane = int(np.argmin(warp.mask))
             message = "it needs all 32 lanes of the warp together"
@@ -312,7 +313,9 @@ class Warpgroups:
         if number not in self._groups:
             members = self._warps[number * WARPS : (number + 1) * WARPS]
             if len(members) < WARPS or not members[-1].is_whole:
-                message = f"warps {[w.index for w in members]} are no whole warpgroup: the CTA has not 128 threads here"
+                message = (
+                    f"warps {[w.number for w in members]} are no whole warpgroup: the CTA has not 128 threads here"
+                )
                 warp.cta.fault(ViolationKind.DIVERGENCE, site, int(warp.threads()[0]), message)
             self._groups[number] = Warpgroup(members, self._parts)
             for member in members:
@@ -322,6 +325,6 @@ class Warpgroups:
 
     def leave(self, warp: Warp) -> None:
         """The active lanes of `warp` exit."""
-        group = self._groups.get(warp.index // WARPS)
+        group = self._groups.get(warp.number // WARPS)
         if group is not None and warp.count:
             group.leave(warp)

@@ -22,7 +22,7 @@ RegisterKey = tuple[int, int]
 
 def is_barrier(instruction: Instruction) -> bool:
     """True for the barriers of a CTA (`bar.warp.sync` is one of a warp only)."""
-    return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
+    return instruction.parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & set(instruction.parts)
 
 
 _WAITS = (("mbarrier", "try_wait"), ("mbarrier", "test_wait"), ("wgmma", "wait_group"))
@@ -30,7 +30,7 @@ _WAITS = (("mbarrier", "try_wait"), ("mbarrier", "test_wait"), ("wgmma", "wait_g
 
 def is_wait(instruction: Instruction) -> bool:
     """True for a wait that has a block of its own, because it may be executed again until it is over."""
-    return instruction.parts[:2] in _WAITS
+    return instruction.parts[:2] in _WAITS or instruction.parts[:3] == ("barrier", "cluster", "wait")
 
 
 def ends_block(instruction: Instruction) -> bool:
@@ -181,7 +181,7 @@ def _keys(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:
 
 def written_registers(instruction: Instruction) -> frozenset[RegisterKey]:
     """The registers that an instruction writes."""
-    has_destination = instruction.parts[0] not in _FIRST_OPERAND_IS_READ or "red" in instruction.parts[1:2]
+    has_destination = instruction.parts[0] not in _FIRST_OPERAND_IS_READ or "red" in instruction.parts[1:3]
     if not has_destination or not instruction.operands or isinstance(instruction.operands[0], Address):
         return frozenset()
     return _keys(instruction.operands[:1])
