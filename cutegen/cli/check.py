@@ -10,6 +10,7 @@ import typer
 from cutegen.cli.options import (
     ArgumentOption,
     BlockOption,
+    ClusterOption,
     EntryOption,
     GridOption,
     JsonOption,
@@ -24,7 +25,7 @@ from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run.foreign import check_foreign, file_launch, read_ptx, words_launch
 from cutegen.verify.foreign_report import check_lines, check_table
 
-OF_WORDS = ("entry", "grid", "block", "arg", "smem")
+OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
 
 
 def check(
@@ -33,6 +34,7 @@ def check(
     entry: EntryOption = None,
     grid: GridOption = "1",
     block: BlockOption = "32",
+    cluster: ClusterOption = None,
     arg: ArgumentOption = None,
     smem: SmemOption = 0,
     launch: Annotated[
@@ -53,7 +55,8 @@ def check(
         _refuse_words(context)
         asked = file_launch(launch)
     else:
-        asked = words_launch(entry=entry, grid=grid, block=block, smem_bytes=smem, words=tuple(arg or ()))
+        words = tuple(arg or ())
+        asked = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=words)
     found = check_foreign(
         Program.parse(read_ptx(file)),
         asked,

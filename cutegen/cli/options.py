@@ -122,6 +122,12 @@ GridOption: TypeAlias = Annotated[str, typer.Option("--grid", metavar="X[,Y,Z]",
 BlockOption: TypeAlias = Annotated[
     str, typer.Option("--block", metavar="X[,Y,Z]", help="Threads of a CTA.", rich_help_panel=_PANEL)
 ]
+ClusterOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="X[,Y,Z]", help="CTAs of a cluster, if the kernel does not say.", rich_help_panel=_PANEL
+    ),
+]
 ArgumentOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
