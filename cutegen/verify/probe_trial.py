@@ -61,7 +61,7 @@ def probe_lines(trial: ProbeTrial, probe: Probe) -> list[str]:
         ("operands", f"A {m}x{k} and B {n}x{k}: {plural(plan.gemm.stages, 'stage')} of one CTA's shared memory"),
         ("seed", f"{trial.seed}"),
         *(
-            (x.name.upper(), f"{_agreement(found)}; {x.s2r.atom.name} from {x.smem.chosen.name}")
+            (x.name.upper(), f"{_agreement(found)}; {x.fragment_copy.atom.name} from {x.smem.chosen.name}")
             for x, found in zip(plan.operands, trial.received, strict=True)
         ),
         *(("first wrong", wrong_register(found)) for found in trial.received if not found.ok),

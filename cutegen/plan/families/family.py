@@ -110,7 +110,7 @@ class Family:
                     **predict_sectors(a, b, epilogue, by.tiled_mma, by.cta_tile),
                     **predict_split_sectors(split_k, by.cta_tile),
                 },
-                instructions={**self.multiplier.counted(written, counted), **epilogue.store_opcodes()},
+                instructions={**self.multiplier.counted(written, counted), **epilogue.opcodes()},
                 occupancy=occupancy,
             ),
             launch=launch_contract(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
-from cutegen.plan.loop import Loop, through_registers
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import through_registers
 from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import smem_offsets

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import UNIVERSAL, Target
-from cutegen.plan.loop import Loop, pipelined
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import pipelined
 from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
 from cutegen.plan.predict.occupancy import ctas_by_registers
 from cutegen.plan.rules.epilogue import choose_epilogue

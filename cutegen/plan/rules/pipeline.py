@@ -39,11 +39,12 @@ def choose_stages(
     reserved_bytes: int = 0,
     *,
     asynchronous: bool = True,
+    most: int = DEFAULT_MAX_STAGES,
 ) -> Choice[int]:
     """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
-    The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow; of two stages when
-    nothing is copied `asynchronous`ly. A single stage only where two do not fit.
+    The deepest pipeline of at most `most` stages that keeps as many CTAs resident as registers allow; of two stages
+    when nothing is copied `asynchronous`ly. A single stage only where two do not fit.
     """
     totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in STAGES}
     fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
@@ -56,7 +57,7 @@ def choose_stages(
     def resident(stages: int) -> int:
         return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))
 
-    most = DEFAULT_MAX_STAGES if asynchronous else DOUBLE_BUFFERED
+    most = most if asynchronous else DOUBLE_BUFFERED
     options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting[:1]
     chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes

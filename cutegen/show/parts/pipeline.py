@@ -45,6 +45,7 @@ WORDS = {
     Action.FETCH: Words("cp.async", "cp.async, commit_group", "cp.async for a k-tile"),
     Action.GLOBAL_LOAD: Words("ld.global", "ld.global", "ld.global of a k-tile"),
     Action.MULTIPLY: Words("mma", "mma.sync", "mma of a k-tile's block"),
+    Action.MMA_WAIT: Words("group", "wgmma.wait_group", "wgmma.wait_group n"),
 }
 """In the order in which a slot issues them; the words for a multiplication are those of the plan's atom."""
 NOTE = (
@@ -102,7 +103,7 @@ def _issued(slot: Slot, actions: Iterable[Action]) -> Iterator[str]:
         step = told.get(action)
         if step is None:
             yield ""
-        elif action is Action.WAIT:
+        elif action in (Action.WAIT, Action.MMA_WAIT):
             yield f"{step.pending}"
         elif action is Action.BARRIER:
             yield "*"
@@ -185,6 +186,8 @@ def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
             return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
         case Action.BARRIER:
             return _box(number, number + 1, row, GREY, ("bar.sync",))
+        case Action.MMA_WAIT:
+            return _box(number, number + 1, row, GREY, (f"wait <={step.pending}",))
         case Action.BULK_WAIT:
             return _box(number, number + 1, row, GREY, ("wait for", f"k-tile {step.k_tile}"))
         case Action.FETCH | Action.BULK_FETCH | Action.STORE:

@@ -14,6 +14,7 @@ from cutegen.plan.explain import ways
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
+from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import phase_legend
 from cutegen.show.canvas.colours import BANKS_PER_HUE, hue
@@ -33,25 +34,53 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
-        fragment = fragment_table(plan.tiled_mma, operand)
-        blocks += [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
-        table[operand.name] = {**_table(plan, operand), "holds": holds(fragment, thread)}
+        more, table[operand.name] = _shown(plan, operand, thread)
+        blocks += more
     return View(tuple(blocks), table)
 
 
+def _shown(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand."""
+    return operand.s2r.by_source(
+        copied=lambda _: _copied(plan, operand, thread), described=lambda found: _described(operand, found)
+    )
+
+
+def _copied(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand whose fragments come to registers."""
+    fragment = fragment_table(plan.tiled_mma, operand)
+    blocks = [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
+    return blocks, {**_table(plan, operand), "holds": holds(fragment, thread)}
+
+
+def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand that stays in shared memory."""
+    first = described.first
+    facts = [
+        ("layout", described.layout.name),
+        ("descriptor", f"{first.encode():#018x} at address 0"),
+        ("leading offset", f"{first.lbo_bytes} bytes"),
+        ("stride offset", f"{first.sbo_bytes} bytes"),
+        ("read", f"{plural(described.times, 'time')} a k-tile, in place"),
+    ]
+    title = f"{operand.name.upper()} in shared memory, by matrix descriptor: no thread loads fragments"
+    return [section(title, facts)], described.to_json()
+
+
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
-    x = operand.name.upper()
+    x, copy = operand.name.upper(), operand.fragment_copy
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
-        ("atom", operand.s2r.atom.name),
-        ("instruction", operand.s2r.instruction),
+        ("atom", copy.atom.name),
+        ("instruction", copy.instruction),
         ("wavefronts", f"{found.predicted:,} of at least {found.ideal:,}, {ways(found.ways)}"),
-        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in operand.s2r.rejected),
+        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in copy.rejected),
     ]
     return [
         section(f"{x} from shared memory to registers, each k-tile", facts),
         named_layouts(
-            "Thread and value to column-major coordinate in the tiled MMA's tile", tv_layouts(operand.s2r.tiled_copy)
+            "Thread and value to column-major coordinate in the tiled MMA's tile",
+            tv_layouts(copy.tiled_copy),
         ),
         first_fragment_load(plan.tiled_mma, operand, warp).access.lines(
             f"First load of warp {warp}: what its lanes address, phase by phase"
@@ -63,7 +92,7 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     return {
         **operand.s2r.to_json(),
-        "layouts": tv_layouts(operand.s2r.tiled_copy),
+        "layouts": tv_layouts(operand.fragment_copy.tiled_copy),
         "wavefronts": asdict(found),
     }
 
@@ -83,7 +112,7 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) ->
     reads = ways(plan.predictions.wavefronts[AccessKey.s2r(operand.name)].ways)
     return beside(
         captioned(
-            [f"{x}: {operand.s2r.atom.name}, reads {reads}", operand.smem.chosen.name],
+            [f"{x}: {operand.fragment_copy.atom.name}, reads {reads}", operand.smem.chosen.name],
             load.access.picture(),
         ),
         captioned(
@@ -143,6 +172,6 @@ class WarpLoad:
 
 def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
     """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    loads = operand.s2r.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
+    loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
     access = WarpAccess(Tile.of_operand(operand), loads.addressed[0, warp], loads.access_bytes)
     return WarpLoad(access, loads.received[0, warp])
