@@ -67,6 +67,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
         "asynchronous": plan.asynchronous,
+        "clusters": plan.cluster != (1, 1),
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "tolerance": tolerance(plan),
@@ -111,12 +112,18 @@ class MapHoles:
     tensor: TensorHoles
     op: str
     tile: str
+    shares: str
 
 
 def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
     tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}[tensor.name]
-    return MapHoles(tensor, "CopyBulkTensorTileS2GOp" if tensor.name == "c" else "CopyBulkTensorTileG2SOp", tile)
+    if tensor.name == "c":
+        return MapHoles(tensor, "CopyBulkTensorTileS2GOp", tile, "")
+    along = {"a": 1, "b": 0}[tensor.name]
+    if plan.cluster[along] == 1:
+        return MapHoles(tensor, "CopyBulkTensorTileG2SOp", tile, "")
+    return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
 
 
 def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from cutegen.plan.feeds.described import DescribedTiles
 from cutegen.plan.multipliers.wgmma import Wgmma
 from cutegen.plan.rules.wgmma_atom import choose_cta_tile
 from cutegen.plan.schedules import Persistent
+from cutegen.plan.search.warpgroups import settled_for
 
 SM90 = Family(
     name="sm90",
@@ -20,5 +21,6 @@ SM90 = Family(
         "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves"
     ),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
+    search=settled_for,
     template="gemm/sm90_gemm.py.j2",
 )

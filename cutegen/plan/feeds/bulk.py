@@ -15,7 +15,7 @@ from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Instruction, Target, targets_with
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.loop import Loop
-from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
+from cutegen.plan.parts import Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.bulk_memory import (
     MOST_BARRIERS_BYTES,
@@ -29,6 +29,7 @@ from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.support.words import either, round_up
@@ -49,6 +50,10 @@ class Consumers(Protocol):
     @property
     def to_copy(self) -> tuple[int, ...]:
         """Registers that a thread of the warpgroup which copies may keep."""
+
+    @property
+    def least_stages(self) -> int:
+        """Stages without which nobody would go on."""
 
     @property
     def most_stages(self) -> int:
@@ -127,7 +132,8 @@ class Bulk:
         epilogue = self.consumers.epilogue(spec, fusion, by, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
-        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=self.consumers.most_stages)
+        least, most = self.consumers.least_stages, self.consumers.most_stages
+        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)

@@ -8,7 +8,6 @@ from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import produced
-from cutegen.plan.parts import Multiplied
 from cutegen.plan.rules.bulk_boxes import check_bulk, choose_boxes, choose_bulk_copy
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
@@ -18,6 +17,7 @@ from cutegen.plan.rules.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
@@ -28,6 +28,7 @@ class CopiedFragments:
 
     holes: str = "bulk"
     to_copy: tuple[int, ...] = (LEAST_TO_COPY,)
+    least_stages: int = 1
     most_stages: int = DEFAULT_MAX_STAGES
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:

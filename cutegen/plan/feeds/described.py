@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import multiplied_from_shared
-from cutegen.plan.parts import Multiplied
 from cutegen.plan.rules.bulk_boxes import check_bulk, choose_bulk_copy
 from cutegen.plan.rules.described_tiles import choose_described
 from cutegen.plan.rules.operand_choices import OperandChoices
@@ -19,6 +18,7 @@ from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
@@ -29,6 +29,7 @@ class DescribedTiles:
 
     holes: str = "warpgroup"
     to_copy: tuple[int, ...] = (40, 32, 24)
+    least_stages: int = 2
     most_stages: int = STAGES[-1]
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:

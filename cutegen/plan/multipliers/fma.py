@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
 from cutegen.hardware.units import REGISTER_BITS
-from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
+from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import EpiloguePlan
+from cutegen.plan.values.multiplied import Extents, Multiplied
 from cutegen.spec import OPS, STORE, GemmSpec
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from cutegen.algebra import Layout, TiledMma
 from cutegen.hardware import Target
 from cutegen.hardware.units import REGISTER_BITS
-from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
+from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.wgmma_atom import REGISTERS_BESIDE_SUMS, check_operands, choose_atom, choose_warpgroups
 from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.multiplied import Extents, Multiplied
 from cutegen.spec import GemmSpec
 
 

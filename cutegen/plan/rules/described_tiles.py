@@ -17,12 +17,12 @@ from cutegen.hardware import MmaAtom
 from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
 from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
 from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.parts import Multiplied
 from cutegen.plan.rules.bulk_boxes import full_lines
 from cutegen.plan.rules.smem import Access, SmemRanking
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import ByDescriptor, Fragments
 from cutegen.plan.values.gemm_plan import SmemCandidate
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural

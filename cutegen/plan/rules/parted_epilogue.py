@@ -14,12 +14,12 @@ from cutegen.hardware import BULK_TENSOR, TMA_STORE, WGMMA_ATOMS, MmaAtom, Stmat
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
-from cutegen.plan.parts import Multiplied
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
 from cutegen.plan.rules.epilogue import DIRECT
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, Fusion
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural

@@ -351,7 +351,9 @@ class PlannedGemm:
 
     `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
     a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
-    barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's.
+    barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's. With
+    `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
+    M and along N, share what they copy.
     """
 
     spec: GemmSpec
@@ -375,6 +377,8 @@ class PlannedGemm:
     smem_barriers_offset_bytes: int | None = None
     producer_threads: int = 0
     registers: RegisterSplit | None = None
+    cluster: tuple[int, int] = (1, 1)
+    pingpong: bool = False
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]
@@ -383,7 +387,7 @@ class PlannedGemm:
     @property
     def threads(self) -> int:
         """Threads of a CTA: those that multiply, and those that copy for them."""
-        return self.tiled_mma.threads + self.producer_threads
+        return self.tiled_mma.threads * (2 if self.pingpong else 1) + self.producer_threads
 
     @property
     def through_registers(self) -> tuple[OperandPlan, ...]:
