@@ -25,6 +25,8 @@ class Family:
     bulk_copies: bool = False
 
 
+NO_PROMOTION = "the sums are float32 all along"
+
 FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
@@ -33,7 +35,10 @@ FAMILIES: dict[str, Family] = {
             "mma.sync, ldmatrix, cp.async",
             frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC}),
             available=True,
-            without={"mma.threads": "mma.atom_layout lays out warps"},
+            without={
+                "mma.threads": "mma.atom_layout lays out warps",
+                "mma.promote_k": NO_PROMOTION,
+            },
         ),
         Family(
             "simt",
@@ -41,6 +46,7 @@ FAMILIES: dict[str, Family] = {
             frozenset({Instruction.FMA}),
             available=True,
             without={
+                "mma.promote_k": NO_PROMOTION,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -55,6 +61,7 @@ FAMILIES: dict[str, Family] = {
             available=True,
             bulk_copies=True,
             without={
+                "mma.promote_k": NO_PROMOTION,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },

@@ -22,6 +22,7 @@ def spec(
     groups: tuple[int, int, int] | None = None,
     raster: Raster | None = None,
     smem: Any = None,
+    promote_k: int | None = None,
     **extras: Extra | Bias,
 ) -> GemmSpec:
     """`majors` of A, B and C; `groups` are the warpgroups that multiply; `extras` are problem.residual and so on."""
@@ -30,7 +31,7 @@ def spec(
         family="sm90",
         problem=Problem(a=a, b=b, c=c or out, accumulator=accumulator, **extras),  # type: ignore[arg-type]
         tile=Tile(cta=cta, stages=stages),
-        mma=Mma(atom_layout=groups),
+        mma=Mma(atom_layout=groups, promote_k=promote_k),
         epilogue=Epilogue(smem, ops or None),
         schedule=Schedule(raster),
         name=name,
@@ -65,6 +66,8 @@ CASES: Mapping[str, GemmSpec] = {
         spec("u8_to_f16", dtype="u8", c=Operand("f16", "n"), cta=(64, 64, 128)),
         spec("s8_column_major", "kkm", "s8", cta=(64, 64, 128)),
         spec("e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128)),
+        spec("e4m3_promoted_every_second", dtype="e4m3", c=Operand("f32", "n"), cta=(128, 64, 64)),
+        spec("e4m3_never_promoted", dtype="e4m3", c=Operand("f16", "n"), cta=(64, 64, 128), promote_k=0),
         spec("e5m2_to_e4m3", dtype="e5m2", c=Operand("e4m3", "n"), cta=(64, 64, 128)),
     )
 }

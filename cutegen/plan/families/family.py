@@ -77,7 +77,7 @@ class Family:
         threads = by.tiled_mma.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
         raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
-        loop = self.schedule.loop(self.feed.loop(stages, by.k_blocks, a, b))
+        loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
         copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
@@ -92,6 +92,7 @@ class Family:
             atom=by.atom,
             tiled_mma=by.tiled_mma,
             rounds_to_tf32=by.rounds_to_tf32,
+            promote_k=by.promote_k,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,

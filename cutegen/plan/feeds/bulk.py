@@ -67,7 +67,7 @@ class Consumers(Protocol):
     ) -> Choice[EpiloguePlan]:
         """C's way out, beside stages of so many bytes."""
 
-    def loop(self, stages: int, k_blocks: int) -> Loop:
+    def loop(self, stages: int, by: Multiplied) -> Loop:
         """The main loop of one tile."""
 
 
@@ -147,9 +147,9 @@ class Bulk:
             total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * stages.value,
         )
 
-    def loop(self, stages: int, k_blocks: int, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
         """One warp that copies beside those that multiply."""
-        return self.consumers.loop(stages, k_blocks)
+        return self.consumers.loop(stages, by)
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
         """A, B, and C where it leaves through shared memory."""

@@ -12,6 +12,7 @@ from cutegen.algebra import OperandName
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, MmaAtom, OperandSource, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP
+from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.register_split import most_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec, Operand
@@ -20,6 +21,7 @@ from cutegen.support.words import either, extents, plural
 Extents = tuple[int, int, int]
 
 DEFAULT_CTA_ROWS = (128, 256)
+PROMOTED_CTA_ROWS = (128, 128)
 DEFAULT_ACCUMULATOR = "f32"
 ROWS = 64
 """Rows of A that every wgmma multiplies (PTX ISA, "wgmma.mma_async": `.shape`)."""
@@ -35,10 +37,10 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
     element = dtype(spec.problem.a.dtype)
-    m, n, k = chosen = (*DEFAULT_CTA_ROWS, LINE_BYTES // element.bytes)
+    m, n, k = chosen = (*(PROMOTED_CTA_ROWS if promotes(spec) else DEFAULT_CTA_ROWS), LINE_BYTES // element.bytes)
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched; two warpgroups have {m // 2} rows each, of the "
-        f"widest instruction; {k} elements along K are one {LINE_BYTES}-byte line"
+        f"{m * n // (m + n)} multiply-adds for each element fetched; two warpgroups have {m // 2} rows each; {k} "
+        f"elements along K are one {LINE_BYTES}-byte line"
     )
     return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
@@ -252,9 +254,10 @@ def _check_sums(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: 
 
 
 def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
-    """Registers a thread for the sums of its share of the tile."""
+    """Registers a thread for the sums of its share of the tile, and for those that are promoted."""
     (m, n, _), threads = cta_tile, WARPGROUP * warpgroups[0] * warpgroups[1]
-    return m * n * _atoms_for(spec)[0].c_dtype.bits // (REGISTER_BITS * threads)
+    sums = m * n * _atoms_for(spec)[0].c_dtype.bits // (REGISTER_BITS * threads)
+    return 2 * sums if promotes(spec) else sums
 
 
 def _most_sums(warpgroups: Extents, target: Target) -> int:

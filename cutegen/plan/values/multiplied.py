@@ -13,12 +13,16 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplied:
-    """How a CTA multiplies a k-tile: the atom, and the threads over which it is tiled."""
+    """How a CTA multiplies a k-tile: the atom, and the threads over which it is tiled.
+
+    After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0.
+    """
 
     cta_tile: Extents
     atom: MmaAtom
     tiled_mma: TiledMma
     rounds_to_tf32: bool = False
+    promote_k: int = 0
     decisions: tuple[Decision, ...]
 
     @property
