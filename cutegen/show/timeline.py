@@ -29,6 +29,12 @@ class Slot:
     k_block: int | None
     steps: tuple[Step, ...]
 
+    @property
+    def told(self) -> tuple[Step, ...]:
+        """The steps that are shown on their own: a barrier that follows a wait is shown with it."""
+        waits = self.step(Action.WAIT) is not None
+        return tuple(step for step in self.steps if not (waits and step.action is Action.BARRIER))
+
     def step(self, action: Action) -> Step | None:
         """The slot's step of that kind, which it has at most once."""
         return next((step for step in self.steps if step.action is action), None)

@@ -107,6 +107,7 @@ hopper_gemm(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUten
     if (warpgroup == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (thread == 0) {
+#pragma unroll 1
             for (int turn = 0; turn < turns; ++turn) {
                 const int stage = turn % kStages, lap = turn / kStages;
                 const uint32_t to = stages + stage * kStageBytes, barrier = filled + 8 * stage;
@@ -122,6 +123,7 @@ hopper_gemm(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUten
         const int half = warpgroup - 1;
         float d[32];
         for (int i = 0; i < 32; ++i) d[i] = 0.0f;
+#pragma unroll 1
         for (int turn = 0; turn < turns; ++turn) {
             const int stage = turn % kStages;
             const uint32_t from = stages + stage * kStageBytes;
