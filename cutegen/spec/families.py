@@ -26,6 +26,7 @@ class Family:
 
 
 NO_PROMOTION = "the sums are float32 all along"
+NO_CONSUMERS = "no warpgroup multiplies as one"
 
 FAMILIES: dict[str, Family] = {
     row.name: row
@@ -38,6 +39,7 @@ FAMILIES: dict[str, Family] = {
             without={
                 "mma.threads": "mma.atom_layout lays out warps",
                 "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
             },
         ),
         Family(
@@ -47,6 +49,7 @@ FAMILIES: dict[str, Family] = {
             available=True,
             without={
                 "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -62,6 +65,7 @@ FAMILIES: dict[str, Family] = {
             bulk_copies=True,
             without={
                 "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },

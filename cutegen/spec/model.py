@@ -86,6 +86,7 @@ EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
 RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
 Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "atomics"))]
+Consumers: TypeAlias = Annotated[str, OneOf(("cooperative", "pingpong"))]
 SliceCount: TypeAlias = Annotated[int, Integer(1, 64, "1 leaves K whole")]
 
 
@@ -330,11 +331,13 @@ class Schedule(Part):
     """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
 
     `reduction` is how their sums come together: through a workspace and in a fixed order, or by atomic additions to C.
+    `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
     """
 
     raster: Raster | None = None
     split_k: SliceCount | None = None
     reduction: Reduction | None = None
+    consumers: Consumers | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

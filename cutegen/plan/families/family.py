@@ -74,7 +74,7 @@ class Family:
         stages, epilogue = memory.stages.value, memory.epilogue.value
         a, b = for_a.plan(stages), for_b.plan(stages)
 
-        threads = by.tiled_mma.threads + self.feed.producer_threads
+        threads = by.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
         raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
@@ -93,6 +93,7 @@ class Family:
             tiled_mma=by.tiled_mma,
             rounds_to_tf32=by.rounds_to_tf32,
             promote_k=by.promote_k,
+            pingpong=by.pingpong,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,

@@ -197,8 +197,8 @@ class EpilogueParts:
     """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
 
     A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
-    Where C leaves through shared memory, a warpgroup has `buffers` for them there, written by `stmatrix` where that is
-    not None, else by plain stores.
+    Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
+    among them; `stmatrix` writes them where that is not None, else plain stores.
     """
 
     tile: tuple[int, int]
