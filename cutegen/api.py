@@ -1,4 +1,4 @@
-"""The straight line from a spec on: its plan, its source, an artifact, a kernel that can be called."""
+"""The whole line from a spec on: its plan, its source, an artifact, a kernel that can be called."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None
 
 
 def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
-    """What the cache is asked for, and the compiler when the cache has it not. Raises SpecError, RequestError."""
+    """Plan and render `spec`: the request that the cache answers, or the compiler. Raises SpecError, RequestError."""
     spec = as_spec(spec)
     # Specs that differ only in what is written for people are equal, but their files are not.
     target = choose_target(arch, least=spec.needs)
@@ -64,7 +64,7 @@ def compile(
 
 
 def compile_gemm(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> Kernel:
-    """The same for whom only a GEMM will do. Raises SpecError for a probe."""
+    """The kernel for a spec that must be a GEMM. Raises SpecError for a probe."""
     if spec.kind == PROBE:
         raise spec.error(
             "kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix="`cutegen run` runs a probe"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from cutegen.algebra.layout import (
     ComposedLayout,
@@ -71,9 +72,14 @@ def tile_to_shape(atom: LayoutExpr, shape: Sequence[int], order: Sequence[int] |
     """
     if isinstance(atom, ComposedLayout):
         return with_inner(atom, tile_to_shape(atom.inner, shape, order))
+    return _tiled(atom, tuple(shape), None if order is None else tuple(order))
+
+
+@lru_cache(maxsize=1024)  # swizzles that are compared have an atom in common
+def _tiled(atom: Layout, shape: tuple[int, ...], order: tuple[int, ...] | None) -> Layout:
     blocks = modes(atom) + [Layout(1, 0)] * (len(shape) - len(modes(atom)))
     if len(blocks) > len(shape) or any(extent % size(block) for extent, block in zip(shape, blocks, strict=True)):
-        raise ValueError(f"an atom of shape {tuple(map(size, blocks))} does not divide a tile of shape {tuple(shape)}")
+        raise ValueError(f"an atom of shape {tuple(map(size, blocks))} does not divide a tile of shape {shape}")
     counts = tuple(extent // size(block) for extent, block in zip(shape, blocks, strict=True))
     repeats = ordered_layout(counts, order)
     # The bound counts whole spans, not elements: padding takes room too.

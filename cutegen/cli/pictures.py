@@ -8,9 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
-from cutegen import draw
 from cutegen.cli.output import JSON_SUFFIX, TEXT_SUFFIX, suffix_of, write_file
 from cutegen.errors import RequestError
+from cutegen.show.canvas import Picture, framed, to_latex, to_png, to_svg
 
 
 class Format(StrEnum):
@@ -37,19 +37,19 @@ def choose_format(given: Format | None, out: Path | None) -> Format:
     return named
 
 
-def deliver(picture: draw.Picture, title: str, format_: Format, out: Path | None) -> None:
+def deliver(picture: Picture, title: str, format_: Format, out: Path | None) -> None:
     """Write a picture to `out`, or to stdout. Raises RequestError where stdout is a terminal and the format binary."""
     if format_ is Format.PNG and out is None and sys.stdout.isatty():
         raise RequestError("--format png: found a terminal; expected --out FILE, or stdout in a pipe")
-    content = _encoded(draw.framed(picture), title, format_)
+    content = _encoded(framed(picture), title, format_)
     if out is not None:
         write_file("--out", out, content)
     else:
         sys.stdout.buffer.write(content)
 
 
-def _encoded(picture: draw.Picture, title: str, format_: Format) -> bytes:
+def _encoded(picture: Picture, title: str, format_: Format) -> bytes:
     if format_ is Format.PNG:
-        return draw.to_png(picture, title)
-    text = draw.to_svg(picture, title) if format_ is Format.SVG else draw.to_latex(picture, title)
+        return to_png(picture, title)
+    text = to_svg(picture, title) if format_ is Format.SVG else to_latex(picture, title)
     return text.encode()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
-from cutegen import draw
 from cutegen.algebra import inner_layout, parse_layout, size
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
@@ -26,61 +23,17 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
 from cutegen.cli.pictures import Format, choose_format, deliver
-from cutegen.cli.views.epilogue import epilogue
-from cutegen.cli.views.g2s import g2s
-from cutegen.cli.views.layout import layout as layout_view
-from cutegen.cli.views.mma import mma
-from cutegen.cli.views.overview import overview
-from cutegen.cli.views.partitions import partitions
-from cutegen.cli.views.pipeline import pipeline
-from cutegen.cli.views.probe import probe_overview
-from cutegen.cli.views.s2r import s2r
-from cutegen.cli.views.smem import smem
-from cutegen.cli.views.view import View
-from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
+from cutegen.show.canvas import Picture
+from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe
+from cutegen.show.parts import layout as layout_part
+from cutegen.show.view import View
 from cutegen.spec import load_spec
 
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
-
-
-class Part(StrEnum):
-    """What can be shown."""
-
-    MMA = "mma"
-    SMEM = "smem"
-    G2S = "g2s"
-    S2R = "s2r"
-    EPILOGUE = "epilogue"
-    PIPELINE = "pipeline"
-    PARTITIONS = "partitions"
-
-
-VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, ProblemShape], View]] = MappingProxyType(
-    {
-        None: overview,
-        Part.MMA: mma,
-        Part.SMEM: smem,
-        Part.G2S: g2s,
-        Part.S2R: s2r,
-        Part.EPILOGUE: epilogue,
-        Part.PIPELINE: pipeline,
-        Part.PARTITIONS: partitions,
-    }
-)
-PICTURES: Mapping[Part, Callable[[GemmPlan, int], draw.Picture]] = MappingProxyType(
-    {
-        Part.MMA: draw.mma,
-        Part.SMEM: draw.smem,
-        Part.G2S: draw.g2s,
-        Part.S2R: draw.s2r,
-        Part.EPILOGUE: draw.epilogue,
-        Part.PIPELINE: draw.pipeline,
-    }
-)
 
 
 OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch"})
@@ -155,7 +108,7 @@ class _Subject:
 
     title: str
     view: Callable[[], View]
-    picture: Callable[[], draw.Picture]
+    picture: Callable[[], Picture]
 
 
 def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
@@ -164,7 +117,7 @@ def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None
         last = plan.tiled_mma.threads - 1
         raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a thread that multiplies")
 
-    def picture() -> draw.Picture:
+    def picture() -> Picture:
         if part is None or part not in PICTURES:
             drawn = " ".join(str(known) for known in PICTURES)
             raise RequestError(f"--format: found {part or 'no PART'}; expected one that can be drawn: {drawn}")
@@ -176,10 +129,12 @@ def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None
 
 def _of_probe(plan: ProbePlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
     """The parts that a probe has are its GEMM's."""
-    if part in (Part.G2S, Part.EPILOGUE, Part.PIPELINE):
-        raise RequestError(f"show: found {part}; expected mma, smem, s2r or partitions: a probe only loads fragments")
+    if part not in (None, *OF_A_PROBE):
+        *others, last = OF_A_PROBE
+        expected = f"{', '.join(others)} or {last}"
+        raise RequestError(f"show: found {part}; expected {expected}: a probe only loads fragments")
     subject = _of_plan(plan.gemm, part, thread, problem)
-    return subject if part is not None else replace(subject, view=lambda: probe_overview(plan))
+    return subject if part is not None else replace(subject, view=lambda: probe.view(plan))
 
 
 def _of_layout(text: str, dtype_name: str) -> _Subject:
@@ -191,7 +146,9 @@ def _of_layout(text: str, dtype_name: str) -> _Subject:
     elements = size(inner_layout(expression))
     if elements > MAX_ELEMENTS:
         raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
-    return _Subject(text, lambda: layout_view(expression, element), lambda: draw.layout(expression, element))
+    return _Subject(
+        text, lambda: layout_part.view(expression, element), lambda: layout_part.picture(expression, element)
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -15,6 +15,7 @@ from cutegen.hardware.copy_atoms import (
     CopyAtom,
     CpAsyncAtom,
     LdmatrixAtom,
+    StmatrixAtom,
     cp_async_atom,
     ldmatrix_atom,
     ldmatrix_atoms,
@@ -38,7 +39,7 @@ from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
-from cutegen.hardware.wavefronts import ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
 from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
@@ -74,7 +75,9 @@ __all__ = [
     "OperandDescriptors",
     "OperandSource",
     "SmRates",
+    "StmatrixAtom",
     "Target",
+    "alike",
     "cp_async_atom",
     "dtype",
     "fma_atom",

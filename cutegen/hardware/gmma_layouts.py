@@ -42,11 +42,6 @@ class SwizzleMode:
         """After so many bytes the pattern begins again, so that a tile's address is a multiple of them."""
         return ATOM_ROWS * self.row_bytes if self.bits else VECTOR_BYTES
 
-    @property
-    def on_bytes(self) -> Swizzle:
-        """The same on addresses."""
-        return Swizzle(self.bits, VECTOR_BYTES.bit_length() - 1, 3)
-
     def swizzle(self, element_bits: int) -> Swizzle | None:
         """The same on offsets in elements; None for the mode that swizzles nothing."""
         return Swizzle(self.bits, _vector_elems(element_bits).bit_length() - 1, 3) if self.bits else None

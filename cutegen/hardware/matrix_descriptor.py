@@ -30,6 +30,7 @@ from cutegen.hardware.gmma_layouts import ATOM_ROWS, INTER, SWIZZLE_MODES, VECTO
 
 BLOCK_K_BYTES = 32
 _FIELD = (1 << 14) - 1
+_LINE_SHIFT = 7
 
 
 class NoDescriptorError(ValueError):
@@ -40,8 +41,8 @@ class NoDescriptorError(ValueError):
 class MatrixDescriptor:
     """One block: `start_bytes` its address, `lbo_bytes` the leading and `sbo_bytes` the stride byte offset.
 
-    `base_offset` is where in the swizzle's pattern a tile begins whose address is no multiple of its period: always 0
-    here.
+    `base_offset` is the line of 128 bytes, of 8, at which the swizzle's pattern begins: 0 where the tile's address is a
+    multiple of its period, as everywhere here.
     """
 
     start_bytes: int = 0
@@ -73,7 +74,10 @@ class MatrixDescriptor:
         return replace(self, start_bytes=self.start_bytes + steps * VECTOR_BYTES)
 
     def canonical(self, rows: int, major_mode: int, element_bytes: int) -> Layout:
-        """(M|N, K) of the block -> offset in elements from its start, before the swizzle."""
+        """(M|N, K) of the block -> offset in elements from its start, before the swizzle.
+
+        M or N is rounded up to whole swizzled rows where it is the contiguous mode.
+        """
         row, vector, lbo, sbo, k = (
             each // element_bytes
             for each in (self.mode.row_bytes, VECTOR_BYTES, self.lbo_bytes, self.sbo_bytes, BLOCK_K_BYTES)
@@ -84,13 +88,16 @@ class MatrixDescriptor:
             return make_layout(Layout((ATOM_ROWS, rows // ATOM_ROWS), (row, sbo)), halves)
         along, across = (sbo, lbo) if interleaved else (lbo, sbo)
         eights = Layout((ATOM_ROWS, k // ATOM_ROWS), (row, across))
-        return make_layout(Layout((row, rows // row), (1, along)), eights)
+        return make_layout(Layout((row, -(-rows // row)), (1, along)), eights)
 
     def addresses(self, rows: int, major_mode: int, element_bytes: int) -> NDArray[np.int64]:
-        """The byte at which the instruction reads each element of the block: int64[rows, K]."""
-        placed = self.start_bytes + offsets_2d(self.canonical(rows, major_mode, element_bytes)) * element_bytes
-        swizzled: NDArray[np.int64] = self.mode.on_bytes(placed)
-        return swizzled
+        """The byte at which the instruction reads each element of the block: int64[rows, K].
+
+        The swizzle goes by the address, counted from where the pattern begins.
+        """
+        placed = offsets_2d(self.canonical(rows, major_mode, element_bytes))[:rows] * element_bytes + self.start_bytes
+        line = (placed >> _LINE_SHIFT) - self.base_offset
+        return placed ^ (line & (1 << self.mode.bits) - 1) * VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +137,9 @@ def _mode(layout: LayoutExpr, element_bytes: int) -> SwizzleMode:
     if not isinstance(layout, ComposedLayout):
         return INTER
     known = {mode.swizzle(element_bytes * 8): mode for mode in SWIZZLE_MODES if mode is not INTER}
-    if layout.outer not in known or layout.offset:
+    if layout.offset:
+        raise NoDescriptorError(f"its swizzle begins {layout.offset} elements into the pattern")
+    if layout.outer not in known:
         names = ", ".join(map(_swizzle_name, known))
         raise NoDescriptorError(f"{_swizzle_name(layout.outer)} is none of wgmma's swizzles, {names}")
     return known[layout.outer]
@@ -156,8 +165,6 @@ def _first(block: Layout, mode: SwizzleMode, major_mode: int, element_bytes: int
     """The descriptor whose strides are the block's own. Of a mode that has one repetition the stride is 0."""
     placed = offsets_2d(block) * element_bytes
     row, vector = mode.row_bytes // element_bytes, VECTOR_BYTES // element_bytes
-    if major_mode == 0 and len(placed) % row:
-        raise NoDescriptorError(f"{len(placed)} rows of a block are not whole swizzled rows of {row}")
 
     def stride(x: int, y: int) -> int:
         return int(placed[x, y]) if x < placed.shape[0] and y < placed.shape[1] else 0
@@ -186,15 +193,14 @@ def _in_vectors(strides: IntTree, element_bytes: int) -> IntTree:
 
 def _prove(first: MatrixDescriptor, steps: Layout, blocks: LayoutExpr, major_mode: int, element_bytes: int) -> None:
     """Compare the address of each element of each block with the layout's. Raises NoDescriptorError at the first."""
-    rows = size(modes(modes(inner_layout(blocks))[0])[0])
-    canonical = offsets(first.canonical(rows, major_mode, element_bytes)) * element_bytes
-    placed = canonical + offsets(steps)[:, None] * VECTOR_BYTES
-    read = first.mode.on_bytes(placed)
-    stored = offsets(blocks).reshape(placed.shape) * element_bytes
-    wrong = np.argwhere(read != stored)
-    if len(wrong):
-        block, element = wrong[0]
-        raise NoDescriptorError(
-            f"element ({element % rows}, {element // rows}) of block {block} lies at byte {stored[block, element]}, "
-            f"where the instruction reads {read[block, element]}"
-        )
+    rows, k = map(size, modes(modes(inner_layout(blocks))[0]))
+    stored = offsets(blocks).reshape(-1, k, rows) * element_bytes
+    for block, step in enumerate(offsets(steps)):
+        read = first.advanced(int(step)).addresses(rows, major_mode, element_bytes).T
+        wrong = np.argwhere(read != stored[block])
+        if len(wrong):
+            at, row = wrong[0]
+            raise NoDescriptorError(
+                f"element ({row}, {at}) of block {block} lies at byte {stored[block, at, row]}, where the instruction "
+                f"reads {read[at, row]}"
+            )

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 
+TURN_BYTES = BANKS * BANK_BYTES
+_MIX = np.cumprod(np.full(WARP, 0x9E3779B97F4A7C15, np.uint64)).astype(np.int64)
+"""Odd weights of lanes, powers of the golden ratio's: sums of unlike accesses are hardly ever the same."""
+
 
 def phases(access_bytes: int) -> int:
     """Phases of a full warp's access of `access_bytes` per lane. Raises ValueError unless that is 1, 2, 4, 8 or 16.
@@ -30,6 +34,22 @@ def ideal_wavefronts(lanes: int, access_bytes: int) -> int:
     4
     """
     return -(-lanes * phases(access_bytes) // WARP)
+
+
+def alike(byte_offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One of all accesses that differ by whole turns over the banks, and how many are like it.
+
+    Accesses byte_offsets[..., lanes] become int64[access, lanes] and int64[access]: they take as many wavefronts.
+
+    >>> [x.tolist() for x in alike(np.array([[0, 4], [128, 132], [4, 8]]))]
+    [[[0, 4], [4, 8]], [2, 1]]
+    """
+    rows = byte_offsets.reshape(-1, byte_offsets.shape[-1])
+    rows = rows - rows[:, :1] // TURN_BYTES * TURN_BYTES
+    _, first, number, counts = np.unique(rows @ _MIX[: rows.shape[1]], True, True, True)
+    if not np.array_equal(rows, rows[first[number]]):  # two that are not alike have the same sum
+        return rows, np.ones(len(rows), np.int64)
+    return rows[first], counts
 
 
 def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np.int64]:

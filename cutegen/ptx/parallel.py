@@ -27,9 +27,8 @@ from cutegen.ptx.machine.launch import Outcome, Rules, Shape, run_ctas
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.prepare import prepare
 from cutegen.ptx.text.parser import parse_module
-from cutegen.ptx.text.types import Dim3
 
-_MOST_PLACES = 1024
+_MOST_CLUSTERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class _Task:
     shape: Shape
     arguments: tuple[Any, ...]
     rules: Rules
-    places: tuple[Dim3, ...]
+    clusters: tuple[int, ...]
 
 
 def run_in_processes(
@@ -73,17 +72,17 @@ def run_in_processes(
     shape: Shape,
     arguments: Sequence[Argument],
     rules: Rules,
-    places: Sequence[Dim3],
+    clusters: Sequence[int],
     jobs: int,
     done: Callable[[int], None],
 ) -> list[Outcome]:
-    """Runs the CTAs `places` in `jobs` processes; `done(n)` is called when n more are finished.
+    """Runs `clusters` of the grid in `jobs` processes; `done(n)` is called when n more are finished.
 
     Raises:
         ExecutionFault: the first violation that a worker raises.
     """
-    chunk = max(1, min(-(-len(places) // (4 * jobs)), _MOST_PLACES))
-    chunks = [tuple(places[i : i + chunk]) for i in range(0, len(places), chunk)]
+    chunk = max(1, min(-(-len(clusters) // (4 * jobs)), _MOST_CLUSTERS))
+    chunks = [tuple(clusters[i : i + chunk]) for i in range(0, len(clusters), chunk)]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="cutegen-ptx-")))
         files = _Files(directory)
@@ -95,7 +94,7 @@ def run_in_processes(
         with _deaf_children():
             for part in chunks:
                 task = _Task(
-                    text=directory / "text", entry=entry, shape=shape, arguments=shared, rules=rules, places=part
+                    text=directory / "text", entry=entry, shape=shape, arguments=shared, rules=rules, clusters=part
                 )
                 futures[pool.submit(_work, task)] = len(part)
         outcomes = []
@@ -181,7 +180,7 @@ def _work(task: _Task) -> Outcome:
     executable = _prepared(task.text, task.entry)
     opened: dict[Path, npt.NDArray[np.uint8]] = {}
     arguments = [_open(argument, opened) for argument in task.arguments]
-    return run_ctas(executable, task.shape, arguments, task.rules, task.places, lambda: None, runs_apart=True)
+    return run_ctas(executable, task.shape, arguments, task.rules, task.clusters, lambda: None, runs_apart=True)
 
 
 @lru_cache(maxsize=1)

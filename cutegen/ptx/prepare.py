@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.instructions import lower_instruction
 from cutegen.ptx.instructions.mbarrier import mbarrier_wait
+from cutegen.ptx.instructions.wgmma import group_wait, held_rows
 from cutegen.ptx.machine import blocks as ends
-from cutegen.ptx.machine.blocks import Block, End, guarded
+from cutegen.ptx.machine.blocks import Awaited, Block, End, guarded
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import lay_out
 from cutegen.ptx.machine.lowering import Lowering, Step
-from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import (
     FlowGraph,
@@ -20,12 +21,15 @@ from cutegen.ptx.text.flow import (
     branch_targets,
     build_flow,
     ends_block,
+    registers_of,
     unsure_reads,
     written_registers,
 )
 from cutegen.ptx.text.syntax import Entry, Instruction, Module
 from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.global_shadow import SiteTable
+from cutegen.ptx.watch.held_registers import register_list
+from cutegen.ptx.watch.shadow import MAX_SITES
 from cutegen.ptx.watch.violations import ViolationKind
 
 
@@ -35,12 +39,16 @@ def prepare(module: Module, entry: Entry) -> Executable:
     Raises:
         PtxSyntaxError: the first instruction that is not known, with its line.
     """
+    if len(entry.instructions) >= MAX_SITES:
+        message = f"{entry.name} has {len(entry.instructions)} instructions; fewer than {MAX_SITES} are supported"
+        raise PtxSyntaxError(message, line=entry.line)
     layout = lay_out(module, entry)
     frame = Frame(dict(entry.rows))
     context = Lowering(frame, layout.addresses, layout.spaces)
     graph = build_flow(entry)
     unsure = unsure_reads(entry, graph)
     frame.tracked = set().union(*unsure.values())
+    frame.held_rows = set().union(*map(held_rows, entry.instructions))
     blocks = tuple(_BlockLowering(context, entry, graph, n).lower(unsure) for n in range(len(graph.blocks)))
     return Executable(
         entry=entry,
@@ -52,6 +60,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
         semantics=context.semantics,
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
+        has_cluster_barrier=any(each.parts[:2] == ("barrier", "cluster") for each in entry.instructions),
     )
 
 
@@ -95,6 +104,7 @@ class _BlockLowering:
     def _step(self, instruction: Instruction) -> Step:
         context = self._context
         step = _with_assignments(context, instruction, lower_instruction(context, instruction))
+        step = _with_held_registers(context, instruction, step)
         predicate = _predicate(context, instruction)
         return step if predicate is None else guarded(step, *predicate)
 
@@ -120,6 +130,10 @@ class _BlockLowering:
                 return ends.leave(predicate, None if predicate is None else self._following())
             case "mbarrier":
                 return self._end_with_wait(instruction, predicate)
+            case "barrier" if "cluster" in instruction.parts:
+                return ends.cluster_wait(instruction, predicate, self._following(), self._context.site)
+            case "wgmma":
+                return group_wait(self._context, instruction, predicate, self._following())
             case _:
                 return ends.barrier(self._context, instruction, predicate, self._following())
 
@@ -142,7 +156,7 @@ class _BlockLowering:
         wait = mbarrier_wait(self._context, instruction, predicate, self._following())
         keys = tuple(written_registers(instruction) & self._context.frame.tracked)
 
-        def end(warp: Warp, path: Path) -> Mbarrier | None:
+        def end(warp: Warp, path: Path) -> Awaited | None:
             blocking = wait(warp, path)
             for key in keys if blocking is None else ():
                 warp.defined[key] |= (
@@ -163,6 +177,25 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
         step(warp)
         for key in keys:
             warp.defined[key] |= warp.mask
+
+    return run
+
+
+def _with_held_registers(context: Lowering, instruction: Instruction, step: Step) -> Step:
+    """Where the instruction touches registers that some `wgmma` uses, the step that first looks who holds them."""
+    rows = context.frame.held_rows
+    if not rows or instruction.parts[0] == "wgmma":
+        return step
+    touched = {register.row: register.name for register in registers_of(instruction) if register.file_bits == 32}
+    registers = register_list([(row, name) for row, name in touched.items() if row in rows])
+    if not len(registers.rows):
+        return step
+    written = {row for bits, row in written_registers(instruction) if bits == 32} & rows
+    site, written_rows = context.site, np.array(sorted(written), np.intp)
+
+    def run(warp: Warp) -> None:
+        warp.held.touch(warp, site, registers, written_rows)
+        step(warp)
 
     return run
 

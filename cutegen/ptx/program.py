@@ -10,7 +10,18 @@ from cutegen.ptx.arithmetic.tensor_core import HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.arguments import Argument
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.launch import Rules, Shape, all_ctas, check_shape, compare_apart, dim3, make_report, run_ctas
+from cutegen.ptx.machine.grid import volume
+from cutegen.ptx.machine.launch import (
+    Rules,
+    Shape,
+    all_clusters,
+    check_shape,
+    chosen_cluster,
+    compare_apart,
+    dim3,
+    make_report,
+    run_ctas,
+)
 from cutegen.ptx.machine.policy import IN_ORDER, Policy
 from cutegen.ptx.machine.report import LaunchReport
 from cutegen.ptx.parallel import run_in_processes
@@ -85,6 +96,7 @@ class Program:
         grid: int | Sequence[int],
         block: int | Sequence[int],
         args: Sequence[Argument],
+        cluster: int | Sequence[int] | None = None,
         dynamic_smem_bytes: int = 0,
         policy: Policy | str = IN_ORDER,
         max_steps: int = DEFAULT_MAX_STEPS,
@@ -96,7 +108,8 @@ class Program:
         """Runs `entry` on a grid; arrays among `args` are read and written in place.
 
         `args`: a numpy array for a pointer (`.u64`), a number for a scalar (packed by its declared type), bytes or a
-        tuple of arrays and numpy scalars for a structure, a `TensorMap` for a tensor map. `policy`: see `Policy`.
+        tuple of arrays and numpy scalars for a structure, a `TensorMap` for a tensor map. `cluster`: CTAs of a cluster,
+        where the entry does not say it itself (`.reqnctapercluster`). `policy`: see `Policy`.
         `max_steps`: limit on warp instructions. `progress(done, total)` is called after each CTA. `jobs`: processes to
         spread the CTAs over. `raise_on`: kinds of violations that end the launch; the others are gathered in the
         report. With `ALL_KINDS` it also ends at what is only a convention.
@@ -107,18 +120,28 @@ class Program:
             PtxFault: undefined behaviour while executing (an `ExecutionFault`, with its `violation`).
         """
         executable = self.prepare(entry)
-        shape = Shape(grid=dim3(grid, "grid"), block=dim3(block, "block"), dynamic_smem_bytes=dynamic_smem_bytes)
+        asked = None if cluster is None else dim3(cluster, "cluster")
+        clusters, explicit = chosen_cluster(executable.entry, asked)
+        shape = Shape(
+            grid=dim3(grid, "grid"),
+            block=dim3(block, "block"),
+            dynamic_smem_bytes=dynamic_smem_bytes,
+            cluster=clusters,
+            explicit_cluster=explicit,
+        )
         check_shape(executable, shape)
         chosen_policy = Policy.parse(policy) if isinstance(policy, str) else policy
         rules = Rules(policy=chosen_policy, max_steps=max_steps, raise_on=raise_on, tensor_core=tensor_core)
-        places = all_ctas(shape, chosen_policy)
-        counter = _Counter(len(places), progress)
+        chosen, size = all_clusters(shape, chosen_policy), volume(clusters)
+        counter = _Counter(size * len(chosen), progress)
         if jobs < 1 or (jobs > 1 and executable.ctas_communicate):
             raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel whose CTAs communicate")
         if jobs == 1:
-            outcomes = [run_ctas(executable, shape, args, rules, places, lambda: counter.step(1))]
+            outcomes = [run_ctas(executable, shape, args, rules, chosen, lambda: counter.step(size))]
         else:
-            outcomes = run_in_processes(self.text, entry, shape, args, rules, places, jobs, counter.step)
+            outcomes = run_in_processes(
+                self.text, entry, shape, args, rules, chosen, jobs, lambda n: counter.step(n * size)
+            )
             outcomes = compare_apart(executable, shape, rules, outcomes)
         return make_report(executable, shape, rules, outcomes)
 

@@ -10,7 +10,7 @@ from cutegen.algebra import format_layout, parse_layout
 from cutegen.contract import LaunchContract
 from tests.cli.commands import Cli
 
-TUTORIAL = Path(__file__).parents[1] / "plan" / "cute_cpp_tutorial_tn.txt"
+TUTORIAL = Path(__file__).parents[1] / "show" / "cute_cpp_tutorial_tn.txt"
 OPERANDS = """
 family = "sm80"
 problem.a = { dtype = "f16", major = "k" }

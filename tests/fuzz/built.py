@@ -27,7 +27,7 @@ from tests.fuzz.exact import beside_untouched, chain_results, decoded, encoded, 
 from tests.fuzz.plausible import BULK, Table, chance, plausible, toml
 from tests.fuzz.specs import split_case
 
-EXTENTS = (16, 16, 32, 32, 32, 48, 64, 64, 96)
+EXTENTS = (16, 16, 32, 32, 32, 48, 64, 64, 80, 96, 112)
 TRIES = 60
 WORK = 3 * 64 * 64 * 64
 """Multiply-adds of one launch, about: what the executor does in a second or so."""

@@ -20,6 +20,7 @@ RESULTS = tuple(name for name in DTYPES if name != "tf32")
 ACROSS = {"a": "mk", "b": "nk", "c": "mn"}
 LOADS = ("universal", *(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom)))
 WIDTHS = (8, 16, 32, 64, 128)
+WARPS = (1, 1, 2, 2, 2, 4, 4, 3, 5, 6, 7)
 OPS = ("alpha", "beta", "bias_n", "bias_m", "relu", "gelu_tanh", "gelu_erf", "silu", "residual", "aux")
 FUNCTIONS = ("abs", "erf", "exp", "gelu_erf", "gelu_tanh", "relu", "sigmoid", "silu", "tanh")
 LEAVES = ("x", "x", "x", "x", "alpha", "beta", "c", "residual", "bias_n", "0", "1", "2", "0.5", "1e-3", "6", "3e4")
@@ -122,8 +123,8 @@ def _mma(rng: random.Random, family: str, table: Table) -> Table:
         return {"mma.threads": text(dense_layout(rng, (rows, threads // rows)))}
     made: Table = {}
     m, n, _ = cta_of(table)
-    warps = [rng.choice([w for w in (1, 2, 2, 4, 3) if m % (16 * w) == 0] or [1]),
-             rng.choice([w for w in (1, 2, 2, 4) if n % (8 * w) == 0] or [1]), 1]  # fmt: skip
+    warps = [rng.choice([w for w in WARPS if extent % (atom * w) == 0] or [1]) for extent, atom in ((m, 16), (n, 8))]
+    warps.append(1)
     if chance(rng, 0.7):
         made["mma.atom_layout"] = str(warps)
     if chance(rng, 0.15):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ import pytest
 from cutegen.algebra import format_layout, offsets, parse_layout, tile_to_shape
 from cutegen.hardware import GMMA_LAYOUTS, GmmaLayout, MatrixDescriptor, NoDescriptorError, operand_descriptors
 from cutegen.hardware.gmma_layouts import INTER, SW32, SW64, SW128, SWIZZLE_MODES, SwizzleMode
+from cutegen.ptx.machine.descriptor import chunk_addresses
 from tests.hardware.test_wgmma_cpp import printed
+
+READ = np.load(Path(__file__).parent / "golden/h200_descriptors.npz")
+"""What an H200 read: the first byte of each 16, by form of the operand."""
 
 
 @pytest.mark.parametrize("case", printed("descriptor"))
@@ -58,7 +63,7 @@ def test_it_reads_each_element_where_the_layout_has_it(
     order = (1, 0, 2) if k_first else (0, 1, 2)
     tile = tile_to_shape(layout.atom(8 * element_bytes), (2 * rows, depth, 2), order)
     found = operand_descriptors(tile, layout.major_mode, element_bytes, rows)
-    base = 40 * found.alignment_bytes
+    base = 5 * found.alignment_bytes
     stored = base + offsets(tile).reshape(2, depth, 2 * rows) * element_bytes
     steps = offsets(found.steps).reshape(2, depth // k, 2)
     for stage, k_block, block in np.ndindex(steps.shape):
@@ -67,6 +72,33 @@ def test_it_reads_each_element_where_the_layout_has_it(
         assert np.array_equal(read_by_hand(bits, rows, layout.major_mode, element_bytes), expected)
         decoded = MatrixDescriptor.decode(bits)
         assert np.array_equal(decoded.addresses(rows, layout.major_mode, element_bytes), expected)
+        if layout.major_mode == 1 or element_bytes == 2:  # what the instruction has
+            executed = chunk_addresses(bits, rows, k_major=layout.major_mode == 1)
+            vector = 16 // element_bytes
+            assert np.array_equal(executed, expected[:, ::vector] if layout.major_mode == 1 else expected[::vector].T)
+
+
+@pytest.mark.parametrize("form", sorted({name.rpartition("_")[0] for name in READ}))
+def test_a_gpu_reads_there(form: str) -> None:
+    """Of random descriptors, with base offsets and N that ends within a swizzled row: tests/gpu/descriptors.py.
+
+    The executor of PTX decodes descriptors by itself, and is held to the same.
+    """
+    operand, major, n = form.split("_")
+    rows, k_major = (64 if operand == "a" else int(n)), major == "k"
+    assert len(READ[f"{form}_descriptors"]) == 40
+    for bits, read in zip(map(int, READ[f"{form}_descriptors"]), READ[f"{form}_vectors"], strict=True):
+        addresses = MatrixDescriptor.decode(bits).addresses(rows, int(k_major), 2)
+        assert np.array_equal(addresses[:, ::8] if k_major else addresses[::8], read), hex(bits)
+        executed = chunk_addresses(bits, rows, k_major=k_major)
+        assert np.array_equal(executed if k_major else executed.T, read), hex(bits)
+
+
+def test_a_tile_begins_where_the_pattern_does() -> None:
+    """TMA's swizzles want 1024, 512 and 256 bytes: CUDA Driver API, CU_TENSOR_MAP_SWIZZLE_128B and its like."""
+    for name, bytes_ in (("SW128", 1024), ("SW64", 512), ("SW32", 256), ("INTER", 16)):
+        layout = GMMA_LAYOUTS[f"Layout_K_{name}_Atom"]
+        assert operand_descriptors(layout.tile((64, 64), 16), 1, 2, 64).alignment_bytes == bytes_
 
 
 @pytest.mark.parametrize("mode", SWIZZLE_MODES, ids=lambda mode: mode.name)
@@ -108,7 +140,9 @@ def test_a_step_is_a_sum_on_the_64_bits() -> None:
         ),
         ("Sw<3,3,3> o (128,64):(64,1)", 1, 48, "blocks of 48x16 do not fill a tile of 128x64"),
         ("Sw<3,3,3> o (128,8):(8,1)", 1, 64, "blocks of 64x16 do not fill a tile of 128x8"),
-        ("Sw<3,3,3> o ((64,2),64):((1,4096),64)", 0, 32, "32 rows of a block are not whole swizzled rows of 64"),
+        ("Sw<3,3,3> o ((64,3),64):((1,4096),64)", 0, 96, "blocks of 96x16 and the layout's do not nest"),
+        ("Sw<3,3,3> o _8 o (128,64):(64,1)", 1, 64, "its swizzle begins 8 elements into the pattern"),
+        ("((8,8),(8,8),2):((8,64),(1,512),4100)", 1, 64, "blocks begin 8200 bytes apart, no multiple of 16"),
         ("Sw<2,3,3> o (128,64):(64,1)", 1, 64, r"element \(1, 0\) of block 0 lies at byte 144, where .* reads 64"),
         ("Sw<3,3,4> o (128,64):(64,1)", 1, 64, "Swizzle<3,3,4> is none of wgmma's swizzles, Swizzle<3,3,3>, Swizzle<2"),
         ("Sw<3,4,3> o (128,64):(64,1)", 1, 64, "Swizzle<3,4,3> is none of wgmma's swizzles"),

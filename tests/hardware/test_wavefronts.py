@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from cutegen.algebra import LayoutExpr, TiledCopy, TiledMma, offsets, parse_layout, tile_to_shape
 from cutegen.hardware import (
     MMA_ATOMS,
+    alike,
     cp_async_atom,
     ideal_wavefronts,
     ldmatrix_atom,
     ldmatrix_trace,
+    merged_phases,
     phases,
     wavefronts,
 )
@@ -62,6 +64,20 @@ def test_wavefronts_equal_a_bank_simulation(access_bytes: int, lanes: int) -> No
 )
 def test_strided_accesses(stride_bytes: int, access_bytes: int, expected: int) -> None:
     assert wavefronts(np.arange(32) * stride_bytes, access_bytes) == expected
+
+
+@pytest.mark.parametrize("sums_differ", [True, False])
+def test_accesses_that_are_alike_are_counted_once(sums_differ: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not sums_differ:
+        monkeypatch.setitem(alike.__globals__, "_MIX", np.zeros(32, np.int64))
+    rng = np.random.default_rng(11)
+    patterns = rng.integers(0, 100, (5, 1, 32)) * 16
+    accesses = rng.permutation((patterns + 128 * rng.integers(0, 9, (5, 40, 1))).reshape(200, 32)).reshape(10, 20, 32)
+    rows, times = alike(accesses)
+    assert times.sum() == 200
+    assert len(rows) == (5 if sums_differ else 200)
+    assert wavefronts(rows, 16) @ times == sum(simulate(row, 16) for row in accesses.reshape(200, 32).tolist())
+    assert merged_phases(rows, 16) @ times == merged_phases(accesses, 16).sum()
 
 
 def test_batches_keep_their_shape() -> None:

@@ -62,7 +62,8 @@ CASES = [
     Case("SM90_64x64x16_F32F16F16_SS", "MN_INTER", (64, 32), "MN_SW32", (64, 32)),
     Case("SM90_64x8x16_F32F16F16_SS", "K_INTER", (64, 32), "MN_INTER", (8, 32)),
     Case("SM90_64x128x16_F32F16F16_SS", "MN_SW64", (64, 16), "MN_SW128", (128, 16)),
-    Case("SM90_64x64x16_F32F16F16_SS", "MN_SW32", (64, 16), "MN_SW128", (64, 32)),
+    Case("SM90_64x64x16_F32F16F16_SS", "MN_SW32", (64, 16), "MN_SW128", (64, 16)),
+    Case("SM90_64x32x16_F32F16F16_SS", "K_SW128", (64, 64), "MN_SW128", (64, 64)),
     Case("SM90_64x96x16_F32BF16BF16_RS", "K_SW128", (64, 64), "MN_SW64", (96, 64)),
     Case("SM90_64x128x32_F32E4M3E5M2_SS_TN", "K_SW128", (64, 128), "K_SW64", (128, 128)),
     Case("SM90_64x32x32_F16E5M2E5M2_RS_TN", "K_INTER", (64, 64), "K_INTER", (32, 64)),
@@ -133,12 +134,12 @@ def by_the_dsl(tmp_path_factory: pytest.TempPathFactory) -> list[Issued]:
 
 
 def expected(case: Case) -> Iterator[Issued]:
-    """Stage by stage, K block by K block, A's blocks first: how the kernel and `cute.gemm` go."""
+    """Stage by stage, K block by K block, A's blocks first, then B's: how the kernel and `cute.gemm` go."""
     of_a, of_b = case.descriptors("A"), case.descriptors("B")
-    stages, k_blocks, blocks_of_a = offsets_by_block(of_a).shape
-    for stage, k_block, block in np.ndindex(stages, k_blocks, blocks_of_a):
-        a = of_a.first.encode() + int(offsets_by_block(of_a)[stage, k_block, block])
-        b = of_b.first.encode() + int(offsets_by_block(of_b)[stage, k_block, 0])
+    steps_a, steps_b = offsets_by_block(of_a), offsets_by_block(of_b)
+    for stage, k_block, n_block, m_block in np.ndindex(*steps_b.shape, steps_a.shape[2]):
+        a = of_a.first.encode() + int(steps_a[stage, k_block, m_block])
+        b = of_b.first.encode() + int(steps_b[stage, k_block, n_block])
         yield Issued(case.row.ptx, None if case.a_in_registers else a, b, immediates(case))
 
 

@@ -6,15 +6,21 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cutegen.algebra import offsets
 from cutegen.errors import SpecError
-from cutegen.plan import GemmPlan, plan, raster
+from cutegen.hardware import wavefronts
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.predict import tile_orders
 from cutegen.plan.predict.tile_orders import MOST_WAVES, TileGrid, tile_order, traffic
+from cutegen.plan.rules import smem
+from cutegen.plan.rules.smem import rank_addressable
 from cutegen.plan.values.gemm_plan import RasterPlan
+from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
 
@@ -41,6 +47,42 @@ def test_what_cannot_fit_is_refused_before_its_tables_are_made(family: str, cta:
         tracemalloc.stop()
     assert caught.value.key == "tile.cta"
     assert peak_bytes < MOST_PEAK_BYTES
+
+
+@pytest.mark.parametrize("cta", [(192, 256, 32), (128, 128, 32)], ids=str)
+def test_a_ranking_counts_each_access_once_however_often_it_is_made(
+    cta: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread's accesses are mostly one another's, moved by whole turns over the banks."""
+    counted = Counter[str]()
+
+    def counting(byte_offsets: np.ndarray[tuple[int, ...], np.dtype[np.int64]], access_bytes: int) -> Any:
+        counted["accesses"] += byte_offsets.size // byte_offsets.shape[-1]
+        counted["layouts"] += 1
+        return wavefronts(byte_offsets, access_bytes)
+
+    monkeypatch.setattr(smem, "wavefronts", counting)
+    plan(of_family("simt", cta), "sm_89")
+    assert counted["layouts"] > 300
+    assert counted["accesses"] < 64 * counted["layouts"]
+
+
+def test_tiles_whose_stages_cannot_fit_are_passed_over_unplanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight stages leave few of the tiles that are compared for a problem."""
+    ranked: list[tuple[int, int]] = []
+
+    def counting(spec: GemmSpec, x: OperandTile, *others: Any) -> Any:
+        ranked.append(x.extents)
+        return rank_addressable(spec, x, *others)
+
+    monkeypatch.setattr(smem, "rank_addressable", counting)
+    spec = gemm(dtype="f16", tile=Tile(stages=8))
+    found = plan(spec, "sm_120", (65536, 512, 1000))
+    assert isinstance(found, GemmPlan)
+    assert found.stages == 8
+    (compared,) = (decision for decision in found.decisions if decision.key == "tile.cta")
+    assert len(compared.rejected) > 10
+    assert len(ranked) <= 3 * 2
 
 
 def brute_force_bytes(order: RasterPlan, grid: TileGrid, ctas: int, l2_bytes: int) -> int:
@@ -87,7 +129,7 @@ def test_an_order_of_tiles_looks_at_each_wave_a_few_times(
         summed["values"] += len(listed)
         return sum(listed)
 
-    monkeypatch.setattr(raster, "sum", counting, raising=False)
+    monkeypatch.setattr(tile_orders, "sum", counting, raising=False)
     found = plan(gemm("mnm", tile=Tile((32, 8, 32))), "sm_86", problem)
     assert isinstance(found, GemmPlan)
     tiles_in_a_wave = 84 * found.predictions.occupancy.ctas_per_sm

@@ -10,8 +10,9 @@ import pytest
 import cutegen
 from cutegen.api import build_request
 from cutegen.build import Cache, build
-from cutegen.plan.loop import Action, pipelined
-from cutegen.plan.timeline import Slot, residences, slots
+from cutegen.plan.loop import Action
+from cutegen.plan.main_loops import pipelined
+from cutegen.show.timeline import Slot, residences, slots
 
 INSTRUCTION = re.compile(
     r"(?P<wait>\bcp\.async\.wait_group\s+(?P<pending>\d+))|(?P<commit>\bcp\.async\.commit_group)|(?P<fetch>\bcp\.async\.c[ag])"

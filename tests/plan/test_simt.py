@@ -15,7 +15,7 @@ from cutegen.plan.geometry.access import fragment_loads, vectors
 from cutegen.plan.loop import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.epilogue import accumulators
-from cutegen.plan.timeline import residences, shown
+from cutegen.show.timeline import residences, shown
 from cutegen.spec import (
     G2s,
     G2sCopy,

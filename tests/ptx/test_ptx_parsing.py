@@ -58,7 +58,7 @@ def test_debug_lines_sections_and_functions_are_read_over() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("wgmma.fence.sync.aligned;", "wgmma is not supported"),
+        ("tcgen05.fence::before_thread_sync;", "tcgen05 is not supported"),
         ("add.s32.foo %r1, %r1, 1;", "add.s32.foo is not PTX, or not supported here; the nearest that is: add.s32"),
         ("add.s32 %r1, %r1;", "expected 3 operands, found 2"),
         ("add.s64 %r1, %r1, 1;", "has 32 bits, type .s64 has 64"),

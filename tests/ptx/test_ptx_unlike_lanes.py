@@ -13,7 +13,7 @@ from cutegen.ptx import ExecutionFault, Program
 
 POLICIES = ("in-order", "reversed", "random:5")
 
-MAX_AGENTS = ((1 << 12) - 1) // 32
+MAX_AGENTS = ((1 << 15) - 1) // 32
 """A stamp has 12 bits for a thread, all of them set for "several": agents of 32 threads, warps and mbarriers."""
 
 MIDPOINT = (1 << 62) + (1 << 38)
@@ -65,10 +65,10 @@ def test_warps_whose_predicate_is_false_stay_away_from_a_barrier(policy: str) ->
 def test_warps_and_mbarriers_together_are_as_many_as_a_stamp_can_name(warps: int, barriers: int) -> None:
     made = "".join(f"@%p1 mbarrier.init.shared.b64 [smem+{8 * i}], 1;" for i in range(barriers))
     body = "mov.u32 %r3, 0; setp.eq.u32 %p1, %r0, 0;" + made
-    run_elements(kernel(body, shared_bytes=1024), np.uint32, block=32 * warps)
+    run_elements(kernel(body, shared_bytes=8 * barriers), np.uint32, block=32 * warps)
     one_more = body + f"@%p1 mbarrier.init.shared.b64 [smem+{8 * barriers}], 1;"
     with pytest.raises(ExecutionFault, match=f"more than {barriers} mbarriers in one CTA"):
-        run_elements(kernel(one_more, shared_bytes=1032), np.uint32, block=32 * warps)
+        run_elements(kernel(one_more, shared_bytes=8 * barriers + 8), np.uint32, block=32 * warps)
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])

@@ -53,27 +53,36 @@ def joined(
     placed = offsets(layout)[table[..., 0]]
     in_order = np.argsort(placed, axis=0)
     first = np.take_along_axis(placed, in_order, axis=0).T  # [thread, vector], ascending
+    vector = table.shape[2]
+    joins = _joins(first, vector, MOST_ACCESS_BITS // element_bits)
     lengths: list[int] = []
     starts: list[int] = []
     at = 0
     while at < first.shape[1]:
         starts.append(at)
-        lengths.append(_longest_run(first[:, at:], table.shape[2], MOST_ACCESS_BITS // element_bits))
-        at += lengths[-1] // table.shape[2]
+        lengths.append(next((length for length, begins in joins if at in begins), vector))
+        at += lengths[-1] // vector
     coordinates: Coordinates = np.take_along_axis(table[..., 0], in_order, axis=0)[starts]
     return coordinates, tuple(lengths)
 
 
-def _longest_run(first: Coordinates, vector: int, most: int) -> int:
-    """Elements of the longest access that begins at each thread's first place; `first` [thread, access] is in order."""
+def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[int]]]:
+    """For each length beyond a vector, the longest first, the accesses with which one of that length can begin.
+
+    `first` [thread, access] holds where accesses begin, in order: each thread's follow one another, aligned.
+    """
+    follows = (np.diff(first, axis=1) == vector).all(axis=0)  # [access]: the next one lies behind it
+    found = []
     length = most
     while length > vector:
-        run = first[:, : length // vector]
-        follow = run == run[:, :1] + vector * np.arange(run.shape[1])
-        if run.shape[1] == length // vector and follow.all() and not (run[:, 0] % length).any():
-            return length
+        parts = length // vector
+        count = max(0, first.shape[1] - parts + 1)
+        begins = (first[:, :count] % length == 0).all(axis=0)
+        for step in range(parts - 1):
+            begins = begins & follows[step : step + count]
+        found.append((length, set(np.flatnonzero(begins).tolist())))
         length //= 2
-    return vector
+    return found
 
 
 def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:

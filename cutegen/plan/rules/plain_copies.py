@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
 from cutegen.errors import SpecError
@@ -69,10 +70,13 @@ class _Way:
 
 
 def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> _Way:
+    @cache
+    def loads(elems: int) -> Access:
+        first = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, elems)[..., 0])
+        return Access(first, elems * x.dtype.bytes, shares=True)
+
     def read(layout: LayoutExpr) -> Access:
-        elems = _read_elems(x, layout)
-        loads = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, elems)[..., 0])
-        return Access(loads, elems * x.dtype.bytes, shares=True)
+        return loads(_read_elems(x, layout))
 
     # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1

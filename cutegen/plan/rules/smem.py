@@ -29,7 +29,7 @@ from cutegen.algebra import (
     with_inner,
 )
 from cutegen.errors import SpecError
-from cutegen.hardware import ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
+from cutegen.hardware import alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.geometry.smem_candidates import Shape, all_shapes
@@ -74,9 +74,9 @@ class Access:
         """Wavefronts of the whole tile, every instruction of every warp."""
         lanes = self.coordinates.shape[-1]
         accesses = self.coordinates.size // lanes
-        placed = offsets(layout)[self.coordinates] * element_bytes
-        merged = int(merged_phases(placed, self.bytes).sum()) if self.shares else 0
-        predicted = int(wavefronts(placed, self.bytes).sum()) - merged
+        placed, times = alike(offsets(layout)[self.coordinates] * element_bytes)
+        merged = int(merged_phases(placed, self.bytes) @ times) if self.shares else 0
+        predicted = int(wavefronts(placed, self.bytes) @ times) - merged
         return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
 
     def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:

@@ -32,7 +32,12 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     rows = (row for row in _rows(spec, target) if _has_registers(row, spec, target))
     fitting = with_stages(spec, rows, partial(_most_stages, spec, target))
     options = (Option(candidate, work_of(spec, target, candidate)) for candidate in fitting)
-    return settle(spec, target, problem, options, H200)
+    return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
+
+
+def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
+    (m, n, k), element_bytes = candidate.cta, dtype(spec.problem.a.dtype).bytes
+    return (m + n) * k * element_bytes * candidate.stages <= target.smem_per_cta_bytes
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:

@@ -35,7 +35,11 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
         for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
         for slices in splits
     )
-    return settle(spec, target, problem, options, H200)
+    return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
+
+
+def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
+    return _smem_bytes(spec, candidate.cta, candidate.stages) <= target.smem_per_cta_bytes
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:

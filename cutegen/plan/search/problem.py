@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from cutegen.contract.problem import ProblemShape
@@ -29,16 +30,17 @@ Plan = TypeVar("Plan", bound=GemmPlan)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A CTA tile, its warps along M, N and K, and its stages."""
+    """A CTA tile, its warps along M, N and K, or what else multiplies, and its stages."""
 
     cta: tuple[int, int, int]
     atom_layout: tuple[int, int, int]
     stages: int
+    atoms_are: str = "warps"
 
     def __str__(self) -> str:
         m, n, k = self.cta
         warps_m, warps_n, _ = self.atom_layout
-        return f"{m}x{n}x{k}, {warps_m}x{warps_n} warps, {self.stages} stages"
+        return f"{m}x{n}x{k}, {warps_m}x{warps_n} {self.atoms_are}, {self.stages} stages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,15 @@ class _Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A spec with nothing left open that the problem settles, and the decisions that did so, by their keys."""
+    """A spec with nothing left open that the problem settles, and the decisions that did so, by their keys.
+
+    `fits` says whether shared memory holds the elements of its stages.
+    """
 
     spec: GemmSpec
     predicted_us: float
-    decisions: Mapping[str, Decision]
+    fits: bool
+    decisions: Callable[[], Mapping[str, Decision]]
 
 
 def tile_is_open(spec: GemmSpec) -> bool:
@@ -93,9 +99,9 @@ def with_stages(
             yield replace(row, stages=stages)
 
 
-def mma_flops(spec: GemmSpec, target: Target) -> float:
-    """Operations of a multiprocessor in a cycle on the spec's operands."""
-    return SM_RATES[target.name].flops_of(Instruction.MMA_SYNC, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
+def mma_flops(spec: GemmSpec, target: Target, by: Instruction = Instruction.MMA_SYNC) -> float:
+    """Operations of a multiprocessor in a cycle on the spec's operands, `by` what multiplies."""
+    return SM_RATES[target.name].flops_of(by, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
 
 
 def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], Plan]) -> Plan:
@@ -106,7 +112,7 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callabl
     refused: set[tuple[Tile, Mma]] = set()
     for one in settled:
         key = (one.spec.tile, one.spec.mma)  # whatever its slices
-        if key in refused:
+        if key in refused or not one.fits:
             continue
         try:
             plan = decide(one.spec)
@@ -114,14 +120,18 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callabl
             refused.add(key)
             continue
         # The plan is one of `spec`, which left open what the problem settled.
-        return replace(
-            plan, spec=spec, decisions=tuple(one.decisions.get(found.key, found) for found in plan.decisions)
-        )
+        settled_by = one.decisions()
+        return replace(plan, spec=spec, decisions=tuple(settled_by.get(x.key, x) for x in plan.decisions))
     return decide(spec)
 
 
 def settle(
-    spec: GemmSpec, target: Target, problem: ProblemShape, options: Iterable[Option], constants: ModelConstants
+    spec: GemmSpec,
+    target: Target,
+    problem: ProblemShape,
+    options: Iterable[Option],
+    constants: ModelConstants,
+    fits: Callable[[Candidate], bool],
 ) -> Iterator[Settled]:
     """Specs with the open keys filled in, the fastest for `problem` first."""
     gpu = GPUS[target.name]
@@ -130,22 +140,32 @@ def settle(
         key=lambda option: (option.estimate.us, option.slices),
     )
     for option in ranked:
-        yield _settled(spec, target, problem, option, ranked)
+        yield Settled(
+            spec=_filled(spec, option),
+            predicted_us=option.estimate.us,
+            fits=fits(option.candidate),
+            decisions=partial(_decisions, spec, target, problem, option, ranked),
+        )
 
 
-def _settled(spec: GemmSpec, target: Target, problem: ProblemShape, option: _Ranked, ranked: list[_Ranked]) -> Settled:
-    candidate, slices = option.candidate, option.slices
-    filled = replace(
+def _filled(spec: GemmSpec, option: _Ranked) -> GemmSpec:
+    candidate = option.candidate
+    return replace(
         spec,
         tile=Tile(candidate.cta, spec.tile.stages or (candidate.stages if tile_is_open(spec) else None)),
         mma=Mma(spec.mma.atom, candidate.atom_layout, spec.mma.permutation) if tile_is_open(spec) else spec.mma,
-        schedule=replace(spec.schedule, split_k=slices),
+        schedule=replace(spec.schedule, split_k=option.slices),
     )
+
+
+def _decisions(
+    spec: GemmSpec, target: Target, problem: ProblemShape, option: _Ranked, ranked: list[_Ranked]
+) -> dict[str, Decision]:
     decisions = (
         *(_tile_decisions(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
         *(_split_decisions(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
     )
-    return Settled(filled, option.estimate.us, {decision.key: decision for decision in decisions})
+    return {decision.key: decision for decision in decisions}
 
 
 def _tile_decisions(

@@ -33,12 +33,16 @@ _LOWEST_EXPONENT = -1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorCore:
-    """The parameters of the model: how many products are added at once, to how many bits below float32's last."""
+    """The parameters of the model: how many products are added at once, to how many bits below float32's last.
+
+    `wide_8_bit_bits` are the bits behind the point that a `wgmma` of 8-bit floats keeps.
+    """
 
     name: str
     group_16_bit: int
     group_tf32: int
     extra_bits: int
+    wide_8_bit_bits: int = 13
 
     def group(self, kind: ScalarType) -> int:
         """Products of one group for inputs of type `kind`."""

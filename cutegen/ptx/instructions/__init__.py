@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutegen.ptx.instructions import (
     atomics,
+    cluster,
     collective,
     compare,
     convert,
@@ -14,6 +15,7 @@ from cutegen.ptx.instructions import (
     matrix,
     mbarrier,
     memory,
+    wgmma,
 )
 from cutegen.ptx.instructions.forms import check_form
 from cutegen.ptx.machine.lowering import Lowering, Step
@@ -24,12 +26,14 @@ _LOWERERS = {
     **compare.LOWERERS,
     **convert.LOWERERS,
     **memory.LOWERERS,
+    **cluster.LOWERERS,
     **atomics.LOWERERS,
     **copies.LOWERERS,
     **effects.LOWERERS,
     **collective.LOWERERS,
     **matrix.LOWERERS,
     **mbarrier.LOWERERS,
+    **wgmma.LOWERERS,
 }
 
 

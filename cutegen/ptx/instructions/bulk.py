@@ -1,6 +1,6 @@
-"""Bulk tensor copies: `cp.async.bulk.tensor` and the group instructions `cp.async.bulk.commit_group`, `.wait_group`.
+"""Bulk copies: `cp.async.bulk.tensor`, `cp.async.bulk` within a cluster, and `.commit_group`, `.wait_group`.
 
-Source: PTX ISA, `cp.async.bulk.tensor`, "Tensors". Only tiled mode within one CTA.
+Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Of the tensor copies only tiled mode.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from cutegen.ptx.machine.memory import PARAM_WINDOW
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Address, Immediate, Instruction
 from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.watch.violations import ViolationKind
 
 _LANES = np.arange(WARP_LANES)
-_S32 = scalar_type("s32")
+_S32, _U32, _U16 = scalar_type("s32"), scalar_type("u32"), scalar_type("u16")
+DESTINATION_BYTES = 16
+"""Of which the places and sizes of a `cp.async.bulk` are multiples."""
 _COMPLETE = "mbarrier::complete_tx::bytes"
 _REFUSED = (
-    *("multicast::cluster", "im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"),
+    *("im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"),
     *("tile::gather4", "tile::scatter4", "cta_group::1", "cta_group::2"),
 )
 
@@ -32,8 +35,12 @@ def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers
         return lambda warp: warp.cta.bulk.commit(warp.threads().tolist())
     if modifiers.flag("wait_group"):
         return _lower_wait(instruction, modifiers, only_read=modifiers.flag("read"))
+    if not modifiers.has("prefetch") and instruction.parts[3:5] == ("shared::cluster", "shared::cta"):
+        return _lower_send(context, instruction, modifiers)
     if modifiers.has("prefetch") or not modifiers.flag("tensor"):
-        raise instruction.error("of the bulk copies only cp.async.bulk.tensor is supported")
+        raise instruction.error(
+            "of the bulk copies only cp.async.bulk.tensor and cp.async.bulk.shared::cluster.shared::cta are supported"
+        )
     for word in _REFUSED:
         if modifiers.has(word):
             raise instruction.error(f"bulk tensor copies with .{word} are not supported")
@@ -54,7 +61,7 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
     spaces = [word for word in instruction.parts if word in ("global", "shared::cta", "shared::cluster")]
     modifiers.flag("global", "shared::cta", "shared::cluster", "tile")
     has_policy = modifiers.flag("L2::cache_hint")
-    loads = modifiers.flag(_COMPLETE)
+    loads, multicast = modifiers.flag(_COMPLETE), modifiers.flag("multicast::cluster")
     if not loads:
         modifiers.need("bulk_group")
     modifiers.finish()
@@ -62,21 +69,56 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
         raise instruction.error(
             "expected .shared::cta.global with an mbarrier, or .global.shared::cta with .bulk_group"
         )
-    if len(instruction.operands) != 2 + loads + has_policy:
-        raise instruction.error(f"expected {2 + loads + has_policy} operands, found {len(instruction.operands)}")
+    if multicast and spaces != ["shared::cluster", "global"]:
+        raise instruction.error("only a load to .shared::cluster can be a .multicast::cluster")
+    expected = 2 + loads + multicast + has_policy
+    if len(instruction.operands) != expected:
+        raise instruction.error(f"expected {expected} operands, found {len(instruction.operands)}")
     tensor, place = instruction.operands[loads], instruction.operands[not loads]
     boxes = _Boxes(context, instruction, tensor, place, rank)
     site = context.access(instruction, "shared", 16)
     if not loads:
         return lambda warp: warp.cta.bulk.store(warp, site, boxes.each(warp, site))
     barrier = context.address(instruction, instruction.operands[2])
+    mask = context.source(instruction, instruction.operands[3], _U16) if multicast else None
 
     def step(warp: Warp) -> None:
         addresses = warp.addresses(*barrier).tolist()
-        for box, address in zip(boxes.each(warp, site), addresses, strict=True):
-            warp.cta.bulk.load(warp, site, box, address)
+        masks = [None] * len(addresses) if mask is None else warp.cells[mask][warp.mask].tolist()
+        for box, address, targets in zip(boxes.each(warp, site), addresses, masks, strict=True):
+            warp.cta.bulk.load(warp, site, box, address, targets)
 
     return step
+
+
+def _lower_send(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    """`cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [from], size, [mbarrier]`."""
+    modifiers.flag("shared::cluster", "shared::cta")
+    modifiers.need(_COMPLETE)
+    modifiers.finish()
+    if len(instruction.operands) != 4:
+        raise instruction.error(f"expected 4 operands, found {len(instruction.operands)}")
+    target, source, length, barrier = instruction.operands
+    places = [context.address(instruction, operand) for operand in (target, source, barrier)]
+    size, site = context.source(instruction, length, _U32), context.access(instruction, "shared", 16)
+
+    def step(warp: Warp) -> None:
+        addresses = [warp.addresses(*place).tolist() for place in places]
+        sizes, lanes, saved = warp.cells[size][warp.mask].tolist(), warp.lanes().tolist(), (warp.mask, warp.count)
+        for lane, to, of, at, size_bytes in zip(lanes, *addresses, sizes, strict=True):
+            warp.set_mask(np.equal(_LANES, lane), 1)
+            _check_send(warp, site, (to, of), size_bytes)
+            warp.cta.bulk.send(warp, site, of, size_bytes, (to, at))
+        warp.set_mask(*saved)
+
+    return step
+
+
+def _check_send(warp: Warp, site: int, addresses: tuple[int, int], size_bytes: int) -> None:
+    for name, value in (("the size", size_bytes), ("the destination", addresses[0]), ("the source", addresses[1])):
+        if value % DESTINATION_BYTES or (name == "the size" and not value):
+            message = f"{name} of a bulk copy is {value}; expected a multiple of {DESTINATION_BYTES}"
+            warp.cta.fault(ViolationKind.MISALIGNED, site, int(warp.threads()[0]), message, always=True)
 
 
 class _Boxes:

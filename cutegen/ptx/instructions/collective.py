@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
-from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_members
+from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_converged, check_members
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Operand, Pair, Sink
@@ -204,6 +204,25 @@ def lower_warp_barrier(context: Lowering, instruction: Instruction) -> Step:
     return step
 
 
+def lower_barrier(context: Lowering, instruction: Instruction) -> Step:
+    """Barriers that no warp waits at before its next instruction: those of a warp, and arrivals at a cluster's."""
+    if instruction.parts[:2] != ("barrier", "cluster"):
+        return lower_warp_barrier(context, instruction)
+    modifiers = context.modifiers(instruction, 0)
+    modifiers.need("cluster")
+    modifiers.need("arrive")
+    relaxed = modifiers.one_of("relaxed", "release") == "relaxed"
+    aligned, site = modifiers.flag("aligned"), context.site
+    modifiers.finish()
+
+    def step(warp: Warp) -> None:
+        if aligned:
+            check_converged(warp, site)
+        warp.cta.cluster.barrier.arrive(warp, site, relaxed=relaxed)
+
+    return step
+
+
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
     "shfl": lower_shfl,
     "vote": lower_vote,
@@ -212,5 +231,5 @@ LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
     "activemask": lower_activemask,
     "elect": lower_elect,
     "bar": lower_warp_barrier,
-    "barrier": lower_warp_barrier,
+    "barrier": lower_barrier,
 }

@@ -13,7 +13,8 @@ import numpy as np
 from cutegen.ptx.arithmetic.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
 from cutegen.ptx.instructions.floating import element_type
 from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
-from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from cutegen.ptx.machine.spaces import CLUSTER_SPACE, is_own, spaces_of
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Sink, Vector
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
@@ -232,7 +233,7 @@ def lower_cvta(context: Lowering, instruction: Instruction) -> Step:
     """`cvta{.to}.space.u64`: between an address in a state space and a generic one."""
     modifiers = context.modifiers(instruction, 2)
     to_space = modifiers.flag("to")
-    space = modifiers.need("global", "shared::cta", "shared", "local", "const", "param", "param::entry")
+    space = modifiers.need("global", CLUSTER_SPACE, "shared::cta", "shared", "local", "const", "param", "param::entry")
     kind = modifiers.type("u64")
     modifiers.finish()
     shift = np.uint64(_WINDOWS[space.partition("::")[0]])
@@ -244,16 +245,19 @@ def lower_cvta(context: Lowering, instruction: Instruction) -> Step:
 def lower_isspacep(context: Lowering, instruction: Instruction) -> Step:
     """`isspacep.space p, a`: does a generic address lie in a state space."""
     modifiers = context.modifiers(instruction, 2)
-    space = modifiers.need("global", "shared::cta", "shared", "local", "param").partition("::")[0]
+    space = modifiers.need("global", CLUSTER_SPACE, "shared::cta", "shared", "local", "param")
     modifiers.finish()
-
-    def function(a: Array) -> Array:
-        windows = {name: _WINDOWS[name] for name in ("shared", "local", "param")}
-        inside = {name: (a >= start) & (a < start + WINDOW_BYTES) for name, start in windows.items()}
-        return ~np.logical_or.reduce(list(inside.values())) if space == "global" else inside[space]
-
     target = context.target(instruction, instruction.operands[0], scalar_type("pred"))
-    return elementwise(function, target, context.source(instruction, instruction.operands[1], scalar_type("u64")))
+    source = context.source(instruction, instruction.operands[1], scalar_type("u64"))
+
+    def step(warp: Warp) -> None:
+        addresses = warp.cells[source].view(np.int64)
+        if space in ("shared", "shared::cta"):
+            warp.put(target, is_own(addresses, warp.cta.rank))
+        else:
+            warp.put(target, spaces_of(addresses)[space])
+
+    return step
 
 
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {

@@ -15,11 +15,11 @@ import numpy as np
 
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.mbarriers import Mbarrier
-from cutegen.ptx.machine.memory import SHARED_WINDOW, WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES, Addresses
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction, Sink
 from cutegen.ptx.text.types import scalar_type
-from cutegen.ptx.watch.ordering import NOTHING
+from cutegen.ptx.watch.violations import ViolationKind
 
 _U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")
 _PENDING_BITS = 20
@@ -28,14 +28,22 @@ Wait: TypeAlias = Callable[[Warp, Path], Mbarrier | None]
 """Moves a path past a wait, or gives the mbarrier that it has still to wait for."""
 
 
-def _take_place(modifiers: Modifiers, *orders: str) -> bool:
-    """Takes order, scope, space and type off; True where the operation is relaxed."""
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """How an operation orders, and whether its scope reaches beyond the CTA."""
+
+    relaxed: bool
+    reaches_cluster: bool
+
+
+def _take_place(modifiers: Modifiers, *orders: str, remote: bool = False) -> _Manner:
+    """Takes order, scope, space and type off; `remote`: whether the mbarrier may be another CTA's."""
     order = modifiers.one_of(*orders, "relaxed")
-    modifiers.flag("cta", "cluster")
-    modifiers.flag("shared", "shared::cta", "shared::cluster")
+    scope = modifiers.one_of("cta", "cluster")
+    modifiers.flag("shared", "shared::cta", *(("shared::cluster",) if remote else ()))
     modifiers.need("b64")
     modifiers.finish()
-    return order == "relaxed"
+    return _Manner(order == "relaxed", scope == "cluster")
 
 
 def _address(context: Lowering, instruction: Instruction, index: int) -> Callable[[Warp], Addresses]:
@@ -45,7 +53,8 @@ def _address(context: Lowering, instruction: Instruction, index: int) -> Callabl
 
     def addresses(warp: Warp) -> Addresses:
         given = warp.addresses(base, offset)
-        return np.where((given >= SHARED_WINDOW) & (given < SHARED_WINDOW + WINDOW_BYTES), given - SHARED_WINDOW, given)
+        generic = (given >= SHARED_WINDOW) & (given < SHARED_WINDOW + SHARED_WINDOW_BYTES)
+        return np.where(generic, given - SHARED_WINDOW, given)
 
     return addresses
 
@@ -97,14 +106,16 @@ def _lower_inval(context: Lowering, instruction: Instruction, modifiers: Modifie
 
 def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
     _count_operands(instruction, 2)
-    _take_place(modifiers)
+    _take_place(modifiers, remote=True)
     addresses, size = _address(context, instruction, 0), context.source(instruction, instruction.operands[1], _U32)
     site = context.site
 
     def step(warp: Warp) -> None:
-        mbarriers = warp.cta.mbarriers
         for thread, address, size_bytes in _lanes(warp, addresses, size):
-            mbarriers.expect(warp, site, thread, mbarriers.at(warp, site, [thread], address), size_bytes)
+            cta, local = warp.cta.cluster.at(warp, site, thread, address)
+            cta.mbarriers.expect(warp, site, thread, cta.mbarriers.at(warp, site, [thread], local), size_bytes)
+            if cta is not warp.cta:
+                cta.visits.access(warp, site, thread, local)
 
     return step
 
@@ -122,28 +133,45 @@ def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifi
     """`mbarrier.arrive{_drop}{.expect_tx} state, [a]{, n}`: n arrivals, or one arrival and n bytes."""
     expects, drops = modifiers.flag("expect_tx"), instruction.parts[1] == "arrive_drop"
     _count_operands(instruction, *((3,) if expects else (2, 3)))
-    relaxed = _take_place(modifiers, "release")
+    is_remote = modifiers.has("shared::cluster")
+    manner = _take_place(modifiers, "release", remote=True)
     state = instruction.operands[0]
+    if is_remote and not isinstance(state, Sink):
+        raise instruction.error("an arrival in .shared::cluster gives no state; write _")
     target = None if isinstance(state, Sink) else context.target(instruction, state, _B64)
     addresses = _address(context, instruction, 1)
     number = instruction.operands[2] if len(instruction.operands) == 3 else Immediate(1)
     numbers, site = context.source(instruction, number, _U32), context.site
 
     def step(warp: Warp) -> None:
-        mbarriers, states = warp.cta.mbarriers, []
-        told = None if relaxed else warp.cta.ordering.arrive(warp)
+        ordering, states = warp.cta.ordering, []
+        tick = ordering.tick
+        told = ordering.arrive_relaxed(warp) if manner.relaxed else ordering.arrive(warp)
         for thread, address, given in _lanes(warp, addresses, numbers):
-            barrier = mbarriers.at(warp, site, [thread], address)
+            cta, local = warp.cta.cluster.at(warp, site, thread, address)
+            mbarriers = cta.mbarriers
+            barrier = mbarriers.at(warp, site, [thread], local)
+            if cta is not warp.cta:
+                _note_visit(warp, site, thread, barrier, manner)
+                cta.visits.arrival(warp, site, thread, local, tick)
             states.append(barrier.phase << _PENDING_BITS | barrier.pending)
             if expects:
                 mbarriers.expect(warp, site, thread, barrier, given)
             if drops:
                 mbarriers.drop(warp, site, thread, barrier, 1 if expects else given)
-            mbarriers.arrive(warp, site, thread, barrier, 1 if expects else given, told or NOTHING)
+            mbarriers.arrive(warp, site, thread, barrier, 1 if expects else given, told)
         if target is not None:
             warp.put_active(target, np.array(states, np.uint64))
 
     return step
+
+
+def _note_visit(warp: Warp, site: int, thread: int, barrier: Mbarrier, manner: _Manner) -> None:
+    """`thread` arrives at an mbarrier of another CTA."""
+    barrier.has_visitors = True
+    if not manner.reaches_cluster and not manner.relaxed:
+        message = "a release at scope cta to another CTA of the cluster: it takes .release.cluster"
+        warp.cta.fault(ViolationKind.CONVENTION, site, thread, message, barrier.address)
 
 
 _FAMILY: dict[str, Callable[[Lowering, Instruction, Modifiers], Step]] = {
@@ -169,12 +197,12 @@ def mbarrier_wait(
     modifiers.flag("test_wait", "try_wait")
     by_parity = modifiers.flag("parity")
     _count_operands(instruction, *((3, 4) if "try_wait" in instruction.parts else (3,)))
-    relaxed = _take_place(modifiers, "acquire")
+    manner = _take_place(modifiers, "acquire")
     target = context.target(instruction, instruction.operands[0], _PRED)
     addresses = _address(context, instruction, 1)
     wanted = context.source(instruction, instruction.operands[2], _U32 if by_parity else _B64)
     site = context.site
-    look = _Look(site, by_parity, orders=not relaxed)
+    look = _Look(site, by_parity, manner)
 
     def wait(warp: Warp, path: Path) -> Mbarrier | None:
         saved = warp.mask, warp.count
@@ -195,11 +223,11 @@ def mbarrier_wait(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Looks whether phases are complete; with `orders` who sees one complete learns what it orders."""
+    """Looks whether phases are complete; who sees one complete learns what it orders, unless the wait is relaxed."""
 
     site: int
     by_parity: bool
-    orders: bool
+    manner: _Manner
 
     def at(self, warp: Warp, lanes: list[tuple[int, int, int]]) -> tuple[list[bool], Mbarrier | None]:
         """For each of `lanes` whether its phase is complete, and an mbarrier whose is not."""
@@ -209,15 +237,32 @@ class _Look:
             if thread not in warp.satisfied:
                 askers.setdefault((address, value), []).append(thread)
         for (address, value), threads in askers.items():
-            barrier = mbarriers.at(warp, self.site, threads, address)
+            barrier = mbarriers.at(warp, self.site, threads, self._own(warp, threads[0], address))
             doubtful = self.site not in warp.refused and warp.cta.ordering.is_news(warp, barrier.released, threads[0])
             if doubtful or not self._is_over(barrier, value):
                 blocking = barrier
                 continue
             warp.satisfied.update(threads)
-            if self.orders:
-                warp.cta.ordering.observe(warp, barrier.released, np.array(threads))
+            self._learn(warp, barrier, threads)
         return [thread in warp.satisfied for thread, _, _ in lanes], blocking
+
+    def _own(self, warp: Warp, thread: int, address: int) -> int:
+        """The address in the CTA's own memory: nobody may wait for another CTA's mbarrier."""
+        cta, local = warp.cta.cluster.at(warp, self.site, thread, address) if address >= CTA_WINDOW_BYTES else (None, 0)
+        if cta is None:
+            return address
+        if cta is not warp.cta:
+            message = f"a wait for an mbarrier of the cluster's CTA {cta.rank}: only its own threads may wait for it"
+            warp.cta.fault(ViolationKind.BARRIER, self.site, thread, message, local)
+        return local
+
+    def _learn(self, warp: Warp, barrier: Mbarrier, threads: list[int]) -> None:
+        if self.manner.relaxed:
+            return
+        if barrier.has_visitors and not self.manner.reaches_cluster:
+            message = "an acquire at scope cta of what another CTA of the cluster released: it takes .acquire.cluster"
+            warp.cta.fault(ViolationKind.CONVENTION, self.site, threads[0], message, barrier.address)
+        warp.cta.ordering.observe(warp, barrier.released, np.array(threads))
 
     def _is_over(self, barrier: Mbarrier, value: int) -> bool:
         """Parity names the current phase, which is not complete, or the one before; a state names its own."""

@@ -14,7 +14,7 @@ import numpy as np
 from cutegen.ptx.instructions.order import take_access_order
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.memory import Data, data_dtype
-from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.spaces import CLUSTER_SPACE, resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Sink
 from cutegen.ptx.text.types import Kind, ScalarType
@@ -29,12 +29,13 @@ _HINTS = (
     ),
     *(f"L2::{size}B" for size in (64, 128, 256)),
 )
-SPACES = ("global", "shared", "shared::cta", "local", "const", "param", "param::entry")
+SPACES = ("global", "shared", "shared::cta", CLUSTER_SPACE, "local", "const", "param", "param::entry")
 
 
 def take_space(modifiers: Modifiers) -> str:
     """The state space of an access; `generic` where none is written."""
-    return (modifiers.one_of(*SPACES) or "generic").partition("::")[0]
+    written = modifiers.one_of(*SPACES) or "generic"
+    return written if written == CLUSTER_SPACE else written.partition("::")[0]
 
 
 def take_hints(modifiers: Modifiers) -> bool:
@@ -117,15 +118,15 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     base, offset = context.address(instruction, instruction.operands[0])
     size = kind.size_bytes * width
     site = context.access(instruction, space.name, size, semantics)
-    gather = _gather(sources, size)
+    values = gather(sources, size)
 
     def step(warp: Warp) -> None:
-        space.write(warp, site, warp.addresses(base, offset), size, gather(warp))
+        space.write(warp, site, warp.addresses(base, offset), size, values(warp))
 
     return step
 
 
-def _gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
+def gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
     """The function from a warp to the bytes that each active lane stores."""
     dtype = data_dtype(size_bytes)
     if len(sources) == 1:

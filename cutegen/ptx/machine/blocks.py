@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
 from cutegen.ptx.machine.convergence import check_converged
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
 from cutegen.ptx.text.types import WARP_LANES, scalar_type
@@ -35,9 +35,20 @@ class Arrival:
     deliver: Deliver | None
 
 
-End: TypeAlias = Callable[[Warp, Path], Arrival | Mbarrier | None]
-"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Mbarrier` where it must
-wait for one and then run the block again."""
+class Awaited(Protocol):
+    """What a warp may have to wait for, until its `phase` changes: an mbarrier, or the other warps of its warpgroup."""
+
+    @property
+    def phase(self) -> int:
+        """Counts what has happened here."""
+
+    def awaited(self) -> str:
+        """What is waited for, for messages."""
+
+
+End: TypeAlias = Callable[[Warp, Path], Arrival | Awaited | None]
+"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Awaited` where it must
+wait and then run the block again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +141,7 @@ def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
             cell, negated = predicate
             goes = warp.mask & (~warp.cells[cell] if negated else warp.cells[cell])
             warp.set_mask(goes, int(np.count_nonzero(goes)))
-        warp.cta.bulk.leave(warp)
-        warp.retire()
+        warp.cta.leave(warp)
         path.mask = path.mask & ~warp.mask
         if following is not None:
             path.block = following
@@ -168,6 +178,33 @@ def barrier(context: Lowering, instruction: Instruction, predicate: tuple[int, b
         votes = 0 if vote is None else int(np.count_nonzero((warp.cells[vote[0]] != vote[1]) & warp.mask))
         waits = mode != "arrive"
         return Arrival(barrier=number, threads=threads, waits=waits, votes=votes, site=site, deliver=deliver)
+
+    return end
+
+
+def cluster_wait(instruction: Instruction, predicate: tuple[int, bool] | None, following: int, site: int) -> End:
+    """The end of a block with `barrier.cluster.wait{.acquire}{.aligned}`."""
+    modifiers = Modifiers(instruction)
+    modifiers.flag("cluster", "wait")
+    modifiers.flag("acquire")
+    aligned = modifiers.flag("aligned")
+    modifiers.finish()
+    if instruction.operands:
+        raise instruction.error("expected no operands")
+
+    def end(warp: Warp, path: Path) -> ClusterBarrier | None:
+        saved = warp.mask, warp.count
+        if predicate is not None:
+            mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
+            warp.set_mask(mask, int(np.count_nonzero(mask)))
+        if warp.count and aligned:
+            check_converged(warp, site)
+        done = warp.count == 0 or warp.cta.cluster.barrier.wait(warp, site)
+        warp.set_mask(*saved)
+        if not done:
+            return warp.cta.cluster.barrier
+        path.block = following
+        return None
 
     return end
 

@@ -1,27 +1,35 @@
-"""Bulk tensor copies of a CTA: what is in flight, and when it lands.
+"""Bulk copies of a CTA: what is in flight, and when it lands.
 
-Source: PTX ISA, `cp.async.bulk.tensor`, `cp.async.bulk.commit_group`, `cp.async.bulk.wait_group`, "Async proxy". The
-policy says when a copy lands; what may be touched meanwhile does not depend on it. A load lands at its mbarrier, a
-store at the latest where its thread waits for the group, or exits.
+Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, `st.async`, `cp.async.bulk.commit_group`,
+`cp.async.bulk.wait_group`, "Async proxy". The policy says when a copy lands; what may be touched meanwhile does not
+depend on it. What comes to a CTA, from whatever CTA of its cluster, lands at an mbarrier there; a store to global
+memory at the latest where its thread waits for the group, or exits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
+from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, MAX_CLUSTER_CTAS, Addresses, Data
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
 from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizzled
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.global_shadow import Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.past import Clock
 from cutegen.ptx.watch.shadow import Access, Stamps
 from cutegen.ptx.watch.violations import ViolationKind
+
+if TYPE_CHECKING:
+    from cutegen.ptx.machine.cta import Cta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +43,17 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    box: Box
+    """What is on its way to `access`; `read` gives its bytes, `done` is told when they have landed.
+
+    `cause` is what the thread that sent it had seen.
+    """
+
     access: Access | None
     barrier: Mbarrier
+    size_bytes: int
+    read: Callable[[], Data]
+    cause: Clock
+    done: Callable[[], None] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,28 +70,107 @@ class _Store:
 
 
 class BulkCopies:
-    """The bulk tensor copies of one CTA."""
+    """The bulk copies that one CTA issues to global memory, and those that come to its shared memory."""
 
     def __init__(self, shared: SharedMemory, mbarriers: Mbarriers, ordering: Ordering, schedule: Schedule) -> None:
         self._shared, self._mbarriers, self._ordering, self._schedule = shared, mbarriers, ordering, schedule
         self._loads: list[_Load] = []
+        self._leaving: list[Access] = []
         self._last_landed: dict[int, tuple[int, Access]] = {}
         self._stores: dict[int, list[tuple[int, _Store]]] = {}
         self._committed: dict[int, int] = {}
 
-    def load(self, warp: Warp, site: int, box: Box, barrier_address: int) -> None:
-        """The only active lane of `warp` issues a load that signals the mbarrier at `barrier_address`."""
+    def load(self, warp: Warp, site: int, box: Box, barrier_address: int, mask: int | None = None) -> None:
+        """The only active lane of `warp` issues a load that signals the mbarrier at `barrier_address`.
+
+        With `mask` it goes to the same place in each CTA of the cluster that has its bit there.
+        """
         thread = int(warp.threads()[0])
-        barrier = self._mbarriers.at(warp, site, [thread], barrier_address)
-        self._mbarriers.check_fenced(warp, site, thread, barrier)
-        access = self._chunks(warp, site, thread, box)
-        _count(warp, site, box)
+        targets = self._targets(warp, site, thread, (box.address, barrier_address), mask)
+        _count(warp, site, box, len(targets))
         _check_global(warp, site, box, writes=False)
-        if access is not None:
-            self._shared.begin_load(access)
-        self._loads.append(_Load(box=box, access=access, barrier=barrier))
+        for cta, address, barrier_at in targets:
+            barrier = cta.mbarriers.at(warp, site, [thread], barrier_at)
+            cta.mbarriers.check_fenced(warp, site, thread, barrier)
+            access = cta.bulk.chunks_of(warp, site, thread, replace(box, address=address))
+            if access is not None:
+                cta.shared.begin_load(access)
+            read = partial(box.tensor.read_box, box.corner)
+            cta.bulk.take(warp, access, barrier, box.tensor.map.box_bytes, read)
+
+    def _targets(
+        self, warp: Warp, site: int, thread: int, addresses: tuple[int, int], mask: int | None
+    ) -> list[tuple[Cta, int, int]]:
+        """(CTA, the address of the data there, that of the mbarrier) of each CTA that a copy goes to."""
+        cluster = warp.cta.cluster
+        if mask is None:
+            (cta, data), (other, barrier) = (cluster.at(warp, site, thread, address) for address in addresses)
+            if other is not cta:
+                message = f"the data go to CTA {cta.rank} of the cluster and the mbarrier is in CTA {other.rank}"
+                warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, addresses[1], always=True)
+            return [(cta, data, barrier)]
+        ranks = [rank for rank in range(MAX_CLUSTER_CTAS) if mask >> rank & 1]
+        if mask >> len(cluster.ctas):
+            message = f"the multicast mask {mask:#x} names CTA {ranks[-1]} of a cluster of {len(cluster.ctas)}"
+            warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
+        data, barrier = (address % CTA_WINDOW_BYTES for address in addresses)
+        return [(cluster.peer(warp, site, thread, rank, data), data, barrier) for rank in ranks]
+
+    def take(
+        self,
+        warp: Warp,
+        access: Access | None,
+        barrier: Mbarrier,
+        size_bytes: int,
+        read: Callable[[], Data],
+        done: Callable[[], None] | None = None,
+    ) -> None:
+        """A copy that `warp` has issued is on its way to this CTA."""
+        cause = self._ordering.seen_by(int(warp.threads()[0]))
+        load = _Load(access=access, barrier=barrier, size_bytes=size_bytes, read=read, cause=cause, done=done)
+        self._loads.append(load)
         if self._schedule.lands_at_once():
             self.land_newest()
+
+    def send(self, warp: Warp, site: int, source: int, size_bytes: int, addresses: tuple[int, int]) -> None:
+        """The only active lane of `warp` issues a copy of this CTA's bytes from `source` on to `addresses`.
+
+        These are of `.shared::cluster`: where the bytes go, and an mbarrier of the same CTA.
+        """
+        thread = int(warp.threads()[0])
+        ((cta, address, barrier_at),) = self._targets(warp, site, thread, addresses, None)
+        barrier = cta.mbarriers.at(warp, site, [thread], barrier_at)
+        cta.mbarriers.check_fenced(warp, site, thread, barrier)
+        places = [np.arange(first, first + size_bytes, BULK_CHUNK_BYTES, dtype=np.int64) for first in (source, address)]
+        origin = self._shared.chunks(warp, site, thread, places[0])
+        access = cta.shared.chunks(warp, site, thread, places[1])
+        if origin is None or access is None:
+            return
+        stamps = self._shared.begin_store(origin)
+        cta.shared.begin_load(access)
+        self._leaving.append(origin)
+
+        def done() -> None:
+            self._leaving.remove(origin)
+            self._shared.end_read(origin, stamps, barrier.agent)
+            warp.cta.visits.access(warp, site, thread, source, agent=barrier.agent)
+
+        cta.bulk.take(warp, access, barrier, size_bytes, partial(self._shared.peek, origin), done)
+
+    def send_values(
+        self, warp: Warp, site: int, places: Addresses, barriers: Addresses, size_bytes: int, data: Data
+    ) -> None:
+        """`st.async` of the active lanes: `data` go to `places`, and `barriers` there count the bytes."""
+        threads, groups = warp.threads(), dict[tuple[int, int], list[tuple[int, int]]]()
+        for i, (thread, *both) in enumerate(zip(threads.tolist(), places.tolist(), barriers.tolist(), strict=True)):
+            ((cta, place, barrier_at),) = self._targets(warp, site, thread, (both[0], both[1]), None)
+            groups.setdefault((cta.rank, barrier_at), []).append((i, place))
+        for (rank, barrier_at), lanes in groups.items():
+            cta, chosen = warp.cta.cluster.ctas[rank], [i for i, _ in lanes]
+            barrier = cta.mbarriers.at(warp, site, threads[chosen].tolist(), barrier_at)
+            local = np.array([place for _, place in lanes], np.int64)
+            access = cta.shared.begin_message(warp, site, local, threads[chosen], size_bytes)
+            cta.bulk.take(warp, access, barrier, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
 
     def land_newest(self) -> bool:
         """The load that was issued last lands; False where none is in flight."""
@@ -95,8 +190,10 @@ class BulkCopies:
     def _land(self, load: _Load) -> None:
         if load.access is not None:
             self._last_landed[load.barrier.agent] = self._ordering.tick, load.access
-            self._shared.land(load.access, load.box.tensor.read_box(load.box.corner), load.barrier.agent)
-        self._mbarriers.land(load.barrier, load.box.tensor.map.box_bytes)
+            self._shared.land(load.access, load.read(), load.barrier.agent)
+        if load.done is not None:
+            load.done()
+        self._mbarriers.land(load.barrier, load.size_bytes, load.cause)
 
     def store(self, warp: Warp, site: int, boxes: Iterable[Box]) -> None:
         """The active lanes of `warp` issue a store each; `boxes` makes one after the other the only active one.
@@ -114,7 +211,7 @@ class BulkCopies:
                 self._stores.setdefault(thread, []).append((self._committed.get(thread, 0), store))
 
     def _issue_store(self, warp: Warp, site: int, box: Box) -> _Store | None:
-        access = self._chunks(warp, site, int(warp.threads()[0]), box)
+        access = self.chunks_of(warp, site, int(warp.threads()[0]), box)
         if access is None:
             return None
         flight = _check_global(warp, site, box, writes=True)
@@ -168,7 +265,10 @@ class BulkCopies:
                 warp.cta.fault(ViolationKind.ASYNC_COPY, store.access.site, thread, message)
 
     def finish(self) -> None:
-        """The CTA ends: every load must have been waited for."""
+        """The CTA ends: every load must have been waited for, and nothing may be read any more."""
+        for access in self._leaving[:1]:
+            message = "the CTA ends and this copy may still be reading its shared memory"
+            access.warp.cta.fault(ViolationKind.ASYNC_COPY, access.site, int(access.threads[0]), message)
         unseen = [load.access for load in self._loads if load.access is not None]
         for agent, (tick, access) in self._last_landed.items():
             if not self._ordering.is_seen(agent, tick):
@@ -182,7 +282,7 @@ class BulkCopies:
             store.box.tensor.write_box(store.box.corner, self._shared.peek(store.access))
             store.landed = True
 
-    def _chunks(self, warp: Warp, site: int, thread: int, box: Box) -> Access | None:
+    def chunks_of(self, warp: Warp, site: int, thread: int, box: Box) -> Access | None:
         """The box's chunks in shared memory, as the swizzle places them."""
         if box.address % DESTINATION_ALIGN:
             message = f"the box's place in shared memory is not a multiple of {DESTINATION_ALIGN} bytes"
@@ -195,9 +295,9 @@ def _pieces(box: Box) -> tuple[npt.NDArray[np.int64], int]:
     return box.tensor.pieces(box.corner)
 
 
-def _count(warp: Warp, site: int, box: Box) -> None:
+def _count(warp: Warp, site: int, box: Box, copies: int = 1) -> None:
     offsets, size = _pieces(box)
-    warp.cta.traffic.box(site, box.tensor.map.box_bytes, offsets + box.tensor.buffer.start, size)
+    warp.cta.traffic.box(site, copies * box.tensor.map.box_bytes, offsets + box.tensor.buffer.start, size)
 
 
 def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[GlobalShadow, Flight] | None:
@@ -213,7 +313,7 @@ def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[Glo
     if shadow is None or not len(offsets):
         return None
     access = GlobalAccess(
-        cta=warp.cta.number,
+        cluster=warp.cta.cluster.number,
         warp=warp.index,
         ordering=warp.cta.ordering,
         site=site,
@@ -223,7 +323,7 @@ def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[Glo
     )
     clash = shadow.write(access)[0] if writes else shadow.read(access)
     if clash is not None:
-        who = f"thread {clash.thread} of CTA number {clash.cta}"
+        who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
         earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
         message = f"bulk copy of global memory not ordered after {earlier}"
         warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[clash.index]) + buffer.start)

@@ -1,4 +1,4 @@
-"""Runs one CTA: its warps take turns until all have exited, and wait for each other at barriers.
+"""One CTA as it runs: its warps take turns until all have exited, and wait for each other at barriers.
 
 Source: PTX ISA, "Independent Thread Scheduling" is left aside (the lanes of a warp run together between branches and
 meet again at the post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps). A warp that
@@ -8,31 +8,36 @@ after that waits come back false.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
-from cutegen.ptx.machine.blocks import Arrival
+from cutegen.ptx.machine.blocks import Arrival, Awaited
 from cutegen.ptx.machine.bulk import BulkCopies
 from cutegen.ptx.machine.executable import Executable
+from cutegen.ptx.machine.grid import Grid, volume
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
+from cutegen.ptx.machine.visits import Visits
 from cutegen.ptx.machine.warp import Mask, Path, Warp
+from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
 from cutegen.ptx.text.types import WARP_LANES, Dim3
-from cutegen.ptx.watch.locations import FenceOrder, Fences
-from cutegen.ptx.watch.ordering import Ordering, Told
+from cutegen.ptx.watch.locations import FenceOrder, Fences, orders_of_cta
+from cutegen.ptx.watch.ordering import Told
+from cutegen.ptx.watch.semantics import Home
 from cutegen.ptx.watch.shadow import Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
-MAX_ROUNDS_IN_VAIN = 3
-"""How often all waits may come back false without anything happening, before it counts as a deadlock."""
+if TYPE_CHECKING:
+    from cutegen.ptx.machine.cluster import Cluster
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,8 +45,9 @@ class Machine:
     """What all CTAs of a launch share."""
 
     executable: Executable
-    grid: Dim3
+    grid: Grid
     block: Dim3
+    explicit_cluster: bool
     dynamic_smem_bytes: int
     memories: Mapping[str, GlobalMemory]
     tensors: Mapping[int, BoundTensor]
@@ -82,27 +88,27 @@ class _Barrier:
 
 @dataclass(frozen=True, slots=True)
 class _Sleep:
-    """A warp's wait for an mbarrier that is in `phase`; `site` is the instruction."""
+    """A warp's wait for what is in `phase`; `site` is the instruction."""
 
     warp: Warp
-    barrier: Mbarrier
+    barrier: Awaited
     phase: int
     site: int
 
 
 class Cta:
-    """One CTA; `place` is its index in the grid."""
+    """The CTA of `rank` in its cluster; `place` is its index in the grid."""
 
-    def __init__(self, machine: Machine, place: Dim3, schedule: Schedule) -> None:
-        self.place, self.memories, self.tensor_core = place, machine.memories, machine.tensor_core
-        self.traffic = machine.traffic
-        self.number = place[0] + machine.grid[0] * (place[1] + machine.grid[1] * place[2])
+    def __init__(self, machine: Machine, cluster: Cluster, rank: int, schedule: Schedule) -> None:
+        self.cluster, self.rank, self.place = cluster, rank, machine.grid.place(cluster.number, rank)
+        self.memories, self.tensor_core, self.traffic = machine.memories, machine.tensor_core, machine.traffic
+        self.number = machine.grid.cta_number(cluster.number, rank)
         self._machine, self._schedule = machine, schedule
-        x, y, z = machine.block
-        threads = x * y * z
-        count = -(-threads // WARP_LANES)
-        self.ordering = Ordering(count, self.number)
-        self.fences = Fences(self.ordering, self.number, machine.fence_order, schedule.read_among)
+        self.ordering = cluster.ordering
+        threads, count = volume(machine.block), self.ordering.warps_per_cta
+        self.first_thread = rank * count * WARP_LANES
+        orders = orders_of_cta(cluster.fence_order, machine.fence_order)
+        self.fences = Fences(self.ordering, Home(cluster.number, rank), orders, schedule.read_among)
         executable = machine.executable
         shadow = Shadow(
             machine.shared_bytes,
@@ -110,23 +116,29 @@ class Cta:
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,
-            strong_sites=executable.sites.reach > 0,
+            reach=executable.sites.reach,
+            rank=rank,
         )
         self.shared = SharedMemory(
-            machine.shared_bytes, shadow, machine.traffic, executable.semantics, executable.layout.shared_ends
+            machine.shared_bytes, shadow, machine.traffic, executable.semantics, executable.layout.shared_ends, rank
         )
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self.mbarriers = Mbarriers(self.shared, self.ordering)
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
+        self.visits = Visits()
+        self.has_ended = False
+        parts = Parts(shared=self.shared, ordering=self.ordering, schedule=schedule, tensor_core=self.tensor_core)
+        self.warpgroups = Warpgroups(self._warps, parts)
         self._blocked: set[int] = set()
         self._barriers: dict[int, _Barrier] = {}
         self._asleep: dict[int, _Sleep] = {}
-        self._arrivals, self._rounds_in_vain, self._events_before = 0, 0, -1
+        self._arrivals = 0
 
     def _make_warp(self, index: int, count: int, threads: int) -> Warp:
         machine = self._machine
         place = Place(
             grid=machine.grid,
+            explicit_cluster=machine.explicit_cluster,
             block=machine.block,
             cta=self.place,
             warp=index,
@@ -137,47 +149,57 @@ class Cta:
         local = LocalMemory(machine.executable.layout.local_bytes, machine.monitor)
         return Warp(machine.executable.frame, self, place, min(WARP_LANES, threads - index * WARP_LANES), local)
 
-    def turns(self) -> Iterator[None]:
-        """Runs all warps to their exit; where one goes on and on, other CTAs may run in between.
+    @property
+    def is_running(self) -> bool:
+        """Whether a warp has not exited."""
+        return any(warp.stack for warp in self._warps)
 
-        Raises:
-            ExecutionFault: undefined behaviour that the launch raises on.
-        """
-        running = self._warps
-        while running:
-            goes_on = False
-            self.bulk.land_some()
-            self._asleep = {i: sleep for i, sleep in self._asleep.items() if sleep.barrier.phase == sleep.phase}
-            ready = [warp for warp in running if warp.index not in self._blocked and warp.index not in self._asleep]
-            if not ready and not self.bulk.land_newest() and not self._wake_in_vain():
-                self._deadlock()
-            for warp in self._schedule.order(ready):
-                stop = self._advance(warp, self._schedule.turn_blocks())
-                goes_on |= stop is None and bool(warp.stack)
-                if isinstance(stop, Arrival):
-                    self._arrive(warp, stop)
-                elif stop is not None:
-                    site = self._machine.executable.blocks[warp.stack[-1].block].last - 1
-                    self._asleep[warp.index] = _Sleep(warp, stop, stop.phase, site)
-            running = [warp for warp in running if warp.stack]
-            if goes_on:
-                yield
-        self.bulk.finish()
+    @property
+    def happened(self) -> int:
+        """How much has happened that may let a waiting warp go on."""
+        return self.mbarriers.events + self._arrivals
 
-    def _wake_in_vain(self) -> bool:
-        """Lets all waits for mbarriers come back false; False where that has led to nothing before."""
-        happened = self.mbarriers.events + self._arrivals
-        self._rounds_in_vain = self._rounds_in_vain + 1 if happened == self._events_before else 0
-        self._events_before = happened
-        for sleep in self._asleep.values():
+    def run_round(self) -> tuple[bool, bool]:
+        """Every warp that can goes on once: whether there was one, and whether one goes on and on."""
+        goes_on = False
+        self.bulk.land_some()
+        self._asleep = {i: sleep for i, sleep in self._asleep.items() if sleep.barrier.phase == sleep.phase}
+        running = [warp for warp in self._warps if warp.stack]
+        ready = [warp for warp in running if warp.index not in self._blocked and warp.index not in self._asleep]
+        for warp in self._schedule.order(ready):
+            stop = self._advance(warp, self._schedule.turn_blocks())
+            goes_on |= stop is None and bool(warp.stack)
+            if isinstance(stop, Arrival):
+                self._arrive(warp, stop)
+            elif stop is not None:
+                site = self._machine.executable.blocks[warp.stack[-1].block].last - 1
+                self._asleep[warp.index] = _Sleep(warp, stop, stop.phase, site)
+        return bool(ready), goes_on
+
+    def wake(self) -> bool:
+        """Lets the waits for mbarriers come back false; False where there are none."""
+        waits = {i: sleep for i, sleep in self._asleep.items() if isinstance(sleep.barrier, Mbarrier)}
+        for sleep in waits.values():
             sleep.warp.gives_up = True
-        woken = bool(self._asleep) and self._rounds_in_vain < MAX_ROUNDS_IN_VAIN
-        if woken:
-            self._asleep = {}
-        return woken
+        self._asleep = {i: sleep for i, sleep in self._asleep.items() if i not in waits}
+        return bool(waits)
 
-    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Mbarrier | None:
-        """Runs `warp` for some blocks, or until it arrives at a barrier, waits for an mbarrier, or exits."""
+    def leave(self, warp: Warp) -> None:
+        """The active threads of `warp` exit."""
+        self.bulk.leave(warp)
+        self.warpgroups.leave(warp)
+        self.cluster.barrier.leave(warp)
+        self.visits.learn(self.ordering.knowledge_of(warp))
+        warp.retire()
+
+    def end(self) -> None:
+        """All threads have exited."""
+        self.has_ended = True
+        self.bulk.finish()
+        self.visits.finish()
+
+    def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Awaited | None:
+        """Runs `warp` for some blocks, or until it arrives at a barrier, waits for a phase, or exits."""
         machine, stack = self._machine, warp.stack
         blocks = machine.executable.blocks
         active: Path | None = None
@@ -222,28 +244,27 @@ class Cta:
             if arrival.deliver is not None:
                 arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
 
-    def _deadlock(self) -> None:
-        """Every warp that still runs waits at a barrier or for an mbarrier, and nobody will complete it."""
-        gone = [w.index for w in self._warps if not w.stack]
-        lines, first = [], None
+    def stuck(self) -> list[tuple[int, Warp, str]]:
+        """What warps wait for that nothing will bring: the instruction, a warp, and words."""
+        gone = [w.number for w in self._warps if not w.stack]
+        found = []
         for sleep in self._asleep.values():
-            first = first or (sleep.site, sleep.warp)
             where = self._machine.monitor.describe(sleep.site)
-            lines.append(f"warp {sleep.warp.index} waits for {sleep.barrier} to leave its phase ({where})")
+            line = f"warp {sleep.warp.number} waits for {sleep.barrier.awaited()} ({where})"
+            found.append((sleep.site, sleep.warp, line))
         for number, barrier in self._barriers.items():
             if not barrier.waiting:
                 continue
             warp, arrival = barrier.waiting[0]
-            first = first or (arrival.site, warp)
             expected = arrival.threads or len(self._warps) * WARP_LANES
             here = {w.index for w, _ in barrier.waiting}
-            elsewhere = [w.index for w in self._warps if w.stack and w.index not in here]
-            lines.append(
+            elsewhere = [w.number for w in self._warps if w.stack and w.index not in here]
+            line = (
                 f"barrier {number} waits for {expected} threads and {barrier.threads} have come; "
                 f"warps that exited: {gone}, warps that wait elsewhere: {elsewhere}"
             )
-        assert first is not None, "a warp that cannot go on waits for something"
-        self.fault(ViolationKind.BARRIER, first[0], first[1].thread0, "; ".join(lines))
+            found.append((arrival.site, warp, line))
+        return found
 
     def tensor_at(self, site: int, thread: int, address: int, rank: int) -> BoundTensor:
         """The tensor of the tensor map at the generic `address`, which must have `rank` modes."""
@@ -256,6 +277,10 @@ class Cta:
             message = f"{rank} coordinates for a tensor map of {len(tensor.map.extents)} modes"
             self.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
         return tensor
+
+    def describe(self, site: int) -> str:
+        """`line 12 'st.shared...'` of an instruction."""
+        return self._machine.monitor.describe(site)
 
     def elect(self, lanes: list[int]) -> int:
         """The lane that `elect.sync` chooses."""
@@ -279,8 +304,17 @@ class Cta:
         *,
         always: bool = False,
     ) -> None:
-        """Reports a violation of one thread of this CTA."""
-        self._machine.monitor.report(kind, site, message, cta=self.place, thread=thread, address=address, always=always)
+        """Reports a violation of one thread of this CTA, numbered as in the cluster."""
+        local = thread - self.first_thread
+        self._machine.monitor.report(kind, site, message, cta=self.place, thread=local, address=address, always=always)
+
+    def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
+        """Words for a thread of a cluster, or for several of a warp."""
+        rank, local = divmod(warp, self.ordering.warps_per_cta)
+        who = f"threads of warp {local}"
+        if thread is not None:
+            who = f"thread {thread % (self.ordering.warps_per_cta * WARP_LANES)}"
+        return f"{who} of CTA number {self._machine.grid.cta_number(cluster, rank)}"
 
 
 def _next_path(warp: Warp) -> Path | None:

@@ -30,3 +30,4 @@ class Executable:
     semantics: Mapping[int, Semantics]
     global_granule_bytes: int
     ctas_communicate: bool
+    has_cluster_barrier: bool

@@ -35,6 +35,8 @@ class Frame:
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
     specials: dict[str, tuple[int, int]] = field(default_factory=dict)
     tracked: set[tuple[int, int]] = field(default_factory=set)
+    held_rows: set[int] = field(default_factory=set)
+    """Rows of the 32-bit file that `wgmma` uses as accumulators, or as A."""
 
     def allocate(self, place: Place) -> dict[int, npt.NDArray[Any]]:
         """The register files of one warp: poison (NaN in every format), constants and special registers filled in."""

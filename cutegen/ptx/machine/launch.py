@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.arguments import Argument, Binding, pack_arguments
-from cutegen.ptx.machine.cta import Cta, Machine
+from cutegen.ptx.machine.cluster import make_cluster
+from cutegen.ptx.machine.cta import Machine
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes, GlobalMemory
+from cutegen.ptx.machine.grid import ONE_CTA, Grid, volume
+from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, MAX_CLUSTER_CTAS, Buffer, Bytes, GlobalMemory
 from cutegen.ptx.machine.policy import Policy
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.tensor_map import TensorMap
-from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.text.syntax import Entry
+from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.apart import Touched, first_meeting
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
@@ -34,11 +36,18 @@ MAX_SHARED_BYTES = 232_448
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Grid, block and dynamic shared memory of a launch."""
+    """Grid, block, clusters and dynamic shared memory of a launch; `explicit_cluster`: whether it named clusters."""
 
     grid: Dim3
     block: Dim3
     dynamic_smem_bytes: int
+    cluster: Dim3 = ONE_CTA
+    explicit_cluster: bool = False
+
+    @property
+    def clusters(self) -> Grid:
+        """The grid with its clusters."""
+        return Grid(self.grid, self.cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +90,30 @@ def check_shape(executable: Executable, shape: Shape) -> None:
     required = executable.entry.required_block
     if required is not None and required != shape.block:
         raise LaunchError(f"block is {shape.block}; {executable.entry.name} requires {required} (.reqntid)")
+    check_cluster(executable.entry, shape)
     total = executable.layout.dynamic_shared_offset + shape.dynamic_smem_bytes
     if shape.dynamic_smem_bytes < 0 or total > MAX_SHARED_BYTES:
         raise LaunchError(f"{total} bytes of shared memory; at most {MAX_SHARED_BYTES} are allowed")
+
+
+def chosen_cluster(entry: Entry, asked: Dim3 | None) -> tuple[Dim3, bool]:
+    """The clusters of a launch that asks for `asked`, and whether they are explicit. Raises `LaunchError`."""
+    required = entry.required_cluster
+    if required is not None and asked not in (None, required):
+        raise LaunchError(f"cluster is {asked}; {entry.name} requires {required} (.reqnctapercluster)")
+    if required is None and asked is None and entry.needs_cluster:
+        raise LaunchError(f"{entry.name} is launched with the size of its clusters (.explicitcluster); give cluster=")
+    cluster = required or asked
+    return cluster or ONE_CTA, cluster is not None
+
+
+def check_cluster(entry: Entry, shape: Shape) -> None:
+    """Raises `LaunchError` where the grid cannot be cut into such clusters."""
+    size, most = volume(shape.cluster), min(MAX_CLUSTER_CTAS, entry.max_cluster_size or MAX_CLUSTER_CTAS)
+    if size > most:
+        raise LaunchError(f"cluster {shape.cluster} has {size} CTAs; at most {most} are allowed")
+    if any(ctas % each for ctas, each in zip(shape.grid, shape.cluster, strict=True)):
+        raise LaunchError(f"grid {shape.grid} is not a multiple of cluster {shape.cluster}")
 
 
 def run_ctas(
@@ -91,19 +121,19 @@ def run_ctas(
     shape: Shape,
     arguments: Sequence[Argument],
     rules: Rules,
-    chosen: Sequence[Dim3],
+    chosen: Sequence[int],
     done: Callable[[], None],
     *,
     runs_apart: bool = False,
 ) -> Outcome:
-    """Runs the CTAs `chosen`, calling `done` after each; `runs_apart`: other processes run others of the grid."""
+    """Runs the clusters `chosen`, calling `done` after each; `runs_apart`: other processes run others of the grid."""
     machine, shadows = _make_machine(executable, shape, arguments, rules)
     with np.errstate(all="ignore"):
         if executable.ctas_communicate:
             _run_together(machine, rules.policy, chosen, done)
         else:
-            for place in chosen:
-                for _ in Cta(machine, place, rules.policy.schedule(f"cta {place}")).turns():
+            for number in chosen:
+                for _ in make_cluster(machine, number, rules.policy).turns(rules.policy):
                     pass
                 done()
     return Outcome(
@@ -116,14 +146,13 @@ def run_ctas(
     )
 
 
-def _run_together(machine: Machine, policy: Policy, chosen: Sequence[Dim3], done: Callable[[], None]) -> None:
-    """Runs CTAs that may wait for each other: one that goes on and on lets others begin, and takes turns with them."""
+def _run_together(machine: Machine, policy: Policy, chosen: Sequence[int], done: Callable[[], None]) -> None:
+    """Runs clusters that may wait for each other: one that goes on and on lets others begin, and they take turns."""
     schedule = policy.schedule("turns of CTAs")
     waiting, resident = deque(chosen), list[Iterator[None]]()
     while waiting or resident:
         if waiting and len(resident) < MOST_RESIDENT:
-            place = waiting.popleft()
-            resident.append(Cta(machine, place, policy.schedule(f"cta {place}")).turns())
+            resident.append(make_cluster(machine, waiting.popleft(), policy).turns(policy))
         still = []
         for turns in schedule.order(resident):
             if next(turns, _ENDED) is _ENDED:
@@ -158,8 +187,9 @@ def _make_machine(
     }
     machine = Machine(
         executable=executable,
-        grid=shape.grid,
+        grid=shape.clusters,
         block=shape.block,
+        explicit_cluster=shape.explicit_cluster,
         dynamic_smem_bytes=shape.dynamic_smem_bytes,
         memories=memories,
         tensors=binding.tensors,
@@ -184,25 +214,25 @@ def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: 
     monitor = Monitor(executable.entry.instructions, rules.raise_on)
     number, thread, site = found.writer
     other, other_thread, other_site = found.other
-    who = "several threads" if other_thread is None else f"thread {other_thread}"
-    earlier = f"the {'write' if found.other_wrote else 'read'} by {who} of CTA number {other}"
-    x, y, _ = shape.grid
+    grid, per_cta = shape.clusters, -(-volume(shape.block) // WARP_LANES) * WARP_LANES
+    who = f"several threads of CTA number {grid.cta_number(other, 0)}"
+    if other_thread is not None:
+        who = f"thread {other_thread % per_cta} of CTA number {grid.cta_number(other, other_thread // per_cta)}"
+    earlier = f"the {'write' if found.other_wrote else 'read'} by {who}"
     monitor.report(
         ViolationKind.RACE,
         site,
         f"write of global memory not ordered after {earlier} ({monitor.describe(other_site)})",
-        cta=(number % x, number // x % y, number // (x * y)),
-        thread=thread,
+        cta=grid.place(number, 0 if thread is None else thread // per_cta),
+        thread=None if thread is None else thread % per_cta,
         address=(found.allocation + 1) * ALLOCATION_STRIDE + found.offset,
     )
     return [*outcomes[:-1], replace(outcomes[-1], violations=[*outcomes[-1].violations, *monitor.violations])]
 
 
-def all_ctas(shape: Shape, policy: Policy) -> list[Dim3]:
-    """The CTAs of the grid in the order in which they run; x is the fastest."""
-    x, y, z = shape.grid
-    places = [(i, j, k) for k, j, i in product(range(z), range(y), range(x))]
-    return policy.schedule("grid").order(places)
+def all_clusters(shape: Shape, policy: Policy) -> list[int]:
+    """The clusters of the grid in the order in which they run."""
+    return policy.schedule("grid").order(shape.clusters.all_clusters())
 
 
 def make_report(executable: Executable, shape: Shape, rules: Rules, outcomes: Sequence[Outcome]) -> LaunchReport:

@@ -192,7 +192,7 @@ class Lowering:
         """Notes that the current instruction accesses `size_bytes` bytes of `space` for each lane; its number."""
         if size_bytes & (size_bytes - 1):
             raise instruction.error(f"an access of {size_bytes} bytes does not exist")
-        if space in ("shared", "generic"):
+        if space in ("shared", "shared::cluster", "generic"):
             self.shared_access_bytes.add(size_bytes)
         if space in ("global", "generic"):
             self.global_access_bytes.add(size_bytes)

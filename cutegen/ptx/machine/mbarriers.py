@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.ordering import NOTHING, Ordering, Told, join
-from cutegen.ptx.watch.shadow import Access
+from cutegen.ptx.watch.past import Clock
+from cutegen.ptx.watch.shadow import MAX_AGENTS, Access
 from cutegen.ptx.watch.violations import ViolationKind
 
 OBJECT_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
-MAX_AGENTS = 127
-"""What a stamp of `shadow` can name: warps and mbarriers together."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +32,10 @@ class Mbarrier:
     made_by: int
     made_at: int
     is_fenced: bool = False
+    published_at: int | None = None
+    """The tick of the maker's `fence.mbarrier_init`: who has seen it happen may use the mbarrier."""
+    has_visitors: bool = False
+    """Whether threads of other CTAs have arrived."""
     transactions: int = 0
     phase: int = 0
     arrived: Told = NOTHING
@@ -45,6 +48,10 @@ class Mbarrier:
         if self.pending == 0 and self.transactions == 0:
             self.released = join(self.released, self.arrived)
             self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
+
+    def awaited(self) -> str:
+        """What a warp waits for here, for messages."""
+        return f"{self} to leave its phase"
 
     def __str__(self) -> str:
         """Where it stands, for messages."""
@@ -69,7 +76,7 @@ class Mbarriers:
         if memory is None:
             return
         if address not in self._agents:
-            if self._ordering.warps + len(self._agents) >= MAX_AGENTS:
+            if self._ordering.known.shape[1] >= MAX_AGENTS:
                 self._fault(warp, site, thread, f"more than {len(self._agents)} mbarriers in one CTA", address)
             self._agents[address] = self._ordering.add_agent()
         self._live[address] = Mbarrier(
@@ -94,16 +101,25 @@ class Mbarriers:
             self._fault(warp, site, threads[0], "no mbarrier is here: mbarrier.init has not been executed", address)
             raise AssertionError("barrier faults end the launch")
         for thread in threads:
-            if not self._ordering.is_after(thread, barrier.made_by, barrier.made_at):
-                message = f"use of an mbarrier without a barrier after its mbarrier.init by thread {barrier.made_by}"
+            if not self._is_made_for(thread, barrier):
+                maker = self._ordering.who(barrier.made_by)
+                message = f"use of an mbarrier without a barrier after its mbarrier.init by {maker}"
                 warp.cta.fault(ViolationKind.RACE, site, thread, message, address)
         return barrier
+
+    def _is_made_for(self, thread: int, barrier: Mbarrier) -> bool:
+        """Whether the mbarrier's initialisation comes before what `thread` does now."""
+        ordering, published = self._ordering, barrier.published_at
+        if ordering.is_after(thread, barrier.made_by, barrier.made_at):
+            return True
+        return published is not None and ordering.has_seen(thread, barrier.made_by, published)
 
     def fence(self, warp: Warp) -> None:
         """`fence.mbarrier_init`: what the active threads have initialised may be used by bulk copies."""
         threads = set(warp.threads().tolist())
         for barrier in self._live.values():
-            barrier.is_fenced |= barrier.made_by in threads
+            if barrier.made_by in threads and not barrier.is_fenced:
+                barrier.is_fenced, barrier.published_at = True, self._ordering.tick
 
     def check_fenced(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
         """A bulk copy is to signal `barrier`: its initialisation needs a fence."""
@@ -136,9 +152,9 @@ class Mbarriers:
             message = f"{size_bytes} bytes expected at {barrier}; the tx-count is at most {MAX_COUNT}"
             self._fault(warp, site, thread, message, barrier.address)
 
-    def land(self, barrier: Mbarrier, size_bytes: int) -> None:
-        """`complete_tx`: a bulk copy of `size_bytes` has landed."""
-        barrier.arrived = join(barrier.arrived, self._ordering.landed(barrier.agent))
+    def land(self, barrier: Mbarrier, size_bytes: int, cause: Clock) -> None:
+        """`complete_tx`: an asynchronous copy of `size_bytes` has landed; `cause`: what its issuer had seen."""
+        barrier.arrived = join(barrier.arrived, self._ordering.landed(barrier.agent, cause))
         barrier.transactions -= size_bytes
         self.events += 1
         barrier.settle()

@@ -29,6 +29,15 @@ SHARED_WINDOW = 0x7F00_0000_0000
 LOCAL_WINDOW = 0x7E00_0000_0000
 PARAM_WINDOW = 0x7D00_0000_0000
 WINDOW_BYTES = 1 << 24
+CTA_WINDOW_BYTES = 1 << 24
+"""What the shared memory of one CTA takes of `.shared::cluster`.
+
+Below it is that of whoever asks, above it that of the cluster's CTAs, by rank.
+"""
+MAX_CLUSTER_CTAS = 16
+"""CTAs of a cluster on sm_90, where a kernel asks for more than the 8 that every GPU with clusters has."""
+SHARED_WINDOW_BYTES = (MAX_CLUSTER_CTAS + 1) * CTA_WINDOW_BYTES
+"""What `.shared::cluster` takes of the generic addresses."""
 
 
 def data_dtype(size_bytes: int) -> np.dtype[Any]:
@@ -179,7 +188,7 @@ class GlobalMemory:
         """The access of the active lanes, or of one of them, to the allocation that `buffer` is in."""
         threads = warp.threads()
         return GlobalAccess(
-            cta=warp.cta.number,
+            cluster=warp.cta.cluster.number,
             warp=warp.index,
             ordering=warp.cta.ordering,
             site=site,
@@ -223,18 +232,18 @@ class GlobalMemory:
         return meets
 
     def _report_clash(self, warp: Warp, access: GlobalAccess, buffer: Buffer, clash: Clash, what: str) -> None:
-        who = f"thread {clash.thread}" if clash.thread is not None else f"threads of warp {clash.warp}"
-        earlier = f"the {'write' if clash.wrote else 'read'} by {who} of CTA number {clash.cta}"
+        who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
+        earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
         message = f"{what} of global memory not ordered after {earlier} ({self._monitor.describe(clash.site)})"
         if clash.in_flight:
-            earlier = f"the copy by {who} of CTA number {clash.cta} ({self._monitor.describe(clash.site)})"
+            earlier = f"the copy by {who} ({self._monitor.describe(clash.site)})"
             message = f"{what} of bytes that {earlier} may still be {'writing' if clash.wrote else 'reading'}"
         self._report_race(warp, access, buffer, clash.index, message, clash.offset - int(access.offsets[clash.index]))
 
     def _report_race(
         self, warp: Warp, access: GlobalAccess, buffer: Buffer, index: int, message: str, piece: int = 0
     ) -> None:
-        thread = int(access.threads[index])
+        thread = int(access.threads[index]) - warp.cta.first_thread
         address = int(access.offsets[index]) - buffer.shadow_offset + buffer.start + piece
         place = warp.cta.place
         self._monitor.report(ViolationKind.RACE, access.site, message, cta=place, thread=thread, address=address)
@@ -284,7 +293,7 @@ class GlobalMemory:
         access = f"{size_bytes}-byte {'write' if writes else 'read'}"
 
         def report(kind: ViolationKind, message: str) -> None:
-            thread = int(warp.threads()[lane_index])
+            thread = int(warp.threads()[lane_index]) - warp.cta.first_thread
             self._monitor.report(kind, site, message, cta=warp.cta.place, thread=thread, address=address)
 
         if address % size_bytes:
@@ -360,5 +369,5 @@ class LocalMemory:
     def _report(
         self, kind: ViolationKind, warp: Warp, site: int, addresses: Addresses, index: int, message: str
     ) -> None:
-        thread, address = int(warp.threads()[index]), int(addresses[index])
+        thread, address = int(warp.threads()[index]) - warp.cta.first_thread, int(addresses[index])
         self._monitor.report(kind, site, message, cta=warp.cta.place, thread=thread, address=address)

@@ -80,6 +80,10 @@ class Schedule:
         """After how many basic blocks a warp lets others go on."""
         return self._generator.randint(1, 8) if self._policy.name == "random" else TURN_BLOCKS
 
+    def takes_turns(self) -> bool:
+        """Whether the CTAs of a cluster take turns even where one could go on."""
+        return self._policy.name == "random"
+
     def read_among(self, first: int, last: int) -> int:
         """Which of the writes `first` to `last` of a location a strong read finds, where it may find any of them."""
         if self._policy.name == "random":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import POISON_BYTE
-from cutegen.ptx.machine.memory import Addresses, Bytes, Data, lost_write, poison
+from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses, Bytes, Data, lost_write, poison
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.semantics import Semantics
@@ -24,7 +25,7 @@ BULK_CHUNK_BYTES = 16
 
 
 class SharedMemory:
-    """The shared memory of one CTA; addresses begin at `SHARED_BASE`."""
+    """The shared memory of the CTA of `rank` in its cluster; addresses begin at `SHARED_BASE`."""
 
     def __init__(
         self,
@@ -33,7 +34,9 @@ class SharedMemory:
         traffic: TrafficCounters,
         semantics: Mapping[int, Semantics],
         ends: tuple[int, ...],
+        rank: int = 0,
     ) -> None:
+        self._rank = rank
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
         self._ends = np.array(ends, np.int64)
         self._bytes = Bytes(np.full(size_bytes, POISON_BYTE, np.uint8))
@@ -121,8 +124,21 @@ class SharedMemory:
 
     def land(self, access: Access, data: Data, agent: int) -> None:
         """The bytes of a bulk copy land, written by `agent`."""
-        self._bytes.window(BULK_CHUNK_BYTES)[access.offsets] = data
+        self._bytes.window(access.size_bytes)[access.offsets] = data
         self._shadow.land(access, agent)
+
+    def begin_message(
+        self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
+    ) -> Access | None:
+        """An asynchronous store by `threads` is issued; what `land` takes, or None where it is faulty."""
+        access = self._access(warp, site, addresses, threads, size_bytes)
+        if access is not None:
+            self._shadow.begin_copy(access)
+        return access
+
+    def end_read(self, access: Access, stamps: Stamps, agent: int) -> None:
+        """A bulk copy from shared memory that `agent` orders has read its source."""
+        self._shadow.end_read(access, stamps, agent)
 
     def begin_store(self, access: Access) -> Stamps:
         """A bulk copy from shared memory is issued; what `end_store` takes."""
@@ -136,10 +152,28 @@ class SharedMemory:
         """What a bulk copy finds in its source now."""
         return self._bytes.window(access.size_bytes)[access.offsets]
 
+    def begin_tensor_core_read(self, warps: Sequence[Warp], site: int, addresses: Addresses, agent: int) -> None:
+        """The tensor core begins to read 16-byte chunks for some warps; for whom writes them it is `agent`."""
+        if not len(addresses):
+            return
+        self._traffic.chunks(site, BULK_CHUNK_BYTES * len(addresses))
+        threads = np.full(len(addresses), MANY)
+        access = self._access(warps[0], site, addresses, threads, BULK_CHUNK_BYTES)
+        if access is not None:
+            self._shadow.read_by_agent([replace(access, warp=warp) for warp in warps], agent)
+
+    def tensor_core_peek(self, addresses: Addresses) -> Data:
+        """The chunks at `addresses` now, in their shape; what is out of bounds has been reported."""
+        last = self._size - BULK_CHUNK_BYTES
+        found: Data = self._bytes.window(BULK_CHUNK_BYTES)[(addresses - SHARED_BASE).clip(0, last)]
+        return found
+
     def _access(
         self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
     ) -> Access | None:
         """The access, or None where it is out of bounds or misaligned and the launch goes on."""
+        if int(addresses.max()) >= CTA_WINDOW_BYTES:
+            addresses = self._own(addresses)
         access = Access(warp, site, addresses - SHARED_BASE, threads, size_bytes)
         offsets, last = access.offsets, self._size - size_bytes
         if int(offsets.min()) < 0 or int(offsets.max()) > last:
@@ -157,6 +191,14 @@ class SharedMemory:
                 return None
         return access
 
+    def _own(self, addresses: Addresses) -> Addresses:
+        """Addresses of `.shared::cluster` that mean this CTA's memory as those of `.shared::cta`; others stay."""
+        own = addresses // CTA_WINDOW_BYTES == self._rank + 1
+        return np.where(own, addresses % CTA_WINDOW_BYTES, addresses)
+
     def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_], which: str = "to ") -> None:
         what = f"{access.size_bytes}-byte access {which}the {self._size} bytes of shared memory from {SHARED_BASE:#x}"
-        self._shadow.report(kind, access, int(np.argmax(faulty)), what)
+        index = int(np.argmax(faulty))
+        if int(access.offsets[index]) + SHARED_BASE >= CTA_WINDOW_BYTES:
+            what += "; an address of another CTA of the cluster needs .shared::cluster"
+        self._shadow.report(kind, access, index, what)

@@ -5,16 +5,20 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cutegen.ptx.machine.lowering import Lowering
 from cutegen.ptx.machine.memory import (
+    CTA_WINDOW_BYTES,
     LOCAL_WINDOW,
     PARAM_WINDOW,
     SHARED_WINDOW,
+    SHARED_WINDOW_BYTES,
     WINDOW_BYTES,
     Addresses,
     Data,
@@ -23,7 +27,16 @@ from cutegen.ptx.machine.memory import (
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
 
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+if TYPE_CHECKING:
+    from cutegen.ptx.machine.cta import Cta
+
+Lanes: TypeAlias = npt.NDArray[np.bool_]
+CLUSTER_SPACE = "shared::cluster"
+_WINDOWS = {
+    CLUSTER_SPACE: (SHARED_WINDOW, SHARED_WINDOW_BYTES),
+    "local": (LOCAL_WINDOW, WINDOW_BYTES),
+    "param": (PARAM_WINDOW, WINDOW_BYTES),
+}
 
 
 class Memory(Protocol):
@@ -43,9 +56,58 @@ def memory_of(warp: Warp, space: str) -> Memory:
     """The memory that `space` means for `warp`."""
     if space == "shared":
         return warp.cta.shared
+    if space == CLUSTER_SPACE:
+        return SharedOfCluster(warp.cta)
     if space == "local":
         return warp.local
     return warp.cta.memories[space]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOfCluster:
+    """The shared memory of a cluster as a thread of `cta` sees it."""
+
+    cta: Cta
+
+    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
+        """`size_bytes` bytes for each address."""
+        if int(addresses.max()) < CTA_WINDOW_BYTES:
+            return self.cta.shared.read(warp, site, addresses, size_bytes)
+        data = np.empty(len(addresses), data_dtype(size_bytes))
+        for peer, inside, local in self._split(warp, site, addresses):
+            with _Narrowed(warp, inside):
+                data[inside] = peer.shared.read(warp, site, local, size_bytes)
+        return data
+
+    def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
+        """Writes `size_bytes` bytes at each address."""
+        if int(addresses.max()) < CTA_WINDOW_BYTES:
+            self.cta.shared.write(warp, site, addresses, size_bytes, data)
+            return
+        for peer, inside, local in self._split(warp, site, addresses):
+            with _Narrowed(warp, inside):
+                peer.shared.write(warp, site, local, size_bytes, data[inside])
+
+    def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
+        """The window and offset of one lane's atomic access."""
+        thread = int(warp.threads()[lane_index])
+        peer, local = self.cta.cluster.at(warp, site, thread, address)
+        if peer is not self.cta:
+            peer.visits.access(warp, site, thread, local)
+        return peer.shared.element(warp, site, lane_index, local, size_bytes)
+
+    def _split(self, warp: Warp, site: int, addresses: Addresses) -> Iterator[tuple[Cta, Lanes, Addresses]]:
+        """The accesses by CTA: (it, which of them, their addresses there)."""
+        threads, windows = warp.threads(), addresses // CTA_WINDOW_BYTES
+        for window in np.unique(windows).tolist():
+            inside = windows == window
+            local = addresses[inside] % CTA_WINDOW_BYTES
+            peer, _ = self.cta.cluster.at(warp, site, int(threads[inside][0]), int(addresses[inside][0]))
+            if peer is not self.cta:
+                for thread in threads[inside][1:].tolist() if not warp.cta.ordering.lanes_agree(warp.index) else ():
+                    self.cta.cluster.peer(warp, site, thread, peer.rank, int(local[0]))
+                peer.visits.access(warp, site, int(threads[inside][0]), int(local[0]))
+            yield peer, inside, local
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +170,25 @@ class _Narrowed:
         self._warp.set_mask(*self._saved)
 
 
+def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
+    """Which generic addresses lie in which state space."""
+    inside = {
+        name: (addresses >= start) & (addresses < start + size_bytes) for name, (start, size_bytes) in _WINDOWS.items()
+    }
+    inside["global"] = ~np.logical_or.reduce(list(inside.values()))
+    return inside
+
+
+def is_own(addresses: Addresses, rank: int) -> Lanes:
+    """Which generic addresses lie in the shared memory of the CTA of `rank`, whose threads ask."""
+    windows = (addresses - SHARED_WINDOW) // CTA_WINDOW_BYTES
+    return np.asarray((windows == 0) | (windows == rank + 1))
+
+
 def _split(addresses: Addresses) -> list[tuple[str, np.ndarray, Addresses]]:
     """Generic addresses by state space: (space, which of them, their addresses in it)."""
-    inside = {name: (addresses >= start) & (addresses < start + WINDOW_BYTES) for name, start in _WINDOWS.items()}
-    inside["global"] = ~np.logical_or.reduce(list(inside.values()))
-    return [(name, lanes, addresses[lanes] - _WINDOWS.get(name, 0)) for name, lanes in inside.items() if lanes.any()]
+    inside, starts = spaces_of(addresses), {name: start for name, (start, _) in _WINDOWS.items()}
+    return [(name, lanes, addresses[lanes] - starts.get(name, 0)) for name, lanes in inside.items() if lanes.any()]
 
 
 def resolve_space(context: Lowering, instruction: Instruction, written: str, operand: Operand) -> Space:
@@ -120,6 +196,6 @@ def resolve_space(context: Lowering, instruction: Instruction, written: str, ope
     named = context.space_of(operand)
     if written == "generic" and named is not None:
         return Space(named)
-    if named is not None and named != written:
+    if named is not None and named != written and (named, written) != ("shared", CLUSTER_SPACE):
         raise instruction.error(f"the variable is in {named} memory, the access in {written}")
     return Space(written)

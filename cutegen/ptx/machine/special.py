@@ -1,16 +1,18 @@
 """Special registers: their widths and their values.
 
-Source: PTX ISA, "Special Registers". Clusters are always of one CTA. `%clock` and the like are left out: a program
-whose result depends on time has no result here.
+Source: PTX ISA, "Special Registers". `%clock` and the like are left out: a program whose result depends on time has no
+result here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.machine.grid import Grid
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 
 _DIM3 = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
@@ -30,9 +32,10 @@ SPECIAL_BITS: dict[str, int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a warp stands: its CTA in the grid and the launch's shape."""
+    """Where a warp stands: its CTA in the grid and the launch's shape; `warp` counts in the CTA."""
 
-    grid: Dim3
+    grid: Grid
+    explicit_cluster: bool
     block: Dim3
     cta: Dim3
     warp: int
@@ -47,15 +50,8 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
     stem, _, axis = name.partition(".")
     if stem == "%tid":
         return thread_coordinates(place.block, place.warp * WARP_LANES + lane)["xyz".index(axis)]
-    dims = {"%ntid": place.block, "%ctaid": place.cta, "%nctaid": place.grid}
-    dims |= {
-        "%clusterid": place.cta,
-        "%nclusterid": place.grid,
-        "%cluster_ctaid": (0, 0, 0),
-        "%cluster_nctaid": (1, 1, 1),
-    }
-    if stem in dims:
-        return dims[stem]["xyz".index(axis)]
+    if axis:
+        return _dimensions(stem, place)["xyz".index(axis)]
     values: dict[str, npt.NDArray[np.int64] | int] = {
         "%laneid": lane,
         "%warpid": place.warp,
@@ -68,9 +64,25 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
         "%lanemask_le": (2 << lane) - 1,
         "%lanemask_ge": 0xFFFFFFFF ^ ((1 << lane) - 1),
         "%lanemask_gt": 0xFFFFFFFF ^ ((2 << lane) - 1),
-        "%cluster_nctarank": 1,
+        "%cluster_ctarank": place.grid.rank(place.cta),
+        "%cluster_nctarank": place.grid.cluster_size,
+        "%is_explicit_cluster": int(place.explicit_cluster),
     }
     return values.get(name, 0)
+
+
+def _dimensions(name: str, place: Place) -> Sequence[int]:
+    """The three numbers of a special register that has x, y and z."""
+    grid, cta = place.grid, place.cta
+    return {
+        "%ntid": place.block,
+        "%ctaid": cta,
+        "%nctaid": grid.ctas,
+        "%clusterid": [at // each for at, each in zip(cta, grid.cluster, strict=True)],
+        "%nclusterid": grid.clusters,
+        "%cluster_ctaid": [at % each for at, each in zip(cta, grid.cluster, strict=True)],
+        "%cluster_nctaid": grid.cluster,
+    }[name]
 
 
 def thread_coordinates(

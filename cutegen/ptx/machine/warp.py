@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.held_registers import HeldRegisters
 from cutegen.ptx.watch.shadow import Access
 
 if TYPE_CHECKING:
@@ -50,12 +51,18 @@ class Warp:
     """32 lanes that run together."""
 
     def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int, local: LocalMemory) -> None:
-        self.cta, self.index, self.thread0 = cta, place.warp, place.warp * WARP_LANES
+        self.cta, self.number = cta, place.warp
+        """Its number in the CTA."""
+        self.index = cta.first_thread // WARP_LANES + place.warp
+        self.thread0 = self.index * WARP_LANES
         self.local = local
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
         self.defined = frame.undefined()
         self.alive: Mask = lanes > _LANES
+        self.is_whole = lanes == WARP_LANES
+        self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
+        """What the warp's `wgmma` have of its registers."""
         self.stack = [Path(0, self.alive.copy(), None)]
         self.set_mask(self.alive.copy(), lanes)
         self.gives_up = False
@@ -81,7 +88,7 @@ class Warp:
         return self._lanes
 
     def threads(self) -> npt.NDArray[np.int64]:
-        """Numbers of the active threads in the CTA."""
+        """Numbers of the active threads in the cluster."""
         return self.lanes() + self.thread0
 
     def put(self, cell: int, value: npt.NDArray[Any]) -> None:

@@ -22,12 +22,15 @@ RegisterKey = tuple[int, int]
 
 def is_barrier(instruction: Instruction) -> bool:
     """True for the barriers of a CTA (`bar.warp.sync` is one of a warp only)."""
-    return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
+    return instruction.parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & set(instruction.parts)
+
+
+_WAITS = (("mbarrier", "try_wait"), ("mbarrier", "test_wait"), ("wgmma", "wait_group"))
 
 
 def is_wait(instruction: Instruction) -> bool:
-    """True for a wait for an mbarrier, which has a block of its own: it is executed again until it is over."""
-    return instruction.parts[0] == "mbarrier" and instruction.parts[1:2] in (("try_wait",), ("test_wait",))
+    """True for a wait that has a block of its own, because it may be executed again until it is over."""
+    return instruction.parts[:2] in _WAITS or instruction.parts[:3] == ("barrier", "cluster", "wait")
 
 
 def ends_block(instruction: Instruction) -> bool:
@@ -164,6 +167,12 @@ def _registers(operand: Operand) -> Iterator[Register]:
     elif isinstance(operand, Pair):
         yield from _registers(operand.first)
         yield from _registers(operand.second)
+
+
+def registers_of(instruction: Instruction) -> Iterator[Register]:
+    """The registers that an instruction's operands name."""
+    for operand in instruction.operands:
+        yield from _registers(operand)
 
 
 def _keys(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:

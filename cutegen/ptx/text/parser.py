@@ -32,7 +32,7 @@ from cutegen.ptx.text.tokens import tokenize
 
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _SPACES = (".global", ".const", ".shared", ".local")
-_BLOCK_DIRECTIVES = {".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank"}
+_DIRECTIVES = {".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank"}
 MAX_NESTING = 64
 
 
@@ -113,7 +113,7 @@ class _EntryReader:
         line = cursor.line
         name = cursor.word("the entry's name")
         parameters = read_parameters(cursor)
-        block = self._read_directives()
+        directives = self._read_directives()
         cursor.expect("{")
         while not (cursor.peek() == "}" and self._scopes.depth == 1):
             self._read_statement()
@@ -128,7 +128,10 @@ class _EntryReader:
             labels={_label_key(path, label): index for (path, label), index in self._labels.items()},
             branch_targets=self._branch_targets,
             rows=self._scopes.rows,
-            required_block=block,
+            required_block=_dim3(directives.get(".reqntid")),
+            required_cluster=_dim3(directives.get(".reqnctapercluster")),
+            needs_cluster=".explicitcluster" in directives,
+            max_cluster_size=next(iter(directives.get(".maxclusterrank", ())), None),
         )
 
     def _end(self, line: int) -> None:
@@ -136,20 +139,20 @@ class _EntryReader:
         self._instructions.append(Instruction(line=line, text="ret;", guard=None, parts=("ret",), operands=()))
         self._paths.append(())
 
-    def _read_directives(self) -> tuple[int, int, int] | None:
-        cursor, block = self._cursor, None
+    def _read_directives(self) -> dict[str, list[int]]:
+        """The directives before the body, with their numbers."""
+        cursor, found = self._cursor, dict[str, list[int]]()
         while cursor.peek().startswith("."):
             word = cursor.take()
             if word == ".pragma":
                 cursor.skip_past(";")
-            elif word in _BLOCK_DIRECTIVES:
-                values = [cursor.integer(word, limit=1 << 20)]
+            elif word in _DIRECTIVES:
+                found[word] = [cursor.integer(word, limit=1 << 20)]
                 while cursor.accept(","):
-                    values.append(cursor.integer(word, limit=1 << 20))
-                if word == ".reqntid":
-                    x, y, z = [*values, 1, 1][:3]
-                    block = (x, y, z)
-        return block
+                    found[word].append(cursor.integer(word, limit=1 << 20))
+            else:
+                found[word] = []
+        return found
 
     def _read_statement(self) -> None:
         cursor = self._cursor
@@ -303,6 +306,14 @@ class _EntryReader:
         if not isinstance(value, int) or abs(value) >= 1 << 63:
             raise self._cursor.error(f"the address offset {value} is not a 64-bit integer")
         return value
+
+
+def _dim3(values: list[int] | None) -> tuple[int, int, int] | None:
+    """One to three numbers as three; none where the directive is not there."""
+    if values is None:
+        return None
+    x, y, z = [*values, 1, 1][:3]
+    return x, y, z
 
 
 def _label_key(path: tuple[int, ...], label: str) -> str:

@@ -154,6 +154,10 @@ class Entry:
     branch_targets: dict[str, tuple[str, ...]]
     rows: dict[int, int]
     required_block: tuple[int, int, int] | None
+    required_cluster: tuple[int, int, int] | None = None
+    needs_cluster: bool = False
+    """Whether a launch must name its clusters (`.explicitcluster`)."""
+    max_cluster_size: int | None = None
 
     @property
     def parameter_bytes(self) -> int:

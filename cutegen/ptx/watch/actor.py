@@ -22,6 +22,20 @@ class Group(Protocol):
     def number(self) -> int:
         """Its index in the grid as one number, x fastest."""
 
+    @property
+    def rank(self) -> int:
+        """Its index in its cluster, x fastest."""
+
+    @property
+    def first_thread(self) -> int:
+        """The number of its first thread in the cluster."""
+
+    def describe(self, site: int) -> str:
+        """`line 12 'st.shared...'` of an instruction."""
+
+    def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
+        """Words for a thread of a cluster, or for several of a warp, as `thread 5 of CTA number 3`."""
+
     def fault(
         self,
         kind: ViolationKind,
@@ -40,19 +54,23 @@ class Actor(Protocol):
 
     @property
     def index(self) -> int:
-        """Its number in the CTA."""
+        """Its number in the cluster: the warps of its CTAs are numbered one CTA after the other, by rank."""
 
     @property
     def thread0(self) -> int:
-        """Its first thread."""
+        """The number of its first thread in the cluster."""
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
         """The lanes that have not exited."""
 
     @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """The lanes that are active."""
+
+    @property
     def cta(self) -> Group:
         """Its CTA."""
 
     def threads(self) -> npt.NDArray[np.int64]:
-        """Numbers of the active threads in the CTA."""
+        """Numbers of the active threads in the cluster."""

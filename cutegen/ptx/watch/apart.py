@@ -16,7 +16,7 @@ from cutegen.ptx.watch.paged import MANY, Sites, Stamps
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Granules that were touched, each once, in rising order; for each the CTA, thread and instruction of an access."""
+    """Granules that were touched, each once, in rising order; of each the cluster, thread and instruction."""
 
     granules: npt.NDArray[np.int64]
     stamps: Stamps
@@ -31,17 +31,17 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What the CTAs of one process wrote and read of one allocation; `cta_shift` says where a stamp has its CTA."""
+    """What the CTAs of one process wrote and read of an allocation; a stamp has its cluster from `cluster_shift` on."""
 
     writes: Marks
     reads: Marks
     granule_bytes: int
-    cta_shift: int
+    cluster_shift: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """Two accesses of byte `offset` of allocation `allocation`; (CTA number, thread or None, site) of each."""
+    """Two accesses of byte `offset` of allocation `allocation`; (cluster number, thread or None, site) of each."""
 
     allocation: int
     offset: int
@@ -70,13 +70,13 @@ def _meet(allocation: int, writer: Touched, others: Marks, *, wrote: bool) -> Me
     return Meeting(
         allocation=allocation,
         offset=int(both[0]) * writer.granule_bytes,
-        writer=_who(writer.writes, int(i[0]), writer.cta_shift),
-        other=_who(others, int(j[0]), writer.cta_shift),
+        writer=_who(writer.writes, int(i[0]), writer.cluster_shift),
+        other=_who(others, int(j[0]), writer.cluster_shift),
         other_wrote=wrote,
     )
 
 
-def _who(marks: Marks, index: int, cta_shift: int) -> tuple[int, int | None, int]:
+def _who(marks: Marks, index: int, cluster_shift: int) -> tuple[int, int | None, int]:
     stamp = int(marks.stamps[index])
     thread = stamp & MANY
-    return (stamp >> cta_shift) - 1, None if thread == MANY else thread, int(marks.sites[index])
+    return (stamp >> cluster_shift) - 1, None if thread == MANY else thread, int(marks.sites[index])

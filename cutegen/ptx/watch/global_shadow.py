@@ -6,7 +6,7 @@ accesses of which one writes, unordered, are a race unless they are morally stro
 each in the other's scope (PTX ISA, "Memory Consistency Model"). Reads are only queued until somebody writes to the
 buffer.
 
-A stamp packs `CTA + 1 | tick | thread`; the instruction stands beside it.
+A stamp packs `cluster + 1 | tick | thread`; the instruction stands beside it. A thread is numbered in its cluster.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.apart import Marks, Touched
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.paged import MANY, PagedStamps, Sites, Stamps, WarpPages
+from cutegen.ptx.watch.paged import MANY, THREAD_BITS, PagedStamps, Sites, Stamps, WarpPages
+from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH
 
-_THREAD_BITS, _TICK_BITS = 11, 32
-_CTA_SHIFT = _THREAD_BITS + _TICK_BITS
-_MAX_CTAS = 1 << (62 - _CTA_SHIFT)
+_TICK_BITS = 29
+_CLUSTER_SHIFT = THREAD_BITS + _TICK_BITS
+_MAX_CLUSTERS = 1 << (62 - _CLUSTER_SHIFT)
 _TICK_MASK = (1 << _TICK_BITS) - 1
 MOST_QUEUED = 1 << 14
 
@@ -43,7 +44,7 @@ class SiteTable:
 class GlobalAccess:
     """An access of some threads of a warp: byte `offsets` into the buffer."""
 
-    cta: int
+    cluster: int
     warp: int
     ordering: Ordering
     site: int
@@ -58,7 +59,7 @@ class Clash:
 
     index: int
     offset: int
-    cta: int
+    cluster: int
     warp: int
     thread: int | None
     site: int
@@ -129,11 +130,11 @@ class GlobalShadow:
     def touched(self) -> Touched:
         """All that was written and read, by whatever CTA."""
         if not self.is_writeable:
-            return Touched(_marks(()), _marks(()), self._granule_bytes, _CTA_SHIFT)
+            return Touched(_marks(()), _marks(()), self._granule_bytes, _CLUSTER_SHIFT)
         self._settle()
         writes = () if self._writes is None else (self._writes.written(),)
         reads = (*self._weak_reads.touched(), *self._strong_reads.touched())
-        return Touched(_marks(writes), _marks(reads), self._granule_bytes, _CTA_SHIFT)
+        return Touched(_marks(writes), _marks(reads), self._granule_bytes, _CLUSTER_SHIFT)
 
     def begin(self, access: GlobalAccess, *, writes: bool) -> Flight:
         """A copy of the bytes, which was just noted as a read or a write, goes on until `end`."""
@@ -160,7 +161,7 @@ class GlobalShadow:
                 return Clash(
                     index=index,
                     offset=int(access.offsets[index]) + piece * self._granule_bytes,
-                    cta=earlier.cta,
+                    cluster=earlier.cluster,
                     warp=earlier.warp,
                     thread=int(earlier.threads[0]),
                     site=earlier.site,
@@ -196,26 +197,26 @@ class GlobalShadow:
         self, access: GlobalAccess, stamps: Stamps, warps: npt.NDArray[np.int64], sites: Sites, *, wrote: bool
     ) -> Clash | None:
         """The first of `stamps` (accesses, pieces) that does not come before the access."""
-        mine = self._cta(access)
-        same_cta = stamps >> _CTA_SHIFT == mine
+        mine = self._cluster(access)
+        same_cluster = stamps >> _CLUSTER_SHIFT == mine
         owners = stamps & MANY
-        suspect = (stamps != 0) & ~(same_cta & (owners == access.threads[:, None]))
+        suspect = (stamps != 0) & ~(same_cluster & (owners == access.threads[:, None]))
         constant = (stamps != 0) & (self._table.expects_constant[sites] | self._table.expects_constant[access.site])
         if constant.any():
             return self._clash(access, constant, (stamps, warps, sites), wrote=wrote)
         if not suspect.any():
             return None
-        ticks = stamps >> _THREAD_BITS & _TICK_MASK
-        if same_cta[suspect].all():
+        ticks = stamps >> THREAD_BITS & _TICK_MASK
+        if same_cluster[suspect].all():
             known = access.ordering.knows(access.warp, access.threads, np.minimum(warps, access.ordering.warps - 1))
             suspect &= ticks > known
             if not suspect.any():
                 return None
-        suspect &= ~self._morally_strong(access, sites, same_cta)
+        suspect &= ~self._morally_strong(access, sites, same_cluster, warps)
         rows = [slice(None)] if access.ordering.lanes_agree(access.warp) else range(len(stamps))
         for row in rows:
             suspect[row] &= ~_told(
-                access, row, stamps[row] >> _CTA_SHIFT, (ticks[row], owners[row], warps[row]), suspect[row]
+                access, row, stamps[row] >> _CLUSTER_SHIFT, (ticks[row], owners[row], warps[row]), suspect[row]
             )
         if not suspect.any():
             return None
@@ -235,7 +236,7 @@ class GlobalShadow:
         return Clash(
             index=index,
             offset=int(access.offsets[index]) + piece * self._granule_bytes,
-            cta=int(stamps[index, piece] >> _CTA_SHIFT) - 1,
+            cluster=int(stamps[index, piece] >> _CLUSTER_SHIFT) - 1,
             warp=int(warps[index, piece]),
             thread=None if owner == MANY else owner,
             site=int(sites[index, piece]),
@@ -243,7 +244,7 @@ class GlobalShadow:
         )
 
     def _morally_strong(
-        self, access: GlobalAccess, sites: Sites, same_cta: npt.NDArray[np.bool_]
+        self, access: GlobalAccess, sites: Sites, same_cluster: npt.NDArray[np.bool_], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Where both accesses are strong, overlap completely, and each includes the other in its scope."""
         reach = self._table.reach[access.site]
@@ -251,11 +252,13 @@ class GlobalShadow:
             return np.zeros(sites.shape, bool)
         both = np.minimum(self._table.reach[sites], reach)
         same_size = self._table.size_bytes[sites] == access.size_bytes
-        return np.asarray((both > np.where(same_cta, 0, 1)) & same_size)
+        per_cta = access.ordering.warps_per_cta
+        near = np.where(warps // per_cta == access.warp // per_cta, CTA_REACH, CLUSTER_REACH)
+        return np.asarray((both >= np.where(same_cluster, near, GRID_REACH)) & same_size)
 
     def _note(self, pages: WarpPages, access: GlobalAccess, tick: int, granules: npt.NDArray[np.int64]) -> None:
-        known = access.ordering.synced_tick(access.warp) << _THREAD_BITS | self._cta(access) << _CTA_SHIFT
-        pages.put((access.cta, access.warp), granules, self._stamp(access, tick), access.site, since=known + MANY)
+        known = access.ordering.synced_tick(access.warp) << THREAD_BITS | self._cluster(access) << _CLUSTER_SHIFT
+        pages.put((access.cluster, access.warp), granules, self._stamp(access, tick), access.site, since=known + MANY)
 
     def _note_read(self, access: GlobalAccess, tick: int, granules: npt.NDArray[np.int64]) -> None:
         is_strong = self._table.reach[access.site] > 0
@@ -263,12 +266,12 @@ class GlobalShadow:
 
     def _stamp(self, access: GlobalAccess, tick: int) -> Stamps:
         """One column: the stamp of each thread."""
-        return (self._cta(access) << _CTA_SHIFT | (tick & _TICK_MASK) << _THREAD_BITS | access.threads)[:, None]
+        return (self._cluster(access) << _CLUSTER_SHIFT | (tick & _TICK_MASK) << THREAD_BITS | access.threads)[:, None]
 
     @staticmethod
-    def _cta(access: GlobalAccess) -> int:
-        """The CTA's part of a stamp; numbers repeat in grids too large to be run here anyway."""
-        return access.cta % (_MAX_CTAS - 1) + 1
+    def _cluster(access: GlobalAccess) -> int:
+        """The cluster's part of a stamp; numbers repeat in grids too large to be run here anyway."""
+        return access.cluster % (_MAX_CLUSTERS - 1) + 1
 
     def _granules(self, access: GlobalAccess) -> npt.NDArray[np.int64]:
         count = max(1, access.size_bytes // self._granule_bytes)
@@ -285,13 +288,13 @@ def _marks(parts: Sequence[tuple[npt.NDArray[np.int64], Stamps, Sites]]) -> Mark
 def _told(
     access: GlobalAccess,
     row: slice | int,
-    ctas: Stamps,
+    clusters: Stamps,
     stamps: tuple[Stamps, Stamps, Stamps],
     suspect: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
     """Where the threads of `row`, who know the same, were told of the accesses that are `suspect`."""
     thread = int(access.threads[row if isinstance(row, int) else 0])
     told = np.zeros(suspect.shape, bool)
-    for number in np.unique(ctas[suspect]).tolist():
-        told |= (ctas == number) & access.ordering.told_of(number - 1, thread, stamps)
+    for number in np.unique(clusters[suspect]).tolist():
+        told |= (clusters == number) & access.ordering.told_of(number - 1, thread, stamps)
     return told

@@ -8,7 +8,7 @@ A strong read may find an older value than the last, as long as nothing that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,16 +19,16 @@ from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.past import NO_PAST, Past, join_pasts
-from cutegen.ptx.watch.semantics import GRID_REACH, Semantics, includes
+from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH, Home, Semantics, includes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What happened before a release of CTA `cta`, for those whom its scope includes."""
+    """What happened before a release of a thread of CTA `home`, for those whom its scope includes."""
 
     past: Past
     reach: int
-    cta: int
+    home: Home
 
 
 @dataclass(slots=True)
@@ -38,18 +38,23 @@ class FenceOrder:
     past: Past = NO_PAST
 
 
+def orders_of_cta(cluster: FenceOrder, grid: FenceOrder) -> Mapping[int, FenceOrder]:
+    """The orders of `fence.sc` that a CTA takes part in, its own among them."""
+    return {CTA_REACH: FenceOrder(), CLUSTER_REACH: cluster, GRID_REACH: grid}
+
+
 @dataclass(slots=True)
 class Fences:
     """What the threads of one CTA have released and read around their fences.
 
-    `choose` picks which of the writes `first` to `last` a thread reads that may read any of them.
+    `orders` are those of `fence.sc` by reach: of the CTA, of its cluster, of the grid. `choose` picks which of the
+    writes `first` to `last` a thread reads that may read any of them.
     """
 
     ordering: Ordering
-    cta: int
-    order_in_grid: FenceOrder
+    home: Home
+    orders: Mapping[int, FenceOrder]
     choose: Callable[[int, int], int]
-    _order_in_cta: FenceOrder = field(default_factory=FenceOrder)
     _seen_by_sc: dict[int, Past] = field(default_factory=dict)
     _released: dict[int, Message] = field(default_factory=dict)
     _read: dict[int, dict[tuple[int, int], Message]] = field(default_factory=dict)
@@ -60,21 +65,22 @@ class Fences:
             if semantics.acquires:
                 self._acquire(warp, thread, self._read.pop(thread, {}).values(), semantics.reach)
             if semantics.releases:
-                self._released[thread] = Message(self.ordering.past_of(thread), semantics.reach, self.cta)
+                self._released[thread] = Message(self.ordering.past_of(thread), semantics.reach, self.home)
             if semantics.is_sc:
-                order = self.order_in_grid if semantics.reach >= GRID_REACH else self._order_in_cta
+                order = self.orders[semantics.reach]
                 order.past = join_pasts(order.past, self.ordering.past_of(thread))
                 self._seen_by_sc[thread] = join_pasts(self._seen_by_sc.get(thread, NO_PAST), order.past)
         self.ordering.tick += 1
 
     def knows(self, thread: int, event: _Event) -> bool:
         """Whether `thread` may not go back behind `event`: it did it, knows of it, or a `fence.sc` stands between."""
-        if (event.cta, event.thread) == (self.cta, thread):
+        if (event.cluster, event.thread) == (self.home.cluster, thread):
             return True
         tick, who, warp = (np.array([n], np.int64) for n in (event.tick, event.thread, event.thread // WARP_LANES))
         seen = self._seen_by_sc.get(thread, NO_PAST)
         return bool(
-            self.ordering.told_of(event.cta, thread, (tick, who, warp))[0] or seen.knows(event.cta, tick, who, warp)[0]
+            self.ordering.told_of(event.cluster, thread, (tick, who, warp))[0]
+            or seen.knows(event.cluster, tick, who, warp)[0]
         )
 
     def read(self, warp: Actor, thread: int, messages: tuple[Message, ...], semantics: Semantics) -> None:
@@ -82,8 +88,13 @@ class Fences:
         if semantics.acquires:
             self._acquire(warp, thread, messages, semantics.reach)
         for message in messages:
-            seen = Message(message.past, min(message.reach, semantics.reach), message.cta)
+            seen = Message(message.past, min(message.reach, semantics.reach), message.home)
             self._read.setdefault(thread, {})[id(seen.past), seen.reach] = seen
+
+    def released_to_cluster(self, thread: int) -> Message | None:
+        """What the last fence of `thread` released, where it reaches the cluster."""
+        message = self._released.get(thread)
+        return message if message is not None and message.reach >= CLUSTER_REACH else None
 
     def releases(self, thread: int, semantics: Semantics) -> bool:
         """Whether a strong write of `thread` releases anything."""
@@ -92,16 +103,16 @@ class Fences:
     def write(self, thread: int, semantics: Semantics) -> tuple[Message, ...]:
         """What a strong write of `thread` releases."""
         if semantics.releases:
-            released = Message(self.ordering.past_of(thread), semantics.reach, self.cta)
+            released = Message(self.ordering.past_of(thread), semantics.reach, self.home)
             self.ordering.tick += 1
             return (released,)
         fence = self._released.get(thread)
-        return () if fence is None else (Message(fence.past, min(fence.reach, semantics.reach), fence.cta),)
+        return () if fence is None else (Message(fence.past, min(fence.reach, semantics.reach), fence.home),)
 
     def _acquire(self, warp: Actor, thread: int, messages: Iterable[Message], reach: int) -> None:
         past = NO_PAST
         for message in messages:
-            if includes(min(message.reach, reach), self.cta, message.cta):
+            if includes(min(message.reach, reach), self.home, message.home):
                 past = join_pasts(past, message.past)
         if past is not NO_PAST:
             self.ordering.acquire(warp, thread, past)
@@ -114,9 +125,9 @@ MOST_WRITES, MOST_STALE = 8, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Event:
-    """A strong access of a thread; nobody's, where it was there before."""
+    """A strong access of a thread of a cluster; nobody's, where it was there before."""
 
-    cta: int
+    cluster: int
     thread: int
     tick: int
 
@@ -175,14 +186,14 @@ class Locations:
         place = len(history.writes) - 1
         if value is not None:
             place = self._choose(fences, history, thread, value)
-        write, key = history.writes[place], (fences.cta, thread)
-        history.read[key] = _Event(fences.cta, thread, fences.ordering.tick), place + history.dropped
+        write, key = history.writes[place], (fences.home.cluster, thread)
+        history.read[key] = _Event(fences.home.cluster, thread, fences.ordering.tick), place + history.dropped
         fences.read(warp, thread, write.messages, semantics)
         return write.value if place < len(history.writes) - 1 else None
 
     @staticmethod
     def _choose(fences: Fences, history: _History, thread: int, value: Data) -> int:
-        newest, key = len(history.writes) - 1, (fences.cta, thread)
+        newest, key = len(history.writes) - 1, (fences.home.cluster, thread)
         oldest = history.oldest_for(fences, thread)
         usable = all(w.value is not None and w.value.dtype == value.dtype for w in history.writes[oldest:newest])
         if oldest == newest or not usable or history.stale.get(key, 0) >= MOST_STALE:
@@ -198,7 +209,7 @@ class Locations:
         """A strong write, of `values` the second in place of the first: what was released before is not behind it."""
         before, value = values if values is not None else (None, None)
         history = self._histories.setdefault(offset, _History([_Write(before, (), None)]))
-        event = _Event(fences.cta, thread, fences.ordering.tick)
+        event = _Event(fences.home.cluster, thread, fences.ordering.tick)
         history.add(_Write(value, fences.write(thread, semantics), event))
 
     def update(self, fences: Fences, warp: Actor, thread: int, offset: int, semantics: Semantics) -> None:
@@ -208,7 +219,7 @@ class Locations:
         history = self._histories.setdefault(offset, _History([_Write(None, (), None)]))
         messages = history.writes[-1].messages
         fences.read(warp, thread, messages, semantics)
-        event = _Event(fences.cta, thread, fences.ordering.tick)
+        event = _Event(fences.home.cluster, thread, fences.ordering.tick)
         history.add(_Write(None, _together(messages, fences.write(thread, semantics)), event))
 
     def forget(self, offsets: npt.NDArray[np.int64]) -> None:
@@ -223,6 +234,6 @@ def _together(before: tuple[Message, ...], own: tuple[Message, ...]) -> tuple[Me
         return own or before
     new = own[0]
     for message in before:
-        if (message.cta, message.reach) == (new.cta, new.reach):
-            new = Message(join_pasts(message.past, new.past), new.reach, new.cta)
-    return (*(m for m in before if (m.cta, m.reach) != (new.cta, new.reach)), new)
+        if (message.home, message.reach) == (new.home, new.reach):
+            new = Message(join_pasts(message.past, new.past), new.reach, new.home)
+    return (*(m for m in before if (m.home, m.reach) != (new.home, new.reach)), new)

@@ -1,5 +1,6 @@
-"""Which accesses of a CTA are ordered: clocks of each warp for every other warp, and for what lands at each mbarrier.
+"""Which accesses of a cluster are ordered: clocks of each warp for every other, and for what lands at each mbarrier.
 
+The warps of a cluster's CTAs are numbered one CTA after the other, by rank, and so are their threads.
 Ticks only grow. `known[a, u]` is the last tick of agent `u` whose accesses are ordered before what warp `a` does now;
 an agent is a warp, or (from column `warps` on) the bulk copies that land at one mbarrier: its phases follow each other,
 so one clock is enough for them. Arriving at a barrier ends a tick; who waits there learns what everyone knew on arrival
@@ -9,12 +10,16 @@ a barrier. What only some lanes of a warp have waited for, only they know (`_by_
 
 `fenced` is the same for ways that lead through a `fence.proxy.async`: bulk copies see ordinary writes only then (PTX
 ISA, "Memory Consistency Model", "Proxy-preserved base causality order").
+
+`seen` is what has surely happened, though it may not be visible: a relaxed arrival at a cluster's barrier tells that
+much, and a bulk copy tells the CTA where it lands what its issuer had seen. It answers whether a CTA has begun, and
+whether an mbarrier's phase is over. It is kept only where there are clusters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -23,6 +28,8 @@ import numpy.typing as npt
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later
+
+_NO_TICKS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +41,28 @@ class Told:
     strict: Clock
     """As `known`, but a lane that arrives alone speaks for itself only, and not for its warp."""
     far: Past = NO_PAST
-    """What other CTAs did, and single threads."""
+    """What other clusters did, and single threads."""
+    seen: Clock = field(default_factory=lambda: _NO_TICKS)
+    """The last tick of each agent that has happened, visible or not."""
 
 
-_NO_TICKS = np.zeros(0, np.int64)
 NOTHING = Told(_NO_TICKS, _NO_TICKS, _NO_TICKS)
 
 
 def join(a: Told, b: Told) -> Told:
     """All that either tells."""
-    strict = later(a.strict, b.strict)
-    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far))
+    strict, seen = later(a.strict, b.strict), later(a.seen, b.seen)
+    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen)
 
 
 class Ordering:
-    """The clocks of one CTA."""
+    """The clocks of cluster number `cluster`, of `ctas` CTAs of `warps` warps each."""
 
-    def __init__(self, warps: int, cta: int) -> None:
-        self.warps, self._cta = warps, cta
+    def __init__(self, warps: int, cluster: int, ctas: int = 1, *, keeps_seen: bool = False) -> None:
+        self.warps_per_cta, self.cluster, self._ctas = warps, cluster, ctas
+        warps *= ctas
+        self.warps = warps
+        self._seen = np.zeros((warps, warps), np.int64) if keeps_seen else None
         self._far = [NO_PAST] * warps
         self.known = np.zeros((warps, warps), np.int64)
         self._fenced = np.zeros((warps, warps), np.int64)
@@ -66,14 +77,69 @@ class Ordering:
     def add_agent(self) -> int:
         """The column of one more agent; nothing it has done is unordered yet."""
         self.known = np.pad(self.known, ((0, 0), (0, 1)), constant_values=self.tick)
+        if self._seen is not None:
+            self._seen = np.pad(self._seen, ((0, 0), (0, 1)), constant_values=self.tick)
         return self.known.shape[1] - 1
 
-    def landed(self, agent: int) -> Told:
-        """A bulk copy of `agent` has landed: what its mbarrier lets others know."""
+    def learn_of_agent(self, warp: int, agent: int, tick: int) -> None:
+        """`warp` has waited for what `agent` did up to `tick`."""
+        self.known[warp, agent] = max(int(self.known[warp, agent]), tick)
+        self.bounds[warp] = int(self.known[warp].min()) + 1
+
+    def surely_precede(self, warp: int, ticks: Clock, agents: npt.NDArray[np.int64]) -> bool:
+        """True where what `agents` did at `ticks` surely comes before what all lanes of `warp` do in the async proxy.
+
+        A quick answer: False says nothing.
+        """
+        if (ticks > self.known[warp][agents]).any():
+            return False
+        own = agents < self.warps
+        if not own.any():
+            return True
+        return not self.lanes_arrived_alone and bool((ticks[own] <= self._fenced[warp][agents[own]]).all())
+
+    def landed(self, agent: int, cause: Clock = _NO_TICKS) -> Told:
+        """A bulk copy of `agent` has landed: what its mbarrier lets others know; `cause`: what its issuer had seen."""
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick
         self.tick += 1
-        return Told(known, _NO_TICKS, _NO_TICKS)
+        return Told(known, _NO_TICKS, _NO_TICKS, NO_PAST, cause)
+
+    def seen_by(self, thread: int) -> Clock:
+        """What `thread` has seen happen, by agent; nothing where that is not kept."""
+        if self._seen is None:
+            return _NO_TICKS
+        warp = thread // WARP_LANES
+        seen: Clock = self._seen[warp].copy()
+        if thread in self._by_lane:
+            told = self._by_lane[thread]
+            seen = later(seen, later(told.seen, told.known))
+        seen[warp] = self.tick
+        return seen
+
+    def has_begun(self, thread: int, rank: int) -> bool:
+        """Whether `thread` has seen anything happen in the CTA of `rank`."""
+        first = rank * self.warps_per_cta
+        return bool(self.seen_by(thread)[first : first + self.warps_per_cta].any())
+
+    def has_seen(self, thread: int, other: int, tick: int) -> bool:
+        """Whether `thread` has seen what thread `other` did at `tick`."""
+        seen = self.seen_by(thread)
+        return len(seen) > 0 and bool(seen[other // WARP_LANES] >= tick)
+
+    def rank_of(self, thread: int) -> int:
+        """The rank of the CTA of `thread`."""
+        return thread // WARP_LANES // self.warps_per_cta
+
+    def who(self, thread: int) -> str:
+        """`thread 5`, and of which CTA where the cluster has several."""
+        local = thread % (self.warps_per_cta * WARP_LANES)
+        return f"thread {local}" + ("" if self._ctas == 1 else f" of the cluster's CTA {self.rank_of(thread)}")
+
+    def who_of_warp(self, warp: int) -> str:
+        """`warp 2`, and of which CTA where the cluster has several."""
+        local, rank = warp % self.warps_per_cta, warp // self.warps_per_cta
+        return f"warp {local}" + ("" if self._ctas == 1 else f" of the cluster's CTA {rank}")
 
     def arrive(self, warp: Actor) -> Told:
         """`warp` arrives at a barrier: what its arrival lets others know.
@@ -86,13 +152,30 @@ class Ordering:
             strict[index] = self.tick
         else:
             self.lanes_arrived_alone = True
-            far = join_pasts(far, Past({}, {(self._cta, thread): self.tick for thread in threads.tolist()}))
+            far = join_pasts(far, Past({}, {(self.cluster, thread): self.tick for thread in threads.tolist()}))
         known, fenced = self.known[index].copy(), self._fenced[index].copy()
         fences = self._lane_fences[warp.thread0 : warp.thread0 + WARP_LANES][warp.alive]
         known[index], fenced[index] = self.tick, max(int(fenced[index]), int(fences.min(initial=self.tick)))
+        seen = self._seen_of(index)
         self.tick += 1
         lanes = [self._by_lane[t] for t in threads.tolist() if t in self._by_lane] if self._by_lane else []
-        return reduce(join, lanes, Told(known, fenced, strict, far))
+        return reduce(join, lanes, Told(known, fenced, strict, far, seen))
+
+    def arrive_relaxed(self, warp: Actor) -> Told:
+        """`warp` arrives without a release: that it came is known, and what it had seen, but not what it did."""
+        seen = self._seen_of(warp.index)
+        for thread in warp.threads().tolist() if len(seen) else ():
+            seen = later(seen, self.seen_by(thread))
+        self.tick += 1
+        return Told(_NO_TICKS, _NO_TICKS, _NO_TICKS, NO_PAST, seen)
+
+    def _seen_of(self, warp: int) -> Clock:
+        """What all lanes of `warp` have seen, itself up to now."""
+        if self._seen is None:
+            return _NO_TICKS
+        seen: Clock = self._seen[warp].copy()
+        seen[warp] = self.tick
+        return seen
 
     def complete(self, told: Iterable[Told], waiting: list[int]) -> None:
         """A barrier is complete: the warps that wait there learn all that was told."""
@@ -111,8 +194,10 @@ class Ordering:
 
     def is_news(self, warp: Actor, told: Told, thread: int) -> bool:
         """True where `told` orders what `thread` does not know of: it happened elsewhere, and so perhaps later."""
-        known = later(self.known[warp.index], self._by_lane.get(thread, NOTHING).known)[: len(told.known)]
-        news = told.known > known
+        known = later(self.known[warp.index], self._by_lane.get(thread, NOTHING).known)
+        if self._seen is not None:
+            known = later(known, self.seen_by(thread))
+        news = told.known > known[: len(told.known)]
         if len(news):
             news[warp.index] = False
         return bool(news.any())
@@ -158,7 +243,8 @@ class Ordering:
             told = self._by_lane.get(thread, NOTHING)
             strict = later(told.strict, np.zeros(self.warps, np.int64))
             alone[rows] &= ticks[rows] > strict[np.minimum(warps[rows], self.warps - 1)]
-            alone[rows] &= ~self.far_of(thread).knows(self._cta, ticks[rows], owners[rows], warps[rows])
+            far = self.far_of(thread) if thread // WARP_LANES == warp else self._far[warp]
+            alone[rows] &= ~far.knows(self.cluster, ticks[rows], owners[rows], warps[rows])
         return np.asarray(alone)
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -190,18 +276,35 @@ class Ordering:
 
     def past_of(self, thread: int) -> Past:
         """What happened before what `thread` does in the next tick: what it did, and what it knows of."""
-        own = Past({self._cta: self._known_by(thread)}, {(self._cta, thread): self.tick})
+        own = Past({self.cluster: self._known_by(thread)}, {(self.cluster, thread): self.tick})
         return join_pasts(self.far_of(thread), own)
 
     def acquire(self, warp: Actor, thread: int, past: Past) -> None:
         """`thread` of `warp` has acquired what happened in `past`."""
-        known = past.clocks.get(self._cta, NOTHING.known)
-        self.observe(warp, Told(known, _NO_TICKS, known, past.without(self._cta)), np.array([thread]))
+        self.observe(warp, self.told_by(past), np.array([thread]))
+
+    def told_by(self, past: Past) -> Told:
+        """What a release that `past` precedes lets others know."""
+        known = past.clocks.get(self.cluster, NOTHING.known)
+        return Told(known, _NO_TICKS, known, past.without(self.cluster))
+
+    def knowledge_of(self, warp: Actor) -> tuple[Clock, Clock]:
+        """What the active threads of `warp` know of together, and what they have seen, by agent."""
+        known, seen = self.known[warp.index].copy(), self._seen_of(warp.index)
+        for thread in warp.threads().tolist():
+            if thread in self._by_lane:
+                told = self._by_lane[thread]
+                known, seen = later(known, told.known), later(seen, later(told.seen, told.known))
+        return known, seen
 
     def far_of(self, thread: int) -> Past:
-        """What `thread` knows of other CTAs, and of single threads."""
+        """What `thread` knows of other clusters, and of single threads."""
         far = self._far[thread // WARP_LANES]
         return join_pasts(far, self._by_lane[thread].far) if thread in self._by_lane else far
+
+    def far_of_warp(self, warp: int) -> Past:
+        """What all lanes of `warp` know of other clusters, and of single threads."""
+        return self._far[warp]
 
     def _known_by(self, thread: int) -> Clock:
         known = self.known[thread // WARP_LANES]
@@ -215,11 +318,11 @@ class Ordering:
         """True where no lane of `warp` knows more than another."""
         return not any(thread // WARP_LANES == warp for thread in self._by_lane)
 
-    def told_of(self, cta: int, thread: int, stamps: tuple[Clock, Clock, Clock]) -> npt.NDArray[np.bool_]:
-        """Where `thread` was told of accesses of `cta`; `stamps` are their ticks, threads and warps."""
+    def told_of(self, cluster: int, thread: int, stamps: tuple[Clock, Clock, Clock]) -> npt.NDArray[np.bool_]:
+        """Where `thread` was told of accesses of `cluster`; `stamps` are their ticks, threads and warps."""
         ticks, threads, warps = stamps
-        told = self.far_of(thread).knows(cta, ticks, threads, warps)
-        if cta != self._cta:
+        told = self.far_of(thread).knows(cluster, ticks, threads, warps)
+        if cluster != self.cluster:
             return told
         known = self._known_by(thread)
         return np.asarray(told | (ticks <= known[np.minimum(warps, self.warps - 1)]))
@@ -229,6 +332,8 @@ class Ordering:
         self._fenced[warp] = later(self._fenced[warp], told.fenced)
         self._strict[warp] = later(self._strict[warp], told.strict)
         self._far[warp] = join_pasts(self._far[warp], told.far)
+        if self._seen is not None:
+            self._seen[warp] = later(self._seen[warp], later(told.seen, told.known))
         self.bounds[warp] = int(self.known[warp].min()) + 1
 
     def _share_among_lanes(self, warp: int) -> None:

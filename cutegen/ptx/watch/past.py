@@ -1,7 +1,7 @@
-"""What happened before: how far each warp of each CTA, and single threads, had come when something was told.
+"""What happened before: how far each warp of each cluster, and single threads, had come when something was told.
 
-A vector clock over CTAs (Fidge, "Timestamps in message-passing systems that preserve the partial ordering"; Flanagan
-and Freund, "FastTrack"), kept sparse: a CTA of which nothing is known is not in it.
+A vector clock over clusters (Fidge, "Timestamps in message-passing systems that preserve the partial ordering";
+Flanagan and Freund, "FastTrack"), kept sparse: a cluster of which nothing is known is not in it.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ Clock: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """Accesses up to tick `clocks[cta][warp]` of a warp, and up to `threads[cta, thread]` of a thread, are ordered."""
+    """Accesses up to tick `clocks[cluster][warp]` of a warp, `threads[cluster, thread]` of a thread, are ordered."""
 
     clocks: Mapping[int, Clock]
     threads: Mapping[tuple[int, int], int]
 
-    def knows(self, cta: int, ticks: Clock, threads: Clock, warps: Clock) -> npt.NDArray[np.bool_]:
-        """Where accesses of `threads` of `cta`, in `warps`, at `ticks` are ordered before."""
-        clock = self.clocks.get(cta)
+    def knows(self, cluster: int, ticks: Clock, threads: Clock, warps: Clock) -> npt.NDArray[np.bool_]:
+        """Where accesses of `threads` of `cluster`, in `warps`, at `ticks` are ordered before."""
+        clock = self.clocks.get(cluster)
         if clock is None and not self.threads:
             return np.zeros(ticks.shape, bool)
         known = np.zeros(ticks.shape, bool) if clock is None else ticks <= clock[np.minimum(warps, len(clock) - 1)]
         for (other, thread), tick in self.threads.items():
-            if other == cta:
+            if other == cluster:
                 known |= (threads == thread) & (ticks <= tick)
         return np.asarray(known)
 
-    def without(self, cta: int) -> Past:
-        """The same but for what is known of the warps of `cta`."""
-        if cta not in self.clocks:
+    def without(self, cluster: int) -> Past:
+        """The same but for what is known of the warps of `cluster`."""
+        if cluster not in self.clocks:
             return self
-        return Past({number: clock for number, clock in self.clocks.items() if number != cta}, self.threads)
+        return Past({number: clock for number, clock in self.clocks.items() if number != cluster}, self.threads)
 
 
 NO_PAST = Past(MappingProxyType({}), MappingProxyType({}))

@@ -1,7 +1,7 @@
 """How strong an access or a fence is: its order and its scope.
 
 Source: PTX ISA, "Memory Consistency Model": "Scope", "Release and Acquire Patterns", "Morally Strong Operations". A
-weak access has no `Semantics`. Clusters have one CTA here, so that the scope `cluster` reaches as far as `cta`.
+weak access has no `Semantics`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
-_REACH = {"cta": 1, "cluster": 1, "gpu": 2, "sys": 2}
-GRID_REACH = 2
-"""The reach that includes the threads of other CTAs."""
+_REACH = {"cta": 1, "cluster": 2, "gpu": 3, "sys": 3}
+CTA_REACH, CLUSTER_REACH, GRID_REACH = 1, 2, 3
+"""The reaches that include the threads of the same CTA, of the same cluster, and all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The CTA of a thread: the number of its cluster, and its rank there."""
+
+    cluster: int
+    rank: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,12 @@ class Semantics:
         )
 
 
-def includes(reach: int, cta: int, other: int) -> bool:
-    """Whether an operation of CTA `cta` that has `reach` includes the threads of CTA `other`."""
-    return cta == other or reach >= GRID_REACH
+def includes(reach: int, home: Home, other: Home) -> bool:
+    """Whether an operation of CTA `home` that has `reach` includes the threads of CTA `other`.
+
+    >>> includes(CLUSTER_REACH, Home(3, 0), Home(3, 1)), includes(CLUSTER_REACH, Home(3, 0), Home(4, 0))
+    (True, False)
+    """
+    if home.cluster != other.cluster:
+        return reach >= GRID_REACH
+    return reach >= CLUSTER_REACH or home.rank == other.rank

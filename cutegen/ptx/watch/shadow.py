@@ -1,5 +1,7 @@
 """Who touched which byte of a CTA's shared memory: finds reads of what nobody wrote, races, and copies not waited for.
 
+The threads of its cluster's other CTAs are among them.
+
 The shadow remembers for each granule (the smallest access the program makes) who wrote it last, and for each warp who
 read it last. A stamp packs `pending copy | tick | instruction | thread`, so that one comparison of the largest stamp
 tells that all is well; only if it does not the slow look begins.
@@ -10,6 +12,7 @@ a bulk store reads, and those of an mbarrier, are nobody else's until they are g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +21,10 @@ import numpy.typing as npt
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
-_THREAD_BITS, _SITE_BITS = 12, 20
+_THREAD_BITS, _SITE_BITS = 15, 18
 _TICK_SHIFT = _THREAD_BITS + _SITE_BITS
 _PENDING = 1 << 62
 _SITE_MASK, _TICK_MASK = (1 << _SITE_BITS) - 1, (1 << (62 - _TICK_SHIFT)) - 1
@@ -28,6 +32,10 @@ _COLLECTIVE = ("ldmatrix", "stmatrix")
 """Accesses of a whole warp at once: kernels take them as done for all lanes when one lane goes on."""
 MANY = (1 << _THREAD_BITS) - 1
 """In place of a thread: several threads of one warp."""
+MAX_AGENTS = MANY // WARP_LANES
+"""How many warps and mbarriers of a cluster a stamp can name."""
+MAX_SITES = 1 << _SITE_BITS
+"""How many instructions a stamp can name."""
 
 Stamps = npt.NDArray[np.int64]
 
@@ -44,7 +52,10 @@ class Access:
 
 
 class Shadow:
-    """The shadow of one CTA's shared memory; `base` is the address of its first byte, for messages."""
+    """The shadow of the shared memory of the CTA of `rank` in its cluster; `base` is its first address.
+
+    `reach` says of each instruction how far its scope goes, 0 where it is weak.
+    """
 
     def __init__(
         self,
@@ -54,15 +65,20 @@ class Shadow:
         granule_bytes: int,
         ordering: Ordering,
         monitor: Monitor,
-        strong_sites: npt.NDArray[np.bool_],
+        reach: npt.NDArray[np.int64],
+        rank: int = 0,
     ) -> None:
         granules = -(-size_bytes // granule_bytes)
-        self._base, self._granule_bytes = base, granule_bytes
+        self._base, self._granule_bytes, self._rank = base, granule_bytes, rank
         self._writes: Stamps = np.zeros(granules, np.int64)
-        self._reads: Stamps = np.zeros((len(ordering.bounds), granules), np.int64)
+        first = rank * ordering.warps_per_cta
+        self._readers = list(range(first, first + ordering.warps_per_cta))
+        self._reads: Stamps = np.zeros((len(self._readers), granules), np.int64)
+        self._agent_reads: dict[int, Stamps] = {}
         self._lent: Stamps | None = None
         self._strong: Stamps | None = None
-        self._ordering, self._monitor, self._strong_sites = ordering, monitor, strong_sites
+        self._ordering, self._monitor, self._reach = ordering, monitor, reach
+        self._has_strong = bool((reach > 0).any())
 
     def read(self, access: Access) -> None:
         """Checks and remembers a read."""
@@ -92,7 +108,7 @@ class Shadow:
         return self._write(access, 0)
 
     def begin_copy(self, access: Access) -> None:
-        """A cp.async to the bytes is issued, or they become an mbarrier: until `end_copy` nobody may touch them."""
+        """A cp.async or st.async to the bytes is issued, or they become an mbarrier: nobody may touch them now."""
         self._write(access, _PENDING)
 
     def begin_load(self, access: Access) -> None:
@@ -124,6 +140,30 @@ class Shadow:
         self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
         self._remember_readers(access, granules)
 
+    def end_read(self, access: Access, stamps: Stamps, agent: int) -> None:
+        """The bulk copy of `access` has read the bytes: they count as read by `agent`, which its mbarrier orders."""
+        granules = self._granules(access)
+        assert self._lent is not None
+        self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
+        self._note_agent_read(access, granules, agent)
+
+    def read_by_agent(self, accesses: Sequence[Access], agent: int) -> None:
+        """The tensor core begins to read the same bytes for some warps; who writes them must know of `agent`."""
+        granules = self._granules(accesses[0])
+        stamps = np.unique(self._writes[granules])
+        ticks, agents = stamps >> _TICK_SHIFT, (stamps & MANY) // WARP_LANES
+        surely = stamps[0] > 0 and stamps[-1] < _PENDING and self._strong is None
+        for access in accesses:
+            if not (surely and self._ordering.surely_precede(access.warp.index, ticks, agents)):
+                self._check_written(access, granules)
+                self._check_fence(replace(access, threads=np.full(1, access.warp.thread0)), "wgmma.mma_async")
+        self._note_agent_read(replace(accesses[0], threads=np.full(1, accesses[0].warp.thread0)), granules, agent)
+
+    def _note_agent_read(self, access: Access, granules: npt.NDArray[np.int64], agent: int) -> None:
+        if agent not in self._agent_reads:
+            self._agent_reads[agent] = np.zeros_like(self._writes)
+        self._agent_reads[agent][granules] = self._stamps(access)
+
     def release(self, access: Access) -> None:
         """The bytes of an mbarrier are ordinary memory again, and hold nothing."""
         self._writes[self._granules(access)] = 0
@@ -138,14 +178,18 @@ class Shadow:
         if self._may_race(access, writes):
             self._find_race(access, writes, writes & MANY, _warps_of(writes), "write", "write")
         if self._may_race(access, reads):
-            for reader in np.flatnonzero(reads.any(axis=(1, 2))).tolist():
-                stamps = reads[reader]
+            for row in np.flatnonzero(reads.any(axis=(1, 2))).tolist():
+                stamps = reads[row]
                 owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
-                self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
+                self._find_race(access, stamps, owners, np.full_like(stamps, self._readers[row]), "write", "read")
+        for agent, of_agent in self._agent_reads.items():
+            stamps = of_agent[granules]
+            if self._may_race(access, stamps):
+                self._find_race(access, stamps, np.full_like(stamps, -1), np.full_like(stamps, agent), "write", "read")
         self._check_strong(access, granules, "write")
         if self._lent is not None:
             self._check_lent(access, self._lent[granules])
-        if self._strong_sites[access.site]:
+        if self._reach[access.site] > 0:
             return self._note_strong(access, granules, writes)
         mine = self._stamps(access) | flag
         self._writes[granules] = mine
@@ -166,21 +210,21 @@ class Shadow:
             message = f"write of bytes that the bulk copy of {who} ({place}) may still be reading"
             self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
 
-    def _check_fence(self, access: Access) -> None:
-        """A bulk copy needs a proxy fence after ordinary writes of its bytes."""
+    def _check_fence(self, access: Access, what: str = "bulk copy") -> None:
+        """What is done in the async proxy needs a proxy fence after ordinary writes of its bytes."""
         writes = self._writes[self._granules(access)]
         ticks = np.where(writes >= _PENDING, 0, writes >> _TICK_SHIFT)
         fenced = self._ordering.is_fenced(int(access.threads[0]), ticks, writes & MANY)
         if not fenced.all():
             index, piece = (int(i) for i in np.argwhere(~fenced)[0])
             who, place = self._who(int(writes[index, piece]))
-            message = f"no fence.proxy.async between the write by {who} ({place}) and this bulk copy"
+            message = f"no fence.proxy.async between the write by {who} ({place}) and this {what}"
             self.report(ViolationKind.RACE, access, index, message, piece)
 
     def _check_fence_after_reads(self, access: Access) -> None:
         """Between ordinary reads and a bulk copy onto their bytes a proxy fence belongs, which kernels leave out."""
         thread, granules = int(access.threads[0]), self._granules(access)
-        for reader, reads in enumerate(self._reads):
+        for reader, reads in zip(self._readers, self._reads, strict=True):
             stamps = reads[granules]
             if not stamps.any():
                 continue
@@ -190,13 +234,14 @@ class Shadow:
             if unfenced.any():
                 index, piece = (int(i) for i in np.argwhere(unfenced)[0])
                 place = self._monitor.describe(int(stamps[index, piece]) >> _THREAD_BITS & _SITE_MASK)
-                message = f"no fence.proxy.async between the read by warp {reader} ({place}) and this bulk copy"
+                who = self._ordering.who_of_warp(reader)
+                message = f"no fence.proxy.async between the read by {who} ({place}) and this bulk copy"
                 self.report(ViolationKind.CONVENTION, access, index, message, piece)
                 return
 
     def _who(self, stamp: int) -> tuple[str, str]:
         """(thread, instruction) that a stamp names."""
-        return f"thread {stamp & MANY}", self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
+        return self._ordering.who(stamp & MANY), self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
 
     def _granules(self, access: Access) -> npt.NDArray[np.int64]:
         count = max(1, access.size_bytes // self._granule_bytes)
@@ -208,7 +253,8 @@ class Shadow:
 
     def _remember_readers(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
         """A granule that several threads of a warp read in one tick is marked as read by many."""
-        reads = self._reads[access.warp.index]
+        row = self._row(access.warp.index)
+        reads = self._reads[row]
         before = reads[granules]
         mine = np.broadcast_to(self._stamps(access), granules.shape)
         reads[granules] = mine
@@ -218,6 +264,16 @@ class Shadow:
             by_many |= same_tick & (before & MANY != mine & MANY)
         if by_many.any():
             reads[granules[by_many]] |= MANY
+
+    def _row(self, reader: int) -> int:
+        """The row of `_reads` for a warp; one more for a warp of another CTA."""
+        row = reader - self._readers[0]
+        if 0 <= row < self._ordering.warps_per_cta:
+            return row
+        if reader not in self._readers:
+            self._readers.append(reader)
+            self._reads = np.concatenate([self._reads, np.zeros((1, self._reads.shape[1]), np.int64)])
+        return self._readers.index(reader)
 
     def _may_race(self, access: Access, stamps: Stamps) -> bool:
         """False where all of `stamps` are surely ordered before what the access's warp does now."""
@@ -243,14 +299,36 @@ class Shadow:
                 self._find_alone(access, stamps, (ticks, owners, warps), what, earlier)
             return
         sites = stamps >> _THREAD_BITS & _SITE_MASK
-        both_strong = self._strong_sites[sites] & self._strong_sites[access.site]
-        race = unordered & (owners != access.threads[:, None]) & ~both_strong
+        race = unordered & (owners != access.threads[:, None])
+        if self._has_strong:
+            race &= ~self._morally_strong(access, sites, warps)
+        race &= ~self._told_of_threads(access, (ticks, owners, warps), race)
         found = np.argwhere(race | pending)
         if len(found):
             index, piece = (int(i) for i in found[0])
             warp = int(warps[index, piece])
             kind, message = self._explain(int(stamps[index, piece]), warp, what, earlier)
             self.report(kind, access, index, message, piece)
+
+    def _morally_strong(
+        self, access: Access, sites: npt.NDArray[np.int64], warps: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Where both accesses are strong, and each includes the other in its scope."""
+        mine = access.warp.index // self._ordering.warps_per_cta
+        needed = np.where(warps // self._ordering.warps_per_cta == mine, CTA_REACH, CLUSTER_REACH)
+        return np.asarray(np.minimum(self._reach[sites], self._reach[access.site]) >= needed)
+
+    def _told_of_threads(
+        self, access: Access, earlier: tuple[Stamps, Stamps, Stamps], suspect: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """Where a thread has acquired what another one did: a release speaks for one thread, not for its warp."""
+        told = np.zeros(suspect.shape, bool)
+        ordering = self._ordering
+        for row in np.flatnonzero(suspect.any(axis=1)).tolist():
+            thread = int(access.threads[row])
+            far = ordering.far_of_warp(access.warp.index) if thread == MANY else ordering.far_of(thread)
+            told[row] = far.knows(ordering.cluster, earlier[0][row], earlier[1][row], earlier[2][row])
+        return told
 
     def _find_alone(
         self, access: Access, stamps: Stamps, earlier: tuple[Stamps, Stamps, Stamps], what: str, kind_of_earlier: str
@@ -265,7 +343,8 @@ class Shadow:
         site = stamp >> _THREAD_BITS & _SITE_MASK
         warp, place = int(earlier[2][index, piece]), self._monitor.describe(site)
         message = (
-            f"{what} after the {kind_of_earlier} by lanes of warp {warp} ({place}), for which another lane arrived"
+            f"{what} after the {kind_of_earlier} by lanes of {self._ordering.who_of_warp(warp)} ({place}), "
+            "for which another lane arrived"
         )
         collective = self._monitor.opcode(site).startswith(_COLLECTIVE)
         kind = ViolationKind.CONVENTION if collective else ViolationKind.RACE
@@ -274,26 +353,35 @@ class Shadow:
     def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
         """What is wrong with an access that meets the `earlier` one of `stamp`."""
         number, site = stamp & MANY, stamp >> _THREAD_BITS & _SITE_MASK
-        who = f"thread {number}" if number != MANY else f"several threads of warp {warp}"
+        who = self._ordering.who(number) if number != MANY else f"several threads of {self._ordering.who_of_warp(warp)}"
         place, opcode = self._monitor.describe(site), self._monitor.opcode(site)
+        if warp >= self._ordering.warps and opcode.startswith("wgmma"):
+            message = f"{what} of bytes that the tensor core may still read ({place}): no wgmma.wait_group comes before"
+            return ViolationKind.ASYNC_MMA, message
         if warp >= self._ordering.warps:
-            return (
-                ViolationKind.ASYNC_COPY,
-                f"{what} of bytes without a wait for the bulk copy that wrote them ({place})",
-            )
+            did = "wrote" if earlier == "write" else "read"
+            message = f"{what} of bytes without a wait for the {_copy(opcode)} that {did} them ({place})"
+            return ViolationKind.ASYNC_COPY, message
         if stamp < _PENDING:
             return ViolationKind.RACE, f"{what} without a barrier after the {earlier} by {who} ({place})"
         if opcode.startswith("mbarrier"):
             return ViolationKind.BARRIER, f"{what} of bytes that hold an mbarrier ({place})"
-        copy = "bulk copy" if opcode.startswith("cp.async.bulk") else "cp.async"
-        return ViolationKind.ASYNC_COPY, f"{what} of bytes that the {copy} of {who} ({place}) has not been waited for"
+        message = f"{what} of bytes that the {_copy(opcode)} of {who} ({place}) has not been waited for"
+        return ViolationKind.ASYNC_COPY, message
 
     def report(self, kind: ViolationKind, access: Access, index: int, message: str, piece: int = 0) -> None:
         """Reports a violation of the access's lane `index`, at its granule `piece`."""
-        warp, thread = access.warp, int(access.threads[index])
+        warp, thread = access.warp, int(access.threads[index % len(access.threads)])
         address = self._base + int(access.offsets[index]) + piece * self._granule_bytes
-        thread = thread if thread != MANY else int(warp.threads()[0])
+        thread = (thread if thread != MANY else int(warp.threads()[0])) - warp.cta.first_thread
+        if warp.cta.rank != self._rank:
+            message += f", in the shared memory of the cluster's CTA {self._rank}"
         self._monitor.report(kind, access.site, message, cta=warp.cta.place, thread=thread, address=address)
+
+
+def _copy(opcode: str) -> str:
+    """What an asynchronous instruction is called in messages."""
+    return "bulk copy" if opcode.startswith("cp.async.bulk") else ".".join(opcode.split(".")[:2])
 
 
 def _warps_of(stamps: Stamps) -> npt.NDArray[np.int64]:

@@ -216,6 +216,11 @@ class TrafficCounters:
         sums.sectors += len(np.unique(addresses // SECTOR_BYTES))
         sums.global_bytes += size_bytes * len(addresses)
 
+    def chunks(self, site: int, size_bytes: int) -> None:
+        """Counts an operand that the tensor core reads from shared memory."""
+        self.sites[site].shared_requests += 1
+        self.sites[site].shared_bytes += size_bytes
+
     def lines(self, site: int, source: npt.NDArray[np.int64], destination: npt.NDArray[np.int64]) -> None:
         """Counts the writes of a 16-byte `cp.async.cg` by lines."""
         relative = _relative(source), _relative(destination)

@@ -26,6 +26,7 @@ class ViolationKind(Enum):
     UNINITIALISED = "uninitialised read"
     RACE = "race"
     ASYNC_COPY = "asynchronous copy"
+    ASYNC_MMA = "asynchronous mma"
     BARRIER = "barrier"
     DIVERGENCE = "divergence"
     ARITHMETIC = "arithmetic"

@@ -1,1 +1,0 @@
-"""What `cutegen show` shows, one file for each part: each is a function from a plan to a `View`."""

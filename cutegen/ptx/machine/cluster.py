@@ -1,0 +1,133 @@
+"""Runs the CTAs of one cluster side by side: their common clocks and barrier, and what they do in each other's memory.
+
+Source: PTX ISA, "Cluster of Cooperative Thread Arrays", `barrier.cluster`, "State Spaces: Shared State Space". A CTA's
+shared memory lives from when it begins to when its last thread exits: whoever reaches into it must have seen it begin,
+and must be ordered before that exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
+from cutegen.ptx.machine.cta import Cta, Machine
+from cutegen.ptx.machine.grid import volume
+from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES
+from cutegen.ptx.machine.policy import Policy
+from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.locations import FenceOrder
+from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.violations import ViolationKind
+
+MAX_ROUNDS_IN_VAIN = 3
+"""How often all waits may come back false without anything happening, before it counts as a deadlock."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Cluster `number` of a launch."""
+
+    machine: Machine
+    number: int
+    ordering: Ordering
+    barrier: ClusterBarrier
+    fence_order: FenceOrder = field(default_factory=FenceOrder)
+    ctas: tuple[Cta, ...] = ()
+
+    def peer(self, warp: Warp, site: int, thread: int, rank: int, address: int) -> Cta:
+        """The CTA of `rank`, in whose shared memory `thread` is to reach `address`."""
+        if rank >= len(self.ctas):
+            message = f"an address of CTA {rank} of a cluster of {len(self.ctas)}"
+            warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, address, always=True)
+        peer = self.ctas[rank]
+        if peer is warp.cta:
+            return peer
+        if not self.ordering.has_begun(thread, rank):
+            message = f"access to the shared memory of the cluster's CTA {rank}, which may not have begun"
+            message += ": no barrier.cluster has been waited for"
+            warp.cta.fault(ViolationKind.RACE, site, thread, message, address)
+        if peer.has_ended:
+            message = f"access to the shared memory of the cluster's CTA {rank}, which has exited"
+            warp.cta.fault(ViolationKind.RACE, site, thread, message, address, always=True)
+        return peer
+
+    def at(self, warp: Warp, site: int, thread: int, address: int) -> tuple[Cta, int]:
+        """The CTA that holds `address` of `.shared::cluster`, and the address there."""
+        if address < CTA_WINDOW_BYTES:
+            return warp.cta, address
+        rank, local = address // CTA_WINDOW_BYTES - 1, address % CTA_WINDOW_BYTES
+        return self.peer(warp, site, thread, rank, local), local
+
+    def turns(self, policy: Policy) -> Iterator[None]:
+        """Runs all CTAs to their exit; where one goes on and on, other clusters may run in between.
+
+        Raises:
+            ExecutionFault: undefined behaviour that the launch raises on.
+        """
+        schedule = policy.schedule(f"cluster {self.number}")
+        watch = _Watch(self.ctas)
+        while running := [cta for cta in self.ctas if cta.is_running]:
+            ran = goes_on = False
+            for cta in schedule.order(running):
+                went, on_and_on = _run(cta, once=schedule.takes_turns())
+                ran, goes_on = ran or went, goes_on or on_and_on
+            if not ran and not any(cta.bulk.land_newest() for cta in self.ctas) and not watch.wake_in_vain():
+                self._deadlock()
+            if goes_on:
+                yield
+
+    def _deadlock(self) -> None:
+        """Every warp that still runs waits at a barrier or for an mbarrier, and nobody will complete it."""
+        stuck = [(cta, *each) for cta in self.ctas for each in cta.stuck()]
+        assert stuck, "a warp that cannot go on waits for something"
+        several = len(self.ctas) > 1
+        lines = [f"CTA {cta.rank} of the cluster: {line}" if several else line for cta, _, _, line in stuck]
+        cta, site, warp, _ = stuck[0]
+        cta.fault(ViolationKind.BARRIER, site, warp.thread0, "; ".join(lines))
+
+
+def make_cluster(machine: Machine, number: int, policy: Policy) -> Cluster:
+    """Cluster `number`, ready to run."""
+    size, threads = machine.grid.cluster_size, volume(machine.block)
+    keeps_seen = size > 1 or machine.executable.has_cluster_barrier
+    ordering = Ordering(-(-threads // WARP_LANES), number, size, keeps_seen=keeps_seen)
+    cluster = Cluster(machine, number, ordering, ClusterBarrier(ordering, np.arange(threads), size))
+    schedules = [policy.schedule(f"cta {machine.grid.place(number, rank)}") for rank in range(size)]
+    cluster.ctas = tuple(Cta(machine, cluster, rank, schedule) for rank, schedule in enumerate(schedules))
+    return cluster
+
+
+def _run(cta: Cta, *, once: bool) -> tuple[bool, bool]:
+    """Lets the CTA go on, `once` or as far as it can: whether it did, and whether it goes on and on."""
+    ran = goes_on = False
+    while cta.is_running:
+        went, goes_on = cta.run_round()
+        ran |= went
+        if goes_on or not went or once:
+            break
+    if not cta.is_running:
+        cta.end()
+    return ran, goes_on
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Sees to it that waits which never end are found."""
+
+    ctas: tuple[Cta, ...]
+    rounds_in_vain: int = 0
+    happened: int = -1
+
+    def wake_in_vain(self) -> bool:
+        """Lets all waits for mbarriers come back false; False where that has led to nothing before."""
+        happened = sum(cta.happened for cta in self.ctas)
+        self.rounds_in_vain = self.rounds_in_vain + 1 if happened == self.happened else 0
+        self.happened = happened
+        if self.rounds_in_vain >= MAX_ROUNDS_IN_VAIN:
+            return False
+        woken = [cta.wake() for cta in self.ctas]
+        return any(woken)

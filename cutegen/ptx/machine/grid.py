@@ -1,0 +1,80 @@
+"""Where the CTAs of a launch stand: the grid, and its clusters.
+
+Source: PTX ISA, "Cluster of Cooperative Thread Arrays", special registers `%clusterid`, `%cluster_ctaid`,
+`%cluster_ctarank`. CTAs, clusters, and the CTAs of a cluster are numbered with x fastest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from cutegen.ptx.text.types import Dim3
+
+ONE_CTA: Dim3 = (1, 1, 1)
+
+
+def volume(extents: Dim3) -> int:
+    """How many things `extents` count."""
+    x, y, z = extents
+    return x * y * z
+
+
+def linear(place: Dim3, extents: Dim3) -> int:
+    """The number of `place`, x fastest."""
+    return place[0] + extents[0] * (place[1] + extents[1] * place[2])
+
+
+def coordinates(number: int, extents: Dim3) -> Dim3:
+    """The place of a number, x fastest."""
+    x, y, _ = extents
+    return number % x, number // x % y, number // (x * y)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A grid of `ctas`, in clusters of `cluster` CTAs; the one is a multiple of the other.
+
+    >>> grid = Grid((4, 2, 1), (2, 1, 1))
+    >>> grid.place(3, 1), grid.cta_number(3, 1)
+    ((3, 1, 0), 7)
+    """
+
+    ctas: Dim3
+    cluster: Dim3 = ONE_CTA
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return volume(self.cluster)
+
+    @property
+    def clusters(self) -> Dim3:
+        """How many clusters there are, by axis."""
+        x, y, z = (ctas // each for ctas, each in zip(self.ctas, self.cluster, strict=True))
+        return x, y, z
+
+    def all_clusters(self) -> list[int]:
+        """The numbers of all clusters."""
+        return list(range(volume(self.clusters)))
+
+    def place(self, cluster: int, rank: int) -> Dim3:
+        """The index in the grid of a CTA of a cluster."""
+        outer, inner = coordinates(cluster, self.clusters), coordinates(rank, self.cluster)
+        x, y, z = (o * each + i for o, each, i in zip(outer, self.cluster, inner, strict=True))
+        return x, y, z
+
+    def cta_number(self, cluster: int, rank: int) -> int:
+        """The number in the grid of a CTA of a cluster."""
+        return linear(self.place(cluster, rank), self.ctas)
+
+    def rank(self, place: Dim3) -> int:
+        """The rank in its cluster of the CTA at `place`."""
+        x, y, z = (at % each for at, each in zip(place, self.cluster, strict=True))
+        return linear((x, y, z), self.cluster)
+
+
+def all_places(extents: Dim3) -> list[Dim3]:
+    """Every place, x fastest."""
+    x, y, z = extents
+    return [(i, j, k) for k, j, i in product(range(z), range(y), range(x))]

@@ -1,0 +1,113 @@
+"""Shared memory by its banks: a tile with the bank of every element, and a warp's access phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.hardware import phases, wavefronts
+from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
+from cutegen.show.canvas.colours import CONFLICT, HUES, PALE, bank_colour, hue
+from cutegen.show.canvas.grid import Cell, cell_size, grid, legend
+from cutegen.show.canvas.picture import Picture, above, beside, captioned
+from cutegen.support.words import plural
+
+Table = NDArray[np.int64]
+
+
+def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_elems: int = 1) -> Picture:
+    """Element offsets [row, column] as a grid: in each cell the bank of its first byte, and under it its offset.
+
+    A cell is `cell_elems` neighbours in a row, which must share their bank. `modes` name rows and columns.
+    """
+    words = table[:, ::cell_elems]
+    banks = words * element_bytes // BANK_BYTES % BANKS
+    cells = [
+        [Cell((f"{bank}", f"{offset}"), bank_colour(bank)) for bank, offset in zip(*line, strict=True)]
+        for line in zip(banks.tolist(), words.tolist(), strict=True)
+    ]
+    columns = [f"{column}" for column in range(0, table.shape[1], cell_elems)]
+    return grid(cells, rows=[f"{row}" for row in range(len(table))], columns=columns, corner="\\".join(modes))
+
+
+def bank_legend() -> Picture:
+    """The colour of each bank."""
+    return legend([Cell((f"{bank}",), bank_colour(bank)) for bank in range(BANKS)], "bank, of 4 bytes")
+
+
+def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) -> Picture:
+    """One warp's access: for each phase, which lane meets which banks. `places` say what each lane addresses.
+
+    A dark red cell waits: an earlier lane of its phase wants another word of the same banks.
+    """
+    names = _bank_names(access_bytes)
+    size = cell_size([(name,) for name in (*names, f"{byte_offsets.max()}")])
+    labels = [f"lane {lane}: {place}" for lane, place in enumerate(places)]
+    # Equally long, so that the charts are in line.
+    labels = [label.rjust(max(map(len, labels))) for label in labels]
+    charts = []
+    for phase, lanes in enumerate(phase_lanes(len(byte_offsets), access_bytes)):
+        count = plural(int(wavefronts(byte_offsets[lanes], access_bytes)), "wavefront")
+        title = f"Phase {phase}, lanes {lanes[0]} to {lanes[-1]}: {count}"
+        cells = _phase_cells(byte_offsets[lanes], access_bytes)
+        chart = grid(cells, rows=[labels[lane] for lane in lanes], columns=names, corner="lane\\banks", size=size)
+        charts.append(captioned([title], chart))
+    return above(*(beside(*charts[i : i + 2]) for i in range(0, len(charts), 2)), gap=16)
+
+
+def phase_legend() -> Picture:
+    """How to read `phase_charts`."""
+    entries = [Cell(("byte",), bank_colour(0)), Cell(("byte",), CONFLICT)]
+    return legend(entries, "byte offset that a lane addresses; dark red: it waits for the bank")
+
+
+def phase_lanes(lanes: int, access_bytes: int) -> list[range]:
+    """The lanes of each phase."""
+    count = min(lanes, WARP // phases(access_bytes))
+    return [range(first, first + count) for first in range(0, lanes, count)]
+
+
+def _bank_names(access_bytes: int) -> list[str]:
+    """The banks that an access meets, for each place where it may begin."""
+    width = max(1, access_bytes // BANK_BYTES)
+    return [f"{bank}-{bank + width - 1}" if width > 1 else f"{bank}" for bank in range(0, BANKS, width)]
+
+
+def _phase_cells(byte_offsets: Table, access_bytes: int) -> list[list[Cell]]:
+    """A row for each lane, filled where its banks are."""
+    unit_bytes = max(access_bytes, BANK_BYTES)
+    groups = BANKS * BANK_BYTES // unit_bytes
+    rows = []
+    for offset, turn in zip(byte_offsets.tolist(), _turns(byte_offsets // unit_bytes, groups), strict=True):
+        group = offset // unit_bytes % groups
+        used = Cell((f"{offset}",), CONFLICT if turn else hue(group * len(HUES) // groups))
+        rows.append([used if column == group else Cell((), PALE) for column in range(groups)])
+    return rows
+
+
+def _turns(units: Table, groups: int) -> list[int]:
+    """The wavefront that serves each lane: a unit waits for those of the same banks that lower lanes want."""
+    queues: dict[int, list[int]] = {}
+    turns = []
+    for unit in units.tolist():
+        queue = queues.setdefault(unit % groups, [])
+        if unit not in queue:
+            queue.append(unit)
+        turns.append(queue.index(unit))
+    return turns
+
+
+def word_elems(table: Table, element_bytes: int) -> int:
+    """Neighbours in a row that share each word of 4 bytes; 1 unless every word is whole and its elements in order.
+
+    >>> word_elems(np.arange(8).reshape(2, 4), 2), word_elems(np.arange(8).reshape(2, 4) * 2, 2)
+    (2, 1)
+    """
+    elems = max(1, BANK_BYTES // element_bytes)
+    if table.shape[1] % elems:
+        return 1
+    runs = table.reshape(-1, elems)
+    together = (runs == runs[:, :1] + np.arange(elems)).all() and (runs[:, 0] % elems == 0).all()
+    return elems if together else 1

@@ -1,0 +1,111 @@
+"""Grids of labelled cells with their row and column numbers, and legends: what every picture here is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cutegen.show.canvas.picture import CELL_PX, LINE_EM, Box, Item, Outline, Picture, Text, text_width
+
+PADDING_PX = 3
+LEAST_CELL_PX = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one cell of a grid shows."""
+
+    lines: tuple[str, ...]
+    fill: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """A grid's cells in blocks of `rows` x `columns`, each outlined."""
+
+    rows: int
+    columns: int
+
+
+def grid(
+    cells: Sequence[Sequence[Cell | None]],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    corner: str,
+    blocks: Blocks | None = None,
+    size: tuple[float, float] | None = None,
+) -> Picture:
+    """Cells of one size, that of the longest label unless it is given, None where there is nothing; headers outside.
+
+    `corner` names rows and columns. Column headers are drawn where they fit: every one, or every second, fourth, ...
+    """
+    width, height = size or cell_size([cell.lines for line in cells for cell in line if cell])
+    left = max(text_width(text, CELL_PX) for text in (*rows, corner)) + 2 * PADDING_PX
+    top = CELL_PX * LINE_EM + 2 * PADDING_PX
+    items: list[Item] = [
+        Box(x=left + j * width, y=top + i * height, width=width, height=height, fill=cell.fill, lines=cell.lines)
+        for i, line in enumerate(cells)
+        for j, cell in enumerate(line)
+        if cell
+    ]
+    items += _headers(rows, columns, corner, left, top, width, height)
+    if blocks:
+        items += _outlines(blocks, left, top, (width, height), (len(rows), len(columns)))
+    overhang = max(0.0, max(text_width(text, CELL_PX) for text in columns) - width) / 2
+    return Picture(left + len(columns) * width + overhang, top + len(rows) * height, tuple(items))
+
+
+def cell_size(labels: Sequence[tuple[str, ...]]) -> tuple[float, float]:
+    """(width, height) of a cell in which each of the labels has room."""
+    longest = max((text_width(line, CELL_PX) for lines in labels for line in lines), default=0)
+    most = max((len(lines) for lines in labels), default=1)
+    return max(LEAST_CELL_PX, longest + 2 * PADDING_PX), most * CELL_PX * LINE_EM + 2 * PADDING_PX
+
+
+def legend(entries: Sequence[Cell], explanation: str) -> Picture:
+    """A row of filled boxes, and after it what their colours mean."""
+    width, height = cell_size([entry.lines for entry in entries])
+    items: list[Item] = [
+        Box(x=i * width, y=0, width=width, height=height, fill=entry.fill, lines=entry.lines)
+        for i, entry in enumerate(entries)
+    ]
+    end = len(entries) * width + 8
+    items.append(Text(x=end, y=height / 2, text=explanation, size_px=CELL_PX))
+    return Picture(end + text_width(explanation, CELL_PX), height, tuple(items))
+
+
+def _headers(
+    rows: Sequence[str], columns: Sequence[str], corner: str, left: float, top: float, width: float, height: float
+) -> list[Item]:
+    step = 1
+    while max(text_width(text, CELL_PX) for text in columns) + PADDING_PX > step * width:
+        step *= 2
+    beyond = left - PADDING_PX
+    return [
+        Text(x=beyond, y=top / 2, text=corner, align="end", size_px=CELL_PX, bold=True),
+        *(
+            Text(x=beyond, y=top + (i + 0.5) * height, text=text, align="end", size_px=CELL_PX)
+            for i, text in enumerate(rows)
+        ),
+        *(
+            Text(x=left + (j + 0.5) * width, y=top / 2, text=columns[j], align="middle", size_px=CELL_PX)
+            for j in range(0, len(columns), step)
+        ),
+    ]
+
+
+def _outlines(blocks: Blocks, left: float, top: float, cell: tuple[float, float], count: tuple[int, int]) -> list[Item]:
+    width, height = blocks.columns * cell[0], blocks.rows * cell[1]
+    return [
+        Outline(x=left + j * width, y=top + i * height, width=width, height=height)
+        for i in range(count[0] // blocks.rows)
+        for j in range(count[1] // blocks.columns)
+    ]
+
+
+def sparse_grid(cells: Mapping[tuple[int, int], Cell], corner: str) -> Picture:
+    """A grid of the rows and columns in which there are cells, given by their coordinates; the others are left out."""
+    rows, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
+    table = [[cells.get((row, column)) for column in columns] for row in rows]
+    return grid(table, rows=[str(row) for row in rows], columns=[str(column) for column in columns], corner=corner)

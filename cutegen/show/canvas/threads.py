@@ -1,0 +1,37 @@
+"""Who holds what: cells that name a thread and its values, coloured by warp, one thread marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cutegen.hardware.units import WARP
+from cutegen.show.canvas.colours import MARK, hue
+from cutegen.show.canvas.grid import Cell, legend
+from cutegen.show.canvas.picture import Picture
+
+SHADES = 4
+
+
+def holder(thread: int, values: str, shade: int, *, marked: bool) -> Cell:
+    """A cell that `thread` holds as `values`; a warp has one hue, its lanes four shades of it."""
+    return Cell((f"T{thread}", f"V{values}"), MARK if marked else warp_colour(thread // WARP, shade))
+
+
+def warp_colour(warp: int, shade: int = 0) -> str:
+    """The colour of a warp."""
+    return hue(warp, shade % SHADES, SHADES)
+
+
+def warp_legend(warps: Iterable[int], marked: int, explanation: str) -> Picture:
+    """The colours of `warps` and of the marked thread."""
+    entries = [Cell((f"warp {warp}",), warp_colour(warp)) for warp in warps]
+    return legend([*entries, Cell((f"thread {marked}",), MARK)], explanation)
+
+
+def value_span(first: int, count: int) -> str:
+    """Values in few characters.
+
+    >>> value_span(0, 8), value_span(3, 1)
+    ('0-7', '3')
+    """
+    return f"{first}-{first + count - 1}" if count > 1 else f"{first}"

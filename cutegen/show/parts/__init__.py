@@ -1,0 +1,54 @@
+"""The parts of a plan that can be looked at, one file each: `view` is its text and its JSON, `picture` is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.show.canvas import Picture
+from cutegen.show.parts import epilogue, g2s, mma, overview, partitions, pipeline, s2r, smem
+from cutegen.show.view import View
+
+
+class Part(StrEnum):
+    """What can be shown of a plan."""
+
+    MMA = "mma"
+    SMEM = "smem"
+    G2S = "g2s"
+    S2R = "s2r"
+    EPILOGUE = "epilogue"
+    PIPELINE = "pipeline"
+    PARTITIONS = "partitions"
+
+
+OF_A_PROBE = (Part.MMA, Part.SMEM, Part.S2R, Part.PARTITIONS)
+"""The parts that a probe has: its GEMM's, as far as it loads fragments."""
+
+VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, ProblemShape], View]] = MappingProxyType(
+    {
+        None: overview.view,
+        Part.MMA: mma.view,
+        Part.SMEM: smem.view,
+        Part.G2S: g2s.view,
+        Part.S2R: s2r.view,
+        Part.EPILOGUE: epilogue.view,
+        Part.PIPELINE: pipeline.view,
+        Part.PARTITIONS: partitions.view,
+    }
+)
+PICTURES: Mapping[Part, Callable[[GemmPlan, int], Picture]] = MappingProxyType(
+    {
+        Part.MMA: mma.picture,
+        Part.SMEM: smem.picture,
+        Part.G2S: g2s.picture,
+        Part.S2R: s2r.picture,
+        Part.EPILOGUE: epilogue.picture,
+        Part.PIPELINE: pipeline.picture,
+    }
+)
+
+__all__ = ["OF_A_PROBE", "PICTURES", "VIEWS", "Part"]

@@ -1,0 +1,124 @@
+"""A and B from global to shared memory: who copies which vector, what it costs, and the banks it meets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutegen.algebra import spec_notation
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import WARP
+from cutegen.plan import GemmPlan, Sectors, Wavefronts
+from cutegen.plan.explain import ways
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.show.canvas.banks import bank_legend, phase_legend
+from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
+from cutegen.show.parts.bulk import bulk_facts, bulk_table
+from cutegen.show.parts.tile import Tile, corner_lines, tile_picture
+from cutegen.show.parts.vector_copies import copier, copy_grid, copy_legend, first_access, steps_of, tv_layouts
+from cutegen.show.view import View, named_layouts, section
+from cutegen.support.words import extents, plural
+
+
+def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+    """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
+    blocks: list[list[str]] = []
+    for operand in (plan.a, plan.b):
+        blocks += _blocks(plan, operand, thread // WARP)
+    return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
+
+
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+    x = operand.name.upper()
+    shared, sectors = _predicted(plan, operand)
+    cost = [
+        ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
+        ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
+    ]
+    title = f"{x} from global to shared memory, each k-tile"
+    along = operand.major, operand.modes[1 - operand.major_mode]
+    return operand.g2s.by_kind(
+        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp),
+        boxes=lambda copy: [section(title, [*bulk_facts(copy, operand.smem, along), *cost])],
+    )
+
+
+def _vector_blocks(
+    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int
+) -> list[list[str]]:
+    tile = Tile.of_operand(operand)
+    facts = [
+        ("atom", f"{copy.atom.name}, {copy.bits} bits"),
+        ("threads", f"{spec_notation(copy.threads)}, {plural(steps_of(copy, tile), 'vector')} each"),
+        *cost,
+    ]
+    return [
+        section(title, facts),
+        named_layouts("Thread and value to column-major coordinate in the copy's tile", tv_layouts(copy.tiled_copy)),
+        [f"Thread that copies each 8 neighbours of {tile.name}", *corner_lines(tile, copier(copy, tile))],
+        first_access(copy, tile, warp).lines(f"First copy of warp {warp} into shared memory"),
+    ]
+
+
+def _vector_table(copy: VectorCopy) -> dict[str, Any]:
+    threads = spec_notation(copy.threads)
+    return {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": tv_layouts(copy.tiled_copy)}
+
+
+def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sectors]:
+    key = AccessKey.g2s(operand.name)
+    return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
+
+
+def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    shared, sectors = _predicted(plan, operand)
+    return {
+        **operand.g2s.by_kind(vectors=_vector_table, boxes=bulk_table),
+        "wavefronts": {"ideal": shared.ideal, "predicted": shared.predicted},
+        "sectors": {"ideal": sectors.ideal, "predicted": sectors.predicted},
+    }
+
+
+def picture(plan: GemmPlan, thread: int) -> Picture:
+    """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
+    parts = [_drawn(plan, operand, thread) for operand in (plan.a, plan.b)]
+    notes = plan.a.g2s.by_kind(
+        vectors=lambda _: (copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
+    )
+    return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
+
+
+def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+    return operand.g2s.by_kind(
+        vectors=lambda copy: _drawn_vectors(plan, copy, operand, thread), boxes=lambda copy: _drawn_boxes(copy, operand)
+    )
+
+
+def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
+    """Who copies which vector, and the banks where they land."""
+    tile, warp = Tile.of_operand(operand), thread // WARP
+    found = plan.predictions.wavefronts[tile.write]
+    who = captioned(
+        [
+            f"{tile.name}: threads {spec_notation(copy.threads)}",
+            f"step 1 of {steps_of(copy, tile)} over {extents(tile.extents)}",
+        ],
+        copy_grid(copy, tile, thread),
+    )
+    banks = captioned(
+        [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
+        first_access(copy, tile, warp).picture(),
+    )
+    return beside(who, banks)
+
+
+def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
+    """Where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
+    count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes"
+    rows = operand.modes[1 - operand.major_mode]
+    caption = [
+        f"{operand.name.upper()}: {copy.atom.name}, {count} of {extents(copy.box)} along {operand.major} and {rows}",
+        f"{operand.smem.chosen.name}: bank, and under it the offset of each element",
+    ]
+    return captioned(caption, tile_picture(Tile.of_operand(operand)))

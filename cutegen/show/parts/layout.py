@@ -1,0 +1,60 @@
+"""Any layout expression: the offset and the bank of each element."""
+
+from __future__ import annotations
+
+from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
+from cutegen.hardware import DType
+from cutegen.hardware.units import BANK_BYTES, BANKS
+from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
+from cutegen.show.canvas.picture import Picture, titled
+from cutegen.show.view import View, cell_table, section
+from cutegen.support.columns import text_width
+from cutegen.support.words import extents
+
+SHOWN_ROWS = 16
+MAX_EXTENT = 64  # of what is drawn
+
+
+def view(expression: LayoutExpr, dtype: DType) -> View:
+    """Mode 0 downwards, all others to the right, as many columns as a line has room for."""
+    table = offsets_by_row(expression)
+    banks = table * dtype.bytes // BANK_BYTES % BANKS
+    facts = [
+        ("elements", f"{table.size:,} of {dtype.name}: {extents(table.shape)}, mode 0 downwards"),
+        ("offsets", f"{table.min():,} to {table.max():,}, {len(set(table.ravel().tolist())):,} different ones"),
+    ]
+    blocks = (
+        section(format_layout(expression), facts),
+        ["Element offsets", *_corner(table)],
+        ["Banks", *_corner(banks)],
+    )
+    content = {
+        "layout": format_layout(expression),
+        "dtype": dtype.name,
+        "shape": list(table.shape),
+        "offsets": table.tolist(),
+        "banks": banks.tolist(),
+    }
+    return View(blocks, content)
+
+
+def _corner(table: Table) -> list[str]:
+    widest = max(len(f"{value}") for value in (*table[:SHOWN_ROWS, : text_width()].ravel().tolist(), table.shape[1]))
+    columns = min(table.shape[1], (text_width() - 1 - len("0\\1")) // (widest + 1))
+    rows = min(table.shape[0], SHOWN_ROWS)
+    lines = cell_table(table[:rows, :columns].tolist(), range(rows), range(columns), "0\\1")
+    left_out = table.shape != (rows, columns)
+    return [*lines, f" ... {extents((rows, columns))} of {extents(table.shape)}"] if left_out else lines
+
+
+def picture(expression: LayoutExpr, dtype: DType) -> Picture:
+    """The bank and offset of each element; mode 0 downwards, all others to the right."""
+    table = offsets_by_row(expression)
+    shown = table[:MAX_EXTENT, :MAX_EXTENT]
+    facts = [
+        f"{table.size:,} elements of {dtype.name}, offsets {table.min():,} to {table.max():,}; "
+        f"shown: {extents(shown.shape)} of {extents(table.shape)}",
+        "Each cell: its bank, and under it its offset in elements; mode 0 downwards, the others to the right",
+    ]
+    cells = bank_tile(shown, dtype.bytes, ("mode 0", "1"))
+    return titled(format_layout(expression), facts, cells, bank_legend())

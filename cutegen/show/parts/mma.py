@@ -1,0 +1,159 @@
+"""The tiled MMA: the atom, how warps and permutation tile it, and which thread holds which element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
+from cutegen.algebra.tiled_mma import OPERAND_MODES
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import REGISTER_BITS, WARP
+from cutegen.plan import GemmPlan
+from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
+from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
+from cutegen.show.canvas.threads import holder, warp_legend
+from cutegen.show.view import View, cell_table, named_layouts, section
+from cutegen.support.words import extents, plural
+
+LETTERS = "mnk"
+WIDEST = 16
+MAX_EXTENT = 64  # of what is drawn
+
+
+def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+    """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
+    tiled = plan.tiled_mma
+    layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}
+    lanes = plural(size(plan.atom.thr_id), "thread")
+    held = {op: _held(plan, op, thread) for op in OPERAND_MODES}
+    facts = [
+        ("atom", plan.atom.name),
+        ("instruction", plan.atom.ptx),
+        ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by {lanes}"),
+        (plan.atoms_are, f"{extents(plan.atoms_mnk)} along M, N, K: {plan.tiled_mma.threads} threads"),
+        ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}{'' if plan.by_thread else ', the permutation'}"),
+        *_columns(tiled),
+        ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),
+    ]
+    blocks = [
+        section("Tiled MMA", facts),
+        named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", layouts),
+        *(_atom_table(plan, op) for op in OPERAND_MODES),
+        section(
+            f"Held by thread {thread} of the tiled MMA's tile, in the order of its values",
+            [
+                (f"{op} ({LETTERS[x]}, {LETTERS[y]})", " ".join(f"({i},{j})" for i, j in held[op]))
+                for op, (x, y) in OPERAND_MODES.items()
+            ],
+        ),
+    ]
+    table = {
+        "spec": plan.spec.name,
+        "atom": plan.atom.name,
+        "ptx": plan.atom.ptx,
+        "shape_mnk": list(plan.atom.shape_mnk),
+        "atom_layout": list(plan.atoms_mnk),
+        "permutation": list(tiled.tile_mnk),
+        "threads": plan.tiled_mma.threads,
+        "thr_layout_vmnk": format_layout(tiled.thr_layout_vmnk),
+        "layouts": layouts,
+        "thread": thread,
+        "holds": held,
+    }
+    return View(tuple(blocks), table)
+
+
+def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
+    """Which columns warps have, where they do not take turns atom by atom."""
+    columns = tiled.permutation[1]
+    if isinstance(columns, Layout):
+        yield "N of the tile", f"{format_layout(columns)}: (column of the atom, warp, atom of a pair) -> n"
+
+
+def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]:
+    rows = plan.tiled_mma.tile_of(op)[0]
+    coords = offsets_2d(plan.tiled_mma.tv_layout(op))[thread]
+    return [(int(c) % rows, int(c) // rows) for c in coords]
+
+
+def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
+    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds."""
+    atom = plan.atom
+    layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
+    x, y = OPERAND_MODES[op]
+    shape = atom.shape_mnk[x], atom.shape_mnk[y]
+    together = 1 if shape[1] <= WIDEST else REGISTER_BITS // atom.a_dtype.bits
+    held_by = np.empty(shape[0] * shape[1], object)
+    for (thread, value), coord in np.ndenumerate(offsets_2d(layout)):
+        held_by[coord] = f"T{thread}V{value}" + (f"-{value + together - 1}" if together > 1 else "")
+    cells = held_by.reshape(shape[1], shape[0]).T[:, ::together]
+    each = "each element" if together == 1 else f"each {together} neighbours, a register"
+    title = f"{op} of one atom: thread and value of {each}"
+    columns = range(0, shape[1], together)
+    return [title, *cell_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
+
+
+def picture(plan: GemmPlan, thread: int) -> Picture:
+    """A, B and C of the tiled MMA's tile; `thread`'s elements are marked, the atoms' tiles outlined."""
+    a, b, c = (operand(plan, op, thread) for op in OPERAND_MODES)
+    corner = Picture(a.width, b.height, ())
+    tiled = plan.tiled_mma
+    facts = [
+        plan.atom.ptx,
+        f"{plan.atoms_are} {extents(plan.atoms_mnk)} along M, N, K; tile {extents(tiled.tile_mnk)}; "
+        f"outlined: atoms of {extents(plan.atom.shape_mnk)}",
+    ]
+    tiles = above(beside(corner, b), beside(a, c))
+    return titled(f"{plan.atom.name}: who holds which element", facts, tiles, mma_legend(plan, thread))
+
+
+def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
+    """One operand of the tiled MMA's tile; B lies with N to the right, so that its columns are C's."""
+    cells, shape = _cells(plan, op, thread), plan.tiled_mma.tile_of(op)
+    turned = op == "B"
+    x, y = OPERAND_MODES[op]
+    atom = plan.atom.shape_mnk[x], plan.atom.shape_mnk[y]
+    rows, columns = (min(extent, MAX_EXTENT) for extent in (shape[::-1] if turned else shape))
+    drawn = grid(
+        [[cells[(j, i) if turned else (i, j)] for j in range(columns)] for i in range(rows)],
+        rows=[str(i) for i in range(rows)],
+        columns=[str(j) for j in range(columns)],
+        corner=f"{LETTERS[y]}\\{LETTERS[x]}" if turned else f"{LETTERS[x]}\\{LETTERS[y]}",
+        blocks=Blocks(rows=atom[turned], columns=atom[not turned]),
+        size=_cell_size(plan),
+    )
+    shown = "" if (rows, columns) in (shape, shape[::-1]) else f", the first {rows} x {columns}"
+    return captioned([f"{op}, {shape[0]} x {shape[1]}{shown}", _also_held(plan, op)], drawn)
+
+
+def mma_legend(plan: GemmPlan, thread: int) -> Picture:
+    """What the colours of `operand` mean."""
+    return warp_legend(range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
+
+
+def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], Cell]:
+    """Each element with the lowest thread that holds it, or with `thread`."""
+    coords, rows = offsets_2d(plan.tiled_mma.tv_layout(op)), plan.tiled_mma.tile_of(op)[0]
+    cells: dict[tuple[int, int], Cell] = {}
+    for t in (*reversed(range(plan.tiled_mma.threads)), thread):
+        for value, coord in enumerate(coords[t].tolist()):
+            cells[coord % rows, coord // rows] = holder(t, f"{value}", t % 4, marked=t == thread)
+    return cells
+
+
+def _also_held(plan: GemmPlan, op: OperandName) -> str:
+    """How far apart the threads are that hold the same element."""
+    coords = offsets_2d(plan.tiled_mma.tv_layout(op))
+    first = np.flatnonzero((coords == coords[0, 0]).any(axis=1))
+    if len(first) == 1:
+        return "each element is held by one thread"
+    others = " and ".join(f"T+{t - first[0]}" for t in first[1:])
+    return f"each element is held by T and {others}; named is the first, or the marked one"
+
+
+def _cell_size(plan: GemmPlan) -> tuple[float, float]:
+    """One for all operands, so that rows and columns of neighbours are in line."""
+    values = max(plan.tiled_mma.values(op) for op in OPERAND_MODES)
+    return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])

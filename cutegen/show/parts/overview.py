@@ -1,0 +1,37 @@
+"""`show SPEC`: the whole plan on one screen."""
+
+from __future__ import annotations
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.plan.explain import ways
+from cutegen.plan.values.accesses import SHARED_ACCESSES
+from cutegen.show.view import View, section
+from cutegen.support.words import extents, plural
+
+
+def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+    """What was decided, in one line each, and how it fares."""
+    decided = [(decision.key, decision.chosen) for decision in plan.decisions]
+    found = plan.predictions.wavefronts
+    conflicts = [f"{key} {ways(found[key].ways)}" for key in SHARED_ACCESSES if key in found]
+    ctas = plan.predictions.occupancy.ctas_per_sm
+    fares = [
+        ("CTA", f"{plan.threads} threads compute {extents(plan.cta_tile[:2])}, K in steps of {plan.cta_tile[2]}"),
+        ("shared memory", f"{plan.smem_bytes:,} of {plan.target.smem_per_cta_bytes:,} bytes"),
+        ("occupancy", f"{plural(ctas, 'CTA')} a multiprocessor"),
+        ("bank conflicts", ", ".join(conflicts)),
+    ]
+    title = f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}"
+    more = ["Parts to look at: mma smem g2s s2r epilogue pipeline partitions; why it is so: cutegen plan"]
+    table = {
+        "spec": plan.spec.name,
+        "description": plan.spec.description,
+        "target": plan.target.name,
+        "decided": dict(decided),
+        "threads": plan.threads,
+        "smem_bytes": plan.smem_bytes,
+        "ctas_per_sm": ctas,
+        "ways": {key: found[key].ways for key in SHARED_ACCESSES if key in found},
+    }
+    return View((section(title, decided), section("How it fares", fares), more), table)

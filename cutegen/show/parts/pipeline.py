@@ -1,0 +1,275 @@
+"""The main loop as a timeline: what is issued when, and which k-tile lies in which stage meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.plan.loop import Action
+from cutegen.show.canvas.colours import GREY, hue
+from cutegen.show.canvas.grid import Cell, legend
+from cutegen.show.canvas.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
+from cutegen.show.timeline import Residence, Slot, Step, passages, residences, shown
+from cutegen.show.view import View, section
+from cutegen.support.columns import wrapped
+from cutegen.support.words import plural
+
+SLOT_PX, ROW_PX, GAP_PX, HEAD_PX = 62, 34, 3, 20
+IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How an action is called: over its column of text, beside its row of a picture, in the note below the text."""
+
+    column: str
+    row: str
+    note: str
+
+
+WORDS = {
+    Action.STORE: Words("st.shared", "st.shared", "st.shared of a k-tile"),
+    Action.WAIT: Words("wait", "cp.async.wait_group, bar.sync", "cp.async.wait_group n and bar.sync"),
+    Action.BARRIER: Words("bar.sync", "bar.sync", "bar.sync, which makes a k-tile visible or its place free"),
+    Action.BULK_FETCH: Words(
+        "bulk copy",
+        "cp.async.bulk.tensor",
+        "cp.async.bulk.tensor for a k-tile, which another warp asks for when its stage is free",
+    ),
+    Action.BULK_WAIT: Words("full", "mbarrier.try_wait", "the wait until a k-tile has come (mbarrier.try_wait)"),
+    Action.LOAD: Words("load", "shared to registers", "the load of a k-tile's block to registers"),
+    Action.FETCH: Words("cp.async", "cp.async, commit_group", "cp.async for a k-tile"),
+    Action.GLOBAL_LOAD: Words("ld.global", "ld.global", "ld.global of a k-tile"),
+    Action.MULTIPLY: Words("mma", "mma.sync", "mma of a k-tile's block"),
+    Action.MMA_WAIT: Words("group", "wgmma.wait_group", "wgmma.wait_group n"),
+}
+"""In the order in which a slot issues them; the words for a multiplication are those of the plan's atom."""
+NOTE = (
+    "In a line, instructions are issued from left to right: {}. Then what each stage holds: the k-tile that "
+    "is read, or after < the one that is on its way."
+)
+
+
+def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+    """Prologue and first k-tiles, one line for each k-block."""
+    slots = shown(plan.loop)
+    stays = list(residences(slots, plan.stages))
+    counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
+    title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
+    words = _words(slots, plan.atom.instruction)
+    states = [*_passing_names(words), *(f"stage {stage}" for stage in range(plan.stages))]
+    rows = [
+        (_name(slot), *_issued(slot, words), *_passing(number, slots), *_stages(number, stays, plan.stages))
+        for number, slot in enumerate(slots)
+    ]
+    header = ("k-tile.block", *(each.column for each in words.values()), *states)
+    table = {
+        "spec": plan.spec.name,
+        "stages": plan.stages,
+        "k_blocks": plan.k_blocks,
+        "slots": [_slot_table(slot) for slot in slots],
+    }
+    note = NOTE.format(", ".join(each.note for each in words.values()))
+    return View((section(title, rows, header=header), wrapped(note)), table)
+
+
+def _words(slots: Sequence[Slot], multiplies: str) -> dict[Action, Words]:
+    """The actions that there are, in the order in which a slot issues them; `multiplies` is the MMA's instruction."""
+    steps = {step.action: step for slot in slots for step in slot.told}
+    name, _, _ = multiplies.partition(".")
+    share = "all of a k-tile" if steps[Action.MULTIPLY].k_block is None else "a k-tile's block"
+    words = {**WORDS, Action.MULTIPLY: Words(name, multiplies, f"{name} of {share}")}
+    return {action: found for action, found in words.items() if action in steps}
+
+
+def _passing_names(words: Mapping[Action, Words]) -> list[str]:
+    """Plain copies carry a k-tile through registers."""
+    return ["registers"] if Action.GLOBAL_LOAD in words else []
+
+
+def _name(slot: Slot) -> str:
+    if slot.k_tile is None:
+        return "prologue"
+    return f"{slot.k_tile}" if slot.k_block is None else f"{slot.k_tile}.{slot.k_block}"
+
+
+def _issued(slot: Slot, actions: Iterable[Action]) -> Iterator[str]:
+    told = {step.action: step for step in slot.told}
+    for action in actions:
+        step = told.get(action)
+        if step is None:
+            yield ""
+        elif action in (Action.WAIT, Action.MMA_WAIT):
+            yield f"{step.pending}"
+        elif action is Action.BARRIER:
+            yield "*"
+        else:
+            yield f"{step.k_tile}" if step.k_block is None else f"{step.k_tile}.{step.k_block}"
+
+
+def _passing(number: int, slots: Sequence[Slot]) -> list[str]:
+    """The k-tile in registers at the end of a slot, where plain copies bring any."""
+    held = [(k_tile, first, last) for k_tile, first, last in passages(slots)]
+    if not held:
+        return []
+    now = [f"<{k_tile}" for k_tile, first, last in held if first <= number and (last is None or number < last)]
+    return ["".join(now)]
+
+
+def _stages(number: int, stays: list[Residence], stages: int) -> list[str]:
+    """What each stage holds at the end of a slot."""
+    held = [""] * stages
+    for stay in stays:
+        if stay.fetched <= number and (stay.last_read is None or number <= stay.last_read):
+            in_flight = stay.landed is None or number < stay.landed
+            held[stay.stage] = f"<{stay.k_tile}" if in_flight else f"{stay.k_tile}"
+    return held
+
+
+def _slot_table(slot: Slot) -> dict[str, Any]:
+    steps = [
+        {"action": str(step.action), "k_tile": step.k_tile, "k_block": step.k_block, "pending": step.pending}
+        for step in slot.steps
+    ]
+    return {"k_tile": slot.k_tile, "k_block": slot.k_block, "steps": steps}
+
+
+LABEL_PX = max(text_width(words.row, CELL_PX) for words in WORDS.values()) + 8
+
+
+def picture(plan: GemmPlan, thread: int) -> Picture:
+    """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
+    slots = shown(plan.loop)
+    words = _words(slots, plan.atom.instruction)
+    rows, passing = list(words), _passing_names(words)
+    issued = [
+        _issued_box(n, step, rows.index(step.action), plan.stages)
+        for n, slot in enumerate(slots)
+        for step in slot.told
+        if step.action in rows
+    ]
+    first = len(rows) + len(passing)
+    held = [box for stay in residences(slots, plan.stages) for box in _held(stay, first, len(rows), len(slots))]
+    carried = [_carried(*passage, len(rows), len(slots)) for passage in passages(slots)]
+    names = [*(each.row for each in words.values()), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
+    size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1, len(rows)) + ROW_PX
+    chart = Picture(*size, (*_heads(slots), *_names(names, len(rows)), *issued, *carried, *held))
+    stages, k_blocks = plural(plan.stages, "stage"), plural(plan.k_blocks, "k-block")
+    facts = [
+        f"{stages}, {k_blocks} in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
+        "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
+        f"{_overlap(plan.stages)} A colour is a k-tile.",
+    ]
+    fillers = {Action.BULK_FETCH: "cp.async.bulk.tensor until its mbarrier", Action.FETCH: "cp.async until the wait"}
+    filler = next((words for action, words in fillers.items() if action in rows), "st.shared until the barrier")
+    notes = legend(
+        [Cell(("k-tile 0", "in flight"), hue(0, IN_FLIGHT, 3)), Cell(("k-tile 0", "is read"), hue(0, PRESENT, 3))],
+        f"a stage: filled by {filler}, then read by every warp, then free",
+    )
+    return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, chart, notes)
+
+
+def _overlap(stages: int) -> str:
+    if stages == 1:
+        return "with one stage, copies and multiplication take turns."
+    return "copies in flight, loads of the next k-block and mma overlap."
+
+
+def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
+    """What slot `number` issues in one row."""
+    match step.action:
+        case Action.WAIT:
+            return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
+        case Action.BARRIER:
+            return _box(number, number + 1, row, GREY, ("bar.sync",))
+        case Action.MMA_WAIT:
+            return _box(number, number + 1, row, GREY, (f"wait <={step.pending}",))
+        case Action.BULK_WAIT:
+            return _box(number, number + 1, row, GREY, ("wait for", f"k-tile {step.k_tile}"))
+        case Action.FETCH | Action.BULK_FETCH | Action.STORE:
+            second = f"> stage {step.k_tile % stages}"
+        case Action.GLOBAL_LOAD:
+            second = "> regs"
+        case _:
+            second = "all of it" if step.k_block is None else f"block {step.k_block}"
+    return _box(number, number + 1, row, hue(step.k_tile), (f"k-tile {step.k_tile}", second))
+
+
+def _held(stay: Residence, first: int, above: int, end: int) -> list[Box]:
+    """In flight from the middle of the slot that sends for it; there, and read, from the wait that begins a slot."""
+    row = first + stay.stage
+    landed = end if stay.landed is None else stay.landed
+    name = f"k-tile {stay.k_tile}"
+    boxes = []
+    if stay.fetched < landed:
+        flight = hue(stay.k_tile, IN_FLIGHT, 3)
+        boxes.append(_box(stay.fetched + 0.5, landed, row, flight, (name, "in flight"), above))
+    if stay.landed is not None:
+        until = end if stay.last_read is None else stay.last_read + 1
+        boxes.append(_box(stay.landed, until, row, hue(stay.k_tile, PRESENT, 3), (name, "is read"), above))
+    return boxes
+
+
+def _carried(k_tile: int, loaded: int, stored: int | None, row: int, end: int) -> Box:
+    """In registers from the middle of the slot that loads it until it is stored."""
+    until = end if stored is None else stored
+    lines = (f"k-tile {k_tile}", "in flight")
+    return _box(loaded + 0.5, until, row, hue(k_tile, IN_FLIGHT, 3), lines, row)
+
+
+def _box(begin: float, end: float, row: int, fill: str, lines: tuple[str, ...], above: int | None = None) -> Box:
+    """From slot `begin` to slot `end`; half a slot has room for one short line only.
+
+    `above` is how many rows of instructions lie above, for a row that says what is held.
+    """
+    width = (end - begin) * SLOT_PX
+    fits = all(text_width(line, CELL_PX) <= width for line in lines)
+    shown = lines if fits else (lines[0].split()[-1],)
+    return Box(
+        x=LABEL_PX + begin * SLOT_PX,
+        y=_row_y(row, row + 1 if above is None else above),
+        width=width,
+        height=ROW_PX,
+        fill=fill,
+        lines=shown,
+    )
+
+
+def _row_y(row: int, above: int) -> float:
+    """Rows of what is held stand apart from the rows of instructions above them."""
+    return 2 * HEAD_PX + row * (ROW_PX + GAP_PX) + (HEAD_PX if row >= above else 0)
+
+
+def _names(names: Sequence[str], above: int) -> list[Item]:
+    return [
+        Text(x=LABEL_PX - 8, y=_row_y(row, above) + ROW_PX / 2, text=name, align="end", size_px=CELL_PX)
+        for row, name in enumerate(names)
+    ]
+
+
+def _heads(slots: Sequence[Slot]) -> list[Item]:
+    """k-tiles over their slots, and k-blocks."""
+    items: list[Item] = []
+    begin = 0
+    for k_tile, group in groupby(slots, key=lambda slot: slot.k_tile):
+        members = list(group)
+        middle = LABEL_PX + (begin + len(members) / 2) * SLOT_PX
+        name = "prologue" if k_tile is None else f"k-tile {k_tile}"
+        items.append(Text(x=middle, y=HEAD_PX / 2, text=name, align="middle", size_px=CELL_PX, bold=True))
+        items += [
+            Text(
+                x=LABEL_PX + (begin + i + 0.5) * SLOT_PX,
+                y=1.5 * HEAD_PX,
+                text=f"block {slot.k_block}",
+                align="middle",
+                size_px=CELL_PX,
+            )
+            for i, slot in enumerate(members)
+            if slot.k_block is not None
+        ]
+        begin += len(members)
+    return items

@@ -1,0 +1,177 @@
+"""A and B from shared memory to registers: the instruction, who addresses what, and what a thread receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutegen.algebra import TiledMma
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
+from cutegen.plan import GemmPlan
+from cutegen.plan.explain import ways
+from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.fragment_table import fragment_table
+from cutegen.plan.values.fragments import ByDescriptor
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.show.canvas.banks import phase_legend
+from cutegen.show.canvas.colours import BANKS_PER_HUE, hue
+from cutegen.show.canvas.grid import Cell, sparse_grid
+from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
+from cutegen.show.canvas.threads import holder, warp_legend
+from cutegen.show.parts.registers import holds, register_lines
+from cutegen.show.parts.tile import Tile
+from cutegen.show.parts.vector_copies import tv_layouts
+from cutegen.show.parts.warp_access import WarpAccess
+from cutegen.show.view import View, named_layouts, section
+from cutegen.support.words import plural
+
+
+def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+    """The chosen instruction and the rejected ones, thread-value layouts, who addresses what, what `thread` gets."""
+    blocks: list[list[str]] = []
+    table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
+    for operand in (plan.a, plan.b):
+        more, table[operand.name] = _shown(plan, operand, thread)
+        blocks += more
+    return View(tuple(blocks), table)
+
+
+def _shown(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand."""
+    return operand.s2r.by_source(
+        copied=lambda _: _copied(plan, operand, thread), described=lambda found: _described(operand, found)
+    )
+
+
+def _copied(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand whose fragments come to registers."""
+    fragment = fragment_table(plan.tiled_mma, operand)
+    blocks = [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
+    return blocks, {**_table(plan, operand), "holds": holds(fragment, thread)}
+
+
+def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand that stays in shared memory."""
+    first = described.first
+    facts = [
+        ("layout", described.layout.name),
+        ("descriptor", f"{first.encode():#018x} at address 0"),
+        ("leading offset", f"{first.lbo_bytes} bytes"),
+        ("stride offset", f"{first.sbo_bytes} bytes"),
+        ("read", f"{plural(described.times, 'time')} a k-tile, in place"),
+    ]
+    title = f"{operand.name.upper()} in shared memory, by matrix descriptor: no thread loads fragments"
+    return [section(title, facts)], described.to_json()
+
+
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+    x, copy = operand.name.upper(), operand.fragment_copy
+    found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
+    facts = [
+        ("atom", copy.atom.name),
+        ("instruction", copy.instruction),
+        ("wavefronts", f"{found.predicted:,} of at least {found.ideal:,}, {ways(found.ways)}"),
+        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in copy.rejected),
+    ]
+    return [
+        section(f"{x} from shared memory to registers, each k-tile", facts),
+        named_layouts(
+            "Thread and value to column-major coordinate in the tiled MMA's tile",
+            tv_layouts(copy.tiled_copy),
+        ),
+        first_fragment_load(plan.tiled_mma, operand, warp).access.lines(
+            f"First load of warp {warp}: what its lanes address, phase by phase"
+        ),
+    ]
+
+
+def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
+    return {
+        **operand.s2r.to_json(),
+        "layouts": tv_layouts(operand.fragment_copy.tiled_copy),
+        "wavefronts": asdict(found),
+    }
+
+
+def picture(plan: GemmPlan, thread: int) -> Picture:
+    """For A and B: what the lanes of a warp address and receive in its first load, and the banks of each phase."""
+    warp = thread // WARP
+    loads = [first_fragment_load(plan.tiled_mma, operand, warp) for operand in (plan.a, plan.b)]
+    parts = [_drawn(plan, x, load, thread) for x, load in zip((plan.a, plan.b), loads, strict=True)]
+    notes = warp_legend([warp], thread, "T thread, V its value; four shades: lane mod 4")
+    title = f"A and B from shared memory to registers: warp {warp}"
+    return titled(title, [], arranged(*parts), notes, phase_legend())
+
+
+def _drawn(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
+    x, elems = operand.name.upper(), load.access.access_bytes // operand.dtype.bytes
+    reads = ways(plan.predictions.wavefronts[AccessKey.s2r(operand.name)].ways)
+    return beside(
+        captioned(
+            [f"{x}: {operand.fragment_copy.atom.name}, reads {reads}", operand.smem.chosen.name],
+            load.access.picture(),
+        ),
+        captioned(
+            [f"{x}: lane that", "addresses", plural(elems, "element"), *_of_several(load.access.coords)],
+            _addressed(load.access, thread),
+        ),
+        captioned(
+            [f"{x}: thread that receives each element,", "and as which value", *_of_several(load.received)],
+            _received(load, thread),
+        ),
+    )
+
+
+def _of_several(coords: Coordinates) -> list[str]:
+    """What is said where lanes have an element in common, as those of a warp do whose loads are broadcast."""
+    return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
+
+
+def _addressed(access: WarpAccess, thread: int) -> Picture:
+    """Each addressed piece of the tile with its lane, in the colour of its first bank."""
+    banks = access.byte_offsets // BANK_BYTES % BANKS
+    cells = {
+        access.tile.place(int(access.coords[lane])): Cell((f"L{lane}",), hue(int(banks[lane]) // BANKS_PER_HUE))
+        for lane in _last_is_named(len(banks), thread)
+    }
+    return sparse_grid(cells, access.tile.corner)
+
+
+def _received(load: WarpLoad, thread: int) -> Picture:
+    """Each element that the load brings, with the thread of `thread`'s warp whose register it comes to."""
+    first, tile = thread // WARP * WARP, load.access.tile
+    cells = {
+        tile.place(coord): holder(first + lane, f"{value}", lane % 4, marked=first + lane == thread)
+        for lane in _last_is_named(len(load.received), thread)
+        for value, coord in enumerate(load.received[lane].tolist())
+    }
+    return sparse_grid(cells, tile.corner)
+
+
+def _last_is_named(lanes: int, thread: int) -> Iterator[int]:
+    """The lanes in the order in which cells take their names: the first comes after others, `thread`'s after all."""
+    yield from reversed(range(lanes))
+    if thread % WARP < lanes:
+        yield thread % WARP
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpLoad:
+    """One load of fragments by one warp: what its lanes address, as many as address something, and what they receive.
+
+    `received` [lane, value] is the coordinate that comes to each register.
+    """
+
+    access: WarpAccess
+    received: Coordinates
+
+
+def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
+    """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
+    loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
+    access = WarpAccess(Tile.of_operand(operand), loads.addressed[0, warp], loads.access_bytes)
+    return WarpLoad(access, loads.received[0, warp])

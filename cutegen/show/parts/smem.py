@@ -1,0 +1,61 @@
+"""Shared memory of A and B: layouts, how the alternatives rank, offsets and banks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutegen.algebra import format_layout
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.plan.explain import ranking, ranking_lines
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.show.canvas.banks import bank_legend
+from cutegen.show.canvas.picture import Picture, titled
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile
+from cutegen.show.view import View, section
+from cutegen.support.words import extents, plural
+
+
+def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+    """Layout, ranking, swizzled offsets and banks of A and B."""
+    blocks: list[list[str]] = []
+    for operand in (plan.a, plan.b):
+        blocks += _blocks(operand, plan.stages)
+    table = {"spec": plan.spec.name, "smem_bytes": plan.smem_bytes, **{x.name: _table(x) for x in (plan.a, plan.b)}}
+    return View(tuple(blocks), table)
+
+
+def _blocks(operand: OperandPlan, stages: int) -> list[list[str]]:
+    shared = operand.smem
+    x = operand.name.upper()
+    facts = [
+        ("layout", format_layout(shared.layout)),
+        ("atom", format_layout(shared.chosen.atom)),
+        ("tile", f"{extents(operand.tile)} {operand.dtype.name}, contiguous along {operand.major}"),
+        ("bytes", f"{shared.bytes:,}: {plural(stages, 'stage')} of {shared.chosen.tile_bytes:,}"),
+    ]
+    return [
+        section(f"{x} in shared memory: ({operand.modes[0]}, {operand.modes[1]}, stage) to element", facts),
+        ranking_lines(
+            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once", ranking(shared)
+        ),
+        *corner_blocks(Tile.of_operand(operand)),
+    ]
+
+
+def _table(operand: OperandPlan) -> dict[str, Any]:
+    shared, tile = operand.smem, operand.tile
+    return {
+        "layout": format_layout(shared.layout),
+        "atom": format_layout(shared.chosen.atom),
+        "tile": list(tile),
+        "bytes": shared.bytes,
+        "ranking": shared.ranking_table(),
+        "offsets": Tile.of_operand(operand).offsets.reshape(tile[1], tile[0]).T.tolist(),
+    }
+
+
+def picture(plan: GemmPlan, thread: int) -> Picture:
+    """The first rows of one stage of A and of B, and what the layouts cost."""
+    tiles = [costed_tile(Tile.of_operand(operand), plan) for operand in (plan.a, plan.b)]
+    return titled("A and B in shared memory, by bank", [CELL_MEANING], *tiles, bank_legend())

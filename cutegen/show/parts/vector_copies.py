@@ -1,0 +1,61 @@
+"""Copies that threads make: who moves which vector, and what a warp does first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutegen.algebra import TiledCopy, format_layout
+from cutegen.hardware.units import WARP
+from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.access import by_warp, vectors
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.show.canvas.banks import Table
+from cutegen.show.canvas.grid import sparse_grid
+from cutegen.show.canvas.picture import Picture
+from cutegen.show.canvas.threads import holder, value_span, warp_legend
+from cutegen.show.parts.tile import Tile
+from cutegen.show.parts.warp_access import WarpAccess
+
+
+def tv_layouts(copy: TiledCopy) -> dict[str, str]:
+    """The thread-value layouts of a tiled copy's source and destination, by CuTe's names."""
+    return {
+        "get_layoutS_TV()": format_layout(copy.layout_src_tv),
+        "get_layoutD_TV()": format_layout(copy.layout_dst_tv),
+    }
+
+
+def steps_of(copy: VectorCopy, tile: Tile) -> int:
+    """Vectors that each thread moves."""
+    return len(vectors(copy.threads, copy.values, tile.extents))
+
+
+def copier(copy: VectorCopy, tile: Tile) -> Table:
+    """The thread that moves each coordinate of the tile."""
+    coords = vectors(copy.threads, copy.values, tile.extents)
+    found: Table = np.empty(coords.size, np.int64)
+    found[coords] = np.arange(coords.shape[1])[None, :, None]
+    return found
+
+
+def first_access(copy: VectorCopy, tile: Tile, warp: int) -> WarpAccess:
+    """Where the lanes of a warp meet shared memory in the copy's first step."""
+    first = by_warp(vectors(copy.threads, copy.values, tile.extents)[..., 0])[0, warp]
+    return WarpAccess(tile, first, copy.bits // 8)
+
+
+def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
+    """The thread that moves each vector in the copy's first step."""
+    first = vectors(copy.threads, copy.values, tile.extents)[0]
+    values = value_span(0, first.shape[1])
+    cells = {
+        tile.place(coord): holder(t, values, t // 8, marked=t == thread) for t, coord in enumerate(first[:, 0].tolist())
+    }
+    return sparse_grid(cells, tile.corner)
+
+
+def copy_legend(plan: GemmPlan, thread: int) -> Picture:
+    """What the colours of `copy_grid` mean."""
+    return warp_legend(
+        range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
+    )

@@ -1,0 +1,159 @@
+"""The first k-tiles of a main loop in program order: what is issued when, and what lies in which stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cutegen.plan import loop as loops
+from cutegen.plan.loop import Action, Loop, Part, PartName, Role
+
+SHOWN_SLOTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action on a k-tile, on one of its k-blocks where it has one; of a WAIT, `pending` groups may be in flight."""
+
+    action: Action
+    k_tile: int
+    k_block: int | None = None
+    pending: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The steps between two multiplications, in program order; `k_tile` None is the prologue."""
+
+    k_tile: int | None
+    k_block: int | None
+    steps: tuple[Step, ...]
+
+    @property
+    def told(self) -> tuple[Step, ...]:
+        """The steps that are shown on their own: a barrier that follows a wait is shown with it."""
+        waits = self.step(Action.WAIT) is not None
+        return tuple(step for step in self.steps if not (waits and step.action is Action.BARRIER))
+
+    def step(self, action: Action) -> Step | None:
+        """The slot's step of that kind, which it has at most once."""
+        return next((step for step in self.steps if step.action is action), None)
+
+
+def shown(loop: Loop) -> tuple[Slot, ...]:
+    """As many k-tiles as show the whole cycle, until stage 0 is read again, but no more than some 20 slots."""
+    return slots(loop, min(loop.stages + 1, max(3, SHOWN_SLOTS // loop.k_blocks)))
+
+
+def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
+    """The prologue and the first `k_tiles` k-tiles of a longer loop, by the role that multiplies.
+
+    A role that waits for another's stages is shown where it may go on: first for every stage, then where one is left.
+    """
+    *others, main = loop.roles
+    filled = tuple(
+        Slot(None, None, _steps(slot, k_tile))
+        for role in others
+        for k_tile in range(_credits(loop, role))
+        for slot in _turn(role).slots
+    )
+    own = (slot for part in main.parts for slot in _part_slots(loop, part, k_tiles))
+    return (*filled, *(_with_others(loop, others, slot) for slot in own))
+
+
+def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
+    """A part's slots: a prologue's for each of its k-tiles, a turn's for those that are shown."""
+    if part.name is PartName.TURN:
+        first = part.first.of(k_tiles, k_tiles, loop.stages)
+        yield from (_slot(slot, k_tile, k_tile) for k_tile in range(first, k_tiles) for slot in part.slots)
+    elif part.name is PartName.PROLOGUE:
+        # As in a loop so long that its k-tiles lie whole in the matrices.
+        first, last = (mark.of(k_tiles, k_tiles, loop.stages) for mark in (part.first, part.last))
+        yield from (_slot(slot, None, k_tile) for k_tile in range(first, last) for slot in part.slots)
+
+
+def _slot(slot: loops.Slot, shown_as: int | None, k_tile: int) -> Slot:
+    multiplied = next((step.k_block for step in slot if step.action is Action.MULTIPLY), None)
+    return Slot(shown_as, multiplied, _steps(slot, k_tile))
+
+
+def _steps(slot: loops.Slot, k_tile: int) -> tuple[Step, ...]:
+    return tuple(Step(step.action, k_tile + step.ahead, step.k_block, step.pending) for step in slot)
+
+
+def _with_others(loop: Loop, others: Sequence[Role], slot: Slot) -> Slot:
+    """Behind the step that releases a stage, what a role that waits for it does then."""
+    steps: list[Step] = []
+    for step in slot.steps:
+        steps.append(step)
+        if step.action is Action.RELEASE:
+            for role in others:
+                following = (_steps(each, step.k_tile + _credits(loop, role)) for each in _turn(role).slots)
+                steps += (each for group in following for each in group)
+    return Slot(slot.k_tile, slot.k_block, tuple(steps))
+
+
+def _turn(role: Role) -> Part:
+    return next(part for part in role.parts if part.name is PartName.TURN)
+
+
+def _credits(loop: Loop, role: Role) -> int:
+    """Turns that a role may take before another has released a stage."""
+    return min((edge.credits for edge in loop.edges if edge.target == role.name), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residence:
+    """A k-tile's stay in a stage, by numbers of slots.
+
+    Its copy is issued in slot `fetched`, the wait that makes it visible ends in `landed`, and `last_read` is the last
+    slot that reads it; None where the slots that are shown end before.
+    """
+
+    k_tile: int
+    stage: int
+    fetched: int
+    landed: int | None
+    last_read: int | None
+
+
+def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
+    """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for.
+
+    Where plain copies do it all, a k-tile has landed at the barrier behind its stores; what bulk tensor copies bring,
+    when its own mbarrier has been waited for.
+    """
+    steps = [(number, step) for number, slot in enumerate(slots) for step in slot.steps]
+    asynchronous = any(step.action is Action.COMMIT for _, step in steps)
+    arrives = (Action.COMMIT,) if asynchronous else (Action.STORE, Action.BULK_FETCH)
+    # What is multiplied where it lies is read until it is released.
+    loaded = any(step.action is Action.LOAD for _, step in steps)
+    reads = (Action.LOAD,) if loaded else (Action.MULTIPLY, Action.RELEASE)
+    sent: list[tuple[int, int]] = []
+    landed: dict[int, int] = {}
+    last_read: dict[int, int] = {}
+    for number, step in steps:
+        if step.action in arrives:
+            sent.append((step.k_tile, number))
+        elif step.action is Action.BULK_WAIT:
+            landed.setdefault(step.k_tile, number)
+        elif step.action is (Action.WAIT if asynchronous else Action.BARRIER):
+            for k_tile, _ in sent[: len(sent) - (step.pending or 0)]:
+                landed.setdefault(k_tile, number)
+        elif step.action in reads:
+            last_read[step.k_tile] = number
+    # The last k-tile of which anything is read may be read further behind the last slot.
+    unfinished = max(last_read, default=None)
+    for k_tile, fetched in sent:
+        read = None if k_tile == unfinished else last_read.get(k_tile)
+        yield Residence(
+            k_tile=k_tile, stage=k_tile % stages, fetched=fetched, landed=landed.get(k_tile), last_read=read
+        )
+
+
+def passages(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int | None]]:
+    """Which k-tile is in registers from which slot to which, on its way to shared memory; None behind the last slot."""
+    stored = {step.k_tile: n for n, slot in enumerate(slots) for step in slot.steps if step.action is Action.STORE}
+    for number, slot in enumerate(slots):
+        if (load := slot.step(Action.GLOBAL_LOAD)) is not None:
+            yield load.k_tile, number, stored.get(load.k_tile)

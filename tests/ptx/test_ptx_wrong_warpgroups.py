@@ -1,0 +1,44 @@
+"""Every wrong `wgmma` kernel is caught under every order, and its right twin gives the product under every order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from warpgroup_kernels import matrix_of
+from wrong_warpgroups import COLUMNS, WRONG, Wrong
+
+from cutegen.ptx import ExecutionFault
+
+POLICIES = ("in-order", "reversed", "random:1", "random:2")
+EACH = pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
+TOLERANCE = 1e-3
+
+
+def error(wrong: Wrong, fill: str, body: str, policy: str) -> float:
+    """The largest difference from the product; infinite where there are NaNs."""
+    found = matrix_of(wrong.launch(fill, body, policy)[:128], COLUMNS, np.float32)
+    return float(np.nan_to_num(np.abs(found - wrong.expected()), nan=np.inf).max())
+
+
+@EACH
+def test_the_right_one_runs(wrong: Wrong) -> None:
+    for policy in POLICIES:
+        assert error(wrong, wrong.fill, wrong.right, policy) < TOLERANCE, policy
+
+
+@EACH
+def test_the_wrong_one_is_caught(wrong: Wrong) -> None:
+    for policy in POLICIES:
+        if wrong.kind is None:
+            assert error(wrong, *wrong.wrong, policy) > 100 * TOLERANCE, policy
+            continue
+        with pytest.raises(ExecutionFault) as caught:
+            wrong.launch(*wrong.wrong, policy)
+        violation = caught.value.violation
+        assert violation.kind in (wrong.kind, wrong.also), (policy, str(caught.value))
+        assert violation.thread is not None
+        assert wrong.says in str(caught.value) or violation.kind is wrong.also, (policy, str(caught.value))
+
+
+def test_there_are_many() -> None:
+    assert len({wrong.name for wrong in WRONG}) == len(WRONG) >= 36

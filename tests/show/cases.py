@@ -1,0 +1,44 @@
+"""Plans whose pictures are looked at: the shipped specs, and specs that make unusual ones."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import cutegen
+from cutegen.plan import GemmPlan
+
+OPERANDS = """
+family = "sm80"
+problem.a = { dtype = "f16", major = "k" }
+problem.b = { dtype = "f16", major = "k" }
+problem.c = { dtype = "f16", major = "n" }
+"""
+SPECS = {
+    "sm80_hgemm_tn": "",
+    "sm80_bf16_nn": "",
+    "cute_tutorial_tn": "",
+    "sm80_s8_tn": "",
+    "sm120_hgemm_tn": "",
+    "simt_sgemm_nt": "",
+    "simt_sgemm_tn": "",
+    "no swizzle": OPERANDS + "tile.cta = [128, 128, 64]\nsmem.a = { pad = 0 }\nsmem.b = { pad = 8 }\n",
+    "8 stages": OPERANDS + "tile = { cta = [64, 64, 16], stages = 8 }\n",
+    "8 warps": OPERANDS + "tile = { cta = [256, 128, 32] }\nmma.atom_layout = [4, 2, 1]\n",
+    "4-byte copies": OPERANDS.replace("major =", "align = 4, major =") + "tile.cta = [64, 64, 32]\n",
+    "2-byte copies": OPERANDS.replace("major =", "align = 2, major =") + "tile = { cta = [64, 64, 32], stages = 2 }\n",
+    "one stage": OPERANDS + 'tile = { cta = [64, 64, 32], stages = 1 }\ng2s.a = { op = "universal" }\n',
+    "plain loads": OPERANDS + 'tile.cta = [64, 64, 32]\ns2r.a = { atom = "universal" }\n',
+}
+
+
+@lru_cache
+def plan_of(name: str) -> GemmPlan:
+    if not SPECS[name]:
+        spec = cutegen.load_spec(name)
+        return cutegen.plan(spec, spec.needs)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "spec.toml"
+        path.write_text(SPECS[name])
+        return cutegen.plan(cutegen.load_spec(path), "sm_80")

@@ -1,0 +1,209 @@
+"""What is drawn is what is so: against the PTX ISA's formulas, bank arithmetic written out here, and the plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cutegen.algebra import parse_layout
+from cutegen.hardware import dtype
+from cutegen.plan import GemmPlan
+from cutegen.show.canvas import Picture
+from cutegen.show.canvas.banks import bank_tile, phase_charts
+from cutegen.show.canvas.colours import CONFLICT, MARK, bank_colour
+from cutegen.show.canvas.svg import to_svg
+from cutegen.show.canvas.threads import warp_colour
+from cutegen.show.parts import epilogue, layout, mma, s2r
+from cutegen.show.parts.mma import operand
+from cutegen.show.parts.tile import Tile, tile_picture
+from cutegen.show.parts.vector_copies import copy_grid
+from tests.show.cases import plan_of
+from tests.show.geometry import boxes, by_place, labelled, texts
+
+
+@pytest.fixture(scope="module")
+def plan() -> GemmPlan:
+    return plan_of("sm80_hgemm_tn")
+
+
+def fragment(op: str, lane: int, value: int) -> tuple[int, int]:
+    """PTX ISA, fragments of mma.m16n8k16 with 16-bit A and B: (row, column) of A (m,k), B (n,k), C (m,n)."""
+    group, quad = lane // 4, lane % 4
+    if op == "A":
+        return group + 8 * (value // 2 % 2), 2 * quad + value % 2 + 8 * (value // 4)
+    if op == "B":
+        return group, 2 * quad + value % 2 + 8 * (value // 2)
+    return group + 8 * (value // 2), 2 * quad + value % 2
+
+
+def expected_holders(op: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """(row, column) -> lowest thread and value, of 2x2 warps with m16n8k16 and N repeated twice: 32x32x16."""
+    held: dict[tuple[int, int], tuple[int, int]] = {}
+    values = {"A": 8, "B": 4, "C": 4}[op]
+    for thread in reversed(range(128)):
+        warp_m, warp_n = thread // 32 % 2, thread // 64
+        for repeat in range(1 if op == "A" else 2):
+            for value in range(values):
+                row, column = fragment(op, thread % 32, value)
+                m, n = 16 * warp_m, 8 * warp_n + 16 * repeat
+                place = {"A": (row + m, column), "B": (row + n, column), "C": (row + m, column + n)}[op]
+                held[place] = (thread, value + values * repeat)
+    return held
+
+
+@pytest.mark.parametrize("op", ["A", "B", "C"])
+def test_every_element_of_the_tiled_mma_is_drawn_once_with_its_holder(op: str, plan: GemmPlan) -> None:
+    drawn = by_place(operand(plan, op, thread=0))  # type: ignore[arg-type]
+    if op == "B":  # it lies with N to the right
+        drawn = {(column, row): box for (row, column), box in drawn.items()}
+    expected = expected_holders(op)
+    assert {place: box.lines for place, box in drawn.items()} == {
+        place: (f"T{thread}", f"V{value}") for place, (thread, value) in expected.items()
+    }
+    for place, (thread, _) in expected.items():
+        assert drawn[place].fill == (MARK if thread == 0 else warp_colour(thread // 32, thread % 4))
+
+
+def test_the_asked_thread_is_marked_where_others_hold_the_same(plan: GemmPlan) -> None:
+    marked = [box for box in labelled(operand(plan, "A", thread=70)) if box.fill == MARK]
+    assert sorted(box.lines for box in marked) == [("T70", f"V{value}") for value in range(8)]
+
+
+def test_of_threads_that_receive_the_same_the_asked_one_is_marked() -> None:
+    """A warp's load is broadcast: lanes 0 and 16 have the same row of A, lanes 0 to 15 the same row of B."""
+    drawn = labelled(s2r.picture(plan_of("simt_sgemm_tn"), 37))
+    marked = [box.lines for box in drawn if box.fill == MARK and box.lines != ("thread 37",)]
+    assert sorted(marked) == sorted(("T37", f"V{value}") for value in range(4) for _ in "AB")
+    named = {box.lines[0] for box in drawn}
+    assert {"T32", "T48", "L0", "L5", "L16"} <= named  # the first of each other row
+    assert not {"T53", "L21"} & named
+
+
+def test_the_operands_lie_in_line(plan: GemmPlan) -> None:
+    """A's rows are C's and B's columns are C's."""
+    b, a, c = (plan.tiled_mma.tile_of(op) for op in ("B", "A", "C"))
+    picture = mma.picture(plan, 0)
+    cells = [box for box in labelled(picture) if box.lines[0].startswith("T")]
+    rows, columns = (sorted({getattr(box, key) for box in cells}) for key in ("y", "x"))
+    assert len(rows) == b[1] + c[0]
+    assert len(columns) == a[1] + c[1]
+
+
+def test_shared_memory_is_coloured_by_bank(plan: GemmPlan) -> None:
+    drawn = by_place(tile_picture(Tile.of_operand(plan.a)))
+    assert sorted(drawn) == [(row, word) for row in range(16) for word in range(32)]
+    for (row, word), box in drawn.items():
+        offset = row * 64 + ((2 * word // 8) ^ (row % 8)) * 8 + 2 * word % 8  # Swizzle<3,3,3> on rows of 64
+        bank = offset * 2 // 4 % 32
+        assert box.lines == (f"{bank}", f"{offset}")
+        assert box.fill == bank_colour(bank)
+
+
+@pytest.mark.parametrize(("element_bytes", "elems"), [(4, 1), (8, 1)])
+def test_elements_of_a_word_or_more_are_cells(element_bytes: int, elems: int) -> None:
+    table = np.arange(64, dtype=np.int64).reshape(2, 32)
+    drawn = by_place(bank_tile(table, element_bytes, ("m", "k"), cell_elems=elems))
+    assert {place: box.lines[0] for place, box in drawn.items()} == {
+        (row, column): f"{(row * 32 + column) * element_bytes // 4 % 32}" for row in range(2) for column in range(32)
+    }
+
+
+def chart(byte_offsets: list[int], access_bytes: int) -> Picture:
+    places = [f"place {i}" for i in range(len(byte_offsets))]
+    return phase_charts(np.array(byte_offsets, np.int64), access_bytes, places)
+
+
+def test_phases_without_a_conflict_have_each_lane_in_banks_of_its_own() -> None:
+    swizzled = [row * 128 + (row ^ column) * 16 for column in range(4) for row in range(8)]
+    picture = chart(swizzled, 16)
+    titles = [item.text for item in texts(picture) if item.bold and "Phase" in item.text]
+    assert titles == [f"Phase {p}, lanes {8 * p} to {8 * p + 7}: 1 wavefront" for p in range(4)]
+    filled = labelled(picture)
+    assert [box.lines[0] for box in filled if box.fill == CONFLICT] == []
+    assert sorted(int(box.lines[0]) for box in filled) == sorted(swizzled)
+    assert len(boxes(picture)) == 4 * 8 * 8
+    for first in range(0, 32, 8):
+        columns = [round(box.x, 3) for box in filled[first : first + 8]]
+        assert len(set(columns)) == 8
+
+
+def test_a_conflict_is_red_for_all_but_the_first_lane() -> None:
+    picture = chart([row * 128 for row in range(8)], 16)
+    assert [box.fill == CONFLICT for box in labelled(picture)] == [False] + [True] * 7
+    assert any(item.text.endswith("lanes 0 to 7: 8 wavefronts") for item in texts(picture))
+
+
+def test_lanes_that_share_a_word_do_not_wait() -> None:
+    picture = chart([lane // 2 * 4 for lane in range(32)], 4)
+    assert not any(box.fill == CONFLICT for box in labelled(picture))
+    assert any(item.text == "Phase 0, lanes 0 to 31: 1 wavefront" for item in texts(picture))
+
+
+@pytest.mark.parametrize(
+    ("name", "conflicts"), [("sm80_hgemm_tn", 0), ("sm80_bf16_nn", 0), ("no swizzle", 7 * 4), ("cute_tutorial_tn", 0)]
+)
+def test_ldmatrix_conflicts_are_those_that_are_predicted(name: str, conflicts: int) -> None:
+    """A without swizzle: 8-way in each of four phases. B of that spec is padded."""
+    picture = s2r.picture(plan_of(name), 0)
+    marked = [box for box in labelled(picture) if box.fill == CONFLICT and box.lines[0].isdigit()]
+    assert len(marked) == conflicts
+
+
+def test_ldmatrix_names_every_lane_once_and_every_receiver(plan: GemmPlan) -> None:
+    picture = s2r.picture(plan, 40)
+    lanes = [box.lines[0] for box in labelled(picture) if box.lines[0].startswith("L")]
+    assert sorted(lanes) == sorted([f"L{lane}" for lane in range(32)] * 2)
+    received = [box.lines for box in labelled(picture) if len(box.lines) == 2]
+    assert sorted(received) == sorted([(f"T{32 + lane}", f"V{v}") for lane in range(32) for v in range(8)] * 2)
+    assert [lines for lines in received if lines[0] == "T40"] == [
+        box.lines for box in labelled(picture) if box.fill == MARK and len(box.lines) == 2
+    ]
+
+
+def test_g2s_names_the_thread_of_every_vector(plan: GemmPlan) -> None:
+    """Threads = (16,8):(8,1): row x 8 vectors."""
+    drawn = by_place(copy_grid(plan.a.g2s, Tile.of_operand(plan.a), thread=5))
+    assert {place: box.lines for place, box in drawn.items()} == {
+        (row, vector): (f"T{row * 8 + vector}", "V0-7") for row in range(16) for vector in range(8)
+    }
+    assert [place for place, box in drawn.items() if box.fill == MARK] == [(0, 5)]
+
+
+def test_a_contiguous_m_lies_to_the_right() -> None:
+    bf16 = plan_of("sm80_bf16_nn")
+    drawn = by_place(copy_grid(bf16.a.g2s, Tile.of_operand(bf16.a), thread=0))
+    rows, columns = (1 + max(place[i] for place in drawn) for i in (0, 1))
+    assert drawn[0, 1].lines[0] == "T1"
+    assert rows * columns == bf16.threads
+
+
+def test_the_epilogue_is_drawn_either_way(plan: GemmPlan) -> None:
+    said = {item.text for item in texts(epilogue.picture(plan, 0))}
+    assert "C to global memory, through shared memory" in said
+    straight = epilogue.picture(plan_of("cute_tutorial_tn"), 0)
+    assert any("straight from registers" in item.text for item in texts(straight))
+    assert len([box for box in labelled(straight) if len(box.lines) == 2]) == 32 * 32
+
+
+@pytest.mark.parametrize(("element", "element_bytes"), [("f16", 2), ("f32", 4)])
+def test_a_layout_is_drawn_element_by_element(element: str, element_bytes: int) -> None:
+    picture = layout.picture(parse_layout("Sw<2,3,3> o (8,32):(32,1)"), dtype(element))
+    drawn = by_place(picture, keep=lambda box: len(box.lines) == 2)
+    assert len(drawn) == 8 * 32
+    for (row, column), box in drawn.items():
+        offset = row * 32 + column
+        offset ^= (offset >> 3) & 0b11000  # Swizzle<2,3,3>: bits 6 and 7 XORed into bits 3 and 4
+        bank = offset * element_bytes // 4 % 32
+        assert (box.lines, box.fill) == ((f"{bank}", f"{offset}"), bank_colour(bank))
+
+
+def test_a_large_layout_is_cut_and_says_so() -> None:
+    picture = layout.picture(parse_layout("(100,(10,30)):(300,(1,10))"), dtype("f16"))
+    assert any("shown: 64x64 of 100x300" in item.text for item in texts(picture))
+    assert len([box for box in labelled(picture) if len(box.lines) == 2]) == 64 * 64
+
+
+@pytest.mark.parametrize(("name", "said"), [("simt_sgemm_nt", "threads 16x16x1"), ("sm80_hgemm_tn", "warps 2x2x1")])
+def test_the_mma_picture_says_who_has_the_atoms(name: str, said: str) -> None:
+    """8 warps of 256 threads, each with a multiply-add of its own, are not 16x16 warps."""
+    assert f"{said} along M, N, K" in to_svg(mma.picture(plan_of(name), 0), name)

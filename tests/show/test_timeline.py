@@ -1,0 +1,35 @@
+"""The timeline draws the steps of the main loop, and stages as cp.async's rules have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutegen.show.parts import pipeline
+from cutegen.show.parts.pipeline import LABEL_PX, SLOT_PX
+from tests.show.cases import plan_of
+from tests.show.geometry import labelled
+
+
+@pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm80_bf16_nn", "8 stages"])
+def test_a_stage_holds_one_k_tile_at_a_time_and_mma_reads_what_was_loaded(name: str) -> None:
+    plan = plan_of(name)
+    rows: dict[float, list[tuple[float, tuple[str, ...]]]] = {}
+    for box in labelled(pipeline.picture(plan, 0)):
+        if box.x >= LABEL_PX:
+            rows.setdefault(box.y, []).append((round((box.x - LABEL_PX) / SLOT_PX, 6), box.lines))
+    waits, loads, fetches, multiplications, *stages = (sorted(rows[y]) for y in sorted(rows))
+    assert len(stages) == plan.stages
+    assert all(lines[1] == "bar.sync" for _, lines in waits)
+    # Each k-block is multiplied in the slot after the one that loads it.
+    assert [(at + 1, lines) for at, lines in loads[:-1]] == multiplications
+    # Half a slot after it is sent for, a k-tile is in flight; a stage is filled with every `stages`-th k-tile.
+    for at, (k_tile, into) in fetches:
+        stage = stages[int(into.split()[-1])]
+        assert any(begin == at + 0.5 and lines[0] in (k_tile, k_tile.split()[-1]) for begin, lines in stage)
+
+
+def test_slots_and_rows_of_the_shipped_spec() -> None:
+    """3 stages and 4 k-blocks: 2 slots to fill, 1 for the first load, 4 k-tiles."""
+    picture = pipeline.picture(plan_of("sm80_hgemm_tn"), 0)
+    right = max(box.x + box.width for box in labelled(picture))
+    assert (right - LABEL_PX) / SLOT_PX == pytest.approx(2 + 1 + 4 * 4)
