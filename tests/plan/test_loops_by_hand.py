@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.plan.loop import Action, Edge, Loop, PartName, pipelined, produced, through_registers
-from cutegen.plan.timeline import shown
+from cutegen.plan.loop import Action, Edge, Loop, PartName
+from cutegen.plan.main_loops import pipelined, produced, through_registers
+from cutegen.show.timeline import shown
 
 A = Action
 
