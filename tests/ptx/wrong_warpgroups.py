@@ -66,10 +66,8 @@ class Wrong:
         image = image_of(A, B, size_bytes=SIZE)
         tensor = A_VALUES.copy()
         tensor_map = TensorMap(array=tensor, extents=(64, 64), strides_bytes=(128,), box=(64, 64), swizzle_bytes=128)
-        args = [image, out, tensor_map]
-        Program.parse(text).launch(
-            "k", grid=1, block=self.block, args=args, policy=policy, max_steps=200_000, **options
-        )
+        options |= {"policy": policy, "max_steps": 200_000, "args": [image, out, tensor_map]}
+        Program.parse(text).launch("k", grid=1, block=self.block, **options)
         return out
 
     def expected(self) -> Array:
@@ -367,6 +365,15 @@ def convergence_mistakes() -> Iterator[Wrong]:
         change=("%r1, 0;", "%r0, 5;"),
         says="differs between lanes",
         k_steps=1,
+    )
+    registers = "setmaxnreg.inc.sync.aligned.u32 232;"
+    yield Wrong(
+        name="setmaxnreg of one warp",
+        kind=K.DIVERGENCE,
+        right=registers + PLAIN,
+        change=(registers, f"setp.eq.u32 %p3, %r1, 1; @%p3 bra LATER; {registers} LATER: "),
+        says="in its place",
+        also=K.BARRIER,
     )
     yield Wrong(
         name="warps 1 to 4",
