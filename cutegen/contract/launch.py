@@ -41,6 +41,9 @@ SUMS, COUNTERS = "sums", "counters"
 
 INT32_MAX = 2**31 - 1
 
+ONE_CTA = (1, 1)
+"""The extents of a cluster that is no cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorContract:
@@ -95,6 +98,7 @@ class LaunchGeometry:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_smem_bytes: int
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,9 @@ class LaunchContract:
 
     With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes
     one tile after another of one result. `maps` are the tensors that bulk tensor copies move.
+
+    `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers as
+    many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
     """
 
     entry: str
@@ -168,6 +175,7 @@ class LaunchContract:
     maps: tuple[TensorMapContract, ...] = ()
     split: SplitContract | None = None
     given: tuple[TensorContract, ...] = ()
+    cluster: tuple[int, int] = ONE_CTA
 
     def tensor(self, role: str) -> TensorContract:
         """The tensor of a role, one of OPERANDS, RESULT and BESIDE_RESULT. Raises KeyError where the kernel has none.
@@ -213,15 +221,28 @@ class LaunchContract:
         return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles)
 
     def tiles(self, problem: ProblemShape) -> int:
-        """The tiles of the whole batch, those that edges cut off included."""
-        return self._tiles_of_one(problem) * problem.batch
+        """The tiles of the whole batch, those included that edges cut off and those that fill clusters up."""
+        tiles_m, tiles_n = self._cluster_tiles
+        return self._clusters_of_one(problem) * tiles_m * tiles_n * problem.batch
 
-    def _tiles_of_one(self, problem: ProblemShape) -> int:
-        tile_m, tile_n = self.cta_tile
-        return -(-problem.m // tile_m) * -(-problem.n // tile_n)
+    @property
+    def _cluster_tiles(self) -> tuple[int, int]:
+        """The tiles of a cluster along M and N."""
+        x, y = self.cluster
+        return x, y if self.split is None else 1
 
-    def geometry(self, problem: ProblemShape, *, multiprocessors: int = 1) -> LaunchGeometry:
-        """Grid, block and dynamic shared memory for a problem on a GPU of so many multiprocessors.
+    def _clusters_of_one(self, problem: ProblemShape) -> int:
+        """The clusters that cover one result, the slices of a tile counted once."""
+        (tile_m, tile_n), (tiles_m, tiles_n) = self.cta_tile, self._cluster_tiles
+        return -(-problem.m // (tile_m * tiles_m)) * -(-problem.n // (tile_n * tiles_n))
+
+    def geometry(
+        self, problem: ProblemShape, *, multiprocessors: int = 1, active_clusters: int | None = None
+    ) -> LaunchGeometry:
+        """Grid, block, cluster and dynamic shared memory for a problem on a GPU of so many multiprocessors.
+
+        `active_clusters`: how many clusters the GPU holds at once; without it, as many as the multiprocessors' CTAs
+        make.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
@@ -229,9 +250,12 @@ class LaunchContract:
         >>> contract.geometry(ProblemShape(257, 64, 32)).grid
         (3, 1, 1)
         """
-        tiles, slices = self._tiles_of_one(problem), 1 if self.split is None else self.split.slices
-        ctas = tiles if self.ctas_per_multiprocessor is None else self.ctas_per_multiprocessor * multiprocessors
-        return LaunchGeometry((min(tiles, ctas), slices, problem.batch), (self.threads, 1, 1), self.dynamic_smem_bytes)
+        (x, y), clusters = self.cluster, self._clusters_of_one(problem)
+        if self.ctas_per_multiprocessor is not None:
+            together = active_clusters or max(1, self.ctas_per_multiprocessor * multiprocessors // (x * y))
+            clusters = min(clusters, together)
+        grid = clusters * x, y if self.split is None else self.split.slices, problem.batch
+        return LaunchGeometry(grid, (self.threads, 1, 1), self.dynamic_smem_bytes, (x, y, 1))
 
     def arguments(
         self,
@@ -261,8 +285,11 @@ class LaunchContract:
         return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `from_json` reads back."""
-        return asdict(self)
+        """The plain form that `from_json` reads back; it names clusters only where there are any."""
+        table = asdict(self)
+        if self.cluster == ONE_CTA:
+            del table["cluster"]
+        return table
 
     @classmethod
     def from_json(cls, table: Any, file: str = "plan.json") -> LaunchContract:
@@ -270,7 +297,8 @@ class LaunchContract:
 
         Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
         """
-        return read(cls, table, file, "launch")
+        whole = {"cluster": list(ONE_CTA), **table} if isinstance(table, dict) else table
+        return read(cls, whole, file, "launch")
 
 
 def _map_fields(tensor: TensorContract, contract: TensorMapContract, size: CallSize) -> TensorMapFields:

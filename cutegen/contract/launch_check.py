@@ -26,6 +26,8 @@ from cutegen.support.typed_json import shown
 
 MAX_THREADS = 1024
 """Threads per CTA (CUDA C++ Programming Guide, "Compute Capabilities")."""
+MAX_CLUSTER_CTAS = 8
+"""CTAs per cluster that every GPU with clusters has (CUDA C++ Programming Guide, "Thread Block Clusters")."""
 MAX_SMEM_BYTES = 256 << 10
 """More than the shared memory of an SM of any target."""
 MAX_ALIGN_BYTES = 256
@@ -61,6 +63,7 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
         for index, tensor in enumerate(tensors):
             yield from ((f"{kind}[{index}].{key}", found, expected) for key, found, expected in _of_tensor(tensor))
     yield from _outside(contract)
+    yield from _of_cluster(contract)
     yield from _of_maps(contract)
     yield from _of_parameters(contract)
 
@@ -110,6 +113,14 @@ def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
     for address, found, least, most in bounds:
         if found is not None and not least <= found <= most:
             yield address, found, f"{least:,} to {most:,}"
+
+
+def _of_cluster(contract: LaunchContract) -> Iterator[_Misfit]:
+    x, y = contract.cluster
+    if min(x, y) < 1 or x * y > MAX_CLUSTER_CTAS:
+        yield "cluster", contract.cluster, f"extents of 1 and more, {MAX_CLUSTER_CTAS} CTAs in all"
+    elif contract.split is not None and contract.split.slices % y:
+        yield "cluster[1]", y, f"a divisor of the {contract.split.slices} slices of K"
 
 
 def _of_maps(contract: LaunchContract) -> Iterator[_Misfit]:

@@ -31,6 +31,7 @@ class Shape:
     grid: Sequence[int] | int
     block: Sequence[int] | int
     dynamic_smem_bytes: int = 0
+    cluster: Sequence[int] | int | None = None
 
 
 def explored_policies(count: int, seed: int) -> tuple[Policy, ...]:
@@ -65,6 +66,7 @@ def check_entry(
                 entry,
                 grid=shape.grid,
                 block=shape.block,
+                cluster=shape.cluster,
                 args=values,
                 dynamic_smem_bytes=shape.dynamic_smem_bytes,
                 policy=policy,

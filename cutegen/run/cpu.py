@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.contract.launch import RESULT, CallSize, LaunchContract, Workspace
+from cutegen.contract.launch import ONE_CTA, RESULT, CallSize, LaunchContract, Workspace
 from cutegen.ptx import LaunchReport, Program, TensorMap
 from cutegen.run.call.check import CheckedCall
 from cutegen.run.call.memory_overlap import Placed
@@ -58,6 +58,7 @@ class CpuLaunch:
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
+            cluster=None if contract.cluster == ONE_CTA else geometry.cluster,
             args=contract.arguments((*arrays.values(), *workspace), scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,

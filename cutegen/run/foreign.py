@@ -205,10 +205,15 @@ def read_ptx(path: Path) -> str:
         raise RequestError(f"--ptx: {path} cannot be read: {reason}") from error
 
 
-def words_launch(*, entry: str | None, grid: str, block: str, smem_bytes: int, words: Sequence[str]) -> ForeignLaunch:
+def words_launch(
+    *, entry: str | None, grid: str, block: str, smem_bytes: int, words: Sequence[str], cluster: str | None = None
+) -> ForeignLaunch:
     """The launch that options write."""
     shape = Shape(
-        grid=parse_extents("--grid", grid), block=parse_extents("--block", block), dynamic_smem_bytes=smem_bytes
+        grid=parse_extents("--grid", grid),
+        block=parse_extents("--block", block),
+        dynamic_smem_bytes=smem_bytes,
+        cluster=None if cluster is None else parse_extents("--cluster", cluster),
     )
     makers = tuple(_word_maker(word) for word in words)
     return ForeignLaunch(entry=entry, shape=shape, make=makers, expected={})
@@ -224,7 +229,7 @@ def file_launch(path: Path) -> ForeignLaunch:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise RequestError(f"--launch: {path} cannot be read: {error}") from error
-    _refuse_others(table, {"entry", "grid", "block", "smem_bytes", "argument"}, str(path))
+    _refuse_others(table, {"entry", "grid", "block", "cluster", "smem_bytes", "argument"}, str(path))
     arguments = table.get("argument", [])
     if not isinstance(arguments, list) or not all(isinstance(row, dict) for row in arguments):
         raise RequestError(f"{path}: argument: expected [[argument]] tables, one for each parameter in order")
@@ -233,7 +238,12 @@ def file_launch(path: Path) -> ForeignLaunch:
     entry, smem = table.get("entry"), table.get("smem_bytes", 0)
     if not (entry is None or isinstance(entry, str)) or not isinstance(smem, int) or smem < 0:
         raise RequestError(f"{path}: expected entry as text and smem_bytes as a number of bytes")
-    shape = Shape(grid=_sizes(table, "grid", 1, path), block=_sizes(table, "block", 32, path), dynamic_smem_bytes=smem)
+    shape = Shape(
+        grid=_sizes(table, "grid", 1, path),
+        block=_sizes(table, "block", 32, path),
+        dynamic_smem_bytes=smem,
+        cluster=_sizes(table, "cluster", 1, path) if "cluster" in table else None,
+    )
     return ForeignLaunch(entry=entry, shape=shape, make=tuple(row.maker() for row in rows), expected=expected)
 
 

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from cutegen.contract.launch import CallSize, LaunchContract, Strides, TensorContract, gemm_parameters
+from cutegen.contract.launch import (
+    CallSize,
+    LaunchContract,
+    SplitContract,
+    Strides,
+    TensorContract,
+    Workspace,
+    gemm_parameters,
+)
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract, TensorMapFields
 from cutegen.errors import ArtifactError, RequestError
@@ -110,6 +118,51 @@ def test_persistent_ctas_share_the_tiles_of_one_result(m: int, multiprocessors: 
     geometry = CONTRACT.geometry(problem, multiprocessors=multiprocessors)
     assert (geometry.grid, geometry.block) == ((ctas, 1, 5), (160, 1, 1))
     assert CONTRACT.tiles(problem) == -(-m // 128) * 2 * 5
+
+
+@pytest.mark.parametrize(
+    ("cluster", "held", "grid", "tiles"),
+    [
+        ((1, 1), None, (6, 1, 5), 6),
+        ((2, 1), None, (8, 1, 5), 8),
+        ((1, 2), None, (3, 2, 5), 6),
+        ((2, 2), None, (4, 2, 5), 8),
+        ((4, 2), None, (4, 2, 5), 8),
+        ((2, 1), 3, (6, 1, 5), 8),
+        ((2, 2), 1, (2, 2, 5), 8),
+    ],
+)
+def test_whole_clusters_are_launched(
+    cluster: tuple[int, int], held: int | None, grid: tuple[int, int, int], tiles: int
+) -> None:
+    """3 x 2 tiles of 128 x 64; a GPU holds 264 CTAs, or as many clusters as it says."""
+    problem, contract = ProblemShape(257, 128, 64, 5), replace(CONTRACT, cluster=cluster)
+    geometry = contract.geometry(problem, multiprocessors=132, active_clusters=held)
+    assert (geometry.grid, geometry.cluster) == (grid, (*cluster, 1))
+    assert contract.tiles(problem) == tiles * 5
+    assert all(ctas % each == 0 for ctas, each in zip(geometry.grid, geometry.cluster, strict=True))
+
+
+def test_persistent_clusters_fit_the_multiprocessors() -> None:
+    contract = replace(CONTRACT, cluster=(2, 1))
+    assert contract.geometry(ProblemShape(2048, 128, 64), multiprocessors=3).grid == (6, 1, 1)
+    assert contract.geometry(ProblemShape(2048, 128, 64), multiprocessors=1).grid == (2, 1, 1)
+    alone = replace(contract, ctas_per_multiprocessor=1, cluster=(2, 2))
+    assert alone.geometry(ProblemShape(2048, 128, 64), multiprocessors=2).grid == (2, 2, 1), "at least one cluster"
+
+
+def test_a_cluster_may_hold_a_tiles_slices() -> None:
+    split = SplitContract(slices=4, bytes_per_slice=64)
+    contract = replace(CONTRACT, split=split, ctas_per_multiprocessor=None, cluster=(1, 4))
+    assert contract.geometry(ProblemShape(257, 128, 64)).grid == (6, 4, 1)
+    assert contract.workspace(ProblemShape(257, 128, 64)) == Workspace(6 * 4 * 64, 6)
+
+
+def test_a_contract_names_its_clusters_where_it_has_any() -> None:
+    """So that what had none is written, and read, as before."""
+    assert "cluster" not in CONTRACT.to_json()
+    for contract in (CONTRACT, replace(CONTRACT, cluster=(2, 1))):
+        assert LaunchContract.from_json(json.loads(json.dumps(contract.to_json()))) == contract
 
 
 def fields(

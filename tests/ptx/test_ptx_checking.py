@@ -83,6 +83,19 @@ def test_a_violation_of_one_order_only_is_found(capsys: pytest.CaptureFixture[st
     assert "reversed" in told["findings"][0]["policies"]
 
 
+def test_clusters_are_an_option_and_a_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = entry("mov.u32 %r5, %cluster_nctarank; setp.ne.u32 %p0, %r5, 2; @%p0 trap;")
+    arguments = "--grid 4 --block 1" + 3 * " --arg u32[4]:zeros"
+    assert found(text, f"{arguments} --cluster 2,1", capsys, tmp_path)[0] == 0
+    assert found(text, arguments, capsys, tmp_path)[0] == 1
+    file = tmp_path / "launch.toml"
+    array = '[[argument]]\narray = "u32"\nshape = [4]\nfill = "zeros"\n'
+    file.write_text("grid = 4\nblock = 1\ncluster = [2, 1]\n" + 3 * array)
+    assert found(text, f"--launch {file}", capsys, tmp_path)[0] == 0
+    assert main(["check", str(tmp_path / "k.ptx"), "--launch", str(file), "--cluster", "2"]) != 0
+    assert "--cluster: found beside --launch" in capsys.readouterr().err
+
+
 LAUNCH = """
 grid = 2
 block = 1

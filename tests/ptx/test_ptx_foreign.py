@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from kernels import cuda_program
 
+from cutegen.ptx import ExecutionFault, Program
+
 POLICIES = ("in-order", "reversed", "random:1", "random:2")
 
 
@@ -74,6 +76,36 @@ def test_shuffle_reduction_bit_for_bit(policy: str) -> None:
     assert (histogram[:8] == np.bincount((-x[x < -1]).astype(int) & 7, minlength=8)).all()
     for cta in range(ctas):
         assert sums[cta] == _reduced(x[cta], threads)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("length", [2048, 1300, 3])
+def test_softmax_of_rows_that_a_cluster_shares(length: int, policy: str) -> None:
+    """`cooperative_groups::cluster_group`: generic addresses of `map_shared_rank`, atomics there, `cluster.sync`."""
+    rows = 2
+    x = (np.random.default_rng(length).standard_normal((rows, length)) * 3).astype(np.float32)
+    x[1, 1] = -np.inf
+    y, finite = np.full((rows, length), np.nan, np.float32), np.full(rows, -1, np.int32)
+    args = [x, y, finite, length]
+    program = cuda_program("cluster_softmax")
+    report = program.launch("cluster_softmax", grid=4 * rows, block=128, args=args, policy=policy)
+    exact = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    exact /= exact.sum(axis=1, keepdims=True)
+    assert np.allclose(y, exact, rtol=2e-6, atol=1e-30)
+    assert finite.tolist() == [length, length - 1]
+    assert report.executed("barrier.cluster.arrive") == 3 * 4 * 4 * rows
+    assert report.conventions == ()
+
+
+def test_without_its_last_barrier_a_cta_may_exit_too_early() -> None:
+    text = cuda_program("cluster_softmax").text
+    head, _, tail = text.rpartition("barrier.cluster.arrive")
+    unsynced = head + tail.partition("barrier.cluster.wait")[0].partition(";")[2] + tail.partition("wait")[2][1:]
+    x = np.ones((1, 1300), np.float32)
+    for policy in POLICIES:
+        args = [x, np.zeros_like(x), np.zeros(1, np.int32), 1300]
+        with pytest.raises(ExecutionFault, match="exited"):
+            Program.parse(unsynced).launch("cluster_softmax", grid=4, block=128, args=args, policy=policy)
 
 
 def _reduced(x: np.ndarray, threads: int) -> np.float32:

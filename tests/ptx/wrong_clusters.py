@@ -50,9 +50,13 @@ class WrongCluster:
 
     def run(self, body: str, policy: str) -> None:
         """Runs `body` on fresh arrays."""
-        tensor = np.random.default_rng(3).integers(0, 1 << 32, (64, 64), dtype=np.uint32)
-        tensor_map = TensorMap(array=tensor, extents=(64, 64), strides_bytes=(256,), box=(32, 16))
-        launch(body, cluster=self.cluster, tensor_map=tensor_map if self.has_map else None, policy=policy)
+        launch(body, cluster=self.cluster, tensor_map=matrix() if self.has_map else None, policy=policy)
+
+
+def matrix() -> TensorMap:
+    """64 x 64 words, in boxes of 16 x 32."""
+    tensor = np.random.default_rng(3).integers(0, 1 << 32, (64, 64), dtype=np.uint32)
+    return TensorMap(array=tensor, extents=(64, 64), strides_bytes=(256,), box=(32, 16))
 
 
 PUT = "st.shared.u32 [%r6], %r0;"
@@ -203,7 +207,6 @@ def mbarrier_mistakes() -> Iterator[WrongCluster]:
         also=(K.BARRIER,),
         right=arrive,
         change=(RELAXED, "bar.sync 0;"),
-        says="",
     )
     yield WrongCluster(
         name="a wait for a neighbour's mbarrier",
@@ -232,7 +235,6 @@ def mbarrier_mistakes() -> Iterator[WrongCluster]:
         also=(K.RACE,),
         right=arrive,
         change=(arrive_at("%r9"), arrive_at("%r9") + arrive_at("%r9")),
-        says="",
     )
     leave = HERE + ready(64) + neighbour("%r8", "%r6") + there + "st.shared::cluster.u32 [%r8], %r0;"
     leave += arrive_at("%r9", guard="") + wait() + "ld.shared.u32 %r3, [%r6];"
@@ -278,7 +280,6 @@ def mbarrier_mistakes() -> Iterator[WrongCluster]:
         kind=K.ASYNC_COPY,
         right=copy + "st.shared.u32 [%r6], 1;",
         change=(LAST, ""),
-        says="",
     )
     yield WrongCluster(
         name="a CTA that exits while its memory is read",
@@ -352,18 +353,15 @@ def multicast_mistakes() -> Iterator[WrongCluster]:
         change=("@%p0 fence.mbarrier_init.release.cluster;", ""),
         says="no fence.mbarrier_init",
     )
-    again = (
-        "@%p5 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r5], 2048; setp.eq.u32 %p6, %r1, 1; and.pred %p6, %p6, %p0;"
-    )
-    again = again.replace("@%p5 ", "@%p0 ").partition("setp")[0]
+    again = f"@%p0 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r5], {BOX_BYTES};"
     twice = right + "fence.proxy.async;" + SYNC + again + multicast("@%p5", (0, 32)) + wait(1, name="V")
     yield WrongCluster(
         name="a stage that a neighbour may still read",
-        kind=K.RACE,
+        kind=K.ASYNC_COPY,
         right=twice,
         has_map=True,
         change=("fence.proxy.async;" + SYNC, "fence.proxy.async; bar.sync 0;"),
-        says="write without a barrier after the read",
+        says="the bulk copy",
     )
     release = "add.s32 %r12, %r5, -8; mov.u32 %r9, 0; mapa.shared::cluster.u32 %r13, %r12, %r9;"
     held = HERE + "add.s32 %r12, %r5, -8; @%p0 mbarrier.init.shared.b64 [%r12], 2;" + right.removeprefix(HERE) + release
@@ -371,15 +369,15 @@ def multicast_mistakes() -> Iterator[WrongCluster]:
     held += "AFTER:" + again + multicast("@%p5", (0, 32)) + wait(1, name="V") + SYNC
     yield WrongCluster(
         name="a stage that is filled before it is released",
-        kind=K.RACE,
+        kind=K.ASYNC_COPY,
         right=held,
         has_map=True,
         change=("@!%p5 bra AFTER;" + wait(0, name="FREE", at="%r12") + "AFTER:", ""),
-        says="write without a barrier after the read",
+        says="the bulk copy",
     )
     yield WrongCluster(
         name="a stage that only its own CTA releases",
-        kind=K.RACE,
+        kind=K.ASYNC_COPY,
         also=(K.BARRIER,),
         right=held,
         has_map=True,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -132,6 +132,8 @@ class FakeApi(FakeEncoder):
         self.launches: list[dict[str, Any]] = []
         self.failures: dict[str, int] = {}
         self.contexts = [1000]
+        self.active_clusters = 66
+        self.asked_to_fit: Any = None
 
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
@@ -154,6 +156,9 @@ class FakeApi(FakeEncoder):
                 return (self.contexts[-1],)
             case "cuCtxPopCurrent":
                 return (self.contexts.pop(),)
+            case "cuOccupancyMaxActiveClusters":
+                self.asked_to_fit = arguments[1]
+                return (self.active_clusters,)
             case _:
                 return self.fixed_answers.get(name, ())
 
@@ -187,6 +192,33 @@ class FakeApi(FakeEncoder):
         self.calls.append(("cuLaunchKernel", function))
         if "cuLaunchKernel" in self.failures:
             return (FakeStatus(self.failures["cuLaunchKernel"]),)
+        self._launch(function, geometry, stream, parameters, extra)
+        return (FakeStatus(0),)
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: int, extra: Any) -> tuple[Any, ...]:
+        self.calls.append(("cuLaunchKernelEx", function))
+        if "cuLaunchKernelEx" in self.failures:
+            return (FakeStatus(self.failures["cuLaunchKernelEx"]),)
+        geometry = *_of_axes(config, "gridDim"), *_of_axes(config, "blockDim"), config.sharedMemBytes
+        self._launch(function, geometry, config.hStream, parameters, extra)
+        (cluster,) = config.attrs
+        assert (config.numAttrs, cluster.id) == (1, "cluster dimension")
+        dimensions = cluster.value.clusterDim
+        self.launches[-1]["cluster"] = dimensions.x, dimensions.y, dimensions.z
+        return (FakeStatus(0),)
+
+    CUstream = int
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster dimension")
+
+    @staticmethod
+    def CUlaunchConfig() -> Any:
+        return SimpleNamespace()
+
+    @staticmethod
+    def CUlaunchAttribute() -> Any:
+        return SimpleNamespace(value=SimpleNamespace(clusterDim=SimpleNamespace()))
+
+    def _launch(self, function: Any, geometry: Sequence[Any], stream: Any, parameters: int, extra: Any) -> None:
         self.launches.append(
             {
                 "function": function,
@@ -199,7 +231,10 @@ class FakeApi(FakeEncoder):
                 "context": self.contexts[-1],
             }
         )
-        return (FakeStatus(0),)
+
+
+def _of_axes(config: Any, name: str) -> tuple[Any, ...]:
+    return tuple(getattr(config, name + axis) for axis in "XYZ")
 
 
 def _read_parameters(parameters: tuple[Parameter, ...], address: int) -> tuple[Any, ...]:

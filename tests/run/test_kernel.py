@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -197,6 +198,40 @@ def test_driver_failure_has_name_text_and_way_out(kernel: Kernel, api: Any, call
     api.failures = {"cuLaunchKernel": 2}
     with pytest.raises(DeviceError, match=r"^cuLaunchKernel: CUDA_ERROR_OUT_OF_MEMORY"):
         kernel(call.a, call.b, out=call.out)
+
+
+def clustered(api: Any, artifact: Any, contract: Any, **changes: Any) -> Kernel:
+    return Kernel(artifact(replace(contract(), **changes)), driver=lambda: Driver(api))
+
+
+def test_clusters_are_an_attribute_of_the_launch(api: Any, artifact: Any, contract: Any, call: Call) -> None:
+    kernel = clustered(api, artifact, contract, cluster=(2, 1))
+    kernel(call.a, call.b, out=call.out, stream=5)
+    (launch,) = api.launches
+    assert (launch["cluster"], launch["grid"], launch["block"]) == ((2, 1, 1), (4 * 2, 1, 1), (128, 1, 1))
+    assert (launch["values"], launch["smem"], launch["stream"]) == (call.values, 98304, 5)
+    asked = api.asked_to_fit
+    assert (asked.gridDimX, asked.blockDimX, asked.sharedMemBytes) == (2, 128, 98304)
+    api.calls.clear()
+    kernel(call.a, call.b, out=call.out, stream=6)
+    assert api.names() == ["cuCtxGetCurrent", "cuLaunchKernelEx"]
+    assert api.launches[-1]["stream"] == 6
+    api.failures = {"cuLaunchKernelEx": 2}
+    with pytest.raises(DeviceError, match=r"^cuLaunchKernelEx: CUDA_ERROR_OUT_OF_MEMORY"):
+        kernel(call.a, call.b, out=call.out)
+
+
+def test_persistent_clusters_are_as_many_as_the_gpu_holds(api: Any, artifact: Any, contract: Any, call: Call) -> None:
+    api.active_clusters = 3
+    kernel = clustered(api, artifact, contract, cluster=(2, 1), ctas_per_multiprocessor=1)
+    kernel(call.a, call.b, out=call.out)
+    assert api.launches[0]["grid"] == (6, 1, 1)
+
+
+def test_a_cluster_that_finds_no_room_is_refused(api: Any, artifact: Any, contract: Any, call: Call) -> None:
+    api.active_clusters = 0
+    with pytest.raises(DeviceError, match=r"has no room for a cluster of 4 x 2 CTAs of this kernel; use a smaller"):
+        clustered(api, artifact, contract, cluster=(4, 2))(call.a, call.b, out=call.out)
 
 
 def test_stream_of_the_caller(kernel: Kernel, api: Any, call: Call) -> None:

@@ -44,6 +44,13 @@ def test_what_a_plan_makes_is_launched(name: str) -> None:
         (lambda t: t.update(scalars=["gamma"]), "scalars: found ['gamma']; expected those of alpha, beta"),
         (lambda t: t.update(scalars=["beta", "beta"]), "scalars: found ('beta', 'beta'); expected each name once"),
         (lambda t: t.update(split={"slices": 0, "bytes_per_slice": 4, "atomics": False}), "split.slices: found 0"),
+        (lambda t: t.update(cluster=[4, 4]), "cluster: found (4, 4); expected extents of 1 and more, 8 CTAs in all"),
+        (lambda t: t.update(cluster=[2, 0]), "cluster: found (2, 0)"),
+        (lambda t: t.update(cluster=[2]), "cluster: found [2]; expected a list of 2"),
+        (
+            lambda t: t.update(cluster=[1, 2], split={"slices": 3, "bytes_per_slice": 4, "atomics": False}),
+            "cluster[1]: found 2; expected a divisor of the 3 slices of K",
+        ),
         (lambda t: t["tensors"][0].update(dtype="f17"), "tensors[0].dtype: found 'f17'; expected one of"),
         (lambda t: t["tensors"][1].update(modes=["k", "n"]), "tensors[1].modes: found ('k', 'n')"),
         (lambda t: t["tensors"][2].update(major="k"), "tensors[2].major: found 'k'; expected one of the modes, m, n"),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.contract.launch import RESULT, LaunchContract
+from cutegen.contract.launch import ONE_CTA, RESULT, LaunchContract, LaunchGeometry
 from cutegen.errors import DeviceError
 from cutegen.run.call.check import CheckedCall
 from cutegen.run.call.fast_path import Launch
@@ -32,6 +32,8 @@ class _Bound:
     context: Any
     context_address: int
     multiprocessors: int
+    active_clusters: int | None
+    """How many clusters the GPU holds at once; None for a kernel without clusters."""
 
 
 class GpuKernel:
@@ -75,7 +77,24 @@ class GpuKernel:
                 self._kernel = driver.call("cuLibraryGetKernel", library, self._contract.entry.encode())
             function = driver.call("cuKernelGetFunction", self._kernel)
             self._allow_shared_memory(driver, function, ordinal)
-        return _Bound(function, context, int(context), driver.attribute("MULTIPROCESSOR_COUNT", ordinal))
+            active_clusters = self._active_clusters(driver, function, ordinal)
+        multiprocessors = driver.attribute("MULTIPROCESSOR_COUNT", ordinal)
+        return _Bound(function, context, int(context), multiprocessors, active_clusters)
+
+    def _active_clusters(self, driver: Driver, function: Any, ordinal: int) -> int | None:
+        """How many clusters run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for none."""
+        contract = self._contract
+        if contract.cluster == ONE_CTA:
+            return None
+        x, y = contract.cluster
+        one = LaunchGeometry((x, y, 1), (contract.threads, 1, 1), contract.dynamic_smem_bytes, (x, y, 1))
+        found = int(driver.call("cuOccupancyMaxActiveClusters", function, launch_config(driver.api, one)))
+        if found == 0:
+            raise DeviceError(
+                f"cuda:{ordinal} ({driver.device_name(ordinal)}) has no room for a cluster of {x} x {y} CTAs of this "
+                "kernel; use a smaller cluster, fewer stages or a smaller tile"
+            )
+        return found
 
     def _check_architecture(self, driver: Driver, ordinal: int) -> None:
         found = driver.compute_capability(ordinal)
@@ -105,7 +124,10 @@ class GpuLaunch:
     given the slots' addresses. It copies the values before the launch returns, so the slots can be written again.
     """
 
-    __slots__ = ("_address_slots", "_api", "_arguments", "_bound", "_driver", "_pointers", "_scalars", "_slots")
+    __slots__ = (
+        *("_address_slots", "_api", "_arguments", "_bound", "_config"),
+        *("_driver", "_pointers", "_scalars", "_slots"),
+    )
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         names = [parameter.name for parameter in contract.parameters]
@@ -118,8 +140,11 @@ class GpuLaunch:
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
         self._address_slots = [len(values) if name in mapped else names.index(name) for name in contract.pointers]
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
-        geometry = contract.geometry(call.size.problem, multiprocessors=bound.multiprocessors)
+        geometry = contract.geometry(
+            call.size.problem, multiprocessors=bound.multiprocessors, active_clusters=bound.active_clusters
+        )
         self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)
+        self._config = None if bound.active_clusters is None else launch_config(self._api, geometry)
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses, asynchronously. Raises DeviceError."""
@@ -138,9 +163,19 @@ class GpuLaunch:
                 self._launch(stream)
 
     def _launch(self, stream: int) -> None:
+        if self._config is not None:
+            self._launch_clusters(self._config, stream)
+            return
         (status,) = self._api.cuLaunchKernel(*self._arguments, stream, ctypes.addressof(self._pointers), 0)
         if status != _SUCCESS:
             raise self._driver.failure("cuLaunchKernel", status)
+
+    def _launch_clusters(self, config: Any, stream: int) -> None:
+        pointers = ctypes.addressof(self._pointers)
+        config.hStream = self._api.CUstream(stream)
+        (status,) = self._api.cuLaunchKernelEx(config, self._bound.function, pointers, 0)
+        if status != _SUCCESS:
+            raise self._driver.failure("cuLaunchKernelEx", status)
 
 
 class MappedLaunch(GpuLaunch):
@@ -167,6 +202,20 @@ class MappedLaunch(GpuLaunch):
                 self._pointers[parameter] = maps.at(addresses[tensor])
             self._made_for = addresses
         super().__call__(addresses, scalars, stream)
+
+
+def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
+    """What `cuLaunchKernelEx` is given for a kernel with clusters, without the stream."""
+    cluster = api.CUlaunchAttribute()
+    cluster.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    dimensions = cluster.value.clusterDim
+    dimensions.x, dimensions.y, dimensions.z = geometry.cluster
+    config = api.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = geometry.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = geometry.block
+    config.sharedMemBytes = geometry.dynamic_smem_bytes
+    config.attrs, config.numAttrs = [cluster], 1
+    return config
 
 
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
