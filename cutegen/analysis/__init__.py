@@ -3,5 +3,7 @@
 limits.py        cycles of each resource for one k-tile
 counters.py      predicted hardware counters, ncu, the CPU executor
 sass.py          the main loop in the disassembly
-report.py        one kernel: predictions beside what compiler, CPU executor and GPU made of it
+report.py        one kernel: predictions beside what compiler and CPU executor made of it
+measured.py      the same kernel on a GPU: times, ceilings, hardware counters
+report_text.py   all of it as a page
 """

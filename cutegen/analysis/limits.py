@@ -70,19 +70,23 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
     wavefronts = {**predictions.wavefronts, **predictions.line_writes}
     k_tiles_of_a_tile = max(-(-problem.k // k), 1)
 
-    def each(action: Action, *operands: OperandPlan) -> Fraction:
+    def each(action: Action, key: AccessKey) -> Fraction:
         """Wavefronts of a step for one k-tile, its share of what a tile does once, before and behind its k-tiles."""
-        done = plan.loop.executed(action, k_tiles_of_a_tile).total
-        key = AccessKey.s2r if action is Action.LOAD else AccessKey.g2s
-        return sum((wavefronts[key(x.name)].predicted * done for x in operands), Fraction(0)) / k_tiles_of_a_tile
+        return wavefronts[key].predicted * plan.loop.executed(action, k_tiles_of_a_tile).total / k_tiles_of_a_tile
 
-    written = sum(each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, x) for x in (plan.a, plan.b))
+    def moved(x: OperandPlan) -> Fraction:
+        """Those of writing an operand to shared memory, and of reading it there."""
+        written = each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, AccessKey.g2s(x.name))
+        in_place = not x.s2r.in_registers
+        read = (Action.MULTIPLY, AccessKey.mma(x.name)) if in_place else (Action.LOAD, AccessKey.s2r(x.name))
+        return written + each(*read)
+
     k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
         flops=ProblemShape(m, n, k).flops,
         multiplier=plan.atom.instruction,
-        wavefronts=float(written + each(Action.LOAD, plan.a, plan.b)),
+        wavefronts=float(moved(plan.a) + moved(plan.b)),
         issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in (AccessKey.G2S_A, AccessKey.G2S_B)),
         hbm_bytes=compulsory / k_tiles,

@@ -13,6 +13,7 @@ and `manifest.json`. There is no host code and no pickle in it, so an entry can 
     artifact.py   an artifact's files, read and verified, or written
     cache.py      the folder of artifacts: locks, atomic publishing, quarantine, eviction
     misses.py     why a look-up found nothing
+    tables.py     what a build found or made, in words
     disk.py       files that somebody else may have put there: read within bounds, removed with a word
 
 Everything worth a person's attention that is not an error is logged as one line to the logger `cutegen.build`.

@@ -16,9 +16,9 @@ from cutegen.errors import EmissionError
 
 # The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory. Plain loads and
 # stores are among the last of these up to the last multiplication; behind it they are the epilogue's.
-COUNTED = re.compile(r"(?:ldmatrix|mma\.sync|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\.")
+COUNTED = re.compile(r"(?:ldmatrix|stmatrix|mma\.sync|wgmma|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\.")
 PLAIN_COPIES = re.compile(r"(?:ld\.global|st\.shared)\.")
-MULTIPLY = "mma.sync."
+MULTIPLY = ("mma.sync.", "wgmma.mma_async.")
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STATEMENT_END = re.compile(r"[;{}]")

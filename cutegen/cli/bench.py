@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from itertools import groupby
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated
 
 import typer
 
 from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Entrant, Result, require_gpu
 from cutegen.bench.benchmark import bench as run_bench
-from cutegen.bench.ceilings import Ceilings, measure_ceilings, rounds_of_all
+from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
 from cutegen.bench.measure import WARM_UP_ROUNDS
-from cutegen.bench.roofline_svg import Point, Roof, roofline_svg
 from cutegen.bench.suites import SUITES
-from cutegen.cli.options import DEFAULT_PROBLEM, ArchOption, JsonOption, OutOption, complete_spec, parse_problem
+from cutegen.bench.tables import bench_table, ceiling_lines, result_lines, roofline
+from cutegen.cli.options import (
+    DEFAULT_PROBLEM,
+    DEFAULT_ROUNDS,
+    ArchOption,
+    JsonOption,
+    OutOption,
+    RoundsOption,
+    complete_spec,
+    parse_problem,
+)
 from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.contract.problem import ProblemShape
@@ -25,12 +32,6 @@ from cutegen.errors import RequestError
 from cutegen.hardware.lookup import find
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
-from cutegen.support.columns import aligned
-
-RoundsOption: TypeAlias = Annotated[
-    int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
-]
-DEFAULT_ROUNDS = 20
 
 
 def bench(
@@ -98,97 +99,6 @@ def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[
     named = [parse_problem(text) for text in problems or ()]
     found = (*(find(SUITES, suite, "--suite") if suite else ()), *named)
     return tuple(dict.fromkeys(found)) or (DEFAULT_PROBLEM,)
-
-
-def ceiling_lines(ceilings: Ceilings) -> list[str]:
-    """What the GPU can do at most, for people."""
-    rows = [
-        (
-            row.types.title,
-            f"{row.tflops:.0f} TFLOP/s, {row.flops_per_cycle:,.0f} operations a cycle and SM",
-        )
-        for row in ceilings.mma
-    ]
-    rows.append(("copy", f"{ceilings.copy_bytes_per_s / 1e12:.2f} TB/s, read and written bytes"))
-    return [f"Ceilings measured on {ceilings.device}, {ceilings.sms} multiprocessors", *aligned(rows)]
-
-
-def result_lines(ceilings: Ceilings, results: Sequence[Result]) -> Iterator[str]:
-    """A table for each problem and setting, for people."""
-    header = ("contender", "us", "TFLOP/s", "(least..most)", "of mma.sync", "of copy", "error")
-    for (problem, setting), group in groupby(results, key=lambda result: (result.problem, result.setting)):
-        rows = [_row(ceilings, result) for result in group]
-        yield ""
-        yield f"{problem}: {setting}"
-        yield from aligned(rows, header=header, right=range(1, len(header)))
-
-
-def _row(ceilings: Ceilings, result: Result) -> tuple[str, ...]:
-    times = result.measurement
-    least, most = result.tflops_in(times.max_us), result.tflops_in(times.min_us)
-    return (
-        result.contender,
-        f"{times.median_us:,.1f}",
-        f"{result.tflops:.1f}",
-        f"({least:.1f}..{most:.1f})",
-        f"{result.of_mma(ceilings):.0%}",
-        f"{result.of_copy(ceilings):.0%}",
-        f"{result.rel_error:.1e}",
-    )
-
-
-def bench_table(ceilings: Ceilings, results: Sequence[Result]) -> dict[str, Any]:
-    """The same for programs."""
-    return {"ceilings": ceilings_table(ceilings), "results": [result_table(ceilings, result) for result in results]}
-
-
-def ceilings_table(ceilings: Ceilings) -> dict[str, Any]:
-    """The ceilings for programs."""
-    return {
-        "device": ceilings.device,
-        "sms": ceilings.sms,
-        "copy_bytes_per_s": ceilings.copy_bytes_per_s,
-        "mma": [
-            {
-                **asdict(row.types),
-                "tflops": row.tflops,
-                "flops_per_cycle_and_sm": row.flops_per_cycle,
-                "clock_hz": ceilings.clock_hz(row.types),
-            }
-            for row in ceilings.mma
-        ],
-    }
-
-
-def result_table(ceilings: Ceilings, result: Result) -> dict[str, Any]:
-    """One result for programs."""
-    return {
-        "problem": [result.problem.m, result.problem.n, result.problem.k],
-        "batch": result.problem.batch,
-        "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors.values()],
-        "accumulator": result.types.accumulator,
-        "contender": result.contender,
-        "ours": result.ours,
-        **asdict(result.measurement),
-        "tflops": result.tflops,
-        "intensity": result.intensity,
-        "of_mma": result.of_mma(ceilings),
-        "of_copy": result.of_copy(ceilings),
-        "rel_error": result.rel_error,
-    }
-
-
-def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
-    """The SVG of all results."""
-    roofs = [
-        Roof(f"{row.types.instruction}, {row.types.operands}, {row.types.accumulator}", row.tflops)
-        for row in ceilings.mma
-    ]
-    points = [
-        Point(result.contender, f"{result.problem}, {result.setting}", result.intensity, result.tflops)
-        for result in results
-    ]
-    return roofline_svg(f"Roofline of {ceilings.device}, cold L2", roofs, ceilings.copy_bytes_per_s, points)
 
 
 def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:

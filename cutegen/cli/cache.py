@@ -11,7 +11,7 @@ import typer
 
 from cutegen.api import build_request
 from cutegen.build import Cache, Damage, Entry, Removed, explain_miss
-from cutegen.cli.build import miss_lines, miss_table
+from cutegen.build.tables import miss_lines, miss_table
 from cutegen.cli.options import ArchOption, JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.errors import ArtifactError, CacheError, CheckError

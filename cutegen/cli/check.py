@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from cutegen.cli.options import JsonOption, OutOption
-from cutegen.cli.output import Answer
-from cutegen.cli.run_ptx import (
+from cutegen.cli.options import (
     ArgumentOption,
     BlockOption,
     ClusterOption,
     EntryOption,
     GridOption,
+    JsonOption,
+    OutOption,
     SmemOption,
     StepsOption,
 )
+from cutegen.cli.output import Answer
 from cutegen.errors import RequestError
 from cutegen.ptx import Program
-from cutegen.ptx.checking import Finding
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
-from cutegen.run.foreign import ForeignCheck, check_foreign, file_launch, read_ptx, words_launch
-from cutegen.support.words import plural
+from cutegen.run.foreign import check_foreign, file_launch, read_ptx, words_launch
+from cutegen.verify.foreign_report import check_lines, check_table
 
 OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
 
@@ -65,7 +64,7 @@ def check(
         seed=seed,
         max_steps=DEFAULT_MAX_STEPS if max_steps is None else max_steps,
     )
-    answer.give(lambda: _table(found, strict=strict), lambda: _lines(found, strict=strict))
+    answer.give(lambda: check_table(found, strict=strict), lambda: check_lines(found, strict=strict))
     raise typer.Exit(0 if found.is_clean(strict=strict) else 1)
 
 
@@ -73,42 +72,6 @@ def _refuse_words(context: typer.Context) -> None:
     given = [name for name in OF_WORDS if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
     if given:
         raise RequestError(f"--{given[0]}: found beside --launch; expected it in the file")
-
-
-def _table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
-    return {
-        "entry": found.entry,
-        "policies": list(found.policies),
-        "clean": found.is_clean(strict=strict),
-        "findings": [
-            {**asdict(finding.violation), "kind": finding.violation.kind.value, "policies": list(finding.policies)}
-            for finding in found.findings
-        ],
-        "wrong": [asdict(result) for result in found.wrong],
-    }
-
-
-def _lines(found: ForeignCheck, *, strict: bool) -> list[str]:
-    errors = [finding for finding in found.findings if not finding.is_convention]
-    conventions = [finding for finding in found.findings if finding.is_convention]
-    said = "nothing undefined" if not errors else plural(len(errors), "violation")
-    if conventions:
-        said += f", {plural(len(conventions), 'convention')}{'' if strict else ' that PTX does not order'}"
-    lines = [f"{found.entry}: {said} in {plural(len(found.policies), 'order')}: {', '.join(found.policies)}"]
-    for finding in (*errors, *conventions):
-        lines += ["", *_told(finding, len(found.policies))]
-    lines += [f"wrong result: argument {w.argument} under {w.policy}: {w.message}" for w in found.wrong]
-    return lines
-
-
-def _told(finding: Finding, policies: int) -> list[str]:
-    violation = finding.violation
-    orders = "every order" if len(finding.policies) == policies else ", ".join(finding.policies)
-    return [
-        f"line {violation.line}: {violation.instruction}",
-        f"  {violation}",
-        f"  in {orders}" + (f", {violation.count:,} times in the first" if violation.count > 1 else ""),
-    ]
 
 
 def register(application: typer.Typer) -> None:

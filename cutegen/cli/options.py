@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -22,24 +23,14 @@ def complete_spec(begun: str) -> list[str]:
     return [name for name in shipped_specs() if name.startswith(begun)]
 
 
-SpecArgument: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="SPEC",
-        help="A spec file, or the name of a shipped spec.",
-        show_default=False,
-        autocompletion=complete_spec,
-    ),
-]
-OptionalSpec: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="SPEC",
-        help="A spec file, or the name of a shipped spec.",
-        show_default=False,
-        autocompletion=complete_spec,
-    ),
-]
+_SPEC = typer.Argument(
+    metavar="SPEC",
+    help="A spec file, or the name of a shipped spec.",
+    show_default=False,
+    autocompletion=complete_spec,
+)
+SpecArgument: TypeAlias = Annotated[str, _SPEC]
+OptionalSpec: TypeAlias = Annotated[str | None, _SPEC]
 ArchOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -70,6 +61,107 @@ BatchOption: TypeAlias = Annotated[
     int | None,
     typer.Option("--batch", metavar="L", min=1, help="L such problems in one launch.", show_default=False),
 ]
+RoundsOption: TypeAlias = Annotated[
+    int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
+]
+DEFAULT_ROUNDS = 20
+
+
+class Device(StrEnum):
+    """Where a kernel runs."""
+
+    AUTO = "auto"
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+DeviceOption: TypeAlias = Annotated[
+    Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")
+]
+SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")]
+StrictOption: TypeAlias = Annotated[
+    bool, typer.Option("--strict", help="Exit 1 also when counts are not as predicted, which is else a warning.")
+]
+YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Run on the CPU even if it takes hours.")]
+
+_CPU_PANEL = "CPU executor"
+PolicyOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="ORDER",
+        help="Order of CTAs, warps and sides of a branch: in-order (the default), reversed, random or random:SEED.",
+        rich_help_panel=_CPU_PANEL,
+    ),
+]
+StepsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--max-steps", metavar="N", min=1, help="Limit of warp instructions.", rich_help_panel=_CPU_PANEL),
+]
+JobsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Processes to spread the CTAs over; default: 1, and for a long run of SPEC the cores, up to 4.",
+        rich_help_panel=_CPU_PANEL,
+    ),
+]
+
+_PANEL = "Foreign PTX"
+FileOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--ptx", metavar="FILE", help="Execute this PTX on the CPU instead.", rich_help_panel=_PANEL),
+]
+EntryOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--entry", metavar="NAME", help="Its entry; the only one need not be named.", rich_help_panel=_PANEL),
+]
+GridOption: TypeAlias = Annotated[str, typer.Option("--grid", metavar="X[,Y,Z]", help="CTAs.", rich_help_panel=_PANEL)]
+BlockOption: TypeAlias = Annotated[
+    str, typer.Option("--block", metavar="X[,Y,Z]", help="Threads of a CTA.", rich_help_panel=_PANEL)
+]
+ClusterOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="X[,Y,Z]", help="CTAs of a cluster, if the kernel does not say.", rich_help_panel=_PANEL
+    ),
+]
+ArgumentOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg",
+        metavar="ARG",
+        help="One for each parameter, in order: i32:5, f32:1.5, f16\\[1024]:random, f32\\[64]:zeros, or a .npy file.",
+        rich_help_panel=_PANEL,
+    ),
+]
+SmemOption: TypeAlias = Annotated[
+    int, typer.Option("--smem", metavar="BYTES", min=0, help="Dynamic shared memory.", rich_help_panel=_PANEL)
+]
+SaveOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--save", metavar="DIR", help="Save the arrays there afterwards.", rich_help_panel=_PANEL)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOptions:
+    """What is asked of the CPU executor; None leaves it to cutegen."""
+
+    policy: str | None
+    max_steps: int | None
+    jobs: int | None
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options that were written down."""
+        asked = {"--policy": self.policy, "--max-steps": self.max_steps, "--jobs": self.jobs}
+        return tuple(name for name, value in asked.items() if value is not None)
+
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments for `Program.launch` and `Kernel.execute`."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def refuse_options(context: typer.Context, names: Collection[str], why: str) -> None:

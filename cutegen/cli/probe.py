@@ -6,10 +6,22 @@ from dataclasses import replace
 
 import typer
 
-from cutegen.cli.options import ArchOption, JsonOption, OutOption, SpecArgument
+from cutegen.cli.options import (
+    ArchOption,
+    Device,
+    DeviceOption,
+    ExecutionOptions,
+    JobsOption,
+    JsonOption,
+    OutOption,
+    PolicyOption,
+    SeedOption,
+    SpecArgument,
+    StepsOption,
+    StrictOption,
+)
 from cutegen.cli.output import Answer
-from cutegen.cli.run import Device, DeviceOption, SeedOption, StrictOption, choose_device, run_probe
-from cutegen.cli.run_ptx import ExecutionOptions, JobsOption, PolicyOption, StepsOption
+from cutegen.cli.run import Wanted, choose_device, run_probe
 from cutegen.plan import ProbePlan, plan
 from cutegen.spec import PROBE, load_spec
 
@@ -31,7 +43,9 @@ def probe(
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     planned = plan(replace(load_spec(spec), kind=PROBE), arch)
     assert isinstance(planned, ProbePlan)
-    run_probe(planned, None, choose_device(device, execution), seed, arch, execution, answer, strict=strict)
+    where = choose_device(device, execution)
+    wanted = Wanted(device=where, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
+    run_probe(planned, None, wanted)
 
 
 def register(app: typer.Typer) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Annotated, TypeAlias
 
 import typer
 
@@ -13,67 +11,47 @@ from cutegen.api import compile_gemm, compile_probe
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
+    ArgumentOption,
     BatchOption,
+    BlockOption,
+    Device,
+    DeviceOption,
+    EntryOption,
+    ExecutionOptions,
+    FileOption,
+    GridOption,
+    JobsOption,
     JsonOption,
     OptionalSpec,
     OutOption,
+    PolicyOption,
     ProblemOption,
+    SaveOption,
+    SeedOption,
+    SmemOption,
+    StepsOption,
+    StrictOption,
+    YesOption,
     named_problem,
     parse_problem,
     refuse_options,
 )
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.progress import progress
-from cutegen.cli.run_probe import probe_lines, probe_table, try_probe, wrong_probe
-from cutegen.cli.run_ptx import (
-    ArgumentOption,
-    BlockOption,
-    EntryOption,
-    ExecutionOptions,
-    FileOption,
-    GridOption,
-    JobsOption,
-    PolicyOption,
-    PtxLaunch,
-    SaveOption,
-    SmemOption,
-    StepsOption,
-    run_ptx,
-)
-from cutegen.cli.trial import Execution, Trial, other_counts, trial_lines, trial_table, wrong_result
+from cutegen.cli.run_ptx import PtxLaunch, run_ptx
 from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, DeviceError, RequestError
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan, ProbePlan, plan
-from cutegen.run import Kernel
-from cutegen.spec import load_spec
+from cutegen.spec import GemmSpec, load_spec
 from cutegen.support.words import plural
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.cost_estimate import estimate_s, worthwhile_jobs
-from cutegen.verify.counts import count_launch
-from cutegen.verify.producer import producer
+from cutegen.verify.probe_trial import probe_lines, probe_table, try_probe, wrong_probe
+from cutegen.verify.trial import Asked, Execution, small_problem, try_kernel
+from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, wrong_result
 
 LONG_S = 120.0
 LONGEST_S = 3600.0
-
-
-class Device(StrEnum):
-    """Where a kernel runs."""
-
-    AUTO = "auto"
-    CUDA = "cuda"
-    CPU = "cpu"
-
-
-DeviceOption: TypeAlias = Annotated[
-    Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")
-]
-SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")]
-StrictOption: TypeAlias = Annotated[
-    bool, typer.Option("--strict", help="Exit 1 also when counts are not as predicted, which is else a warning.")
-]
-YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Run on the CPU even if it takes hours.")]
-
 
 OF_A_SPEC = frozenset({"problem", "batch", "device", "arch", "strict", "yes"})
 OF_PTX = frozenset({"entry", "grid", "block", "arg", "smem", "save"})
@@ -130,65 +108,65 @@ def run(
         return
     assert spec is not None
     refuse_options(context, OF_PTX, "without --ptx; the launch of a spec's kernel is its plan's")
-    _run_spec(context, spec, problem, batch, device, seed, arch, execution, answer, strict=strict, yes=yes)
+    wanted = Wanted(device=device, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
+    _run_spec(context, spec, problem, batch, wanted, yes=yes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is asked of a run, a kernel's or a probe's; `device` is not AUTO once a plan is made."""
+
+    device: Device
+    seed: int
+    arch: str | None
+    strict: bool
+    execution: ExecutionOptions
+    answer: Answer
 
 
 def _run_spec(
-    context: typer.Context,
-    spec: str,
-    problem: str | None,
-    batch: int | None,
-    device: Device,
-    seed: int,
-    arch: str | None,
-    execution: ExecutionOptions,
-    answer: Answer,
-    *,
-    strict: bool,
-    yes: bool,
+    context: typer.Context, spec: str, problem: str | None, batch: int | None, wanted: Wanted, *, yes: bool
 ) -> None:
     loaded = load_spec(spec)
     named = None if problem is None else named_problem(problem, batch)
-    planned = plan(loaded, arch, named)
-    where = choose_device(device, execution)
+    planned = plan(loaded, wanted.arch, named)
+    wanted = replace(wanted, device=choose_device(wanted.device, wanted.execution))
     if isinstance(planned, ProbePlan):
         refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
-        run_probe(planned, problem, where, seed, arch, execution, answer, strict=strict)
-        return
+        run_probe(planned, problem, wanted)
+    else:
+        _run_gemm(loaded, planned, named, batch, wanted, yes=yes)
+
+
+def _run_gemm(
+    spec: GemmSpec, planned: GemmPlan, named: ProblemShape | None, batch: int | None, wanted: Wanted, *, yes: bool
+) -> None:
+    where, execution = wanted.device, wanted.execution
     shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
-    kernel = compile_gemm(loaded, arch, problem=named)
-    trial = _try(kernel, planned, where, shape, batch, seed, execution)
-    answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
-    if not (trial.comparison.ok and (trial.aux is None or trial.aux.ok)):
+    kernel = compile_gemm(spec, wanted.arch, problem=named)
+    asked = Asked(device=where.value, problem=shape, batch=batch, seed=wanted.seed)
+    trial = try_kernel(kernel, planned, asked, options=execution.keywords(), progress=progress)
+    wanted.answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
+    if not trial.ok:
         raise CheckError(wrong_result(trial))
-    _complain_of_counts(trial.execution, strict=strict)
+    _complain_of_counts(trial.execution, strict=wanted.strict)
 
 
-def run_probe(
-    planned: ProbePlan,
-    problem: str | None,
-    device: Device,
-    seed: int,
-    arch: str | None,
-    execution: ExecutionOptions,
-    answer: Answer,
-    *,
-    strict: bool,
-) -> None:
+def run_probe(planned: ProbePlan, problem: str | None, wanted: Wanted) -> None:
     """Build and execute a planned probe, and give the answer. Raises CheckError for a register that is wrong."""
     if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
             f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
         )
-    probe = compile_probe(planned.spec, arch)
-    trial = try_probe(planned, probe, device.value, seed, execution.keywords())
-    answer.give(lambda: probe_table(trial), lambda: probe_lines(trial, probe))
+    probe = compile_probe(planned.spec, wanted.arch)
+    trial = try_probe(planned, probe, wanted.device.value, wanted.seed, wanted.execution.keywords())
+    wanted.answer.give(lambda: probe_table(trial), lambda: probe_lines(trial, probe))
     if not trial.ok:
         raise CheckError(wrong_probe(trial))
-    _complain_of_counts(trial.execution, strict=strict)
+    _complain_of_counts(trial.execution, strict=wanted.strict)
 
 
 def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
@@ -212,18 +190,8 @@ def choose_device(asked: Device, execution: ExecutionOptions) -> Device:
 
 
 def _default_problem(planned: GemmPlan, device: Device, batch: int) -> ProblemShape:
-    """The problem that is run when none is asked for: one that suits the device.
-
-    On the CPU that is two by two CTAs, and one k-tile more than the pipeline has stages, so that it wraps around.
-    """
-    return replace(DEFAULT_PROBLEM if device is Device.CUDA else _small_problem(planned), batch=batch)
-
-
-def _small_problem(planned: GemmPlan) -> ProblemShape:
-    m, n, k = planned.cta_tile
-    # Persistent CTAs compute two tiles each: the CPU executor stands for a GPU of two multiprocessors.
-    rows = 2 * (planned.launch.ctas_per_multiprocessor or 1)
-    return ProblemShape(rows * m, 2 * n, (planned.stages + 1) * k)
+    """The problem that is run when none is asked for: one that suits the device."""
+    return replace(DEFAULT_PROBLEM if device is Device.CUDA else small_problem(planned), batch=batch)
 
 
 def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
@@ -232,7 +200,7 @@ def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOpti
     # CTAs that share a tile's K must see each other's sums: they cannot be spread over processes.
     jobs = execution.jobs or (1 if planned.split_k else worthwhile_jobs(seconds))
     seconds /= jobs
-    asked, small = (",".join(map(str, some.extents.values())) for some in (shape, _small_problem(planned)))
+    asked, small = (",".join(map(str, some.extents.values())) for some in (shape, small_problem(planned)))
     way_out = f"--problem {small} takes seconds"
     if seconds > LONGEST_S and not yes:
         raise RequestError(
@@ -252,43 +220,6 @@ def _duration(seconds: float) -> str:
     ('119 minutes', '2.0 hours')
     """
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.1f} hours"
-
-
-def _try(
-    kernel: Kernel,
-    planned: GemmPlan,
-    device: Device,
-    shape: ProblemShape,
-    batch: int | None,
-    seed: int,
-    options: ExecutionOptions,
-) -> Trial:
-    """One run; `batch` is None where the operands are to have no batch, not even of one."""
-    m, n, where = shape.m, shape.n, {"framework": "torch" if device is Device.CUDA else "numpy", "device": device.value}
-    a, b, out = random_operands(kernel.contract, m, n, shape.k, seed=seed, batch=batch, **where)
-    extras = random_extras(kernel.contract, m, n, seed=seed, batch=batch, **where)
-    execution = None
-    if device is Device.CUDA:
-        kernel(a, b, out=out, **extras)
-    else:
-        with progress() as told:
-            report = kernel.execute(a, b, out=out, **extras, progress=told, **options.keywords())
-        counts = count_launch(planned, kernel.call_size(a, b, out, **extras), report)
-        execution = Execution(report, options.jobs or 1, counts)
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=planned.atom.c_dtype.name)
-    comparison = compare(out, expected.result, dtype=planned.epilogue.dtype.name)
-    wrong, aux = comparison.first_wrong, None
-    if expected.aux is not None:
-        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensor("aux").dtype)
-    return Trial(
-        device=device.value,
-        problem=shape,
-        seed=seed,
-        comparison=comparison,
-        aux=aux,
-        producer=None if wrong is None else producer(planned, wrong.row, wrong.column, m=m, n=n),
-        execution=execution,
-    )
 
 
 def register(app: typer.Typer) -> None:

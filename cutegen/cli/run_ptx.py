@@ -4,97 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import typer
 
+from cutegen.cli.options import ExecutionOptions
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.errors import OutsideError
-from cutegen.ptx import LaunchReport, Program
+from cutegen.ptx import Program
 from cutegen.run.foreign import only_entry, parse_argument, parse_extents, read_ptx
-from cutegen.support.columns import aligned
-from cutegen.support.words import plural
-
-_CPU_PANEL = "CPU executor"
-PolicyOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--policy",
-        metavar="ORDER",
-        help="Order of CTAs, warps and sides of a branch: in-order (the default), reversed, random or random:SEED.",
-        rich_help_panel=_CPU_PANEL,
-    ),
-]
-StepsOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option("--max-steps", metavar="N", min=1, help="Limit of warp instructions.", rich_help_panel=_CPU_PANEL),
-]
-JobsOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        metavar="N",
-        min=1,
-        help="Processes to spread the CTAs over; default: 1, and for a long run of SPEC the cores, up to 4.",
-        rich_help_panel=_CPU_PANEL,
-    ),
-]
-
-_PANEL = "Foreign PTX"
-FileOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--ptx", metavar="FILE", help="Execute this PTX on the CPU instead.", rich_help_panel=_PANEL),
-]
-EntryOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--entry", metavar="NAME", help="Its entry; the only one need not be named.", rich_help_panel=_PANEL),
-]
-GridOption: TypeAlias = Annotated[str, typer.Option("--grid", metavar="X[,Y,Z]", help="CTAs.", rich_help_panel=_PANEL)]
-BlockOption: TypeAlias = Annotated[
-    str, typer.Option("--block", metavar="X[,Y,Z]", help="Threads of a CTA.", rich_help_panel=_PANEL)
-]
-ClusterOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster", metavar="X[,Y,Z]", help="CTAs of a cluster, if the kernel does not say.", rich_help_panel=_PANEL
-    ),
-]
-ArgumentOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--arg",
-        metavar="ARG",
-        help="One for each parameter, in order: i32:5, f32:1.5, f16\\[1024]:random, f32\\[64]:zeros, or a .npy file.",
-        rich_help_panel=_PANEL,
-    ),
-]
-SmemOption: TypeAlias = Annotated[
-    int, typer.Option("--smem", metavar="BYTES", min=0, help="Dynamic shared memory.", rich_help_panel=_PANEL)
-]
-SaveOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--save", metavar="DIR", help="Save the arrays there afterwards.", rich_help_panel=_PANEL)
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionOptions:
-    """What is asked of the CPU executor; None leaves it to cutegen."""
-
-    policy: str | None
-    max_steps: int | None
-    jobs: int | None
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """The options that were written down."""
-        asked = {"--policy": self.policy, "--max-steps": self.max_steps, "--jobs": self.jobs}
-        return tuple(name for name, value in asked.items() if value is not None)
-
-    def keywords(self) -> dict[str, Any]:
-        """Keyword arguments for `Program.launch` and `Kernel.execute`."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+from cutegen.verify.foreign_report import launch_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +49,8 @@ def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
         )
     saved = [] if launch.save is None else _save(launch.save, values)
     answer.give(
-        lambda: {**asdict(report), "saved": saved}, lambda: [*_lines(report), *(f"saved {path}" for path in saved)]
+        lambda: {**asdict(report), "saved": saved},
+        lambda: [*launch_lines(report), *(f"saved {path}" for path in saved)],
     )
 
 
@@ -146,20 +67,3 @@ def _save(directory: Path, values: list[Any]) -> list[str]:
     except OSError as error:
         raise OutsideError(f"--save: {directory} cannot be written: {error.strerror}") from error
     return saved
-
-
-def _lines(report: LaunchReport) -> list[str]:
-    executed: dict[str, list[int]] = {}
-    for row in report.instructions:
-        totals = executed.setdefault(row.opcode, [0, 0, 0, 0])
-        for i, count in enumerate((row.executed, row.wavefronts, row.ideal_wavefronts, row.sectors)):
-            totals[i] += count
-    rows = [
-        (opcode, *(f"{count:,}" if count else "" for count in totals)) for opcode, totals in sorted(executed.items())
-    ]
-    header = ("opcode", "executed", "wavefronts", "ideal", "sectors")
-    return [
-        f"{report.entry}: {report.steps:,} warp instructions, order {report.policy}",
-        *aligned([row for row in rows if row[1]], header=header, right={1, 2, 3, 4}),
-        *(f"line {found.line}: {found}, {plural(found.count, 'time')}" for found in report.conventions),
-    ]

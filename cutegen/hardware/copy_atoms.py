@@ -94,6 +94,23 @@ class LdmatrixAtom(CopyAtom):
 
 
 @dataclass(frozen=True, slots=True)
+class StmatrixAtom:
+    """`stmatrix`: a warp stores `matrices` matrices of 8 x 8 16-bit elements, each row 16 contiguous bytes.
+
+    Lane l addresses row l mod 8 of matrix l / 8, and holds elements 2 (l mod 4) and the next of row l / 4 of each; with
+    `transpose` the rows in memory are their columns. PTX ISA, "Warp-level matrix store instruction: stmatrix".
+    """
+
+    matrices: int
+    transpose: bool
+
+    @property
+    def ptx(self) -> str:
+        """The opcode as PTX text has it."""
+        return f"stmatrix.sync.aligned.m8n8.x{self.matrices}{'.trans' if self.transpose else ''}.shared.b16"
+
+
+@dataclass(frozen=True, slots=True)
 class CpAsyncAtom(CopyAtom):
     """`cp.async`: a thread copies `bits` bits from global to shared memory, asynchronously.
 

@@ -11,7 +11,7 @@ from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.hardware.units import WARP
-from cutegen.plan.values.accesses import SHARED_ACCESSES
+from cutegen.plan.values.accesses import IN_PLACE, SHARED_ACCESSES
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions, SmemCandidate, SmemTile
 from cutegen.spec import GemmSpec
@@ -93,7 +93,11 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "epilogue": _epilogue_table(plan),
         "raster": asdict(plan.raster),
         "split_k": _split_table(plan),
-        "wavefronts": {key: _wavefronts_table(plan, key) for key in SHARED_ACCESSES},
+        "wavefronts": {
+            key: _wavefronts_table(plan, key)
+            for key in SHARED_ACCESSES
+            if key in predictions.wavefronts or key not in IN_PLACE
+        },
         "line_writes": {key: asdict(value) for key, value in predictions.line_writes.items()},
         "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
         "instructions": dict(sorted(predictions.instructions.items())),

@@ -16,9 +16,6 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-BLOCKS_AHEAD = 1
-"""K-blocks whose fragments are loaded before they are multiplied: while b is multiplied, b + 1 comes to registers."""
-
 
 class Action(StrEnum):
     """What a step does, by the instruction that does it."""
@@ -34,10 +31,15 @@ class Action(StrEnum):
     GLOBAL_LOAD = "ld.global"
     STORE = "st.shared"
     MULTIPLY = "mma.sync"
+    MMA_FENCE = "wgmma.fence.sync.aligned"
+    MMA_COMMIT = "wgmma.commit_group.sync.aligned"
+    MMA_WAIT = "wgmma.wait_group.sync.aligned"
 
 
 FETCHES = frozenset({Action.FETCH, Action.BULK_FETCH, Action.GLOBAL_LOAD})
 """The steps that send for a k-tile."""
+MMA_ORDER = frozenset({Action.MMA_FENCE, Action.MMA_COMMIT, Action.MMA_WAIT})
+"""The steps that order multiplications which go on while threads do other things; each is one instruction."""
 
 
 class Mark(StrEnum):
@@ -87,8 +89,8 @@ class PartName(StrEnum):
 class Step:
     """One action on the k-tile that lies `ahead` of the part's own, on one of its k-blocks or on all of it.
 
-    `pending` is how many groups of cp.async a WAIT leaves in flight. `check` says how what lies outside of the matrices
-    is told apart. A step with `below` is left out for k-tiles at or behind that mark.
+    `pending` is how many groups a WAIT leaves in flight, of cp.async or of multiplications. `check` says how what lies
+    outside of the matrices is told apart. A step with `below` is left out for k-tiles at or behind that mark.
     """
 
     action: Action
@@ -249,156 +251,3 @@ def _step(table: Mapping[str, Any]) -> Step:
 def _integer(count: Fraction) -> int:
     assert count.denominator == 1, f"{count} of an instruction"
     return int(count)
-
-
-def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[Action, ...]) -> Loop:
-    """Every thread copies and multiplies: `stages - 1` k-tiles are on their way while one is multiplied.
-
-    When a k-tile begins, every warp has left the stage of the one before, which is refilled then. What plain loads
-    bring (GLOBAL_LOAD among `fetches`) waits in registers and is stored before the k-tile's last k-block. Needs two
-    stages.
-    """
-    if stages == 1:
-        return _alone(k_blocks, fetches)
-    behind = stages - 1
-    arrive = (*_wait(fetches, stages - 2), Step(Action.BARRIER))
-    fill = (*_fetch(fetches, 0, check=Check.VECTOR), *_commit(fetches)), _store(fetches, 0)
-    first = Part(PartName.PROLOGUE, ((*arrive, *_loads_before(k_blocks)),), Mark.FIRST, Mark.ONE)
-
-    def k_tile(*, check: Check) -> tuple[Slot, ...]:
-        send = (*_fetch(fetches, behind, check=check, bounded=check is not Check.NONE), *_commit(fetches, behind))
-        arrived = (*_store(fetches, behind), *_wait(fetches, stages - 2, 1), Step(Action.BARRIER, 1))
-        return _k_blocks(k_blocks, before=send, leaving=arrived)
-
-    parts = (
-        Part(PartName.PROLOGUE, tuple(slot for slot in fill if slot), Mark.FIRST, Mark.FILLED, copies=behind),
-        first,
-        Part(PartName.TURN, k_tile(check=Check.NONE), Mark.FIRST, Mark.WHOLE, copies=k_tiles_per_turn),
-        Part(PartName.EDGE_TURN, k_tile(check=Check.VECTOR), Mark.WHOLE, Mark.END),
-    )
-    return _alike(stages, k_blocks, parts)
-
-
-def _alone(k_blocks: int, fetches: tuple[Action, ...]) -> Loop:
-    """One stage: a k-tile is sent for, waited for, multiplied, and left by every warp before the next one comes."""
-
-    def k_tile(*, check: Check) -> tuple[Slot, ...]:
-        arrive = (*_store(fetches, 0), *_commit(fetches), *_wait(fetches, 0), Step(Action.BARRIER))
-        blocks = tuple((Step(Action.LOAD, 0, b), Step(Action.MULTIPLY, 0, b)) for b in range(k_blocks))
-        return (_fetch(fetches, 0, check=check), arrive, *blocks, (Step(Action.BARRIER, 1),))
-
-    return Loop(
-        stages=1,
-        k_blocks=k_blocks,
-        roles=(Role("threads", _turns(k_tile(check=Check.NONE), k_tile(check=Check.VECTOR))),),
-    )
-
-
-def through_registers(stages: int) -> Loop:
-    """Every thread copies by plain loads and stores, and multiplies a k-tile as a whole, straight from shared memory.
-
-    With two stages the next k-tile is loaded into registers before this one is multiplied, and stored after.
-    """
-    multiply = (Step(Action.LOAD), Step(Action.MULTIPLY))
-    if stages == 1:
-
-        def alone(*, check: Check) -> tuple[Slot, ...]:
-            load = (Step(Action.GLOBAL_LOAD, check=check),)
-            return load, (Step(Action.STORE), Step(Action.BARRIER)), multiply, (Step(Action.BARRIER, 1),)
-
-        return Loop(
-            stages=1, k_blocks=1, roles=(Role("threads", _turns(alone(check=Check.NONE), alone(check=Check.ELEMENT))),)
-        )
-
-    def overlapped(*, check: Check) -> tuple[Slot, ...]:
-        load = (Step(Action.GLOBAL_LOAD, 1, check=check),)
-        return load, multiply, (Step(Action.STORE, 1), Step(Action.BARRIER, 1))
-
-    # The text has the first load twice, of which one is executed: the k-tile lies whole in the matrices or does not.
-    loads = [((Step(Action.GLOBAL_LOAD, check=check),),) for check in (Check.NONE, Check.ELEMENT)]
-    prologue = (
-        Part(PartName.PROLOGUE, loads[0], Mark.FIRST, Mark.FIRST_WHOLE),
-        Part(PartName.PROLOGUE, loads[1], Mark.FIRST_WHOLE, Mark.ONE),
-        Part(PartName.PROLOGUE, ((Step(Action.STORE), Step(Action.BARRIER)),), Mark.FIRST, Mark.ONE),
-    )
-    turns = _turns(overlapped(check=Check.NONE), overlapped(check=Check.ELEMENT))
-    return _alike(stages, 1, (*prologue, *turns))
-
-
-def produced(stages: int, k_blocks: int) -> Loop:
-    """One warp sends for k-tiles by bulk tensor copies, the others multiply; two barriers a stage lie between them.
-
-    A stage is filled again as soon as every warp that multiplies has arrived at its `empty` barrier, which each does
-    before a k-tile's last k-block. Without a K there is still one k-tile, of zeros.
-    """
-    fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
-    begin = ((Step(Action.BULK_WAIT), *_loads_before(k_blocks)),)
-    leaving = (Step(Action.RELEASE), Step(Action.BULK_WAIT, 1))
-    consume = (
-        Part(PartName.PROLOGUE, begin, Mark.FIRST, Mark.ONE),
-        Part(PartName.TURN, _k_blocks(k_blocks, leaving=leaving), Mark.FIRST, Mark.LAST),
-        Part(PartName.TAIL, (*_k_blocks(k_blocks, last=True), (Step(Action.RELEASE),)), Mark.LAST, Mark.END),
-    )
-    return Loop(
-        stages=stages,
-        k_blocks=k_blocks,
-        roles=(Role("producer", (fetch,)), Role("consumers", consume)),
-        edges=(Edge("full", "producer", "consumers"), Edge("empty", "consumers", "producer", credits=stages)),
-        least_k_tiles=1,
-        persistent=True,
-    )
-
-
-def _alike(stages: int, k_blocks: int, parts: tuple[Part, ...]) -> Loop:
-    """A loop that every thread of a CTA runs, for a tile of its own."""
-    return Loop(stages=stages, k_blocks=k_blocks, roles=(Role("threads", parts),))
-
-
-def _turns(whole: tuple[Slot, ...], checked: tuple[Slot, ...]) -> tuple[Part, Part]:
-    """The two loops of a k-tile a turn."""
-    return (
-        Part(PartName.TURN, whole, Mark.FIRST, Mark.WHOLE),
-        Part(PartName.EDGE_TURN, checked, Mark.WHOLE, Mark.END),
-    )
-
-
-def _k_blocks(k_blocks: int, *, before: Slot = (), leaving: Slot = (), last: bool = False) -> tuple[Slot, ...]:
-    """The k-blocks of a k-tile, each with the load of the one that lies BLOCKS_AHEAD.
-
-    `before` comes first of all, and `leaving` before the loads of the next k-tile, which the `last` one has not.
-    """
-    slots = []
-    for k_block in range(k_blocks):
-        next_tile, loaded = divmod(k_block + BLOCKS_AHEAD, k_blocks)
-        begin = before if k_block == 0 else ()
-        left = leaving if next_tile and loaded == 0 else ()
-        load = () if next_tile and last else (Step(Action.LOAD, next_tile, loaded),)
-        slots.append((*begin, *left, *load, Step(Action.MULTIPLY, 0, k_block)))
-    return tuple(slots)
-
-
-def _loads_before(k_blocks: int) -> tuple[Step, ...]:
-    """The loads of the first k-tile that no multiplication hides."""
-    return tuple(Step(Action.LOAD, 0, k_block) for k_block in range(min(BLOCKS_AHEAD, k_blocks)))
-
-
-def _fetch(fetches: tuple[Action, ...], ahead: int, *, check: Check, bounded: bool = False) -> Slot:
-    """Sends for a k-tile. Each stage is filled once at least: the last k-block reads ahead, and cp.async brings zeros.
-
-    Plain loads bring nothing past the end of K.
-    """
-    past = Mark.FETCHED if Action.FETCH in fetches else Mark.END
-    return tuple(Step(fetch, ahead, check=check, below=past if bounded else None) for fetch in fetches)
-
-
-def _store(fetches: tuple[Action, ...], ahead: int) -> Slot:
-    return (Step(Action.STORE, ahead),) if Action.GLOBAL_LOAD in fetches else ()
-
-
-def _commit(fetches: tuple[Action, ...], ahead: int = 0) -> Slot:
-    """A group for each k-tile, empty or not: a WAIT counts groups."""
-    return (Step(Action.COMMIT, ahead),) if Action.FETCH in fetches else ()
-
-
-def _wait(fetches: tuple[Action, ...], pending: int, ahead: int = 0) -> Slot:
-    return (Step(Action.WAIT, ahead, pending=pending),) if Action.FETCH in fetches else ()

@@ -6,34 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cutegen.algebra import TiledMma
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.hardware import MmaAtom, Target
+from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan, RegisterSplit, SplitPlan
+from cutegen.plan.values.multiplied import Extents, Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
-Extents = tuple[int, int, int]
 Operands = tuple[OperandChoices[Any], OperandChoices[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Multiplied:
-    """How a CTA multiplies a k-tile: the atom, and the threads over which it is tiled."""
-
-    cta_tile: Extents
-    atom: MmaAtom
-    tiled_mma: TiledMma
-    rounds_to_tf32: bool = False
-    decisions: tuple[Decision, ...]
-
-    @property
-    def k_blocks(self) -> int:
-        """Steps of the tiled MMA along K in a k-tile."""
-        return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

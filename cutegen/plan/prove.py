@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
-from cutegen.hardware import LdmatrixAtom, ldmatrix_trace
-from cutegen.hardware.units import REGISTER_BITS, WARP
+from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
+from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.fragment_table import fragment_table
-from cutegen.plan.values.fragments import LdmatrixLoads, PlainLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpiloguePlan, OperandPlan, SmemTile
+from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpilogueParts, EpiloguePlan, OperandPlan, SmemTile
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
@@ -30,6 +32,8 @@ def prove(plan: GemmPlan) -> None:
         _prove_fragments(operand, plan.tiled_mma)
     _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
+    if plan.epilogue.parts is not None:
+        _prove_parts(plan.epilogue.parts, plan.epilogue, plan.tiled_mma, plan.cta_tile[:2])
     _prove_fusion(plan)
     _prove_split_k(plan)
     _prove_capacity(plan)
@@ -131,10 +135,35 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
     _demand(
         _covers_once(np.unique(wanted), operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile"
     )
-    operand.s2r.by_kind(
-        ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
-        plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
+    operand.s2r.by_source(
+        copied=lambda copy: copy.by_kind(
+            ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
+            plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
+        ),
+        described=lambda described: _prove_described(key, operand, described, tiled_mma),
     )
+
+
+def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, tiled_mma: TiledMma) -> None:
+    """Each instruction reads its block where the layout has it, as PTX ISA computes addresses from a descriptor.
+
+    A block begins where its first element lies before it is swizzled: what is added to a descriptor's start address is
+    swizzled with it.
+    """
+    rows, k = tiled_mma.atom.shape_mnk["AB".index(operand.operand)], tiled_mma.atom.shape_mnk[2]
+    stage, element_bytes = operand.smem.layout_of_one_stage, operand.dtype.bytes
+    plain, placed = (offsets_2d(layout) * element_bytes for layout in (inner_layout(stage), stage))  # [X, K]
+    for x, column in product(range(0, operand.tile[0], rows), range(0, operand.tile[1], k)):
+        units, rest = divmod(int(plain[x, column]), ROW_BYTES)
+        _demand(rest == 0, f"{key} has a block that does not begin at a multiple of 16 bytes")
+        read = described.first.advanced(units).addresses(rows, operand.major_mode, element_bytes)
+        _demand(
+            np.array_equal(read, placed[x : x + rows, column : column + k]),
+            f"{key} reads elsewhere than the layout says",
+        )
+    stages = offsets(inner_layout(operand.smem.layout))[:: operand.tile[0] * operand.tile[1]] * element_bytes
+    period = described.layout.mode.period_bytes
+    _demand(not (stages % period).any(), f"{key} has a stage that begins within a period of the swizzle")
 
 
 def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: TiledMma) -> None:
@@ -209,8 +238,42 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
         neither = epilogue.smem is None and epilogue.store is None
         _demand(neither, "the epilogue has shared memory for C without stores from it, or the other way round")
         return
-    _prove_placed("epilogue.smem", epilogue.smem, tile, epilogue.dtype.bytes)
-    _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, tile, threads)
+    parts = epilogue.parts
+    shape = tile if parts is None else (*parts.tile, parts.buffers * parts.warpgroups)
+    _prove_placed("epilogue.smem", epilogue.smem, shape, epilogue.dtype.bytes)
+    _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, parts.tile if parts else tile, threads)
+
+
+def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
+    """A warpgroup's sums are its parts one behind the other, and each part is written where its layout has it."""
+    (rows, columns), (down, across) = parts.tile, map(size, modes(tiled_mma.atom_layout)[:2])
+    held = over_tile(offsets_2d(tiled_mma.tv_layout("C")), tiled_mma.tile_mnk[:2], tile)
+    by_thread = held.transpose(1, 0, 2).reshape(down * across, WARPGROUP, parts.count, -1)
+    warpgroup, part = np.arange(down * across)[:, None], np.arange(parts.count)
+    first_row = (part // parts.columns * down + warpgroup % down) * rows
+    first_column = warpgroup // down * tiled_mma.atom.shape_mnk[1] + part % parts.columns * columns
+    begin = first_row + first_column * tile[0]  # [warpgroup, part]
+    thread, value = np.arange(WARPGROUP)[:, None], np.arange(rows * columns // WARPGROUP)
+    row = thread // WARP * 16 + thread % WARP // 4 + 8 * (value // 2 % 2)
+    column = value // 4 * 8 + thread % 4 * 2 + value % 2
+    expected = begin[:, None, :, None] + (row + column * tile[0])[:, None, :]
+    _demand(np.array_equal(by_thread, expected), "a part of C is not what follows in a thread's sums")
+    if epilogue.smem is not None and parts.stmatrix is not None:
+        _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, row + column * rows)
+
+
+def _prove_stmatrix(atom: StmatrixAtom, smem: SmemTile, tile: tuple[int, int], held: Coordinates) -> None:
+    """`stmatrix` carried out as PTX ISA defines it, on rows of C that lie together in shared memory.
+
+    Thread t holds elements 2 (t mod 4) and the next of row t / 4 of each matrix. In memory a row of 8 elements is that,
+    or with .trans the column. `held` [thread, value] are elements of a part.
+    """
+    steps = held.shape[1] // (2 * atom.matrices)
+    warps = held.reshape(-1, 8, 4, steps, atom.matrices, 2)  # [warp, row of a matrix, pair of it, step, matrix, value]
+    matrices = warps.transpose(0, 3, 4, 1, 2, 5).reshape(-1, 8, 8)
+    stored = matrices.swapaxes(-1, -2) if atom.transpose else matrices
+    _demand(_covers_once(stored, tile[0] * tile[1]), "stmatrix does not store every element of a part exactly once")
+    _demand(_runs(_one_stage(smem, tile)[stored]), "stmatrix stores rows that do not lie together, aligned")
 
 
 def _prove_fusion(plan: GemmPlan) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutegen.plan.loop import Loop
-from cutegen.plan.parts import Multiplied
 from cutegen.plan.rules.split_k import choose_split_k, refuse_split_k
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
 
 

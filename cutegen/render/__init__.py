@@ -11,11 +11,16 @@ from jinja2 import Template
 from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
-from cutegen.render import bulk, plain, probe, vectors
+from cutegen.render import bulk, plain, probe, vectors, warpgroup
 from cutegen.render.environment import environment
 
 HOLES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
-    {"vectors": vectors.context, "bulk": bulk.context, "plain": plain.context}
+    {
+        "vectors": vectors.context,
+        "bulk": bulk.context,
+        "warpgroup": warpgroup.context,
+        "plain": plain.context,
+    }
 )
 """What fills a template's holes, by the feed of its family."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from cutegen.hardware.units import WARP
@@ -9,7 +10,9 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.holes import (
+    TensorHoles,
     fragment_constants,
+    fragment_context,
     gemm_context,
     mma_constants,
     tile_constants,
@@ -19,19 +22,32 @@ from cutegen.render.holes import (
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     context = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
+    return {**context, **fragment_context(plan), "plain_tensors": plain_tensors(plan, context["tensors"])}
+
+
+def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
+    """Those that threads read and write themselves, without a tensor map."""
     mapped = {each.name for each in plan.launch.maps}
-    return {**context, "plain_tensors": [tensor for tensor in context["tensors"] if tensor.name not in mapped]}
+    return [tensor for tensor in tensors if tensor.name not in mapped]
 
 
 def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The constants that each decision on the main loop becomes."""
+    return {
+        **fed_by_boxes(plan),
+        **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // WARP}, {plan.threads}"),
+        "s2r.a": fragment_constants("A", plan.a.fragment_copy),
+        "s2r.b": fragment_constants("B", plan.b.fragment_copy),
+        "epilogue.smem": c_constants(plan),
+    }
+
+
+def fed_by_boxes(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+    """The constants of what copies and of where the copies lie."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
     settled = {
-        **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // WARP}, {plan.threads}"),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
-        "s2r.a": fragment_constants("A", plan.a.s2r),
-        "s2r.b": fragment_constants("B", plan.b.s2r),
         "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
         "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
         "tile.stages": (
@@ -40,7 +56,6 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
             f"SMEM_BARRIERS_OFFSET_BYTES = {plan.smem_barriers_offset_bytes}",
             f"SMEM_BYTES, SMEM_ALIGN_BYTES = {plan.smem_bytes}, {SWIZZLE_PERIOD_BYTES}",
         ),
-        "epilogue.smem": _c_constants(plan),
     }
     if (split := plan.registers) is not None and split.reallocated:
         settled["schedule.registers"] = (f"MMA_REGISTERS, PRODUCER_REGISTERS = {split.mma}, {split.producer}",)
@@ -56,7 +71,8 @@ def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
     )
 
 
-def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
+def c_constants(plan: GemmPlan) -> tuple[str, ...]:
+    """C's type, and its tile in shared memory where it leaves through that."""
     epilogue = plan.epilogue
     common = (
         f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",

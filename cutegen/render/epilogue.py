@@ -167,37 +167,41 @@ def _calls(expression: Expression) -> Iterator[str]:
         yield from _calls(part)
 
 
-def kernel_lines(fusion: Fusion) -> tuple[str, ...]:
-    """The chain in the DSL: x is a part of the accumulators. Each operand is loaded where it is first used."""
+def kernel_lines(fusion: Fusion, part: str = "[part]") -> tuple[str, ...]:
+    """The chain in the DSL: x is a part of the accumulators. Each operand is loaded where it is first used.
+
+    `part` is the subscript that takes an operand's part, and empty where the kernel has made it beforehand.
+    """
     lines: list[str] = []
     loaded: set[str] = set()
     for step in fusion.steps:
         if step.expression is None:
-            lines += _store_aux(fusion)
+            lines += _store_aux(fusion, part)
             continue
         tensors = {DSL.operands[name]: name for name in names_of(step.expression) if name in DSL.operands}
         for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
             if fragment not in loaded:
-                lines.append(_load(fragment, guarded=name == "c" and fusion.source_behind_beta))
+                lines.append(_load(fragment, part, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
         lines += _assignments(step, DSL)
     return tuple(lines)
 
 
-def _store_aux(fusion: Fusion) -> tuple[str, ...]:
+def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
     (aux,) = _stored(fusion)
     return (
         "# aux: x as it is here, in its own type",
-        "tCrAux = cute.make_rmem_tensor(tCgAux[part].shape, AUX_DTYPE)",
+        f"tCrAux = cute.make_rmem_tensor(tCgAux{part}.shape, AUX_DTYPE)",
         f"tCrAux.store({rounded(aux.dtype, 'AUX_DTYPE')})",
-        "store_result(tCrAux, tCgAux[part], tCcC[part], (m, n), whole_tile)",
+        f"store_result(tCrAux, tCgAux{part}, tCcC{part}, (m, n), whole_tile)",
     )
 
 
-def _load(fragment: str, *, guarded: bool) -> str:
+def _load(fragment: str, part: str, *, guarded: bool) -> str:
     """What brings an operand into registers; with `guarded` nothing is read when beta is 0."""
     extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
-    return f"{fragment} = load_operand({fragment.replace('tCr', 'tCg')}[part], tCcC[part], {extent}, {whole})"
+    operand = fragment.replace("tCr", "tCg")
+    return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"
 
 
 def _assignments(step: Step, dialect: Dialect) -> tuple[str, ...]:

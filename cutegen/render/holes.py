@@ -49,8 +49,6 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         ],
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
-        "mma": mma_holes(plan),
-        "fragments": fragment_holes(plan),
         "through_f32": through_f32,
         "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
@@ -69,11 +67,17 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
         "asynchronous": plan.asynchronous,
+        "clusters": plan.cluster != (1, 1),
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "tolerance": tolerance(plan),
         "checked": CHECKED_MNK,
     }
+
+
+def fragment_context(plan: GemmPlan) -> dict[str, Any]:
+    """The holes of templates that multiply by `mma.sync` what they load to registers."""
+    return {"mma": mma_holes(plan), "fragments": fragment_holes(plan)}
 
 
 MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"
@@ -87,7 +91,7 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     holes = {
         "host_parameters": [parameter_holes(x) for x in host],
         "host_strides": [stride_holes(x) for x in host if x.type == "i64"] if launch.maps else [],
-        "maps": [_map_holes(tensors[each.name]) for each in launch.maps],
+        "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
     }
     if not plan.loop.persistent:
         one_each = {"launch_template": "host/host_launch.py.j2", "launch_numbers": "Int32(1)", "launch_arguments": "1"}
@@ -108,11 +112,18 @@ class MapHoles:
     tensor: TensorHoles
     op: str
     tile: str
+    shares: str
 
 
-def _map_holes(tensor: TensorHoles) -> MapHoles:
-    tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": "(CTA_M, CTA_N)"}[tensor.name]
-    return MapHoles(tensor, "CopyBulkTensorTileS2GOp" if tensor.name == "c" else "CopyBulkTensorTileG2SOp", tile)
+def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
+    of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
+    tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}[tensor.name]
+    if tensor.name == "c":
+        return MapHoles(tensor, "CopyBulkTensorTileS2GOp", tile, "")
+    along = {"a": 1, "b": 0}[tensor.name]
+    if plan.cluster[along] == 1:
+        return MapHoles(tensor, "CopyBulkTensorTileG2SOp", tile, "")
+    return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
 
 
 def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
@@ -222,11 +233,11 @@ class FragmentHoles:
 
 def fragment_holes(plan: GemmPlan) -> FragmentHoles:
     """What the templates write of the two copies."""
-    assert plan.a.s2r.view is None  # the rows of A's atom lie as ldmatrix brings them
+    assert plan.a.fragment_copy.view is None  # the rows of A's atom lie as ldmatrix brings them
     return FragmentHoles(
         a_load=_load(plan.a),
         b_load=_load(plan.b),
-        b_reordered=plan.b.s2r.view is not None,
+        b_reordered=plan.b.fragment_copy.view is not None,
         all_ldmatrix=all(x.s2r.by_ldmatrix for x in (plan.a, plan.b)),
     )
 
@@ -239,7 +250,7 @@ def _load(operand: OperandPlan) -> str:
         return f"warp.{operation}({x}_TRANSPOSE, {x}_MATRICES), {x}_DTYPE"
 
     plain = f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
-    return operand.s2r.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
+    return operand.fragment_copy.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         ),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
-        "s2r.a": (f"A_S2R_ELEMS = {plan.a.s2r.bits // plan.a.dtype.bits}",),
-        "s2r.b": (f"B_S2R_ELEMS = {plan.b.s2r.bits // plan.b.dtype.bits}",),
+        "s2r.a": (f"A_S2R_ELEMS = {plan.a.fragment_copy.bits // plan.a.dtype.bits}",),
+        "s2r.b": (f"B_S2R_ELEMS = {plan.b.fragment_copy.bits // plan.b.dtype.bits}",),
         "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
         "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
         "tile.stages": (

@@ -7,13 +7,20 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.render.holes import copy_constants, fragment_constants, gemm_context, mma_constants, tile_constants
+from cutegen.render.holes import (
+    copy_constants,
+    fragment_constants,
+    fragment_context,
+    gemm_context,
+    mma_constants,
+    tile_constants,
+)
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     a, b = _operand_holes(plan.a), _operand_holes(plan.b)
-    common = gemm_context(plan, settled(plan), "a tensor-core GEMM")
+    common = {**gemm_context(plan, settled(plan), "a tensor-core GEMM"), **fragment_context(plan)}
     dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
         **common,
@@ -89,8 +96,8 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
-        "s2r.a": fragment_constants("A", plan.a.s2r),
-        "s2r.b": fragment_constants("B", plan.b.s2r),
+        "s2r.a": fragment_constants("A", plan.a.fragment_copy),
+        "s2r.b": fragment_constants("B", plan.b.fragment_copy),
         "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
         "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
         "tile.stages": (

@@ -29,6 +29,12 @@ class Slot:
     k_block: int | None
     steps: tuple[Step, ...]
 
+    @property
+    def told(self) -> tuple[Step, ...]:
+        """The steps that are shown on their own: a barrier that follows a wait is shown with it."""
+        waits = self.step(Action.WAIT) is not None
+        return tuple(step for step in self.steps if not (waits and step.action is Action.BARRIER))
+
     def step(self, action: Action) -> Step | None:
         """The slot's step of that kind, which it has at most once."""
         return next((step for step in self.steps if step.action is action), None)
@@ -58,7 +64,8 @@ def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
 def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
     """A part's slots: a prologue's for each of its k-tiles, a turn's for those that are shown."""
     if part.name is PartName.TURN:
-        yield from (_slot(slot, k_tile, k_tile) for k_tile in range(k_tiles) for slot in part.slots)
+        first = part.first.of(k_tiles, k_tiles, loop.stages)
+        yield from (_slot(slot, k_tile, k_tile) for k_tile in range(first, k_tiles) for slot in part.slots)
     elif part.name is PartName.PROLOGUE:
         # As in a loop so long that its k-tiles lie whole in the matrices.
         first, last = (mark.of(k_tiles, k_tiles, loop.stages) for mark in (part.first, part.last))
@@ -119,6 +126,9 @@ def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
     steps = [(number, step) for number, slot in enumerate(slots) for step in slot.steps]
     asynchronous = any(step.action is Action.COMMIT for _, step in steps)
     arrives = (Action.COMMIT,) if asynchronous else (Action.STORE, Action.BULK_FETCH)
+    # What is multiplied where it lies is read until it is released.
+    loaded = any(step.action is Action.LOAD for _, step in steps)
+    reads = (Action.LOAD,) if loaded else (Action.MULTIPLY, Action.RELEASE)
     sent: list[tuple[int, int]] = []
     landed: dict[int, int] = {}
     last_read: dict[int, int] = {}
@@ -130,7 +140,7 @@ def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
         elif step.action is (Action.WAIT if asynchronous else Action.BARRIER):
             for k_tile, _ in sent[: len(sent) - (step.pending or 0)]:
                 landed.setdefault(k_tile, number)
-        elif step.action is Action.LOAD:
+        elif step.action in reads:
             last_read[step.k_tile] = number
     # The last k-tile of which anything is read may be read further behind the last slot.
     unfinished = max(last_read, default=None)

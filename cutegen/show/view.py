@@ -7,17 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutegen.hardware import phases, wavefronts
-from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.support.columns import aligned
 
-Table = NDArray[np.int64]
-
-SHOWN_ROWS, SHOWN_COLUMNS = 8, 16
-VECTOR_ELEMS = 8
+LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ def span(values: Iterable[int]) -> str:
     """
     found = list(dict.fromkeys(int(value) for value in values))
     runs = _runs(found)
-    if len(runs) > 1 and len(found) <= VECTOR_ELEMS:
+    if len(runs) > 1 and len(found) <= LISTED:
         return " ".join(map(str, found))
     return " ".join(_run_text(run) for run in runs)
 
@@ -80,38 +72,3 @@ def cell_table(
     body = [(f"{row}", *(f"{cell}" for cell in line)) for row, line in zip(rows, cells, strict=True)]
     header = (corner, *map(str, columns))
     return aligned(body, header=header, right=range(len(header)), indent=1, gap=1)
-
-
-def tile_corner(table: Table, tile: tuple[int, int], major_mode: int, modes: tuple[str, str]) -> list[str]:
-    """The first rows of a table over a tile: one cell for each vector of 8 elements along the contiguous mode.
-
-    `table` is indexed by the column-major tile coordinate.
-    """
-    by_row = table.reshape(tile[1], tile[0])
-    by_row = by_row.T if major_mode == 1 else by_row
-    corner = by_row[:SHOWN_ROWS, ::VECTOR_ELEMS][:, :SHOWN_COLUMNS]
-    row_mode, column_mode = modes[1 - major_mode], modes[major_mode]
-    columns = range(0, corner.shape[1] * VECTOR_ELEMS, VECTOR_ELEMS)
-    return cell_table(corner.tolist(), range(corner.shape[0]), columns, f"{row_mode}\\{column_mode}")
-
-
-def phase_rows(byte_offsets: Table, coords: Table, tile_rows: int, access_bytes: int) -> list[tuple[str, ...]]:
-    """One warp's access, phase by phase: (lanes, wavefronts, coordinates, first banks).
-
-    `byte_offsets` and `coords` are indexed by lane; `coords` are column-major in a tile of `tile_rows`.
-    """
-    lanes = WARP // phases(access_bytes)
-    rows: list[tuple[str, ...]] = []
-    for start in range(0, len(byte_offsets), lanes):
-        part = slice(start, start + lanes)
-        count = int(wavefronts(byte_offsets[part], access_bytes))
-        banks = span(byte_offsets[part] // BANK_BYTES % BANKS)
-        x, y = span(coords[part] % tile_rows), span(coords[part] // tile_rows)
-        end = min(start + lanes, len(byte_offsets)) - 1
-        rows.append((f"{start}..{end}", f"{count}", f"({x}, {y})", banks))
-    return rows
-
-
-def phase_header(modes: tuple[str, str]) -> tuple[str, ...]:
-    """The header of `phase_rows`."""
-    return ("lanes", "wavefronts", f"({modes[0]}, {modes[1]})", "first banks")

@@ -80,21 +80,26 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few names or numbers. The way out is the nearest of them, or `reason` where nearness means nothing."""
+    """One of a few names or numbers. The way out is the nearest of them, or `reason` where nearness means nothing.
+
+    `more` are names too many to list, of which `like` is one.
+    """
 
     choices: tuple[str, ...] | tuple[int, ...]
     reason: str = ""
+    more: tuple[str, ...] = ()
+    like: str = ""
 
     @property
     def expected(self) -> str:
         """In words."""
-        return alternatives(self.choices)
+        return alternatives(self.choices) + (f", or a name like {literal(self.like)}" if self.like else "")
 
     def __call__(self, value: object) -> Mismatch | None:
         kind = type(self.choices[0])
         if type(value) is not kind:
             return Mismatch(found=typed(value), expected=self.expected)
-        return None if value in self.choices else self._unknown(value)
+        return None if value in self.choices or value in self.more else self._unknown(value)
 
     def _unknown(self, value: object) -> Mismatch:
         if self.reason:
@@ -102,7 +107,7 @@ class OneOf:
         if isinstance(value, int):
             closest: object = min(self.choices, key=lambda choice: abs(int(choice) - value))
         else:
-            closest = nearest(str(value), [str(choice) for choice in self.choices])
+            closest = nearest(str(value), [str(choice) for choice in (*self.choices, *self.more)])
         fix = f"the nearest is {literal(closest)}" if closest is not None else ""
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
 

@@ -13,7 +13,7 @@ class Family:
     """What its kernels are made of, what a target must have for them, and whether kernels can be planned for it.
 
     `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
-    family that serves while this one is not `available`; `bulk_copies` says that it copies by TMA.
+    family that has them, or serves while this one is not `available`; `bulk_copies` says that it copies by TMA.
     """
 
     name: str
@@ -64,8 +64,17 @@ FAMILIES: dict[str, Family] = {
             "sm90",
             "wgmma, bulk tensor copies",
             frozenset({Instruction.WGMMA, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
-            available=False,
+            available=True,
             instead="sm120",
+            bulk_copies=True,
+            without={
+                "mma.threads": "mma.atom_layout lays out warpgroups",
+                "mma.permutation": "an instruction has all columns of a warpgroup",
+                "mma.tf32": "wgmma has no tf32 operands here",
+                "s2r.a.atom": "wgmma reads shared memory by matrix descriptors",
+                "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
+                "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
+            },
         ),
     )
 }

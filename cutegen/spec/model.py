@@ -21,7 +21,9 @@ from cutegen.hardware import (
     TARGETS,
     UNIVERSAL,
     UNIVERSAL_BITS,
+    WGMMA_ATOMS,
     Instruction,
+    MmaAtom,
     dtype,
 )
 from cutegen.spec.checks import (
@@ -50,14 +52,16 @@ MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": (
 
 
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
-_ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in MMA_ATOMS.values()}))
+ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS}
+"""What a spec can name: by warps, or by warpgroups."""
+_ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
 Flag: TypeAlias = Annotated[bool, Boolean()]
 FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
-AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "mma.sync sums products in these types only")]
+AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
 Transposition: TypeAlias = Annotated[str, OneOf(("once",))]
 AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
@@ -66,7 +70,9 @@ TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
 StageCount: TypeAlias = Annotated[int, Integer(1, 8, "a k-tile lies in shared memory while it is multiplied")]
 Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
-MmaAtomName: TypeAlias = Annotated[str, OneOf(tuple(MMA_ATOMS))]
+MmaAtomName: TypeAlias = Annotated[
+    str, OneOf(tuple(MMA_ATOMS), more=tuple(WGMMA_ATOMS), like="SM90_64x256x16_F32F16F16_SS")
+]
 SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
 TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
@@ -175,7 +181,7 @@ class Tile(Part):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Part):
-    """CuTe's TiledMma: `atom_layout` is warps along M, N and K, `permutation` the tiled MMA's tile.
+    """CuTe's TiledMma: `atom_layout` is warps, or warpgroups of wgmma, along M, N and K; `permutation` is its tile.
 
     `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read. Without tensor cores
     `threads` maps a position (m, n) to a thread, and is repeated over the tile of C.
@@ -365,15 +371,24 @@ class GemmSpec(Part):
         return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
 
     def _of_another_family(self, family: str) -> Mismatch | None:
-        for key, instead in FAMILIES[family].without.items():
-            table, name = key.split(".")
-            if (found := getattr(getattr(self, table), name)) is not None:
+        row = FAMILIES[family]
+        for key, instead in row.without.items():
+            if (found := self._value(key)) is not None:
+                elsewhere = bool(row.instead) and key not in FAMILIES[row.instead].without
                 return Mismatch(
                     key=key,
                     found=f'{literal(found)} in family "{family}"',
                     expected=f"no such key in this family: {instead}",
-                    fix=f"leave {key} out",
+                    fix=f"leave {key} out" + (f', or family = "{row.instead}"' if elsewhere else ""),
                 )
+        if (named := self.mma.atom) is not None and (multiplies := ATOMS[named].instruction) not in row.needs:
+            having = next(other.name for other in FAMILIES.values() if multiplies in other.needs and other.bulk_copies)
+            return Mismatch(
+                key="mma.atom",
+                found=f"{named} in family {literal(family)}",
+                expected=f"an atom of what this family multiplies by: {row.instructions}",
+                fix=f'leave mma.atom out, or family = "{having}" multiplies by {multiplies}',
+            )
         for name in ("a", "b"):
             copy = getattr(self.g2s, name)
             if copy is not None and copy.op == BULK_TENSOR and not FAMILIES[family].bulk_copies:
@@ -384,6 +399,13 @@ class GemmSpec(Part):
                     fix='family = "sm120" has bulk tensor copies',
                 )
         return None
+
+    def _value(self, key: str) -> object:
+        """What stands at a dotted key, None where it or a table on the way is left out."""
+        value: object = self
+        for name in key.split("."):
+            value = None if value is None else getattr(value, name)
+        return value
 
     def _unused(self) -> Mismatch | None:
         asked = {name.partition("_")[0] for name in self.epilogue.operands}
@@ -404,6 +426,8 @@ class GemmSpec(Part):
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
         named = {atom.needs for atom in loads if atom is not None}
+        if self.mma.atom is not None:
+            named.add(ATOMS[self.mma.atom].instruction)
         of_family = frozenset() if self.family is None else FAMILIES[self.family].needs
         return of_family.union(named, *of_types)
 

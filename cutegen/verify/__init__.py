@@ -6,6 +6,8 @@
     probe_check.py   what a probe's registers hold, beside what they should
     producer.py      which CTA, thread and register computed an element
     cost_estimate.py how long the executor will take
+    trial.py         one run of a kernel on random data, judged (probe_trial.py: of a probe)
+    trial_report.py  what came of it, in words (foreign_report.py: of a kernel that is not ours)
 
 A plan, its kernel and a run meet here, and nowhere below.
 """

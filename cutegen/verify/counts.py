@@ -144,7 +144,7 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
     unit[AccessKey.G2S] = unit[AccessKey.G2S_A] + unit[AccessKey.G2S_B]
-    unit[AccessKey.S2R] = unit[AccessKey.S2R_A] + unit[AccessKey.S2R_B]
+    unit[AccessKey.S2R] = sum(unit.get(key, 0) for key in (AccessKey.S2R_A, AccessKey.S2R_B))
     written = (each for each in _copies(plan, report) if each.operand.g2s.fetch is Action.FETCH)
     counts = {each.key: count(often.step(Action.FETCH), unit[each.key], each.sites) for each in written}
     if key := _plain_key(plan):
@@ -152,7 +152,8 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
         counts = dict(sorted(counts.items()))
     counts |= {key: count(often.step(Action.LOAD), unit[key], sites) for key, sites in _loads(plan, report)}
     if plan.epilogue.smem is not None:
-        stores, reads = _epilogue_sites(plan, report, "st.shared"), _epilogue_sites(plan, report, "ld.shared")
+        opcode = "stmatrix" if plan.epilogue.stmatrix else "st.shared"
+        stores, reads = _epilogue_sites(plan, report, opcode), _epilogue_sites(plan, report, "ld.shared")
         counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
     if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
@@ -217,7 +218,7 @@ def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Cou
         for each in _copies(plan, report)
         if each.operand.g2s.fetch is Action.BULK_FETCH
     }
-    if stored := sum(plan.epilogue.store_opcodes().values()):
+    if stored := plan.epilogue.boxes:
         measured = sum(site.boxes for site in _bulk_stores(plan, report))
         counts["epilogue"] = often.tile.predict(stored, measured)
     return counts
@@ -320,9 +321,14 @@ def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
-    """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode."""
+    """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode.
+
+    What is read where it lies is not loaded.
+    """
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
-    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in (plan.a, plan.b)}
+    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in (plan.a, plan.b) if x.s2r.in_registers}
+    if not by_ldmatrix:
+        return
     if all(by_ldmatrix.values()):
         a, b = (x.loads(plan.tiled_mma).total() // plan.k_blocks for x in (plan.a, plan.b))
         yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, a, b))

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from cutegen.analysis import counters
+from cutegen.analysis import counters, measured
 from cutegen.analysis import report as room
 from cutegen.analysis.report import report
 from cutegen.api import build_request
 from cutegen.bench.ceilings import Ceilings
 from cutegen.build import Cache, build
-from cutegen.cli import report as door
 from cutegen.cli.main import main
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError, OutsideError
@@ -34,9 +33,9 @@ def _without_gpu(monkeypatch: pytest.MonkeyPatch, kernels: Cache) -> None:
     def refuse() -> None:
         raise DeviceError("no GPU; look elsewhere")
 
-    monkeypatch.setattr(door, "require_gpu", refuse)
-    monkeypatch.setattr(door, "present_target", lambda: None)
-    monkeypatch.setattr(door.shutil, "which", lambda name: None)
+    monkeypatch.setattr(measured, "require_gpu", refuse)
+    monkeypatch.setattr(measured, "present_target", lambda: None)
+    monkeypatch.setattr(measured.shutil, "which", lambda name: None)
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
 
 
@@ -148,12 +147,12 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
         commands.append(child)
         return {"sm80_hgemm_tn_0": {counters.MMA: 4096**3 // 2048, counters.BY_DIFFERENCE: 66 * len(commands)}}
 
-    monkeypatch.setattr(door, "require_gpu", lambda: None)
-    monkeypatch.setattr(door, "present_target", lambda: target)
-    monkeypatch.setattr(door.shutil, "which", lambda name: "/usr/bin/ncu")
-    monkeypatch.setattr(door, "measure_ceilings", lambda types, after_round: ceilings)
-    monkeypatch.setattr(door, "bench", lambda *_, **__: (result("sm80_hgemm_tn", CUBE, 2000.0, ours=True),))
-    monkeypatch.setattr(door.counters, "profile", profile)
+    monkeypatch.setattr(measured, "require_gpu", lambda: None)
+    monkeypatch.setattr(measured, "present_target", lambda: target)
+    monkeypatch.setattr(measured.shutil, "which", lambda name: "/usr/bin/ncu")
+    monkeypatch.setattr(measured, "measure_ceilings", lambda types, after_round: ceilings)
+    monkeypatch.setattr(measured, "bench", lambda *_, **__: (result("sm80_hgemm_tn", CUBE, 2000.0, ours=True),))
+    monkeypatch.setattr(measured.counters, "profile", profile)
 
 
 @pytest.mark.usefixtures("with_gpu")

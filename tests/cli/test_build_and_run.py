@@ -17,10 +17,12 @@ from cutegen.build import Digest, Manifest
 from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
 from cutegen.cli.progress import progress
-from cutegen.cli.trial import Trial, trial_table
 from cutegen.contract import ProblemShape
 from cutegen.verify import Comparison, Outcome, expected_outcome
+from cutegen.verify import trial as trials
 from cutegen.verify.counts import LaunchCounts, count_launch
+from cutegen.verify.trial import Trial
+from cutegen.verify.trial_report import trial_table
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl
@@ -143,7 +145,7 @@ def test_a_run_passes_what_the_epilogue_asks_for_and_checks_aux(cli: Cli, monkey
         right.aux.value[7, 3] += 10
         return right
 
-    monkeypatch.setattr(run_verb, "expected_outcome", shifted)
+    monkeypatch.setattr(trials, "expected_outcome", shifted)
     outcome = cli(arguments)
     assert (outcome.code, outcome.json["ok"], outcome.json["aux"]["ok"]) == (1, True, False)
     assert "elements of aux are wrong; the first is (7, 3)" in outcome.error
@@ -155,7 +157,7 @@ def test_a_wrong_result_is_exit_1_and_says_where(small: Path, cli: Cli, monkeypa
         right.result.value[3, 5] += 10
         return right
 
-    monkeypatch.setattr(run_verb, "expected_outcome", shifted)
+    monkeypatch.setattr(trials, "expected_outcome", shifted)
     outcome = cli(f"run {small} {ARCH} --device cpu --problem 8,8,32 --json")
     assert (outcome.code, outcome.json["ok"]) == (1, False)
     assert (outcome.json["first_wrong"]["row"], outcome.json["first_wrong"]["column"]) == (3, 5)
@@ -245,7 +247,7 @@ def test_other_counts_are_a_warning_or_an_error(
         loads = right.wavefronts["s2r.b"]
         return replace(right, wavefronts={**right.wavefronts, "s2r.b": replace(loads, measured=loads.measured + 1)})
 
-    monkeypatch.setattr(run_verb, "count_launch", one_more)
+    monkeypatch.setattr(trials, "count_launch", one_more)
     outcome = cli(f"run {small} {ARCH} --device cpu --problem 64,64,32" + " --strict" * strict)
     assert outcome.code == (1 if strict else 0)
     assert outcome.err.startswith("cutegen: error: " if strict else "cutegen: warning: ")

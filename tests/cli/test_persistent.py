@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from cutegen.cli.run import _small_problem
 from cutegen.plan import plan
 from cutegen.run.cpu import MULTIPROCESSORS
 from cutegen.spec import load_spec
+from cutegen.verify.trial import small_problem
 
 
 @pytest.mark.parametrize("ctas_per_multiprocessor", [None, 1, 2, 3])
 def test_a_small_problem_has_two_tiles_for_each_persistent_cta(ctas_per_multiprocessor: int | None) -> None:
     planned = plan(load_spec("sm80_hgemm_tn"), "sm_90")
     launch = replace(planned.launch, ctas_per_multiprocessor=ctas_per_multiprocessor)
-    problem = _small_problem(replace(planned, launch=launch))
+    problem = small_problem(replace(planned, launch=launch))
     (ctas, _, _), tiles = launch.geometry(problem, multiprocessors=MULTIPROCESSORS).grid, launch.tiles(problem)
     assert (tiles, ctas) == ((4, 4) if ctas_per_multiprocessor is None else (2 * ctas, ctas))
     assert ctas > 1

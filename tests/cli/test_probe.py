@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.cli import run_probe
 from cutegen.run import Probe, Registers
+from cutegen.verify import probe_trial
 from cutegen.verify.counts import LaunchCounts
 from cutegen.verify.probe_counts import count_probe
 from tests.cli.commands import Cli
@@ -115,7 +115,7 @@ def test_other_counts_than_predicted_are_a_warning_or_an_error(cli: Cli, monkeyp
         a = replace(counts.wavefronts["s2r.a"], predicted=1)
         return replace(counts, wavefronts={**counts.wavefronts, "s2r.a": a})
 
-    monkeypatch.setattr(run_probe, "count_probe", more_expected)
+    monkeypatch.setattr(probe_trial, "count_probe", more_expected)
     warned, refused = cli(RUN), cli(f"{RUN} --strict")
     assert (warned.code, refused.code) == (0, 1)
     assert "wavefronts s2r.a: 128 measured, 1 predicted" in warned.err

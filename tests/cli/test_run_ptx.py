@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutegen.cli.run_ptx import parse_argument
 from cutegen.errors import RequestError
+from cutegen.run.foreign import parse_argument
 from tests.cli.commands import Cli
 
 SCALE = """

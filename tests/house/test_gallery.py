@@ -34,7 +34,7 @@ def test_the_gallery_is_up_to_date(script: ModuleType, tmp_path: Path) -> None:
 
 
 def test_every_part_is_in_the_gallery(script: ModuleType) -> None:
-    from cutegen.cli.show import PICTURES
+    from cutegen.show.parts import PICTURES
 
     requests = [exhibit.request for exhibits in script.EXHIBITS.values() for exhibit in exhibits]
     assert all(any(f" {part} " in f"{request} " for request in requests) for part in PICTURES)

@@ -9,8 +9,8 @@ import shlex
 import pytest
 
 from cutegen.bench.ceilings import Ceilings
+from cutegen.bench.tables import bench_table
 from cutegen.build import Cache
-from cutegen.cli.bench import bench_table
 from cutegen.cli.main import VERBS
 from cutegen.cli.output import SCHEMA, Answer
 from cutegen.contract.problem import ProblemShape

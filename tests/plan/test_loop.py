@@ -16,7 +16,8 @@ from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import EmissionError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.loop import Action, Check, Loop, Step, pipelined, produced, through_registers
+from cutegen.plan.loop import Action, Check, Loop, Step
+from cutegen.plan.main_loops import pipelined, produced, through_registers
 from cutegen.show.timeline import shown
 from cutegen.spec import GemmSpec, load_spec
 
@@ -127,7 +128,7 @@ def test_one_edit_changes_everything_and_the_old_template_is_refused(
     """One k-block ahead becomes none, in one constant of `cutegen/plan/loop.py`."""
     spec = load_spec("sm80_hgemm_tn")
     before = said(gemm_plan(spec))
-    monkeypatch.setattr(import_module("cutegen.plan.loop"), "BLOCKS_AHEAD", 0)
+    monkeypatch.setattr(import_module("cutegen.plan.main_loops"), "BLOCKS_AHEAD", 0)
     after = said(gemm_plan(spec))
     assert {key for key in before if before[key] == after[key]} == set()
     import_module("cutegen.api")._build_request.cache_clear()

@@ -10,7 +10,8 @@ import pytest
 import cutegen
 from cutegen.api import build_request
 from cutegen.build import Cache, build
-from cutegen.plan.loop import Action, pipelined
+from cutegen.plan.loop import Action
+from cutegen.plan.main_loops import pipelined
 from cutegen.show.timeline import Slot, residences, slots
 
 INSTRUCTION = re.compile(

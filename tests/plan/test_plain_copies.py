@@ -12,7 +12,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.loop import Action, pipelined
+from cutegen.plan.loop import Action
+from cutegen.plan.main_loops import pipelined
 from cutegen.run import Kernel
 from cutegen.show.timeline import passages, residences, slots
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile

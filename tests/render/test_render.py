@@ -118,6 +118,12 @@ def combinations() -> list[GemmSpec]:
         )
     ]
     of_bytes.append(gemm("kkn", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual"))))
+    by_warpgroups = [
+        replace(gemm(majors, dtype, mma=Mma(atom_layout=groups), epilogue=Epilogue(smem, ops)), family="sm90")
+        for majors, dtype, groups, smem, ops in every_pair(
+            ["kkn", "mnm"], ["f16", "bf16"], [(2, 1, 1), (1, 2, 1)], [None, False], [None, ("alpha", "beta", "relu")]
+        )
+    ]
     texts = [replace(gemm(), name=text, description=described(text)) for text in HOSTILE_NAMES]
     return [
         *branches,
@@ -125,6 +131,7 @@ def combinations() -> list[GemmSpec]:
         *plain,
         kept,
         *of_bytes,
+        *by_warpgroups,
         *texts,
         *CASES.values(),
         *map(load_spec, shipped_specs()),

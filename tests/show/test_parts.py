@@ -15,7 +15,7 @@ from cutegen.show.canvas.svg import to_svg
 from cutegen.show.canvas.threads import warp_colour
 from cutegen.show.parts import epilogue, layout, mma, s2r
 from cutegen.show.parts.mma import operand
-from cutegen.show.parts.smem import shared_tile
+from cutegen.show.parts.tile import Tile, tile_picture
 from cutegen.show.parts.vector_copies import copy_grid
 from tests.show.cases import plan_of
 from tests.show.geometry import boxes, by_place, labelled, texts
@@ -90,7 +90,7 @@ def test_the_operands_lie_in_line(plan: GemmPlan) -> None:
 
 
 def test_shared_memory_is_coloured_by_bank(plan: GemmPlan) -> None:
-    drawn = by_place(shared_tile(plan.a.smem, plan.a.tile, 1, 2, ("m", "k")))
+    drawn = by_place(tile_picture(Tile.of_operand(plan.a)))
     assert sorted(drawn) == [(row, word) for row in range(16) for word in range(32)]
     for (row, word), box in drawn.items():
         offset = row * 64 + ((2 * word // 8) ^ (row % 8)) * 8 + 2 * word % 8  # Swizzle<3,3,3> on rows of 64
@@ -162,7 +162,7 @@ def test_ldmatrix_names_every_lane_once_and_every_receiver(plan: GemmPlan) -> No
 
 def test_g2s_names_the_thread_of_every_vector(plan: GemmPlan) -> None:
     """Threads = (16,8):(8,1): row x 8 vectors."""
-    drawn = by_place(copy_grid(plan.a.g2s, plan.a.tile, 1, ("m", "k"), thread=5))
+    drawn = by_place(copy_grid(plan.a.g2s, Tile.of_operand(plan.a), thread=5))
     assert {place: box.lines for place, box in drawn.items()} == {
         (row, vector): (f"T{row * 8 + vector}", "V0-7") for row in range(16) for vector in range(8)
     }
@@ -171,7 +171,7 @@ def test_g2s_names_the_thread_of_every_vector(plan: GemmPlan) -> None:
 
 def test_a_contiguous_m_lies_to_the_right() -> None:
     bf16 = plan_of("sm80_bf16_nn")
-    drawn = by_place(copy_grid(bf16.a.g2s, bf16.a.tile, bf16.a.major_mode, bf16.a.modes, thread=0))
+    drawn = by_place(copy_grid(bf16.a.g2s, Tile.of_operand(bf16.a), thread=0))
     rows, columns = (1 + max(place[i] for place in drawn) for i in (0, 1))
     assert drawn[0, 1].lines[0] == "T1"
     assert rows * columns == bf16.threads

@@ -9,13 +9,14 @@ from __future__ import annotations
 from cutegen.plan.families.family import Family
 from cutegen.plan.families.simt import SIMT
 from cutegen.plan.families.sm80 import SM80
+from cutegen.plan.families.sm90 import SM90
 from cutegen.plan.families.sm120 import SM120
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import Family as SpecFamily
 
 __all__ = ["FAMILIES", "Family", "register"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (SM80, SM120, SIMT)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (SM80, SM120, SM90, SIMT)}
 """Every family that kernels can be planned for, in the order in which people meet them."""
 
 

@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.parts import CountedPlan, Extents, Feed, Multiplier, Schedule
+from cutegen.plan.parts import CountedPlan, Feed, Multiplier, Schedule
 from cutegen.plan.predict.instructions import written_instructions
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts
@@ -22,6 +22,7 @@ from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_fli
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions
+from cutegen.plan.values.multiplied import Extents
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 
@@ -75,7 +76,7 @@ class Family:
 
         threads = by.tiled_mma.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
-        raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k))
+        raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
         loop = self.schedule.loop(self.feed.loop(stages, by.k_blocks, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
@@ -110,7 +111,7 @@ class Family:
                     **predict_sectors(a, b, epilogue, by.tiled_mma, by.cta_tile),
                     **predict_split_sectors(split_k, by.cta_tile),
                 },
-                instructions={**self.multiplier.counted(written, counted), **epilogue.store_opcodes()},
+                instructions={**self.multiplier.counted(written, counted), **epilogue.opcodes()},
                 occupancy=occupancy,
             ),
             launch=launch_contract(

@@ -9,12 +9,13 @@ from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.families.family import Family
 from cutegen.plan.feeds.bulk import Bulk
+from cutegen.plan.feeds.copied import CopiedFragments
 from cutegen.plan.multipliers.mma_sync import MmaSync
-from cutegen.plan.parts import Extents
 from cutegen.plan.rules.mma import becomes_f16, choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search.bulk import settled_for
 from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.multiplied import Extents
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
@@ -42,7 +43,7 @@ def choose_large_tile(spec: GemmSpec, target: Target) -> Choice[Extents]:
 SM120 = Family(
     name="sm120",
     multiplier=MmaSync(),
-    feed=Bulk(),
+    feed=Bulk(CopiedFragments()),
     schedule=Persistent(
         "one CTA fills a multiprocessor's registers; the next tile's copies are under way while C leaves"
     ),

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
-from cutegen.plan.loop import Loop, through_registers
-from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import through_registers
+from cutegen.plan.parts import Memory, Operands, Registers
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import smem_offsets
 from cutegen.plan.rules.plain_copies import choose_copies
@@ -17,6 +18,7 @@ from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import UNIVERSAL, Target
-from cutegen.plan.loop import Loop, pipelined
-from cutegen.plan.parts import Memory, Multiplied, Operands, Registers
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import pipelined
+from cutegen.plan.parts import Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import ctas_by_registers
 from cutegen.plan.rules.epilogue import choose_epilogue
 from cutegen.plan.rules.g2s import choose_g2s
@@ -18,6 +19,7 @@ from cutegen.plan.rules.s2r import choose_s2r
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import G2sCopy, GemmSpec
 

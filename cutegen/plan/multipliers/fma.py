@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
 from cutegen.hardware.units import REGISTER_BITS
-from cutegen.plan.parts import CountedPlan, Extents, Multiplied, Operands
+from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import EpiloguePlan
+from cutegen.plan.values.multiplied import Extents, Multiplied
 from cutegen.spec import OPS, STORE, GemmSpec
 
 
@@ -40,7 +41,8 @@ class Fma:
     def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
         """Sums, a load of each of a thread's rows of A and B, what passes to shared memory, and addresses."""
         (m, n, _), tiled_mma = by.cta_tile, by.tiled_mma
-        loaded = (max(1, each.s2r.value.bits // REGISTER_BITS) for each in operands)
+        bits = (each.s2r.value.by_source(copied=lambda copy: copy.bits, described=lambda _: 0) for each in operands)
+        loaded = (max(1, found // REGISTER_BITS) for found in bits)
         rows = (each.tile.extents[0] // tiled_mma.tile_of(each.tile.operand)[0] for each in operands)
         columns = sum(count * registers for count, registers in zip(rows, loaded, strict=True))
         passing = sum(each.passing_registers for each in operands)

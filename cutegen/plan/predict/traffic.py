@@ -15,11 +15,16 @@ def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -
     found: dict[str, Wavefronts] = {
         AccessKey.G2S_A: a.smem.chosen.write,
         AccessKey.G2S_B: b.smem.chosen.write,
+        **{
+            AccessKey.mma(x.name): x.smem.chosen.read.times(times)
+            for x in (a, b)
+            if (times := x.s2r.by_source(copied=lambda _: 0, described=lambda described: described.times))
+        },
         **{AccessKey.s2r(x.name): x.smem.chosen.read for x in (a, b) if x.s2r.in_registers},
     }
     if epilogue.smem is not None:
-        found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write
-        found[AccessKey.EPILOGUE_READ] = epilogue.smem.chosen.read
+        found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write.times(epilogue.pieces)
+        found[AccessKey.EPILOGUE_READ] = epilogue.smem.chosen.read.times(epilogue.pieces)
     return found
 
 
@@ -39,7 +44,9 @@ def predict_sectors(
     }
     tile, major_mode, element_bytes = (cta_tile[0], cta_tile[1]), epilogue.major_mode, epilogue.dtype.bytes
     if epilogue.store is not None:
-        found["epilogue"] = _sectors(epilogue.store.sectors(tile, major_mode, element_bytes), tile, element_bytes)
+        piece = epilogue.part or tile
+        stored = epilogue.pieces * epilogue.store.sectors(piece, major_mode, element_bytes)
+        found["epilogue"] = _sectors(stored, tile, element_bytes)
     else:
         held = accumulators(tiled_mma, tile, held_together(tiled_mma, major_mode))
         found["epilogue"] = sectors_of(held, tile, major_mode, element_bytes)

@@ -11,7 +11,7 @@ from cutegen.plan.geometry.access import Coordinates, by_warp, joined, vectors
 from cutegen.plan.rules.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.fragments import FragmentCopy
+from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import MODES, GemmSpec
@@ -26,7 +26,7 @@ class OperandChoices(Generic[CopyT]):
 
     tile: OperandTile
     g2s: Choice[CopyT]
-    s2r: Choice[FragmentCopy]
+    s2r: Choice[Fragments]
     smem: Choice[SmemRanking]
 
     @property

@@ -39,15 +39,24 @@ def choose_stages(
     reserved_bytes: int = 0,
     *,
     asynchronous: bool = True,
+    most: int = DEFAULT_MAX_STAGES,
+    least: int = STAGES[0],
 ) -> Choice[int]:
     """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
-    The deepest pipeline of at most four stages that keeps as many CTAs resident as registers allow; of two stages when
-    nothing is copied `asynchronous`ly. A single stage only where two do not fit.
+    The deepest pipeline of `least` to `most` stages that keeps as many CTAs resident as registers allow; of two stages
+    when nothing is copied `asynchronous`ly. A single stage only where two do not fit.
     """
     totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in STAGES}
-    fitting = [stages for stages, total in totals.items() if total <= target.smem_per_cta_bytes]
+    fitting = [stages for stages, total in totals.items() if stages >= least and total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
+    if given is not None and given < least:
+        raise spec.error(
+            "tile.stages",
+            found=str(given),
+            expected=f"{least} or more: a stage is left when the next one is being multiplied",
+            fix=f"tile.stages = {least}",
+        )
     if not fitting or given not in (None, *fitting):
         raise too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
     if given is not None:
@@ -56,7 +65,7 @@ def choose_stages(
     def resident(stages: int) -> int:
         return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))
 
-    most = DEFAULT_MAX_STAGES if asynchronous else DOUBLE_BUFFERED
+    most = most if asynchronous else DOUBLE_BUFFERED
     options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting[:1]
     chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes
@@ -139,6 +148,7 @@ def tiles_in_flight(
     b: OperandPlan,
     occupancy: Occupancy,
     split_k: SplitPlan | None = None,
+    by: Instruction = Instruction.MMA_SYNC,
 ) -> InFlight | None:
     """A problem's tiles on the GPU that stands for the target; None without a problem."""
     if problem is None:
@@ -146,7 +156,7 @@ def tiles_in_flight(
     slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
     share = -(-problem.k // slices)
     flops = 2 * problem.batch * problem.m * problem.n * problem.k
-    rate = SM_RATES[target.name].flops_of(Instruction.MMA_SYNC, a.dtype.name)
+    rate = SM_RATES[target.name].flops_of(by, a.dtype.name)
     return InFlight(
         problem=problem,
         gpu=gpu,

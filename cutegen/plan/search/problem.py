@@ -30,16 +30,17 @@ Plan = TypeVar("Plan", bound=GemmPlan)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A CTA tile, its warps along M, N and K, and its stages."""
+    """A CTA tile, its warps along M, N and K, or what else multiplies, and its stages."""
 
     cta: tuple[int, int, int]
     atom_layout: tuple[int, int, int]
     stages: int
+    atoms_are: str = "warps"
 
     def __str__(self) -> str:
         m, n, k = self.cta
         warps_m, warps_n, _ = self.atom_layout
-        return f"{m}x{n}x{k}, {warps_m}x{warps_n} warps, {self.stages} stages"
+        return f"{m}x{n}x{k}, {warps_m}x{warps_n} {self.atoms_are}, {self.stages} stages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,9 @@ def with_stages(
             yield replace(row, stages=stages)
 
 
-def mma_flops(spec: GemmSpec, target: Target) -> float:
-    """Operations of a multiprocessor in a cycle on the spec's operands."""
-    return SM_RATES[target.name].flops_of(Instruction.MMA_SYNC, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
+def mma_flops(spec: GemmSpec, target: Target, by: Instruction = Instruction.MMA_SYNC) -> float:
+    """Operations of a multiprocessor in a cycle on the spec's operands, `by` what multiplies."""
+    return SM_RATES[target.name].flops_of(by, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
 
 
 def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], Plan]) -> Plan:

@@ -54,7 +54,9 @@ class Work:
     """A kernel as the model sees it: its tile, its warps along M and N, stages, slices of K, CTAs a multiprocessor.
 
     `persistent` CTAs stay, and take one tile after the other. `element_bytes` are those of A and B, `result_bytes`
-    those of C; `mma_flops` are of a multiprocessor in a cycle.
+    those of C; `mma_flops` are of a multiprocessor in a cycle. `shared_bytes` pass through shared memory for a k-tile,
+    where that is not what warps load of fragments and copies write; `fetched_bytes` come from L2 in a cycle at most,
+    where that is known.
     """
 
     cta: tuple[int, int, int]
@@ -66,6 +68,8 @@ class Work:
     result_bytes: int
     mma_flops: float
     persistent: bool = False
+    shared_bytes: int | None = None
+    fetched_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,10 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
     (m, n, k), (warps_m, warps_n) = work.cta, work.warps
     stage_bytes = (m + n) * k * work.element_bytes
     tensor = 2 * m * n * k / work.mma_flops
-    shared = (stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes) / BANK_ROW_BYTES
+    loaded_bytes = stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes
+    shared = (loaded_bytes if work.shared_bytes is None else work.shared_bytes) / BANK_ROW_BYTES
+    if work.fetched_bytes is not None:
+        shared = max(shared, stage_bytes / work.fetched_bytes)
     warps_per_scheduler = at_once * warps_m * warps_n / SCHEDULERS
     exposed = constants.overlap / warps_per_scheduler * min(tensor, shared)
     work_cycles = at_once * (max(tensor, shared) + exposed)

@@ -6,12 +6,14 @@ from enum import StrEnum
 
 
 class AccessKey(StrEnum):
-    """Who moves what: copies of A and B to shared memory, loads of their fragments, C through shared memory and out."""
+    """Who moves what: A and B to shared memory, and to fragments or straight to multiplications; C through and out."""
 
     G2S_A = "g2s.a"
     G2S_B = "g2s.b"
     S2R_A = "s2r.a"
     S2R_B = "s2r.b"
+    MMA_A = "mma.a"
+    MMA_B = "mma.b"
     EPILOGUE_WRITE = "epilogue.write"
     EPILOGUE_READ = "epilogue.read"
     EPILOGUE = "epilogue"
@@ -34,13 +36,23 @@ class AccessKey(StrEnum):
         """The loads of the fragments of the operand `name`."""
         return cls(f"s2r.{name}")
 
+    @classmethod
+    def mma(cls, name: str) -> AccessKey:
+        """What multiplications read of the operand `name` where it lies."""
+        return cls(f"mma.{name}")
+
 
 SHARED_ACCESSES = (
     AccessKey.G2S_A,
     AccessKey.G2S_B,
     AccessKey.S2R_A,
     AccessKey.S2R_B,
+    AccessKey.MMA_A,
+    AccessKey.MMA_B,
     AccessKey.EPILOGUE_WRITE,
     AccessKey.EPILOGUE_READ,
 )
 """Those to shared memory, in the order of the kernel."""
+
+IN_PLACE = (AccessKey.MMA_A, AccessKey.MMA_B)
+"""Those of multiplications that read shared memory themselves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Generic[T]):
+class Choice(Generic[T_co]):
     """A rule's answer: the value that later rules build on, and the decision that people read."""
 
-    value: T
+    value: T_co
     decision: Decision

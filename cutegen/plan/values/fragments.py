@@ -1,8 +1,8 @@
 """Where a multiplier takes an operand's fragments from, and how they come there.
 
-Today's multipliers take both operands from registers, and a copy brings fragments there: `FragmentCopy`, which is by
-`ldmatrix` or by plain loads. Whoever deals with an operand asks `in_registers` first: a multiplier that reads shared
-memory by a descriptor of its layout has no such copy, neither loads nor registers nor wavefronts of its own.
+A copy brings them to registers, `FragmentCopy`, which is by `ldmatrix` or by plain loads; or the multiplier reads them
+where they lie, `ByDescriptor`. Whoever deals with an operand asks `in_registers` first: without a copy there are
+neither loads nor registers nor wavefronts of loads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose
 from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
+from cutegen.hardware.gmma_layouts import GmmaLayout
+from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.geometry.access import Coordinates, by_warp, fragment_loads
 from cutegen.plan.loop import Action, Step
@@ -107,6 +109,10 @@ class LdmatrixLoads(_Loads):
         """What `ldmatrix` says of it."""
         return ldmatrix(self)
 
+    def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
+        """What `copied` says of it."""
+        return copied(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainLoads(_Loads):
@@ -149,8 +155,62 @@ class PlainLoads(_Loads):
         """What `plain` says of it."""
         return plain(self)
 
+    def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
+        """What `copied` says of it."""
+        return copied(self)
+
 
 FragmentCopy: TypeAlias = LdmatrixLoads | PlainLoads
+"""How fragments come to registers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByDescriptor:
+    """No copy: the multiplier reads a tile of the shared `layout`, which a matrix descriptor says to it.
+
+    `first` describes the block of the first instruction, of a tile at address 0. A k-tile is read `times` over, once by
+    each instruction that needs the same rows.
+    """
+
+    layout: GmmaLayout
+    first: MatrixDescriptor
+    times: int
+
+    in_registers: ClassVar[bool] = False
+    by_ldmatrix: ClassVar[bool] = False
+    words: ClassVar[str] = "matrix descriptors"
+
+    @property
+    def instruction(self) -> str:
+        """No opcode of its own."""
+        return f"{self.words} of {self.layout.name}"
+
+    def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+        """Nothing is issued."""
+        return Counter()
+
+    def to_json(self) -> dict[str, Any]:
+        """What describes the tile; there are no loads of fragments."""
+        return {
+            "atom": "descriptor",
+            "bits": None,
+            "matrices": None,
+            "registers": None,
+            "transpose": None,
+            "rejected": [],
+            "layout": self.layout.name,
+            "lbo_bytes": self.first.lbo_bytes,
+            "sbo_bytes": self.first.sbo_bytes,
+            "encoded": f"{self.first.encode():#018x}",
+        }
+
+    def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
+        """What `described` says of it."""
+        return described(self)
+
+
+Fragments: TypeAlias = FragmentCopy | ByDescriptor
+"""What a multiplier's fragments are: copied to registers, or read in shared memory by a descriptor."""
 
 
 def _held_bits(x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> int:

@@ -24,12 +24,14 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import (
     DType,
     MmaAtom,
+    StmatrixAtom,
     Target,
 )
-from cutegen.plan.loop import Action, Loop, Step
+from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
 from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.fragments import FragmentCopy
+from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.spec import GemmSpec
 from cutegen.spec import Step as ChainStep
 
@@ -45,6 +47,10 @@ class Wavefronts:
     def ways(self) -> float:
         """How many times the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
         return self.predicted / self.ideal
+
+    def times(self, count: int) -> Wavefronts:
+        """Those of so many accesses."""
+        return Wavefronts(count * self.ideal, count * self.predicted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +136,19 @@ class OperandPlan:
     tile: tuple[int, int]
     g2s: TileCopy
     smem: SmemTile
-    s2r: FragmentCopy
+    s2r: Fragments
 
     @property
     def major_mode(self) -> int:
         """Index of the contiguous mode in `modes`."""
         return self.modes.index(self.major)
+
+    @property
+    def fragment_copy(self) -> FragmentCopy:
+        """The copy of its fragments to registers, where its multiplier takes them from there."""
+        copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None)
+        assert copy is not None, f"{self.name} is read in shared memory"
+        return copy
 
     def loads(self, tiled_mma: TiledMma) -> Counter[str]:
         """What a warp, or a thread by itself, issues to load the fragments of one k-tile."""
@@ -180,8 +193,41 @@ class Fusion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EpilogueParts:
+    """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
+
+    A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
+    Where C leaves through shared memory, a warpgroup has `buffers` for them there, written by `stmatrix` where that is
+    not None, else by plain stores.
+    """
+
+    tile: tuple[int, int]
+    columns: int
+    count: int
+    warpgroups: int
+    buffers: int = 0
+    stmatrix: StmatrixAtom | None = None
+
+    @property
+    def of_tile(self) -> int:
+        """Parts of the CTA's tile."""
+        return self.count * self.warpgroups
+
+    @property
+    def stmatrix_opcodes(self) -> dict[str, int]:
+        """`stmatrix` as often as the PTX text holds it: each of four warps stores 16 rows."""
+        if self.stmatrix is None:
+            return {}
+        matrices = self.tile[1] // 8 * 2
+        return {self.stmatrix.ptx: self.count * matrices // self.stmatrix.matrices}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpiloguePlan:
-    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None."""
+    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None.
+
+    With `parts` shared memory and store are those of one part.
+    """
 
     dtype: DType
     major: str
@@ -189,15 +235,41 @@ class EpiloguePlan:
     fusion: Fusion
     smem: SmemTile | None
     store: TileCopy | None
+    parts: EpilogueParts | None = None
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """Rows and columns of a part, where C leaves in parts."""
+        return self.parts.tile if self.parts else None
+
+    @property
+    def stmatrix(self) -> StmatrixAtom | None:
+        """What writes a part to shared memory; None for plain stores."""
+        return self.parts.stmatrix if self.parts else None
 
     @property
     def major_mode(self) -> int:
         """Index of the contiguous mode in (M, N)."""
         return ("m", "n").index(self.major)
 
+    @property
+    def pieces(self) -> int:
+        """Tiles like `smem` that C's tile is made of."""
+        return self.parts.of_tile if self.parts else 1
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that bulk tensor copies store of C's tile."""
+        return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
+
+    def opcodes(self) -> dict[str, int]:
+        """What the PTX text has of it that is told from other instructions: bulk tensor stores, and `stmatrix`."""
+        return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {})}
+
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
-        return self.store.boxes_issued if self.store else {}
+        written = self.parts.count if self.parts else 1
+        return {opcode: written * boxes for opcode, boxes in (self.store.boxes_issued if self.store else {}).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +330,8 @@ class Occupancy:
 class Predictions:
     """What the plan says the hardware will do.
 
-    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", of the whole tile for
+    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" where
+    multiplications themselves read shared memory, of the whole tile for
     "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
     bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue", and where K is
     split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
@@ -278,7 +351,9 @@ class PlannedGemm:
 
     `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
     a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
-    barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's.
+    barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's. With
+    `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
+    M and along N, share what they copy.
     """
 
     spec: GemmSpec
@@ -302,6 +377,8 @@ class PlannedGemm:
     smem_barriers_offset_bytes: int | None = None
     producer_threads: int = 0
     registers: RegisterSplit | None = None
+    cluster: tuple[int, int] = (1, 1)
+    pingpong: bool = False
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]
@@ -310,7 +387,7 @@ class PlannedGemm:
     @property
     def threads(self) -> int:
         """Threads of a CTA: those that multiply, and those that copy for them."""
-        return self.tiled_mma.threads + self.producer_threads
+        return self.tiled_mma.threads * (2 if self.pingpong else 1) + self.producer_threads
 
     @property
     def through_registers(self) -> tuple[OperandPlan, ...]:
@@ -324,14 +401,14 @@ class PlannedGemm:
 
     @property
     def atoms_mnk(self) -> tuple[int, int, int]:
-        """Atoms side by side along M, N and K: warps, or threads where `by_thread`."""
+        """Atoms side by side along M, N and K, each carried out by one of what `atoms_are`."""
         m, n, k = map(size, modes(self.tiled_mma.atom_layout))
         return m, n, k
 
     @property
     def atoms_are(self) -> str:
-        """What has an atom of its own: "warps", or "threads" where `by_thread`."""
-        return "threads" if self.by_thread else "warps"
+        """What has an atom of its own: "threads", "warps" or "warpgroups"."""
+        return {1: "threads", WARP: "warps", WARPGROUP: "warpgroups"}[self.atom.threads]
 
     @property
     def by_thread(self) -> bool:
@@ -364,4 +441,6 @@ def step_opcodes(
         (m, n, k), (atom_m, atom_n, atom_k) = cta_tile, atom.shape_mnk
         atoms = tiled_mma.threads // size(atom.thr_id)
         counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
+    if step.action in MMA_ORDER:
+        counts[step.action.value] += 1
     return counts

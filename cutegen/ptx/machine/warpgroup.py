@@ -278,6 +278,7 @@ class Warpgroup:
         if not done:
             return
         for mma in done:
+            self._compute(mma)
             warp.held.give_back(mma.form.d)
             if mma.form.a is not None:
                 warp.held.give_back(mma.form.a)

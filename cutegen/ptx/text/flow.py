@@ -181,7 +181,7 @@ def _keys(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:
 
 def written_registers(instruction: Instruction) -> frozenset[RegisterKey]:
     """The registers that an instruction writes."""
-    has_destination = instruction.parts[0] not in _FIRST_OPERAND_IS_READ or "red" in instruction.parts[1:2]
+    has_destination = instruction.parts[0] not in _FIRST_OPERAND_IS_READ or "red" in instruction.parts[1:3]
     if not has_destination or not instruction.operands or isinstance(instruction.operands[0], Address):
         return frozenset()
     return _keys(instruction.operands[:1])

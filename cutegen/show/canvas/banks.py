@@ -48,7 +48,7 @@ def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) 
     # Equally long, so that the charts are in line.
     labels = [label.rjust(max(map(len, labels))) for label in labels]
     charts = []
-    for phase, lanes in enumerate(_phases(len(byte_offsets), access_bytes)):
+    for phase, lanes in enumerate(phase_lanes(len(byte_offsets), access_bytes)):
         count = plural(int(wavefronts(byte_offsets[lanes], access_bytes)), "wavefront")
         title = f"Phase {phase}, lanes {lanes[0]} to {lanes[-1]}: {count}"
         cells = _phase_cells(byte_offsets[lanes], access_bytes)
@@ -63,7 +63,7 @@ def phase_legend() -> Picture:
     return legend(entries, "byte offset that a lane addresses; dark red: it waits for the bank")
 
 
-def _phases(lanes: int, access_bytes: int) -> list[range]:
+def phase_lanes(lanes: int, access_bytes: int) -> list[range]:
     """The lanes of each phase."""
     count = min(lanes, WARP // phases(access_bytes))
     return [range(first, first + count) for first in range(0, lanes, count)]

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from cutegen.algebra import format_layout, offsets, spec_notation
+from cutegen.algebra import spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.explain import ways
-from cutegen.plan.geometry.access import by_warp, vectors
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.parts.bulk import bulk_facts, bulk_table
-from cutegen.show.parts.smem import shared_tile
-from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_phases
-from cutegen.show.view import Table, View, named_layouts, phase_header, phase_rows, section, tile_corner
+from cutegen.show.parts.tile import Tile, corner_lines, tile_picture
+from cutegen.show.parts.vector_copies import copier, copy_grid, copy_legend, first_access, steps_of, tv_layouts
+from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents, plural
 
 
@@ -50,58 +47,28 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
 def _vector_blocks(
     copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int
 ) -> list[list[str]]:
-    x = operand.name.upper()
-    coords = vectors(copy.threads, copy.values, operand.tile)
+    tile = Tile.of_operand(operand)
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
-        ("threads", f"{spec_notation(copy.threads)}, {plural(len(coords), 'vector')} each"),
+        ("threads", f"{spec_notation(copy.threads)}, {plural(steps_of(copy, tile), 'vector')} each"),
         *cost,
     ]
     return [
         section(title, facts),
-        named_layouts("Thread and value to column-major coordinate in the copy's tile", _tv_layouts(copy)),
-        [
-            f"Thread that copies each 8 neighbours of {x}",
-            *tile_corner(_copier(coords), operand.tile, operand.major_mode, operand.modes),
-        ],
-        section(
-            f"First copy of warp {warp} into shared memory",
-            _phases(operand, copy, coords, warp),
-            header=phase_header(operand.modes),
-            right={1},
-        ),
+        named_layouts("Thread and value to column-major coordinate in the copy's tile", tv_layouts(copy.tiled_copy)),
+        [f"Thread that copies each 8 neighbours of {tile.name}", *corner_lines(tile, copier(copy, tile))],
+        first_access(copy, tile, warp).lines(f"First copy of warp {warp} into shared memory"),
     ]
 
 
 def _vector_table(copy: VectorCopy) -> dict[str, Any]:
     threads = spec_notation(copy.threads)
-    return {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": _tv_layouts(copy)}
+    return {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": tv_layouts(copy.tiled_copy)}
 
 
 def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sectors]:
     key = AccessKey.g2s(operand.name)
     return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
-
-
-def _tv_layouts(copy: VectorCopy) -> dict[str, str]:
-    tiled_copy = copy.tiled_copy
-    return {
-        "get_layoutS_TV()": format_layout(tiled_copy.layout_src_tv),
-        "get_layoutD_TV()": format_layout(tiled_copy.layout_dst_tv),
-    }
-
-
-def _copier(coords: Table) -> Table:
-    """The thread that copies each element of the tile."""
-    copier: Table = np.empty(coords.size, np.int64)
-    copier[coords] = np.arange(coords.shape[1])[None, :, None]
-    return copier
-
-
-def _phases(operand: OperandPlan, copy: VectorCopy, coords: Table, warp: int) -> list[tuple[str, ...]]:
-    first = by_warp(coords[..., 0])[0, warp]
-    placed = offsets(operand.smem.layout_of_one_stage)[first] * operand.dtype.bytes
-    return phase_rows(placed, first, operand.tile[0], copy.bits // 8)
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
@@ -130,17 +97,18 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
 
 def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
     """Who copies which vector, and the banks where they land."""
-    x, warp = operand.name.upper(), thread // WARP
-    found = plan.predictions.wavefronts[AccessKey.g2s(operand.name)]
-    steps = len(vectors(copy.threads, copy.values, operand.tile))
+    tile, warp = Tile.of_operand(operand), thread // WARP
+    found = plan.predictions.wavefronts[tile.write]
     who = captioned(
-        [f"{x}: threads {spec_notation(copy.threads)}", f"step 1 of {steps} over {extents(operand.tile)}"],
-        copy_grid(copy, operand.tile, operand.major_mode, operand.modes, thread),
+        [
+            f"{tile.name}: threads {spec_notation(copy.threads)}",
+            f"step 1 of {steps_of(copy, tile)} over {extents(tile.extents)}",
+        ],
+        copy_grid(copy, tile, thread),
     )
-    layout = operand.smem.layout_of_one_stage
     banks = captioned(
         [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
-        copy_phases(layout, copy, operand.tile, operand.dtype.bytes, operand.modes, warp),
+        first_access(copy, tile, warp).picture(),
     )
     return beside(who, banks)
 
@@ -153,5 +121,4 @@ def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
         f"{operand.name.upper()}: {copy.atom.name}, {count} of {extents(copy.box)} along {operand.major} and {rows}",
         f"{operand.smem.chosen.name}: bank, and under it the offset of each element",
     ]
-    tile = shared_tile(operand.smem, operand.tile, operand.major_mode, operand.dtype.bytes, operand.modes)
-    return captioned(caption, tile)
+    return captioned(caption, tile_picture(Tile.of_operand(operand)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
-from cutegen.show.canvas.banks import bank_legend, bank_tile
+from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
 from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.view import Table, View, cell_table, section
+from cutegen.show.view import View, cell_table, section
 from cutegen.support.columns import text_width
 from cutegen.support.words import extents
 
 SHOWN_ROWS = 16
+MAX_EXTENT = 64  # of what is drawn
 
 
 def view(expression: LayoutExpr, dtype: DType) -> View:
@@ -44,9 +45,6 @@ def _corner(table: Table) -> list[str]:
     lines = cell_table(table[:rows, :columns].tolist(), range(rows), range(columns), "0\\1")
     left_out = table.shape != (rows, columns)
     return [*lines, f" ... {extents((rows, columns))} of {extents(table.shape)}"] if left_out else lines
-
-
-MAX_EXTENT = 64
 
 
 def picture(expression: LayoutExpr, dtype: DType) -> Picture:

@@ -19,6 +19,7 @@ from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
 WIDEST = 16
+MAX_EXTENT = 64  # of what is drawn
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
@@ -92,9 +93,6 @@ def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
     title = f"{op} of one atom: thread and value of {each}"
     columns = range(0, shape[1], together)
     return [title, *cell_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
-
-
-MAX_EXTENT = 64
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:

@@ -3,7 +3,7 @@
     sA sB                         shared memory, (BLK_X, BLK_K, PIPE)
     tAgA tAsA tBgB tBsB           one thread's copy from global to shared memory, (CPY, CPY_X, CPY_K, k-tiles or PIPE)
     tCsA tCsB tCgC                one thread's share in the MMA of shared A and B and of global C
-    tCrA tCrB tCrC                its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N)
+    tCrA tCrB tCrC                its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N), or descriptors
     tXsA tXrA tXsB tXrB           its copy from shared memory to those registers
     mmaC, ca, cb, copyA, copyB    thread-value layouts of the tiled MMA and of the copies
 
@@ -13,11 +13,16 @@ The tutorial is CUTLASS, examples/cute/tutorial/sgemm_sm80.cu; a printout of it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName, format_layout
+from cutegen.algebra import Dyn, Layout, LayoutExpr, OperandName, format_layout, inner_layout, make_layout, modes
+from cutegen.algebra.layout import IntTree
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
+from cutegen.hardware import DType
+from cutegen.hardware.gmma_layouts import VECTOR_BYTES
 from cutegen.plan import GemmPlan
+from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.view import View
 
@@ -69,18 +74,41 @@ NAMES = (
 def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], thread: int) -> dict[str, LayoutExpr]:
     x = operand.operand
     s, g = operand.smem.layout, _global_tiles(operand, extents)
-    load = operand.s2r.tiled_copy
-    fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
+    share = plan.tiled_mma.partition(x, s, thread).layout
     return {
         f"s{x}": s,
         **operand.g2s.partitions(x, g, s, thread),
-        f"tCs{x}": plan.tiled_mma.partition(x, s, thread).layout,
+        f"tCs{x}": share,
+        **operand.s2r.by_source(
+            copied=lambda copy: _of_copy(plan, operand, copy, thread),
+            described=lambda _: {f"tCr{x}": _descriptors(share, operand.dtype)},
+        ),
+    }
+
+
+def _of_copy(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy, thread: int) -> dict[str, LayoutExpr]:
+    """Registers, and the copy that fills them."""
+    x, load = operand.operand, copy.tiled_copy
+    fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
+    return {
         f"tCr{x}": fragment,
-        f"tXs{x}": load.partition_s(s, thread).layout,
-        f"tXr{x}": operand.s2r.retile(fragment),
+        f"tXs{x}": load.partition_s(operand.smem.layout, thread).layout,
+        f"tXr{x}": copy.retile(fragment),
         f"c{operand.name}.get_layoutS_TV()": load.layout_src_tv,
         f"c{operand.name}.get_layoutD_TV()": load.layout_dst_tv,
     }
+
+
+def _descriptors(share: LayoutExpr, element: DType) -> Layout:
+    """Where each instruction's descriptor begins, (1, MMA_X, MMA_K, PIPE) in units of 16 bytes."""
+    unit = VECTOR_BYTES // element.bytes
+    begins = make_layout(*modes(inner_layout(share))[1:])
+    return make_layout(Layout(1, 0), *modes(Layout(begins.shape, _divided(begins.stride, unit))))
+
+
+def _divided(strides: IntTree, by: int) -> Any:
+    """Strides in units of `by` elements."""
+    return tuple(_divided(stride, by) for stride in strides) if isinstance(strides, tuple) else int(strides) // by
 
 
 def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -17,21 +18,36 @@ from cutegen.show.view import View, section
 from cutegen.support.columns import wrapped
 from cutegen.support.words import plural
 
-COLUMNS = {
-    "st.shared": (Action.STORE, "st.shared of a k-tile"),
-    "wait": (Action.WAIT, "cp.async.wait_group n and bar.sync"),
-    "bar.sync": (Action.BARRIER, "bar.sync, which makes a k-tile visible or its place free"),
-    "bulk copy": (
-        Action.BULK_FETCH,
+SLOT_PX, ROW_PX, GAP_PX, HEAD_PX = 62, 34, 3, 20
+IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How an action is called: over its column of text, beside its row of a picture, in the note below the text."""
+
+    column: str
+    row: str
+    note: str
+
+
+WORDS = {
+    Action.STORE: Words("st.shared", "st.shared", "st.shared of a k-tile"),
+    Action.WAIT: Words("wait", "cp.async.wait_group, bar.sync", "cp.async.wait_group n and bar.sync"),
+    Action.BARRIER: Words("bar.sync", "bar.sync", "bar.sync, which makes a k-tile visible or its place free"),
+    Action.BULK_FETCH: Words(
+        "bulk copy",
+        "cp.async.bulk.tensor",
         "cp.async.bulk.tensor for a k-tile, which another warp asks for when its stage is free",
     ),
-    "full": (Action.BULK_WAIT, "the wait until a k-tile has come (mbarrier.try_wait)"),
-    "load": (Action.LOAD, "the load of a k-tile's block to registers"),
-    "cp.async": (Action.FETCH, "cp.async for a k-tile"),
-    "ld.global": (Action.GLOBAL_LOAD, "ld.global of a k-tile"),
-    "mma": (Action.MULTIPLY, "mma of a k-tile's block"),
-    "fma": (Action.MULTIPLY, "fma of all of a k-tile"),
+    Action.BULK_WAIT: Words("full", "mbarrier.try_wait", "the wait until a k-tile has come (mbarrier.try_wait)"),
+    Action.LOAD: Words("load", "shared to registers", "the load of a k-tile's block to registers"),
+    Action.FETCH: Words("cp.async", "cp.async, commit_group", "cp.async for a k-tile"),
+    Action.GLOBAL_LOAD: Words("ld.global", "ld.global", "ld.global of a k-tile"),
+    Action.MULTIPLY: Words("mma", "mma.sync", "mma of a k-tile's block"),
+    Action.MMA_WAIT: Words("group", "wgmma.wait_group", "wgmma.wait_group n"),
 }
+"""In the order in which a slot issues them; the words for a multiplication are those of the plan's atom."""
 NOTE = (
     "In a line, instructions are issued from left to right: {}. Then what each stage holds: the k-tile that "
     "is read, or after < the one that is on its way."
@@ -44,32 +60,35 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     stays = list(residences(slots, plan.stages))
     counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
     title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
-    columns = _columns(slots, plan.atom.instruction)
-    states = [*(["registers"] if "ld.global" in columns else []), *(f"stage {stage}" for stage in range(plan.stages))]
+    words = _words(slots, plan.atom.instruction)
+    states = [*_passing_names(words), *(f"stage {stage}" for stage in range(plan.stages))]
     rows = [
-        (_name(slot), *_issued(slot, columns), *_passing(number, slots), *_stages(number, stays, plan.stages))
+        (_name(slot), *_issued(slot, words), *_passing(number, slots), *_stages(number, stays, plan.stages))
         for number, slot in enumerate(slots)
     ]
+    header = ("k-tile.block", *(each.column for each in words.values()), *states)
     table = {
         "spec": plan.spec.name,
         "stages": plan.stages,
         "k_blocks": plan.k_blocks,
         "slots": [_slot_table(slot) for slot in slots],
     }
-    note = NOTE.format(", ".join(COLUMNS[name][1] for name in columns))
-    return View((section(title, rows, header=("k-tile.block", *columns, *states)), wrapped(note)), table)
+    note = NOTE.format(", ".join(each.note for each in words.values()))
+    return View((section(title, rows, header=header), wrapped(note)), table)
 
 
-def _columns(slots: Sequence[Slot], multiplies: str) -> list[str]:
-    """The instructions of the loop, `multiplies` among them; a barrier that follows a wait is in the wait's column."""
-    present = {step.action for slot in slots for step in slot.steps} - {Action.BARRIER}
-    if any(slot.step(Action.BARRIER) and not slot.step(Action.WAIT) for slot in slots):
-        present.add(Action.BARRIER)
-    return [
-        name
-        for name, (action, _) in COLUMNS.items()
-        if action in present and (action is not Action.MULTIPLY or multiplies.startswith(name))
-    ]
+def _words(slots: Sequence[Slot], multiplies: str) -> dict[Action, Words]:
+    """The actions that there are, in the order in which a slot issues them; `multiplies` is the MMA's instruction."""
+    steps = {step.action: step for slot in slots for step in slot.told}
+    name, _, _ = multiplies.partition(".")
+    share = "all of a k-tile" if steps[Action.MULTIPLY].k_block is None else "a k-tile's block"
+    words = {**WORDS, Action.MULTIPLY: Words(name, multiplies, f"{name} of {share}")}
+    return {action: found for action, found in words.items() if action in steps}
+
+
+def _passing_names(words: Mapping[Action, Words]) -> list[str]:
+    """Plain copies carry a k-tile through registers."""
+    return ["registers"] if Action.GLOBAL_LOAD in words else []
 
 
 def _name(slot: Slot) -> str:
@@ -78,13 +97,13 @@ def _name(slot: Slot) -> str:
     return f"{slot.k_tile}" if slot.k_block is None else f"{slot.k_tile}.{slot.k_block}"
 
 
-def _issued(slot: Slot, columns: Sequence[str]) -> Iterator[str]:
-    for name in columns:
-        action, _ = COLUMNS[name]
-        step = slot.step(action)
-        if step is None or (action is Action.BARRIER and slot.step(Action.WAIT)):
+def _issued(slot: Slot, actions: Iterable[Action]) -> Iterator[str]:
+    told = {step.action: step for step in slot.told}
+    for action in actions:
+        step = told.get(action)
+        if step is None:
             yield ""
-        elif action is Action.WAIT:
+        elif action in (Action.WAIT, Action.MMA_WAIT):
             yield f"{step.pending}"
         elif action is Action.BARRIER:
             yield "*"
@@ -119,39 +138,24 @@ def _slot_table(slot: Slot) -> dict[str, Any]:
     return {"k_tile": slot.k_tile, "k_block": slot.k_block, "steps": steps}
 
 
-SLOT_PX, ROW_PX, GAP_PX = 62, 34, 3
-IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
-ROWS = {
-    Action.STORE: "st.shared",
-    Action.WAIT: "cp.async.wait_group, bar.sync",
-    Action.BARRIER: "bar.sync",
-    Action.BULK_FETCH: "cp.async.bulk.tensor",
-    Action.BULK_WAIT: "mbarrier.try_wait",
-    Action.LOAD: "shared to registers",
-    Action.FETCH: "cp.async, commit_group",
-    Action.GLOBAL_LOAD: "ld.global",
-    Action.MULTIPLY: "mma.sync",
-}
-LABEL_PX = max(text_width(name, CELL_PX) for name in ROWS.values()) + 8
-HEAD_PX = 20
+LABEL_PX = max(text_width(words.row, CELL_PX) for words in WORDS.values()) + 8
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
     """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
     slots = shown(plan.loop)
-    rows = _rows(slots)
+    words = _words(slots, plan.atom.instruction)
+    rows, passing = list(words), _passing_names(words)
     issued = [
         _issued_box(n, step, rows.index(step.action), plan.stages)
         for n, slot in enumerate(slots)
-        for step in _shown(slot)
+        for step in slot.told
         if step.action in rows
     ]
-    passing = [] if Action.GLOBAL_LOAD not in rows else ["registers"]
     first = len(rows) + len(passing)
     held = [box for stay in residences(slots, plan.stages) for box in _held(stay, first, len(rows), len(slots))]
     carried = [_carried(*passage, len(rows), len(slots)) for passage in passages(slots)]
-    spelled = {**ROWS, Action.MULTIPLY: plan.atom.instruction}
-    names = [*(spelled[action] for action in rows), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
+    names = [*(each.row for each in words.values()), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
     size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1, len(rows)) + ROW_PX
     chart = Picture(*size, (*_heads(slots), *_names(names, len(rows)), *issued, *carried, *held))
     stages, k_blocks = plural(plan.stages, "stage"), plural(plan.k_blocks, "k-block")
@@ -175,17 +179,6 @@ def _overlap(stages: int) -> str:
     return "copies in flight, loads of the next k-block and mma overlap."
 
 
-def _rows(slots: Sequence[Slot]) -> list[Action]:
-    """The kinds of instructions that there are, in the order in which a slot issues them."""
-    present = {step.action for slot in slots for step in _shown(slot)}
-    return [action for action in ROWS if action in present]
-
-
-def _shown(slot: Slot) -> list[Step]:
-    """A barrier that follows a wait is shown with it."""
-    return [step for step in slot.steps if step.action is not Action.BARRIER or slot.step(Action.WAIT) is None]
-
-
 def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
     """What slot `number` issues in one row."""
     match step.action:
@@ -193,6 +186,8 @@ def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
             return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
         case Action.BARRIER:
             return _box(number, number + 1, row, GREY, ("bar.sync",))
+        case Action.MMA_WAIT:
+            return _box(number, number + 1, row, GREY, (f"wait <={step.pending}",))
         case Action.BULK_WAIT:
             return _box(number, number + 1, row, GREY, ("wait for", f"k-tile {step.k_tile}"))
         case Action.FETCH | Action.BULK_FETCH | Action.STORE:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.algebra import TiledMma, format_layout, offsets
+from cutegen.algebra import TiledMma
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.plan import GemmPlan
@@ -14,15 +14,18 @@ from cutegen.plan.explain import ways
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
+from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.show.canvas.banks import Table, phase_charts, phase_legend
+from cutegen.show.canvas.banks import phase_legend
 from cutegen.show.canvas.colours import BANKS_PER_HUE, hue
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
 from cutegen.show.parts.registers import holds, register_lines
-from cutegen.show.parts.vector_copies import corner, place, places
-from cutegen.show.view import View, named_layouts, phase_header, phase_rows, section
+from cutegen.show.parts.tile import Tile
+from cutegen.show.parts.vector_copies import tv_layouts
+from cutegen.show.parts.warp_access import WarpAccess
+from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import plural
 
 
@@ -31,52 +34,65 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
-        fragment = fragment_table(plan.tiled_mma, operand)
-        blocks += [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
-        table[operand.name] = {**_table(plan, operand), "holds": holds(fragment, thread)}
+        more, table[operand.name] = _shown(plan, operand, thread)
+        blocks += more
     return View(tuple(blocks), table)
 
 
+def _shown(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand."""
+    return operand.s2r.by_source(
+        copied=lambda _: _copied(plan, operand, thread), described=lambda found: _described(operand, found)
+    )
+
+
+def _copied(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand whose fragments come to registers."""
+    fragment = fragment_table(plan.tiled_mma, operand)
+    blocks = [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
+    return blocks, {**_table(plan, operand), "holds": holds(fragment, thread)}
+
+
+def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list[str]], dict[str, Any]]:
+    """Blocks and table of an operand that stays in shared memory."""
+    first = described.first
+    facts = [
+        ("layout", described.layout.name),
+        ("descriptor", f"{first.encode():#018x} at address 0"),
+        ("leading offset", f"{first.lbo_bytes} bytes"),
+        ("stride offset", f"{first.sbo_bytes} bytes"),
+        ("read", f"{plural(described.times, 'time')} a k-tile, in place"),
+    ]
+    title = f"{operand.name.upper()} in shared memory, by matrix descriptor: no thread loads fragments"
+    return [section(title, facts)], described.to_json()
+
+
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
-    x = operand.name.upper()
+    x, copy = operand.name.upper(), operand.fragment_copy
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
-        ("atom", operand.s2r.atom.name),
-        ("instruction", operand.s2r.instruction),
+        ("atom", copy.atom.name),
+        ("instruction", copy.instruction),
         ("wavefronts", f"{found.predicted:,} of at least {found.ideal:,}, {ways(found.ways)}"),
-        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in operand.s2r.rejected),
+        *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in copy.rejected),
     ]
     return [
         section(f"{x} from shared memory to registers, each k-tile", facts),
-        named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", _tv_layouts(operand)),
-        section(
-            f"First load of warp {warp}: what its lanes address, phase by phase",
-            _phases(plan, operand, warp),
-            header=phase_header(operand.modes),
-            right={1},
+        named_layouts(
+            "Thread and value to column-major coordinate in the tiled MMA's tile",
+            tv_layouts(copy.tiled_copy),
+        ),
+        first_fragment_load(plan.tiled_mma, operand, warp).access.lines(
+            f"First load of warp {warp}: what its lanes address, phase by phase"
         ),
     ]
-
-
-def _tv_layouts(operand: OperandPlan) -> dict[str, str]:
-    tiled_copy = operand.s2r.tiled_copy
-    return {
-        "get_layoutS_TV()": format_layout(tiled_copy.layout_src_tv),
-        "get_layoutD_TV()": format_layout(tiled_copy.layout_dst_tv),
-    }
-
-
-def _phases(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[tuple[str, ...]]:
-    load = first_fragment_load(plan.tiled_mma, operand, warp)
-    placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
-    return phase_rows(placed, load.addressed, operand.tile[0], load.access_bytes)
 
 
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     return {
         **operand.s2r.to_json(),
-        "layouts": _tv_layouts(operand),
+        "layouts": tv_layouts(operand.fragment_copy.tiled_copy),
         "wavefronts": asdict(found),
     }
 
@@ -92,48 +108,48 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
 
 
 def _drawn(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
-    x, elems = operand.name.upper(), load.access_bytes // operand.dtype.bytes
+    x, elems = operand.name.upper(), load.access.access_bytes // operand.dtype.bytes
     reads = ways(plan.predictions.wavefronts[AccessKey.s2r(operand.name)].ways)
-    placed = offsets(operand.smem.layout_of_one_stage)[load.addressed] * operand.dtype.bytes
-    charts = phase_charts(placed, load.access_bytes, places(load.addressed, operand.tile, operand.modes))
     return beside(
-        captioned([f"{x}: {operand.s2r.atom.name}, reads {reads}", operand.smem.chosen.name], charts),
         captioned(
-            [f"{x}: lane that", "addresses", plural(elems, "element"), *_of_several(load.addressed)],
-            _addressed(operand, load, placed, thread),
+            [f"{x}: {operand.fragment_copy.atom.name}, reads {reads}", operand.smem.chosen.name],
+            load.access.picture(),
+        ),
+        captioned(
+            [f"{x}: lane that", "addresses", plural(elems, "element"), *_of_several(load.access.coords)],
+            _addressed(load.access, thread),
         ),
         captioned(
             [f"{x}: thread that receives each element,", "and as which value", *_of_several(load.received)],
-            _received(operand, load, thread),
+            _received(load, thread),
         ),
     )
 
 
-def _of_several(coords: Table) -> list[str]:
+def _of_several(coords: Coordinates) -> list[str]:
     """What is said where lanes have an element in common, as those of a warp do whose loads are broadcast."""
     return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
 
 
-def _addressed(operand: OperandPlan, load: WarpLoad, placed: Table, thread: int) -> Picture:
+def _addressed(access: WarpAccess, thread: int) -> Picture:
     """Each addressed piece of the tile with its lane, in the colour of its first bank."""
-    banks = placed // BANK_BYTES % BANKS
-    cells: dict[tuple[int, int], Cell] = {}
-    for lane in _last_is_named(len(banks), thread):
-        at = place(int(load.addressed[lane]), operand.tile, operand.major_mode)
-        cells[at] = Cell((f"L{lane}",), hue(int(banks[lane]) // BANKS_PER_HUE))
-    return sparse_grid(cells, corner(operand.modes, operand.major_mode))
+    banks = access.byte_offsets // BANK_BYTES % BANKS
+    cells = {
+        access.tile.place(int(access.coords[lane])): Cell((f"L{lane}",), hue(int(banks[lane]) // BANKS_PER_HUE))
+        for lane in _last_is_named(len(banks), thread)
+    }
+    return sparse_grid(cells, access.tile.corner)
 
 
-def _received(operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
+def _received(load: WarpLoad, thread: int) -> Picture:
     """Each element that the load brings, with the thread of `thread`'s warp whose register it comes to."""
-    first = thread // WARP * WARP
-    cells: dict[tuple[int, int], Cell] = {}
-    for lane in _last_is_named(len(load.received), thread):
-        t = first + lane
-        for value, coord in enumerate(load.received[lane].tolist()):
-            at = place(coord, operand.tile, operand.major_mode)
-            cells[at] = holder(t, f"{value}", t % 4, marked=t == thread)
-    return sparse_grid(cells, corner(operand.modes, operand.major_mode))
+    first, tile = thread // WARP * WARP, load.access.tile
+    cells = {
+        tile.place(coord): holder(first + lane, f"{value}", lane % 4, marked=first + lane == thread)
+        for lane in _last_is_named(len(load.received), thread)
+        for value, coord in enumerate(load.received[lane].tolist())
+    }
+    return sparse_grid(cells, tile.corner)
 
 
 def _last_is_named(lanes: int, thread: int) -> Iterator[int]:
@@ -145,18 +161,17 @@ def _last_is_named(lanes: int, thread: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarpLoad:
-    """One load of fragments by one warp, in column-major coordinates of the operand's tile.
+    """One load of fragments by one warp: what its lanes address, as many as address something, and what they receive.
 
-    `addressed` [lane] is what each address points at, for as many lanes as address something; `access_bytes` lie there.
-    `received` [lane, value] is what comes to each register.
+    `received` [lane, value] is the coordinate that comes to each register.
     """
 
-    addressed: Coordinates
+    access: WarpAccess
     received: Coordinates
-    access_bytes: int
 
 
 def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
     """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    loads = operand.s2r.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
-    return WarpLoad(loads.addressed[0, warp], loads.received[0, warp], loads.access_bytes)
+    loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
+    access = WarpAccess(Tile.of_operand(operand), loads.addressed[0, warp], loads.access_bytes)
+    return WarpLoad(access, loads.received[0, warp])

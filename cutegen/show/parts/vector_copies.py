@@ -1,30 +1,57 @@
-"""Pictures of copies that threads make: who moves which vector, and which banks a warp meets."""
+"""Copies that threads make: who moves which vector, and what a warp does first."""
 
 from __future__ import annotations
 
-from cutegen.algebra import LayoutExpr, offsets
+import numpy as np
+
+from cutegen.algebra import TiledCopy, format_layout
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import by_warp, vectors
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.show.canvas.banks import Table, phase_charts
+from cutegen.show.canvas.banks import Table
 from cutegen.show.canvas.grid import sparse_grid
 from cutegen.show.canvas.picture import Picture
 from cutegen.show.canvas.threads import holder, value_span, warp_legend
+from cutegen.show.parts.tile import Tile
+from cutegen.show.parts.warp_access import WarpAccess
 
-Tile = tuple[int, int]
-Modes = tuple[str, str]
+
+def tv_layouts(copy: TiledCopy) -> dict[str, str]:
+    """The thread-value layouts of a tiled copy's source and destination, by CuTe's names."""
+    return {
+        "get_layoutS_TV()": format_layout(copy.layout_src_tv),
+        "get_layoutD_TV()": format_layout(copy.layout_dst_tv),
+    }
 
 
-def copy_grid(copy: VectorCopy, tile: Tile, major_mode: int, modes: Modes, thread: int) -> Picture:
-    """The thread that moves each vector in the copy's first step; the contiguous mode lies to the right."""
-    first = vectors(copy.threads, copy.values, tile)[0]
+def steps_of(copy: VectorCopy, tile: Tile) -> int:
+    """Vectors that each thread moves."""
+    return len(vectors(copy.threads, copy.values, tile.extents))
+
+
+def copier(copy: VectorCopy, tile: Tile) -> Table:
+    """The thread that moves each coordinate of the tile."""
+    coords = vectors(copy.threads, copy.values, tile.extents)
+    found: Table = np.empty(coords.size, np.int64)
+    found[coords] = np.arange(coords.shape[1])[None, :, None]
+    return found
+
+
+def first_access(copy: VectorCopy, tile: Tile, warp: int) -> WarpAccess:
+    """Where the lanes of a warp meet shared memory in the copy's first step."""
+    first = by_warp(vectors(copy.threads, copy.values, tile.extents)[..., 0])[0, warp]
+    return WarpAccess(tile, first, copy.bits // 8)
+
+
+def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
+    """The thread that moves each vector in the copy's first step."""
+    first = vectors(copy.threads, copy.values, tile.extents)[0]
     values = value_span(0, first.shape[1])
     cells = {
-        place(coord, tile, major_mode): holder(t, values, t // 8, marked=t == thread)
-        for t, coord in enumerate(first[:, 0].tolist())
+        tile.place(coord): holder(t, values, t // 8, marked=t == thread) for t, coord in enumerate(first[:, 0].tolist())
     }
-    return sparse_grid(cells, corner(modes, major_mode))
+    return sparse_grid(cells, tile.corner)
 
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
@@ -32,25 +59,3 @@ def copy_legend(plan: GemmPlan, thread: int) -> Picture:
     return warp_legend(
         range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
     )
-
-
-def copy_phases(
-    layout: LayoutExpr, copy: VectorCopy, tile: Tile, element_bytes: int, modes: Modes, warp: int
-) -> Picture:
-    """The banks that a warp's first vectors meet in shared memory."""
-    first = by_warp(vectors(copy.threads, copy.values, tile)[..., 0])[0, warp]
-    return phase_charts(offsets(layout)[first] * element_bytes, copy.bits // 8, places(first, tile, modes))
-
-
-def corner(modes: Modes, major_mode: int) -> str:
-    return f"{modes[1 - major_mode]}\\{modes[major_mode]}"
-
-
-def place(coord: int, tile: Tile, major_mode: int) -> tuple[int, int]:
-    """(row, column) of a column-major tile coordinate, the contiguous mode to the right."""
-    x, y = coord % tile[0], coord // tile[0]
-    return (x, y) if major_mode == 1 else (y, x)
-
-
-def places(coords: Table, tile: Tile, modes: Modes) -> list[str]:
-    return [f"{modes[0]} {coord % tile[0]}, {modes[1]} {coord // tile[0]}" for coord in coords.tolist()]

@@ -2,7 +2,11 @@
 # Makes the .ptx beside each .cu; the tests read only the .ptx, so nvcc is needed only when a .cu changes.
 cd "$(dirname "$0")" || exit 1
 for source in *.cu; do
-    case $source in cluster_*) arch=sm_90a ;; *) arch=compute_80 ;; esac
+    arch=compute_80 version=8.0 # so that older drivers take it, too
+    case $source in
+        hopper*) arch=compute_90a version=8.6 ;;
+        cluster_*) arch=sm_90a ;;
+    esac
     nvcc -arch=$arch -O3 -ptx "$source" -o "${source%.cu}.ptx" || exit 1
-    sed -i 's/^\.version .*/.version 8.0/' "${source%.cu}.ptx" # so that older drivers take it, too
+    sed -i "s/^\.version .*/.version $version/" "${source%.cu}.ptx"
 done

@@ -1,50 +1,18 @@
-"""One run of a kernel on random data: what came of it, for people and for programs."""
+"""What came of a trial, for people and for programs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from cutegen.contract import ProblemShape
-from cutegen.ptx import LaunchReport
 from cutegen.run import Kernel
 from cutegen.support.columns import aligned
 from cutegen.support.words import plural
-from cutegen.verify import Comparison
-from cutegen.verify.counts import COUNTED, Count, LaunchCounts
-from cutegen.verify.producer import Producer
-from cutegen.verify.reference import FirstWrong
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """What the CPU executor saw; `counts` holds it against the plan."""
-
-    report: LaunchReport
-    jobs: int
-    counts: LaunchCounts
-
-    @property
-    def differing(self) -> dict[str, Count]:
-        """The counts that contradict the plan, by their whole names."""
-        return self.counts.differing()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One run and what came of it: `producer` computed the first wrong element, `execution` is None on a GPU.
-
-    `aux` is what the epilogue stored beside the result, None when it stores nothing.
-    """
-
-    device: str
-    problem: ProblemShape
-    seed: int
-    comparison: Comparison
-    aux: Comparison | None
-    producer: Producer | None
-    execution: Execution | None
+from cutegen.verify.counts import COUNTED, Count
+from cutegen.verify.reference import Comparison, FirstWrong
+from cutegen.verify.trial import Execution, Trial
 
 
 def trial_table(trial: Trial) -> dict[str, Any]:

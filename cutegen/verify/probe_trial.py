@@ -1,11 +1,11 @@
-"""`cutegen run` of a probe: which registers hold what the MMA wants, and of the first that does not, what it holds."""
+"""One check of a probe: which registers hold what the MMA wants, and of the first that does not, what it holds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.cli.trial import Execution, count_lines, count_tables, executed
 from cutegen.plan import ProbePlan
 from cutegen.run import Probe
 from cutegen.run.probe import Registers
@@ -13,6 +13,8 @@ from cutegen.support.columns import aligned
 from cutegen.support.words import plural
 from cutegen.verify.probe_check import Received, WrongRegister, check_registers
 from cutegen.verify.probe_counts import count_probe
+from cutegen.verify.trial import CUDA, Execution
+from cutegen.verify.trial_report import count_lines, count_tables, executed
 
 Both = tuple[Received, Received]
 
@@ -33,9 +35,9 @@ class ProbeTrial:
         return all(each.ok for each in self.received)
 
 
-def try_probe(plan: ProbePlan, probe: Probe, device: str, seed: int, options: dict[str, Any]) -> ProbeTrial:
+def try_probe(plan: ProbePlan, probe: Probe, device: str, seed: int, options: Mapping[str, Any]) -> ProbeTrial:
     """Load numbered and random elements; on the CPU also count what one load does. `options` are the executor's."""
-    if device == "cuda":
+    if device == CUDA:
         received = check_registers(plan, probe, seed=seed, framework="torch", device=device)
         return ProbeTrial(plan=plan, device=device, seed=seed, received=received, execution=None)
     reports = []
@@ -59,7 +61,7 @@ def probe_lines(trial: ProbeTrial, probe: Probe) -> list[str]:
         ("operands", f"A {m}x{k} and B {n}x{k}: {plural(plan.gemm.stages, 'stage')} of one CTA's shared memory"),
         ("seed", f"{trial.seed}"),
         *(
-            (x.name.upper(), f"{_agreement(found)}; {x.s2r.atom.name} from {x.smem.chosen.name}")
+            (x.name.upper(), f"{_agreement(found)}; {x.fragment_copy.atom.name} from {x.smem.chosen.name}")
             for x, found in zip(plan.operands, trial.received, strict=True)
         ),
         *(("first wrong", wrong_register(found)) for found in trial.received if not found.ok),

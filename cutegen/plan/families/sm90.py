@@ -1,0 +1,26 @@
+"""The `sm90` family: wgmma on shared memory that bulk tensor copies (TMA) fill, after CUTLASS's cooperative kernels.
+
+CTAs are persistent, so that the next tile's copies are under way while C leaves.
+"""
+
+from __future__ import annotations
+
+from cutegen.plan.families.family import Family
+from cutegen.plan.feeds.bulk import Bulk
+from cutegen.plan.feeds.described import DescribedTiles
+from cutegen.plan.multipliers.wgmma import Wgmma
+from cutegen.plan.rules.wgmma_atom import choose_cta_tile
+from cutegen.plan.schedules import Persistent
+from cutegen.plan.search.warpgroups import settled_for
+
+SM90 = Family(
+    name="sm90",
+    multiplier=Wgmma(),
+    feed=Bulk(DescribedTiles()),
+    schedule=Persistent(
+        "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves"
+    ),
+    cta_tile=lambda spec, target: choose_cta_tile(spec),
+    search=settled_for,
+    template="gemm/sm90_gemm.py.j2",
+)

@@ -1,0 +1,67 @@
+"""Fragments by ldmatrix out of what bulk tensor copies brought, and C's tile whole through shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.errors import SpecError
+from cutegen.hardware import Target
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import produced
+from cutegen.plan.rules.bulk_boxes import check_bulk, choose_boxes, choose_bulk_copy
+from cutegen.plan.rules.bulk_epilogue import choose_epilogue
+from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
+from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES
+from cutegen.plan.rules.register_split import LEAST_TO_COPY
+from cutegen.plan.rules.s2r import choose_s2r, targets_transposing
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.operand import OperandTile
+from cutegen.spec import GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFragments:
+    """A stage is read by warps, each of which leaves it when its last fragments are in registers."""
+
+    holes: str = "bulk"
+    to_copy: tuple[int, ...] = (LEAST_TO_COPY,)
+    least_stages: int = 1
+    most_stages: int = DEFAULT_MAX_STAGES
+
+    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
+        """Fragments decide the shared layout, and the layout decides the boxes."""
+        check_bulk(spec, x, asked="tile.cta")
+        s2r = choose_s2r(spec, x, by.tiled_mma, target)
+        if not s2r.value.by_ldmatrix:
+            raise _no_plain_loads(spec, x, s2r.decision, target)
+        smem = choose_boxes(spec, x, by.tiled_mma, fragment_access(x, s2r.value, by.tiled_mma))
+        return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
+
+    def epilogue(
+        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+    ) -> Choice[EpiloguePlan]:
+        """All of C's tile at once, where that leaves enough stages."""
+        return choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, stage_bytes, capacity_bytes)
+
+    def loop(self, stages: int, k_blocks: int) -> Loop:
+        """Fragments are loaded one k-block ahead."""
+        return produced(stages, k_blocks)
+
+
+def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
+    """Fragments come by ldmatrix or not at all: the key at fault is the atom, the shared layout or the major."""
+    fix = 'family = "sm80" has plain loads'
+    if decision.given:
+        return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)
+    if x.major == "k":
+        return spec.error(x.smem_key, found=decision.why, expected="what ldmatrix can load", fix=fix)
+    elsewhere = targets_transposing(x.dtype.bits)
+    return spec.error(
+        f"problem.{x.name}.major",
+        found=f'"{x.major}" for {target.name}: {decision.why}',
+        expected='"k", or an operand that ldmatrix transposes',
+        fix=f"{fix}, and {elsewhere} an ldmatrix for {x.dtype.name}" if elsewhere else fix,
+    )

@@ -1,0 +1,49 @@
+"""Operands that the tensor core reads where bulk tensor copies brought them, and C in parts, one warpgroup's at a time.
+
+A warpgroup leaves a stage when its multiplications of it are done, which it learns a k-tile later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.hardware import Target
+from cutegen.plan.loop import Loop
+from cutegen.plan.main_loops import multiplied_from_shared
+from cutegen.plan.rules.bulk_boxes import check_bulk, choose_bulk_copy
+from cutegen.plan.rules.described_tiles import choose_described
+from cutegen.plan.rules.operand_choices import OperandChoices
+from cutegen.plan.rules.parted_epilogue import choose_parted_epilogue
+from cutegen.plan.rules.pipeline import STAGES
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.operand import OperandTile
+from cutegen.spec import GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTiles:
+    """Nothing but sums lies in registers, so that a few more can be left to the warps that copy."""
+
+    holes: str = "warpgroup"
+    to_copy: tuple[int, ...] = (40, 32, 24)
+    least_stages: int = 2
+    most_stages: int = STAGES[-1]
+
+    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
+        """The layout decides the boxes and is all that the multiplier is told."""
+        check_bulk(spec, x, asked="tile.cta")
+        smem, described = choose_described(spec, x, by)
+        return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), described, smem)
+
+    def epilogue(
+        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+    ) -> Choice[EpiloguePlan]:
+        """Two parts a warpgroup, so that stages keep the memory."""
+        return choose_parted_epilogue(spec, fusion, by, stage_bytes, capacity_bytes)
+
+    def loop(self, stages: int, k_blocks: int) -> Loop:
+        """One group of multiplications a k-tile."""
+        return multiplied_from_shared(stages, k_blocks)

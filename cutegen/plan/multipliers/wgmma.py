@@ -1,0 +1,46 @@
+"""`wgmma`: a warpgroup multiplies operands where they lie in shared memory, and goes on while tensor cores work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.algebra import Layout, TiledMma
+from cutegen.hardware import Target
+from cutegen.hardware.units import REGISTER_BITS
+from cutegen.plan.parts import CountedPlan, Operands
+from cutegen.plan.rules.mma import check_dtypes
+from cutegen.plan.rules.wgmma_atom import REGISTERS_BESIDE_SUMS, check_operands, choose_atom, choose_warpgroups
+from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.multiplied import Extents, Multiplied
+from cutegen.spec import GemmSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma:
+    """Every `wgmma.mma_async` of `cutegen/hardware/wgmma_atoms.py` that reads both operands from shared memory."""
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Raise SpecError for element types and majors that no wgmma has."""
+        check_dtypes(spec, target)
+        check_operands(spec, target)
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+        """Warpgroups, and the atom that has all of one's columns."""
+        warpgroups = choose_warpgroups(spec, cta_tile.value, target)
+        atom = choose_atom(spec, cta_tile.value, warpgroups.value)
+        return Multiplied(
+            cta_tile=cta_tile.value,
+            atom=atom.value,
+            tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
+            decisions=tuple(choice.decision for choice in (cta_tile, atom, warpgroups)),
+        )
+
+    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+        """Accumulators, addresses and barriers: operands stay in shared memory."""
+        m, n, _ = by.cta_tile
+        sums = m * n * by.atom.c_dtype.bits // (REGISTER_BITS * by.tiled_mma.threads)
+        return sums + REGISTERS_BESIDE_SUMS
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """All of the main loop."""
+        return counts

@@ -1,0 +1,173 @@
+"""Rule for shared memory that wgmma reads by a descriptor: of the layouts that it knows, one that boxes can write.
+
+A bulk tensor copy writes rows of 128, 64, 32 or 16 bytes, swizzled as wgmma reads them, so that both know the same
+layouts (`cutegen/hardware/gmma_layouts.py`). The widest rows take the fewest copies; none has bank conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, offsets, tile_to_shape
+from cutegen.errors import SpecError
+from cutegen.hardware import MmaAtom
+from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
+from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
+from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.rules.bulk_boxes import full_lines
+from cutegen.plan.rules.smem import Access, SmemRanking
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.fragments import ByDescriptor, Fragments
+from cutegen.plan.values.gemm_plan import SmemCandidate
+from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.operand import OperandTile
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents, plural
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One of wgmma's layouts as boxes write it: each box is all rows of the tile, one row of the layout's wide."""
+
+    layout: GmmaLayout
+    x: OperandTile
+
+    @property
+    def box(self) -> LayoutExpr:
+        """A box: (X, K) -> offset in elements."""
+        x, width = self.x, self.layout.width(self.x.dtype.bits)
+        rows = x.extents[1 - x.major_mode]
+        affine = Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
+        swizzle = self.layout.mode.swizzle(x.dtype.bits)
+        return affine if swizzle is None else ComposedLayout(swizzle, affine)
+
+    @property
+    def tile(self) -> LayoutExpr:
+        """The boxes side by side: (X, K) -> offset in elements."""
+        return tile_to_shape(self.box, self.x.extents)
+
+    @property
+    def boxes(self) -> int:
+        """How many make up the tile."""
+        return self.x.extents[self.x.major_mode] // self.layout.width(self.x.dtype.bits)
+
+    def candidate(self) -> SmemCandidate:
+        """Its row in the ranking: what copies write, and what the tensor core reads of it once."""
+        x = self.x
+        return SmemCandidate(
+            name=self.layout.name,
+            atom=self.box,
+            swizzle=self.layout.mode.swizzle(x.dtype.bits),
+            pad_elems=0,
+            tile_bytes=x.extents[0] * x.extents[1] * x.dtype.bytes,
+            write=full_lines(x),
+            read=Access(core_matrices(x), VECTOR_BYTES).count(self.tile, x.dtype.bytes),
+        )
+
+
+def core_matrices(x: OperandTile) -> Coordinates:
+    """Elements that begin the rows of each core matrix, int64[matrix, 1, row], in column-major coordinates of the tile.
+
+    A core matrix is what the tensor core takes of shared memory at once, 8 rows of 16 bytes along the contiguous mode
+    (PTX ISA, "Shared Memory Matrix Layout").
+    """
+    along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
+    begin, row = np.arange(0, along, VECTOR_BYTES // x.dtype.bytes), np.arange(across)
+    strides = (1, x.extents[0]) if x.major_mode == 0 else (x.extents[0], 1)
+    table: Coordinates = begin[:, None] * strides[0] + row * strides[1]  # [vector along, row across]
+    return table.reshape(-1, 1, ATOM_ROWS)
+
+
+def choose_described(spec: GemmSpec, x: OperandTile, by: Multiplied) -> tuple[Choice[SmemRanking], Choice[Fragments]]:
+    """The widest layout that tiles the operand, or the one that the spec asks for, and what describes it.
+
+    Raises SpecError where the tile has none, or the spec asks for one that has no descriptor or that no box writes.
+    """
+    options = tuple(_Option(layout, x) for layout in gmma_layouts(x.extents, x.major_mode, x.dtype.bits))
+    if not options:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(x.extents)} {x.dtype.name} for {x.name.upper()}",
+            expected=f"rows of a multiple of {VECTOR_BYTES} bytes along {x.major}, and {ATOM_ROWS} or more of them: "
+            "what a matrix descriptor describes",
+        )
+    asked = _asked(spec, x, options, by.atom)
+    chosen = asked or options[0]
+    rows = tuple(option.candidate() for option in options)
+    why = f"{_copies(chosen.boxes)} of rows of {chosen.layout.mode.row_bytes} bytes"
+    why += "; the tensor core reads 8 rows of 16 bytes at once, free of bank conflicts"
+    rejected = tuple(Rejected(other.layout.name, _why_not(other, chosen)) for other in options if other is not chosen)
+    smem = Decision(x.smem_key, chosen.layout.name, f"given; {why}" if asked else why, bool(asked), rejected)
+    ranking = SmemRanking(chosen.candidate(), rows)
+    return Choice(ranking, smem), _described(x, chosen, by)
+
+
+def _why_not(other: _Option, chosen: _Option) -> str:
+    if other.boxes > chosen.boxes:
+        return f"{_copies(other.boxes)} instead of {chosen.boxes}"
+    return "not what the spec asks for, though it takes fewer copies"
+
+
+def _copies(count: int) -> str:
+    return "1 copy" if count == 1 else f"{count} copies"
+
+
+def _described(x: OperandTile, option: _Option, by: Multiplied) -> Choice[Fragments]:
+    """The tile's descriptor, and how often instructions read what it describes."""
+    m, n, _ = by.cta_tile
+    atom_m, atom_n, _ = by.atom.shape_mnk
+    times = n // atom_n if x.name == "a" else m // atom_m
+    first = operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, by.atom)).first
+    layout = option.layout
+    source = ByDescriptor(layout=layout, first=first, times=times)
+    why = (
+        f"wgmma reads {x.name.upper()} where the copies bring it: no thread loads fragments or holds them; "
+        f"{plural(times, 'time')} in each k-tile"
+    )
+    return Choice(source, Decision(f"descriptor.{x.name}", f"{layout.name} by matrix descriptor", why))
+
+
+def _rows(x: OperandTile, atom: MmaAtom) -> int:
+    """Rows of the block that one instruction reads."""
+    return atom.shape_mnk[0 if x.name == "a" else 1]
+
+
+def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> _Option | None:
+    """The option that is the layout that the spec asks for; None when it leaves the choice open."""
+    if not x.requested:
+        return None
+    asked = getattr(spec.smem, x.name)
+    if asked.swizzle is not None:
+        found = next((o for o in options if (o.layout.mode.swizzle(x.dtype.bits) in _swizzles(x))), None)
+    else:
+        wanted = offsets(tile_to_shape(x.requested[0].atom, x.extents))
+        found = next((option for option in options if np.array_equal(offsets(option.tile), wanted)), None)
+    if found is None:
+        raise _not_described(spec, x, options, atom)
+    return found
+
+
+def _swizzles(x: OperandTile) -> Iterator[object]:
+    """The swizzles that the spec allows; one of no bits is none."""
+    return (shape.swizzle if shape.swizzle and shape.swizzle.bits else None for shape in x.requested)
+
+
+def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> SpecError:
+    """The refusal of a layout that no descriptor describes, or that no bulk tensor copy writes."""
+    layout = tile_to_shape(x.requested[0].atom, x.extents)
+    try:
+        operand_descriptors(layout, x.major_mode, x.dtype.bytes, _rows(x, atom))
+        reason = "a descriptor describes it, but boxes of a bulk tensor copy lie otherwise"
+    except NoDescriptorError as error:
+        reason = f"no matrix descriptor: {error}"
+    swizzle = options[0].layout.mode.swizzle(x.dtype.bits)
+    fix = f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]" if swizzle else "leave it out"
+    return spec.error(
+        x.smem_key,
+        found=f"{x.requested[0].name}: {reason}",
+        expected=f"what wgmma reads and a tensor map writes: {', '.join(option.layout.name for option in options)}",
+        fix=f'{fix}; family = "sm120" loads fragments from any layout of boxes',
+    )

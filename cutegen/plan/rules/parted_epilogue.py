@@ -1,0 +1,165 @@
+"""Rule for C's way out of warpgroups: in parts through shared memory, a bulk tensor store each, or from registers.
+
+A part is 64 rows by a line of C's elements, so that a box stores whole lines. While one part is stored the next is
+written to the warpgroup's other buffer, and nobody waits for other warpgroups.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutegen.algebra import TiledMma
+from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
+from cutegen.hardware import BULK_TENSOR, TMA_STORE, WGMMA_ATOMS, MmaAtom, StmatrixAtom
+from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
+from cutegen.plan.geometry.access import Coordinates, by_warp
+from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
+from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
+from cutegen.plan.rules.epilogue import DIRECT
+from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, Fusion
+from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.operand import OperandTile, operand_tile
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents, plural
+
+BUFFERS = 2
+WORTHWHILE_STAGES = 2
+NARROWER_PARTS = (32, 16, 8)
+ROW_BYTES = 16
+MATRIX_ROWS = 8
+MATRICES = 4
+
+
+def choose_parted_epilogue(
+    spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+) -> Choice[EpiloguePlan]:
+    """C in parts through shared memory where a tensor map can store it and two stages are left, else from registers."""
+    whole = operand_tile(spec, "c", by.cta_tile)
+    parts = _parts(whole, by)
+    if spec.epilogue.smem is False:
+        return _direct(whole, fusion, parts, "given", given=True)
+    asked = spec.epilogue.smem is not None
+    if whole.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
+        why = f"C is aligned to {whole.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}"
+        return _direct(whole, fusion, parts, why)
+    x = operand_tile(spec, "c", (*parts.tile, by.cta_tile[2]))
+    check_bulk(spec, x, asked="tile.cta")
+    stmatrix = _stmatrix(x)
+    ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
+    buffers = BUFFERS * parts.warpgroups
+    staged = lay_out(ranking.value, x.extents, buffers)
+    stages = spec.tile.stages or WORTHWHILE_STAGES
+    if stages * stage_bytes + staged.bytes > capacity_bytes:
+        arithmetic = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
+        if asked:
+            raise spec.error(
+                "epilogue.smem",
+                found=arithmetic,
+                expected=f"at most {capacity_bytes:,} bytes of shared memory",
+                fix=f"smem = false stores {DIRECT}, or fewer stages",
+            )
+        return _direct(whole, fusion, parts, arithmetic)
+    store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
+    written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
+    chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, {BULK_TENSOR}"
+    why = (
+        f"each warpgroup has {plural(BUFFERS, 'buffer')}: one part is stored while the next is written, and the next "
+        f"tile's copies go on; {ranking.decision.why}"
+    )
+    rejected = (
+        Rejected(DIRECT, "a thread's stores would hold up its next tile"),
+        Rejected("all of C's tile at once", f"{_tile_bytes(whole):,} bytes that stages need"),
+        *ranking.decision.rejected,
+    )
+    decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
+    plan = EpiloguePlan(
+        dtype=x.dtype,
+        major=x.major,
+        align_bytes=x.align_bytes,
+        fusion=fusion,
+        smem=staged,
+        store=store,
+        parts=EpilogueParts(
+            tile=parts.tile,
+            columns=parts.columns,
+            count=parts.count,
+            warpgroups=parts.warpgroups,
+            buffers=BUFFERS,
+            stmatrix=stmatrix,
+        ),
+    )
+    return Choice(plan, decision)
+
+
+def _tile_bytes(x: OperandTile) -> int:
+    return x.extents[0] * x.extents[1] * x.dtype.bytes
+
+
+def _parts(x: OperandTile, by: Multiplied) -> EpilogueParts:
+    """Parts of all rows of an instruction, and as many columns as a line of C has elements, or fewer that divide it."""
+    rows, columns, _ = by.atom.shape_mnk
+    width = next(wide for wide in (LINE_BYTES // x.dtype.bytes, *NARROWER_PARTS) if _fits(wide, columns, by.atom))
+    warpgroups = by.tiled_mma.threads // WARPGROUP
+    count = x.extents[0] * x.extents[1] // (warpgroups * rows * width)
+    return EpilogueParts(tile=(rows, width), columns=columns // width, count=count, warpgroups=warpgroups)
+
+
+def _fits(width: int, columns: int, atom: MmaAtom) -> bool:
+    """Whether parts of so many columns make up an instruction's, and are an instruction's themselves."""
+    return columns % width == 0 and _narrowed(atom, width) is not None
+
+
+def _narrowed(atom: MmaAtom, columns: int) -> MmaAtom | None:
+    """The same instruction on fewer columns."""
+    m, n, k = atom.shape_mnk
+    return WGMMA_ATOMS.get(atom.name.replace(f"_{m}x{n}x{k}_", f"_{m}x{columns}x{k}_"))
+
+
+def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
+    """How a warpgroup's threads hold a part: as sums of an instruction that is no wider."""
+    narrowed = _narrowed(atom, tile[1])
+    assert narrowed is not None
+    return TiledMma(narrowed)
+
+
+def _stmatrix(x: OperandTile) -> StmatrixAtom | None:
+    """What writes a part of 16-bit elements; others go by plain stores."""
+    if x.dtype.bits != 16 or x.extents[1] % (MATRICES // 2 * MATRIX_ROWS):
+        return None
+    return StmatrixAtom(MATRICES, transpose=x.major_mode == 0)
+
+
+def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: StmatrixAtom | None) -> Choice[SmemRanking]:
+    """Layouts of a part by how sums are written: in rows of matrices, or in pairs where N is contiguous."""
+    if stmatrix is not None:
+        write = Access(matrix_rows(x), ROW_BYTES)
+    else:
+        pair = PAIR_ELEMS if x.major_mode == 1 else 1
+        write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
+    return rank_boxes(spec, x, tiled_mma, write, full_lines(x))
+
+
+def matrix_rows(x: OperandTile) -> Coordinates:
+    """Elements that begin the rows of a warp's `stmatrix`, int64[instruction, warp, lane].
+
+    A warp stores its 16 rows of C and 16 columns at a time: two matrices above each other, then the two beside them.
+    """
+    rows, columns = x.extents
+    lane = np.arange(WARP)
+    matrix, row = lane // MATRIX_ROWS, lane % MATRIX_ROWS
+    down, across = MATRIX_ROWS * (matrix % 2), MATRIX_ROWS * (matrix // 2)
+    m, n = (down + row, across) if x.major_mode == 1 else (down, across + row)
+    warps, steps = 2 * MATRIX_ROWS * np.arange(rows // (2 * MATRIX_ROWS)), np.arange(0, columns, 2 * MATRIX_ROWS)
+    table: Coordinates = m + warps[None, :, None] + (n + steps[:, None, None]) * rows
+    return table
+
+
+def _direct(
+    x: OperandTile, fusion: Fusion, parts: EpilogueParts, why: str, *, given: bool = False
+) -> Choice[EpiloguePlan]:
+    plan = EpiloguePlan(
+        dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, fusion=fusion, smem=None, store=None, parts=parts
+    )
+    return Choice(plan, Decision("epilogue.smem", f"false, {DIRECT}", why, given=given))

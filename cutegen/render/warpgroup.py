@@ -1,0 +1,113 @@
+"""What the template of a kernel that multiplies by wgmma writes down: each constant with its decision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutegen.hardware import DType
+from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan import GemmPlan
+from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, OperandPlan
+from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
+from cutegen.render.epilogue import kernel_lines
+from cutegen.render.holes import gemm_context
+
+
+def context(plan: GemmPlan) -> dict[str, Any]:
+    """The template's holes."""
+    common = gemm_context(plan, _settled(plan), "a wgmma GEMM fed by bulk tensor copies")
+    operation, types = _operation(plan.atom.a_dtype)
+    return {
+        **common,
+        "steps": kernel_lines(plan.epilogue.fusion, part=""),
+        "plain_tensors": plain_tensors(plan, common["tensors"]),
+        "operation": operation,
+        "operand_types": types,
+        "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
+        "stmatrix": plan.epilogue.stmatrix is not None,
+        "pingpong": plan.pingpong,
+        "tile_range": _tile_range(plan),
+        "a_multicast": plan.cluster[1] > 1,
+        "b_multicast": plan.cluster[0] > 1,
+        "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
+        "to_shared": _to_shared(plan.epilogue),
+    }
+
+
+def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
+    """The lines that bring a part of C from registers to its place in shared memory."""
+    place = "tRsC[None, None, None, slot]"
+    if epilogue.stmatrix is not None:
+        return (f"cute.copy(r2s_c, thr_r2s.retile(tCrD), {place})",)
+    if epilogue.major == "n":
+        return (f"cute.autovec_copy(tCrD, {place})",)
+    return ("for i in cutlass.range_constexpr(cute.size(tCrD)):", f"    {place}[i] = tCrD[i]")
+
+
+def _tile_range(plan: GemmPlan) -> str:
+    """The tiles of a warpgroup, in those of its CTA: all of them, or every other one."""
+    step = "ctas" if plan.cluster == (1, 1) else "clusters"
+    return f"first_tile + group * {step}, tiles, 2 * {step}" if plan.pingpong else f"first_tile, tiles, {step}"
+
+
+def _operation(element: DType) -> tuple[str, str]:
+    """The DSL's operation, and the operands' types as it takes them: 16-bit operands have the same."""
+    if element.bits == 16:
+        return "MmaF16BF16Op", "A_DTYPE"
+    return "MmaI8Op" if element.is_integer else "MmaF8Op", "A_DTYPE, B_DTYPE"
+
+
+def _major(operand: OperandPlan) -> str:
+    return f"OperandMajorMode.{'K' if operand.major == 'k' else 'MN'}"
+
+
+def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+    """The constants that each decision on the main loop becomes."""
+    return {
+        **fed_by_boxes(plan),
+        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
+        "mma.atom": (
+            f"MMA_SHAPE, K_BLOCKS = {plan.atom.shape_mnk}, {plan.k_blocks}",
+            f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
+        ),
+        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", *_warps(plan)),
+        "schedule.consumers": (),  # a comment: the decision shows in the loop over tiles
+        "schedule.cluster": _cluster_constants(plan),
+        "epilogue.smem": (*_part_constants(plan), *c_constants(plan)),
+    }
+
+
+def _warps(plan: GemmPlan) -> tuple[str, ...]:
+    """The warps that multiply, and how many of them read a stage, in all CTAs that it goes to."""
+    (m, n), readers = plan.cluster, plan.tiled_mma.threads // WARP
+    return (
+        f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
+        f"EMPTY_ARRIVALS = {readers * (m + n - 1)}",
+    )
+
+
+def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
+    """Bit r of a mask is the CTA of rank r; ranks run along M first."""
+    m, n = plan.cluster
+    masks = (
+        f"ROW_MASK = {sum(1 << m * i for i in range(n)):#b}" if n > 1 else "",
+        f"COLUMN_MASK = {(1 << m) - 1:#b}" if m > 1 else "",
+    )
+    return () if (m, n) == (1, 1) else (f"CLUSTER_M, CLUSTER_N = {m}, {n}", *filter(None, masks))
+
+
+def _part_constants(plan: GemmPlan) -> tuple[str, ...]:
+    """The parts of a warpgroup's sums, in the order of its registers: along N first."""
+    parts = _parts(plan)
+    (m, n), store = parts.tile, parts.stmatrix
+    return (
+        f"PART_M, PART_N = {m}, {n}  # of C, from one warpgroup at a time",
+        f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {m * n // WARPGROUP}",
+        *(() if store is None else (f"C_TRANSPOSE, C_MATRICES = {store.transpose}, {store.matrices}",)),
+    )
+
+
+def _parts(plan: GemmPlan) -> EpilogueParts:
+    parts = plan.epilogue.parts
+    assert parts is not None  # C leaves in no other way from warpgroups
+    return parts

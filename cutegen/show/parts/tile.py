@@ -1,0 +1,133 @@
+"""A tile of A, B or C in shared memory as it is looked at: where each element lies, and in which bank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.algebra import format_layout, offsets
+from cutegen.hardware import DType
+from cutegen.hardware.units import BANK_BYTES, BANKS
+from cutegen.plan import GemmPlan
+from cutegen.plan.explain import ways
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.gemm_plan import OperandPlan, SmemTile
+from cutegen.show.canvas.banks import Table, bank_tile, word_elems
+from cutegen.show.canvas.picture import Picture, captioned
+from cutegen.show.view import cell_table
+from cutegen.support.words import extents
+
+LINE_ROWS, LINE_COLUMNS, VECTOR_ELEMS = 8, 16, 8
+DRAWN_ROWS, DRAWN_BYTES = 16, 128
+CELL_MEANING = "Each cell: its bank, and under it the offset of its first element"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """An (X, Y) tile, `modes` its letters; `major_mode` is contiguous and lies to the right. Coordinates: X first.
+
+    `write` and `read` are the accesses that fill and empty it.
+    """
+
+    name: str
+    dtype: DType
+    modes: tuple[str, str]
+    major_mode: int
+    extents: tuple[int, int]
+    smem: SmemTile
+    write: AccessKey
+    read: AccessKey
+
+    @classmethod
+    def of_operand(cls, operand: OperandPlan) -> Tile:
+        """One stage of A or of B."""
+        return cls(
+            name=operand.name.upper(),
+            dtype=operand.dtype,
+            modes=operand.modes,
+            major_mode=operand.major_mode,
+            extents=operand.tile,
+            smem=operand.smem,
+            write=AccessKey.g2s(operand.name),
+            read=AccessKey.s2r(operand.name),
+        )
+
+    @classmethod
+    def of_result(cls, plan: GemmPlan, smem: SmemTile) -> Tile:
+        """The CTA's tile of C."""
+        c = plan.epilogue
+        return cls(
+            name="C",
+            dtype=c.dtype,
+            modes=("m", "n"),
+            major_mode=c.major_mode,
+            extents=plan.cta_tile[:2],
+            smem=smem,
+            write=AccessKey.EPILOGUE_WRITE,
+            read=AccessKey.EPILOGUE_READ,
+        )
+
+    @property
+    def corner(self) -> str:
+        """What its table says in the corner: the mode that goes down, and the mode that goes to the right."""
+        return f"{self.modes[1 - self.major_mode]}\\{self.modes[self.major_mode]}"
+
+    @property
+    def offsets(self) -> Table:
+        """The element offset of each coordinate."""
+        return offsets(self.smem.layout)[: self.extents[0] * self.extents[1]]
+
+    @property
+    def banks(self) -> Table:
+        """The bank of each coordinate's first byte."""
+        banks: Table = self.offsets * self.dtype.bytes // BANK_BYTES % BANKS
+        return banks
+
+    def place(self, coord: int) -> tuple[int, int]:
+        """(row, column) of a coordinate."""
+        x, y = coord % self.extents[0], coord // self.extents[0]
+        return (x, y) if self.major_mode == 1 else (y, x)
+
+    def by_row(self, table: Table) -> Table:
+        """[coordinate] as [row, column]."""
+        turned = table.reshape(self.extents[1], self.extents[0])
+        return turned.T if self.major_mode == 1 else turned
+
+
+def corner_lines(tile: Tile, table: Table) -> list[str]:
+    """The first rows of a table by coordinate: one cell for each 8 neighbours along the contiguous mode."""
+    corner = tile.by_row(table)[:LINE_ROWS, ::VECTOR_ELEMS][:, :LINE_COLUMNS]
+    columns = range(0, corner.shape[1] * VECTOR_ELEMS, VECTOR_ELEMS)
+    return cell_table(corner.tolist(), range(corner.shape[0]), columns, tile.corner)
+
+
+def corner_blocks(tile: Tile) -> list[list[str]]:
+    """The element offset, and the first bank, of each 8 neighbours in the tile's first rows."""
+    return [
+        [f"Element offset of each 8 neighbours of {tile.name}", *corner_lines(tile, tile.offsets)],
+        [f"First bank of each 8 neighbours of {tile.name}", *corner_lines(tile, tile.banks)],
+    ]
+
+
+def tile_picture(tile: Tile) -> Picture:
+    """The first rows: in each cell its bank, and under it the offset of its first element."""
+    shown = tile.by_row(tile.offsets)[:DRAWN_ROWS, : DRAWN_BYTES // tile.dtype.bytes]
+    names = tile.modes[1 - tile.major_mode], tile.modes[tile.major_mode]
+    return bank_tile(shown, tile.dtype.bytes, names, cell_elems=word_elems(shown, tile.dtype.bytes))
+
+
+def costed_tile(tile: Tile, plan: GemmPlan) -> Picture:
+    """`tile_picture` under its layout and the bank conflicts of writing and reading it."""
+    found = plan.predictions.wavefronts
+    conflicts = f"writes {ways(found[tile.write].ways)}, reads {ways(found[tile.read].ways)}"
+    caption = [
+        f"{tile.name}, {tile.dtype.name}, {_part(tile)}: {tile.smem.chosen.name}, {conflicts}",
+        format_layout(tile.smem.layout),
+    ]
+    return captioned(caption, tile_picture(tile))
+
+
+def _part(tile: Tile) -> str:
+    """How much of the tile `tile_picture` shows."""
+    rows, columns = tile.extents[1 - tile.major_mode], tile.extents[tile.major_mode]
+    shown = min(rows, DRAWN_ROWS), min(columns, DRAWN_BYTES // tile.dtype.bytes)
+    return f"{extents(shown)} of {extents((rows, columns))}"

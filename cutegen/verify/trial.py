@@ -1,0 +1,110 @@
+"""One run of a kernel on random data, held against float64, and on the CPU also against the plan's counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from cutegen.contract import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.ptx import LaunchReport
+from cutegen.run import Kernel
+from cutegen.verify.counts import Count, LaunchCounts, count_launch
+from cutegen.verify.producer import Producer, producer
+from cutegen.verify.reference import Comparison, compare, expected_outcome, random_extras, random_operands
+
+CPU, CUDA = "cpu", "cuda"
+Progress = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
+"""Opens what is told how many CTAs of how many are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What the CPU executor saw; `counts` holds it against the plan."""
+
+    report: LaunchReport
+    jobs: int
+    counts: LaunchCounts
+
+    @property
+    def differing(self) -> dict[str, Count]:
+        """The counts that contradict the plan, by their whole names."""
+        return self.counts.differing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run and what came of it: `producer` computed the first wrong element, `execution` is None on a GPU.
+
+    `aux` is what the epilogue stored beside the result, None when it stores nothing.
+    """
+
+    device: str
+    problem: ProblemShape
+    seed: int
+    comparison: Comparison
+    aux: Comparison | None
+    producer: Producer | None
+    execution: Execution | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element is within its bound, of the result and of aux."""
+        return self.comparison.ok and (self.aux is None or self.aux.ok)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be run: `device` is "cuda" or "cpu", `batch` None where the operands are to have no batch at all."""
+
+    device: str
+    problem: ProblemShape
+    batch: int | None
+    seed: int
+
+
+def try_kernel(
+    kernel: Kernel, plan: GemmPlan, asked: Asked, *, options: Mapping[str, Any], progress: Progress
+) -> Trial:
+    """Run the plan's kernel on random operands and judge it; `options` and `progress` are the CPU executor's."""
+    m, n, on_cpu = asked.problem.m, asked.problem.n, asked.device == CPU
+    data: dict[str, Any] = {
+        "seed": asked.seed,
+        "batch": asked.batch,
+        "framework": "numpy" if on_cpu else "torch",
+        "device": asked.device,
+    }
+    a, b, out = random_operands(kernel.contract, m, n, asked.problem.k, **data)
+    extras = random_extras(kernel.contract, m, n, **data)
+    execution = None
+    if on_cpu:
+        with progress() as tell:
+            report = kernel.execute(a, b, out=out, **extras, progress=tell, **options)
+        counts = count_launch(plan, kernel.call_size(a, b, out, **extras), report)
+        execution = Execution(report, options.get("jobs", 1), counts)
+    else:
+        kernel(a, b, out=out, **extras)
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=plan.atom.c_dtype.name)
+    comparison = compare(out, expected.result, dtype=plan.epilogue.dtype.name)
+    wrong, aux = comparison.first_wrong, None
+    if expected.aux is not None:
+        aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensor("aux").dtype)
+    return Trial(
+        device=asked.device,
+        problem=asked.problem,
+        seed=asked.seed,
+        comparison=comparison,
+        aux=aux,
+        producer=None if wrong is None else producer(plan, wrong.row, wrong.column, m=m, n=n),
+        execution=execution,
+    )
+
+
+def small_problem(plan: GemmPlan) -> ProblemShape:
+    """Two by two CTAs, and one k-tile more than the pipeline has stages, so that it wraps around."""
+    m, n, k = plan.cta_tile
+    # Persistent CTAs compute two tiles each: the CPU executor stands for a GPU of two multiprocessors.
+    rows = 2 * (plan.launch.ctas_per_multiprocessor or 1)
+    return ProblemShape(rows * m, 2 * n, (plan.stages + 1) * k)

@@ -1,0 +1,66 @@
+"""Kernels that multiply by wgmma, from the spec to the CPU executor, against float64."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutegen import api
+from cutegen.build import Cache
+from cutegen.run import Kernel
+from cutegen.spec import GemmSpec
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from tests.run.wgmma import CASES
+
+pytestmark = pytest.mark.dsl
+QUICK = ("tn", "nt", "fused")
+ALL = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
+
+
+@pytest.fixture(scope="module")
+def compiled(kernels: Cache) -> Any:
+    @cache
+    def make(spec: GemmSpec) -> Kernel:
+        return api.compile(spec, "sm_90", cache=kernels)
+
+    return make
+
+
+def check(kernel: Kernel, spec: GemmSpec, m: int, n: int, k: int, batch: int | None = None, **options: Any) -> None:
+    """Runs the kernel, its result poisoned, and holds what it wrote against float64."""
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, batch=batch)
+    extras = random_extras(kernel.contract, m, n, seed=k, batch=batch)
+    kernel.execute(a, b, out=out, **extras, **options)
+    accumulator = spec.problem.accumulator or "f32"
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
+    result = compare(out, expected.result, dtype=dtypes["c"], accumulator=accumulator)
+    assert result.ok, result
+    if expected.aux is not None:
+        assert compare(extras["aux"], expected.aux, dtype=dtypes["aux"], accumulator=accumulator).ok
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_edges_on_every_side(compiled: Any, name: str) -> None:
+    """Two k-tiles and a cut one, in tiles that the matrix does not fill."""
+    check(compiled(CASES[name]), CASES[name], 208, 80, 144)
+
+
+@pytest.mark.parametrize("policy", ["in-order", "reversed", "random:7"])
+def test_many_tiles_in_any_order(compiled: Any, policy: str) -> None:
+    """Stages go round through the tiles of a CTA, of which five k-tiles each leave no stage where it began."""
+    check(compiled(CASES["tn"]), CASES["tn"], 384, 192, 320, policy=policy)
+
+
+def test_a_batch(compiled: Any) -> None:
+    check(compiled(CASES["fused"]), CASES["fused"], 72, 64, 72, batch=3)
+
+
+def test_without_a_k_the_result_is_zeros(compiled: Any) -> None:
+    storage = np.ones((5, 16), np.float16)
+    compiled(CASES["tn"])(np.zeros((5, 0), np.float16), np.zeros((0, 8), np.float16), out=storage[:, :8])
+    assert not storage[:, :8].any()
+    assert storage[:, 8:].all()

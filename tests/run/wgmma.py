@@ -1,0 +1,71 @@
+"""Kernels of family sm90, small enough for the CPU executor; the GPU's tests take the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, Operand, Problem, Raster, Schedule, SmemLayout, Tile
+
+CTA = (128, 64, 64)
+
+
+def spec(
+    name: str,
+    majors: str = "kkn",
+    dtype: str = "f16",
+    *ops: str,
+    c: Operand | None = None,
+    accumulator: str | None = None,
+    cta: tuple[int, int, int] = CTA,
+    stages: int = 2,
+    groups: tuple[int, int, int] | None = None,
+    raster: Raster | None = None,
+    smem: Any = None,
+    **extras: Extra | Bias,
+) -> GemmSpec:
+    """`majors` of A, B and C; `groups` are the warpgroups that multiply; `extras` are problem.residual and so on."""
+    a, b, out = (Operand(dtype, major) for major in majors)
+    return GemmSpec(
+        family="sm90",
+        problem=Problem(a=a, b=b, c=c or out, accumulator=accumulator, **extras),  # type: ignore[arg-type]
+        tile=Tile(cta=cta, stages=stages),
+        mma=Mma(atom_layout=groups),
+        epilogue=Epilogue(smem, ops or None),
+        schedule=Schedule(raster),
+        name=name,
+    )
+
+
+FUSED = ("alpha", "beta", "bias_n", "aux", "gelu_tanh", "residual")
+CASES: Mapping[str, GemmSpec] = {
+    case.name: case
+    for case in (
+        spec("tn"),
+        spec("nt", "mnm"),
+        spec("nn", "mkn", "bf16"),
+        spec("tt", "knm", raster=Raster("m", 3, zigzag=True)),
+        spec("one_warpgroup", cta=(64, 32, 64)),
+        spec("warpgroups_side_by_side", cta=(64, 128, 64), groups=(1, 2, 1)),
+        spec("two_atoms_a_warpgroup", "mkn", cta=(256, 64, 64)),
+        spec("three_warpgroups", cta=(192, 64, 64), groups=(3, 1, 1)),
+        spec("k_tile_of_two_boxes", cta=(64, 64, 128)),
+        spec("rows_of_64_bytes", cta=(64, 64, 32)),
+        spec("parts_of_32_columns", cta=(64, 96, 64)),
+        spec("parts_of_8_columns", cta=(64, 24, 64)),
+        spec("swizzle_of_32_bytes_for_c", smem=SmemLayout(swizzle=(1, 3, 3))),
+        spec("f16_sums", accumulator="f16"),
+        spec("f32", c=Operand("f32", "n")),
+        spec("f32_column_major", "kkm", c=Operand("f32", "m")),
+        spec("c_from_registers", c=Operand("f16", "n", 2)),
+        spec("c_from_registers_column_major", "mkm", smem=False),
+        spec("blas", "kkn", "f16", "alpha", "beta"),
+        spec("fused", "kkn", "f16", *FUSED, cta=(128, 128, 64), bias=Bias("f32"), aux=Extra("f32", "m")),
+        spec("s8", dtype="s8", c=Operand("s32", "n"), cta=(64, 64, 128)),
+        spec("u8_to_f16", dtype="u8", c=Operand("f16", "n"), cta=(64, 64, 128)),
+        spec("s8_column_major", "kkm", "s8", cta=(64, 64, 128)),
+        spec("e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128)),
+        spec("e5m2_to_e4m3", dtype="e5m2", c=Operand("e4m3", "n"), cta=(64, 64, 128)),
+    )
+}
+"""Every branch of the template, and each kind of shared layout and of sums."""
