@@ -10,7 +10,7 @@ import numpy as np
 
 from cutegen.algebra import TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
-from cutegen.hardware import BULK_TENSOR, TMA_STORE, WGMMA_ATOMS, MmaAtom, StmatrixAtom
+from cutegen.hardware import TMA_STORE, WGMMA_ATOMS, MmaAtom, StmatrixAtom
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
@@ -63,7 +63,7 @@ def choose_parted_epilogue(
         return _direct(whole, fusion, parts, arithmetic)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
-    chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, {BULK_TENSOR}"
+    chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, bulk stores"
     why = (
         f"each warpgroup has {plural(BUFFERS, 'buffer')}: one part is stored while the next is written, and the next "
         f"tile's copies go on; {ranking.decision.why}"
