@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cutegen.errors import PtxSyntaxError
@@ -50,6 +52,8 @@ def prepare(module: Module, entry: Entry) -> Executable:
     frame.tracked = set().union(*unsure.values())
     frame.held_rows = set().union(*map(held_rows, entry.instructions))
     blocks = tuple(_BlockLowering(context, entry, graph, n).lower(unsure) for n in range(len(graph.blocks)))
+    asking = {site for site in context.semantics if entry.instructions[site].parts[0] in ("ld", "atom")}
+    blocks = tuple(replace(b, asks=not asking.isdisjoint(range(b.first, b.last))) for b in blocks)
     return Executable(
         entry=entry,
         frame=frame,
