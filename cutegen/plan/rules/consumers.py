@@ -22,8 +22,6 @@ def choose_consumers(spec: GemmSpec) -> Choice[bool]:
     if spec.schedule.consumers is not None:
         asked = spec.schedule.consumers
         return Choice(pingpong(spec), Decision("schedule.consumers", asked, "given", given=True))
-    why = (
-        "the warpgroups share a tile: twice the tile for the same registers, so that an element fetched is used more"
-    )
+    why = "the warpgroups share a tile: twice the tile for the same registers, so that an element fetched is used more"
     other = Rejected(PINGPONG, "hides the epilogue behind the other warpgroup's tile, which is half as large")
     return Choice(False, Decision("schedule.consumers", COOPERATIVE, why, rejected=(other,)))
