@@ -27,6 +27,7 @@ class Family:
 
 NO_PROMOTION = "the sums are float32 all along"
 NO_CONSUMERS = "no warpgroup multiplies as one"
+NO_SWAP = "an instruction has few rows of C as well as few columns"
 
 FAMILIES: dict[str, Family] = {
     row.name: row
@@ -40,6 +41,7 @@ FAMILIES: dict[str, Family] = {
                 "mma.threads": "mma.atom_layout lays out warps",
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
             },
         ),
         Family(
@@ -50,6 +52,7 @@ FAMILIES: dict[str, Family] = {
             without={
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -66,6 +69,7 @@ FAMILIES: dict[str, Family] = {
             without={
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
