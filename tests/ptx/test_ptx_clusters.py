@@ -219,6 +219,18 @@ def test_arrivals_at_scope_cta_are_a_convention() -> None:
 
 
 @EACH_POLICY
+def test_bytes_expected_for_a_neighbour(policy: str) -> None:
+    """Who sends says how much: arrive.expect_tx, and expect_tx, at the mbarrier where the bytes go."""
+    body = HERE + VALUE + ready(1) + neighbour("%r8", "%r6") + neighbour("%r9", "%r5")
+    body += "@%p0 mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%r9], 56;"
+    body += "@%p0 mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r9], 200;"
+    body += "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r8], %r7, [%r9];"
+    body += wait() + "ld.shared.u32 %r3, [%r6];" + SYNC
+    out, _ = launch(body, cluster=4, policy=policy)
+    assert (out == ((np.arange(4) - 1) % 4)[:, None] * 1000 + np.arange(64)).all()
+
+
+@EACH_POLICY
 def test_stores_that_an_mbarrier_counts(policy: str) -> None:
     body = HERE + VALUE + ready(1) + expect(64 * 8) + "shl.b32 %r10, %r0, 3; add.s32 %r10, %r10, %r4;"
     body += neighbour("%r8", "%r10") + neighbour("%r9", "%r5")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from kernels import cuda_program
 
-from cutegen.ptx import ALL_KINDS, LaunchReport, Program, TensorMap, ViolationKind
+from cutegen.ptx import ALL_KINDS, ExecutionFault, LaunchReport, Program, TensorMap, ViolationKind
 
 Array = np.ndarray[Any, Any]
 CUTLASS_DIR = Path(__file__).parent / "cutlass"
