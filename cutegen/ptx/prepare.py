@@ -195,10 +195,10 @@ def _with_held_registers(context: Lowering, instruction: Instruction, step: Step
     if not len(registers.rows):
         return step
     written = {row for bits, row in written_registers(instruction) if bits == 32} & rows
-    site, written_rows = context.site, np.array(sorted(written), np.intp)
+    site, written_rows, moves = context.site, np.array(sorted(written), np.intp), instruction.parts[0] == "mov"
 
     def run(warp: Warp) -> None:
-        warp.held.touch(warp, site, registers, written_rows)
+        warp.held.touch(warp, site, registers, written_rows, moves=moves)
         step(warp)
 
     return run

@@ -9,6 +9,7 @@ import numpy as np
 from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
@@ -79,8 +80,14 @@ def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]
 
 
 def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
-    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds."""
+    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds.
+
+    Of an operand in shared memory there is nothing to say: every thread names all of it. Of wgmma's sums the first
+    columns tell how the others go on.
+    """
     atom = plan.atom
+    if atom.source(op) is OperandSource.SMEM:
+        return [f"{op} of one atom: in shared memory, by one matrix descriptor for all {atom.threads} threads"]
     layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
     x, y = OPERAND_MODES[op]
     shape = atom.shape_mnk[x], atom.shape_mnk[y]
@@ -91,7 +98,10 @@ def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
     cells = held_by.reshape(shape[1], shape[0]).T[:, ::together]
     each = "each element" if together == 1 else f"each {together} neighbours, a register"
     title = f"{op} of one atom: thread and value of {each}"
-    columns = range(0, shape[1], together)
+    columns = range(0, shape[1] if atom.threads <= WARP else min(shape[1], WIDEST), together)
+    if len(columns) * together < shape[1]:
+        title += f", of the first {WIDEST} columns"
+    cells = cells[:, : len(columns)]
     return [title, *cell_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
 
 

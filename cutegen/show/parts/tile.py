@@ -53,14 +53,14 @@ class Tile:
 
     @classmethod
     def of_result(cls, plan: GemmPlan, smem: SmemTile) -> Tile:
-        """The CTA's tile of C."""
+        """The CTA's tile of C, or the part of it that leaves at once."""
         c = plan.epilogue
         return cls(
             name="C",
             dtype=c.dtype,
             modes=("m", "n"),
             major_mode=c.major_mode,
-            extents=plan.cta_tile[:2],
+            extents=c.part or plan.cta_tile[:2],
             smem=smem,
             write=AccessKey.EPILOGUE_WRITE,
             read=AccessKey.EPILOGUE_READ,
