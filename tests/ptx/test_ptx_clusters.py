@@ -31,7 +31,7 @@ EACH_POLICY = pytest.mark.parametrize("policy", POLICIES)
 
 
 def special(name: str, grid: tuple[int, ...], cluster: tuple[int, ...] | None) -> Array:
-    """What a special register holds in each CTA of a grid, by z, y, x."""
+    """Reads a special register in each CTA of a grid, by z, y, x."""
     body = f"""
         mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ctaid.y; mov.u32 %r6, %ctaid.z;
         mov.u32 %r7, %nctaid.x; mov.u32 %r8, %nctaid.y; mad.lo.u32 %r9, %r6, %r8, %r5; mad.lo.u32 %r9, %r9, %r7, %r4;
@@ -222,7 +222,7 @@ def test_arrivals_at_scope_cta_are_a_convention() -> None:
 
 @EACH_POLICY
 def test_bytes_expected_for_a_neighbour(policy: str) -> None:
-    """Who sends says how much: arrive.expect_tx, and expect_tx, at the mbarrier where the bytes go."""
+    """The sender says how many bytes it sends: arrive.expect_tx, and expect_tx, at the mbarrier where they go."""
     body = HERE + VALUE + ready(1) + neighbour("%r8", "%r6") + neighbour("%r9", "%r5")
     body += "@%p0 mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%r9], 56;"
     body += "@%p0 mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r9], 200;"

@@ -271,7 +271,7 @@ class Shadow:
             reads[granules[by_many]] |= MANY
 
     def _reads_of(self, reader: int) -> Stamps:
-        """What a warp of the cluster has read here."""
+        """Returns the stamps of the reads of a warp of the cluster."""
         if reader in self._own:
             own: Stamps = self._reads[reader - self._own.start]
             return own
@@ -317,7 +317,7 @@ class Shadow:
     def _morally_strong(
         self, access: Access, sites: npt.NDArray[np.int64], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Where both accesses are strong, and each includes the other in its scope."""
+        """Marks pairs of strong accesses that include each other in their scopes."""
         mine = access.warp.index // self._ordering.warps_per_cta
         needed = np.where(warps // self._ordering.warps_per_cta == mine, CTA_REACH, CLUSTER_REACH)
         return np.asarray(np.minimum(self._reach[sites], self._reach[access.site]) >= needed)
@@ -325,7 +325,7 @@ class Shadow:
     def _told_of_threads(
         self, access: Access, earlier: tuple[Stamps, Stamps, Stamps], suspect: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """Where a thread has acquired what another one did: a release speaks for one thread, not for its warp."""
+        """Marks accesses that a thread has acquired: a release speaks for one thread, not for its warp."""
         told = np.zeros(suspect.shape, bool)
         ordering = self._ordering
         for row in np.flatnonzero(suspect.any(axis=1)).tolist():
@@ -384,7 +384,7 @@ class Shadow:
 
 
 def _copy(opcode: str) -> str:
-    """What an asynchronous instruction is called in messages."""
+    """Names an asynchronous instruction in messages."""
     return "bulk copy" if opcode.startswith("cp.async.bulk") else ".".join(opcode.split(".")[:2])
 
 
