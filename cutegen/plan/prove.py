@@ -167,7 +167,7 @@ def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, ti
 
 
 def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: TiledMma) -> None:
-    loads = fragment_loads(tiled_mma, operand.operand, operand.tile, copy.bits // operand.dtype.bits)
+    loads = fragment_loads(tiled_mma, operand.operand, operand.tile, copy.bits // operand.dtype.bits, copy.along_mode)
     runs = _runs(_one_stage(operand.smem, operand.tile)[loads])
     _demand(runs, f"{key} has loads that are not contiguous and aligned")
 

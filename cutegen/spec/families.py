@@ -25,6 +25,9 @@ class Family:
     bulk_copies: bool = False
 
 
+NO_PROMOTION = "the sums are float32 all along"
+NO_CONSUMERS = "no warpgroup multiplies as one"
+
 FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
@@ -33,7 +36,11 @@ FAMILIES: dict[str, Family] = {
             "mma.sync, ldmatrix, cp.async",
             frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC}),
             available=True,
-            without={"mma.threads": "mma.atom_layout lays out warps"},
+            without={
+                "mma.threads": "mma.atom_layout lays out warps",
+                "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
+            },
         ),
         Family(
             "simt",
@@ -41,6 +48,8 @@ FAMILIES: dict[str, Family] = {
             frozenset({Instruction.FMA}),
             available=True,
             without={
+                "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -55,6 +64,8 @@ FAMILIES: dict[str, Family] = {
             available=True,
             bulk_copies=True,
             without={
+                "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },

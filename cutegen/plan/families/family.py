@@ -74,10 +74,10 @@ class Family:
         stages, epilogue = memory.stages.value, memory.epilogue.value
         a, b = for_a.plan(stages), for_b.plan(stages)
 
-        threads = by.tiled_mma.threads + self.feed.producer_threads
+        threads = by.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
         raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
-        loop = self.schedule.loop(self.feed.loop(stages, by.k_blocks, a, b))
+        loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
         copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
@@ -92,6 +92,8 @@ class Family:
             atom=by.atom,
             tiled_mma=by.tiled_mma,
             rounds_to_tf32=by.rounds_to_tf32,
+            promote_k=by.promote_k,
+            pingpong=by.pingpong,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
-from cutegen.plan.main_loops import multiplied_from_shared
+from cutegen.plan.main_loops import multiplied_from_shared, promoted
 from cutegen.plan.rules.bulk_boxes import check_bulk, choose_bulk_copy
 from cutegen.plan.rules.described_tiles import choose_described
 from cutegen.plan.rules.operand_choices import OperandChoices
@@ -44,6 +44,8 @@ class DescribedTiles:
         """Two parts a warpgroup, so that stages keep the memory."""
         return choose_parted_epilogue(spec, fusion, by, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, k_blocks: int) -> Loop:
-        """One group of multiplications a k-tile."""
-        return multiplied_from_shared(stages, k_blocks)
+    def loop(self, stages: int, by: Multiplied) -> Loop:
+        """One group of multiplications a k-tile, each waited for where its sums may be promoted."""
+        if by.promote_k:
+            return promoted(stages, by.k_blocks)
+        return multiplied_from_shared(stages, by.k_blocks)

@@ -48,8 +48,8 @@ def choose_parted_epilogue(
     check_bulk(spec, x, asked="tile.cta")
     stmatrix = _stmatrix(x)
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
-    buffers = BUFFERS * parts.warpgroups
-    staged = lay_out(ranking.value, x.extents, buffers)
+    buffers = BUFFERS * by.threads // by.tiled_mma.threads
+    staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
     stages = spec.tile.stages or WORTHWHILE_STAGES
     if stages * stage_bytes + staged.bytes > capacity_bytes:
         arithmetic = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
@@ -86,7 +86,7 @@ def choose_parted_epilogue(
             columns=parts.columns,
             count=parts.count,
             warpgroups=parts.warpgroups,
-            buffers=BUFFERS,
+            buffers=buffers,
             stmatrix=stmatrix,
         ),
     )
