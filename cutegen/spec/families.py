@@ -27,6 +27,7 @@ class Family:
 
 NO_PROMOTION = "the sums are float32 all along"
 NO_CONSUMERS = "no warpgroup multiplies as one"
+NO_SWAP = "an instruction has few rows of C as well as few columns"
 NO_CLUSTER = "each CTA copies for itself"
 
 FAMILIES: dict[str, Family] = {
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
                 "mma.threads": "mma.atom_layout lays out warps",
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
                 "schedule.cluster": NO_CLUSTER,
             },
         ),
@@ -52,6 +54,7 @@ FAMILIES: dict[str, Family] = {
             without={
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
                 "schedule.cluster": NO_CLUSTER,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
@@ -69,6 +72,7 @@ FAMILIES: dict[str, Family] = {
             without={
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
                 "schedule.cluster": NO_CLUSTER,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",

@@ -333,6 +333,7 @@ class Schedule(Part):
     """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
 
     `reduction` is how their sums come together: through a workspace and in a fixed order, or by atomic additions to C.
+    With `swap` the kernel multiplies B by A, which suits few rows of C.
     `cluster` are the CTAs along M and N that share what they copy.
     `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
     """
@@ -341,6 +342,7 @@ class Schedule(Part):
     split_k: SliceCount | None = None
     reduction: Reduction | None = None
     consumers: Consumers | None = None
+    swap: Flag | None = None
     cluster: ClusterCtas | None = None
 
 
