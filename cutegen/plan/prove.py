@@ -307,9 +307,9 @@ def _prove_split_k(plan: GemmPlan) -> None:
         _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
         return
     sums = plan.cta_tile[0] * plan.cta_tile[1]
-    vectors, rest = divmod(sums, plan.threads * SUM_VECTOR_ELEMS)
-    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)
-    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.threads * index[:, None]) + vector
+    vectors, rest = divmod(sums, plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
+    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.tiled_mma.threads), np.arange(vectors)
+    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.tiled_mma.threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
     needed = launch.workspace(ProblemShape(*plan.cta_tile))
     enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes
