@@ -374,3 +374,19 @@ def test_what_copies_move_by_hand() -> None:
     assert open_plan().a.g2s.passing_registers((128, 64), element) == 0
     boxes = planned("sm120").a.g2s
     assert boxes.sectors((128, 64), 1, 2) == 512
+
+
+def test_who_multiplies_is_a_warp_or_a_thread() -> None:
+    assert [plan(simt(), "sm_80").atoms_are, open_plan().atoms_are] == ["threads", "warps"]
+
+
+def test_c_leaves_from_registers_where_the_spec_says_so() -> None:
+    found = plan(replace(gemm(epilogue=Epilogue(smem=False)), family="sm120"), "sm_90")
+    assert found.epilogue.smem is None
+    assert decisions(found)["epilogue.smem"].given
+
+
+def test_scalars_of_the_epilogue_are_those_it_names() -> None:
+    found = plan(gemm(epilogue=Epilogue(ops=("alpha", "beta", "bias_n", "relu"))), "sm_80").epilogue.fusion
+    assert found.scalars == ("alpha", "beta")
+    assert [tensor.modes for tensor in found.tensors] == [("m", "n"), ("n",)]
