@@ -116,6 +116,17 @@ def multiplied_from_shared(stages: int, k_blocks: int) -> Loop:
     return _produced(stages, k_blocks, fetch, consume)
 
 
+def promoted(stages: int, k_blocks: int) -> Loop:
+    """As `multiplied_from_shared`, but each k-tile is waited for: its sums may be added to others in registers.
+
+    The other warpgroup's multiplications keep tensor cores busy meanwhile.
+    """
+    fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
+    finish = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
+    turn = Part(PartName.TURN, (*_multiplied(k_blocks), finish), Mark.FIRST, Mark.END)
+    return _produced(stages, k_blocks, fetch, (turn,))
+
+
 def _multiplied(k_blocks: int) -> tuple[Slot, ...]:
     """A k-tile's multiplications, as one group: registers are fenced before it, and it is committed behind them."""
     begin, end = (Step(Action.BULK_WAIT), Step(Action.MMA_FENCE)), (Step(Action.MMA_COMMIT),)

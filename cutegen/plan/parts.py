@@ -91,7 +91,7 @@ class Feed(Protocol):
     ) -> Memory:
         """Stages, C's way out, and where in shared memory everything lies."""
 
-    def loop(self, stages: int, k_blocks: int, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
         """The main loop of one tile."""
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:

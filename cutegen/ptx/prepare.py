@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cutegen.errors import PtxSyntaxError
@@ -50,6 +52,8 @@ def prepare(module: Module, entry: Entry) -> Executable:
     frame.tracked = set().union(*unsure.values())
     frame.held_rows = set().union(*map(held_rows, entry.instructions))
     blocks = tuple(_BlockLowering(context, entry, graph, n).lower(unsure) for n in range(len(graph.blocks)))
+    asking = {site for site in context.semantics if entry.instructions[site].parts[0] in ("ld", "atom")}
+    blocks = tuple(replace(b, asks=not asking.isdisjoint(range(b.first, b.last))) for b in blocks)
     return Executable(
         entry=entry,
         frame=frame,
@@ -191,10 +195,10 @@ def _with_held_registers(context: Lowering, instruction: Instruction, step: Step
     if not len(registers.rows):
         return step
     written = {row for bits, row in written_registers(instruction) if bits == 32} & rows
-    site, written_rows = context.site, np.array(sorted(written), np.intp)
+    site, written_rows, moves = context.site, np.array(sorted(written), np.intp), instruction.parts[0] == "mov"
 
     def run(warp: Warp) -> None:
-        warp.held.touch(warp, site, registers, written_rows)
+        warp.held.touch(warp, site, registers, written_rows, moves=moves)
         step(warp)
 
     return run

@@ -26,6 +26,9 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
         "stmatrix": plan.epilogue.stmatrix is not None,
         "pingpong": plan.pingpong,
+        "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
+        "promotes_each": plan.promote_k == plan.cta_tile[2],
+        "adds": "False" if plan.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
         "tile_range": _tile_range(plan),
         "a_multicast": plan.cluster[1] > 1,
         "b_multicast": plan.cluster[0] > 1,
@@ -71,6 +74,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
         ),
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", *_warps(plan)),
+        "mma.promote_k": _promotion(plan),
         "schedule.consumers": (),  # a comment: the decision shows in the loop over tiles
         "schedule.cluster": _cluster_constants(plan),
         "epilogue.smem": (*_part_constants(plan), *c_constants(plan)),
@@ -84,6 +88,11 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
         f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
         f"EMPTY_ARRIVALS = {readers * (m + n - 1)}",
     )
+
+
+def _promotion(plan: GemmPlan) -> tuple[str, ...]:
+    tiles = plan.promote_k // plan.cta_tile[2]
+    return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 
 
 def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:

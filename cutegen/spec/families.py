@@ -25,6 +25,11 @@ class Family:
     bulk_copies: bool = False
 
 
+NO_PROMOTION = "the sums are float32 all along"
+NO_CONSUMERS = "no warpgroup multiplies as one"
+NO_SWAP = "an instruction has few rows of C as well as few columns"
+NO_CLUSTER = "each CTA copies for itself"
+
 FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
@@ -33,7 +38,13 @@ FAMILIES: dict[str, Family] = {
             "mma.sync, ldmatrix, cp.async",
             frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC}),
             available=True,
-            without={"mma.threads": "mma.atom_layout lays out warps"},
+            without={
+                "mma.threads": "mma.atom_layout lays out warps",
+                "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
+                "schedule.cluster": NO_CLUSTER,
+            },
         ),
         Family(
             "simt",
@@ -41,6 +52,10 @@ FAMILIES: dict[str, Family] = {
             frozenset({Instruction.FMA}),
             available=True,
             without={
+                "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
+                "schedule.cluster": NO_CLUSTER,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -55,6 +70,10 @@ FAMILIES: dict[str, Family] = {
             available=True,
             bulk_copies=True,
             without={
+                "mma.promote_k": NO_PROMOTION,
+                "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
+                "schedule.cluster": NO_CLUSTER,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },

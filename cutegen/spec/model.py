@@ -31,6 +31,7 @@ from cutegen.spec.checks import (
     MAX_THREADS_PER_CTA,
     MAX_WARPS_PER_CTA,
     Boolean,
+    ClusterExtents,
     ExpressionText,
     Extents,
     FamilyName,
@@ -69,6 +70,7 @@ AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
 StageCount: TypeAlias = Annotated[int, Integer(1, 8, "a k-tile lies in shared memory while it is multiplied")]
+PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
 Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[
     str, OneOf(tuple(MMA_ATOMS), more=tuple(WGMMA_ATOMS), like="SM90_64x256x16_F32F16F16_SS")
@@ -85,6 +87,8 @@ EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
 RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
 Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "atomics"))]
+ClusterCtas: TypeAlias = Annotated[tuple[int, int], ClusterExtents()]
+Consumers: TypeAlias = Annotated[str, OneOf(("cooperative", "pingpong"))]
 SliceCount: TypeAlias = Annotated[int, Integer(1, 64, "1 leaves K whole")]
 
 
@@ -184,7 +188,8 @@ class Mma(Part):
     """CuTe's TiledMma: `atom_layout` is warps, or warpgroups of wgmma, along M, N and K; `permutation` is its tile.
 
     `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read. Without tensor cores
-    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C.
+    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C. Of 8-bit floats, `promote_k` is
+    the K that the tensor core sums before the sums are added to float32 registers; 0 is all of it.
     """
 
     atom: MmaAtomName | None = None
@@ -192,6 +197,7 @@ class Mma(Part):
     permutation: TileExtents | None = None
     threads: ThreadLayout | None = None
     tf32: Tf32Rounding | None = None
+    promote_k: PromotedK | None = None
 
     def contradiction(self) -> Mismatch | None:
         """The warps fit one CTA."""
@@ -327,11 +333,17 @@ class Schedule(Part):
     """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
 
     `reduction` is how their sums come together: through a workspace and in a fixed order, or by atomic additions to C.
+    With `swap` the kernel multiplies B by A, which suits few rows of C.
+    `cluster` are the CTAs along M and N that share what they copy.
+    `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
     """
 
     raster: Raster | None = None
     split_k: SliceCount | None = None
     reduction: Reduction | None = None
+    consumers: Consumers | None = None
+    swap: Flag | None = None
+    cluster: ClusterCtas | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

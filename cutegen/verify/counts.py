@@ -378,8 +378,8 @@ def _written(plan: GemmPlan, action: Action) -> int:
 
 def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
     """Whether the matrices are cut into whole tiles, and there are some."""
-    extents = size.problem.extents.values()
-    return all(extent and extent % tile == 0 for extent, tile in zip(extents, plan.cta_tile, strict=True))
+    extents, tile = size.problem.extents.values(), (*plan.launch.cta_tile, plan.cta_tile[2])
+    return all(extent and extent % part == 0 for extent, part in zip(extents, tile, strict=True))
 
 
 def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:

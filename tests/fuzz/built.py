@@ -24,7 +24,7 @@ from cutegen.verify import compare, expected_outcome, random_extras, random_oper
 from tests.build.warm import warm_compiler
 from tests.fuzz.case import ACCEPTED, FOUND, REFUSED, Case, Outcome, random_of
 from tests.fuzz.exact import beside_untouched, chain_results, decoded, encoded, owner, small_integers
-from tests.fuzz.plausible import BULK, Table, chance, plausible, toml
+from tests.fuzz.plausible import BULK, BY_WARPGROUP, Table, chance, plausible, toml
 from tests.fuzz.specs import split_case
 
 EXTENTS = (16, 16, 32, 32, 32, 48, 64, 64, 80, 96, 112)
@@ -38,13 +38,18 @@ def case(seed: int) -> Case:
     rng = random_of("built", seed)
     arch = tuple(TARGETS)[seed % len(TARGETS)]
     for _ in range(TRIES):
-        family = rng.choice([name for name in FAMILIES if name not in BULK or int(arch[3:]) >= 90])
-        table = plausible(rng, family, arch, EXTENTS)
+        table = plausible(rng, rng.choice(families_of(arch)), arch, EXTENTS)
         table.pop("kind", None)
         text = f"# {arch} {_problem(rng, table)}\n{toml(table)}"
         if _planned(text) is not None:
             return Case(seed, text)
     raise AssertionError(f"none of {TRIES} specs for {arch} is accepted")
+
+
+def families_of(arch: str) -> list[str]:
+    """The families that kernels for `arch` can be of."""
+    has = {name for name in FAMILIES if name not in BULK or int(arch[3:]) >= 90}
+    return sorted(has if arch == "sm_90" else has - {BY_WARPGROUP})
 
 
 def _problem(rng: random.Random, table: Table) -> str:

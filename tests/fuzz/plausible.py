@@ -12,6 +12,7 @@ from tests.fuzz.layouts import dense_layout, tile_layout
 Table = dict[str, str]
 
 BULK = frozenset(name for name, row in FAMILIES.items() if "bulk" in row.instructions)
+BY_WARPGROUP = "sm90"
 BESIDE = {"e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2"), "s8": ("s8", "u8"), "u8": ("s8", "u8")}
 SUMS = {"f16": ("f32", "f16"), "s8": ("s32",), "u8": ("s32",), "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16")}
 OF_TENSOR_CORES = ("f16", "f16", "f16", "bf16", "bf16", "tf32", "s8", "u8", "e4m3", "e5m2")
@@ -21,6 +22,7 @@ ACROSS = {"a": "mk", "b": "nk", "c": "mn"}
 LOADS = ("universal", *(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom)))
 WIDTHS = (8, 16, 32, 64, 128)
 WARPS = (1, 1, 2, 2, 2, 4, 4, 3, 5, 6, 7)
+WARPGROUPS = ((1, 1), (2, 1), (2, 1), (1, 2), (3, 1), (1, 3))
 OPS = ("alpha", "beta", "bias_n", "bias_m", "relu", "gelu_tanh", "gelu_erf", "silu", "residual", "aux")
 FUNCTIONS = ("abs", "erf", "exp", "gelu_erf", "gelu_tanh", "relu", "sigmoid", "silu", "tanh")
 LEAVES = ("x", "x", "x", "x", "alpha", "beta", "c", "residual", "bias_n", "0", "1", "2", "0.5", "1e-3", "6", "3e4")
@@ -38,6 +40,8 @@ def text(value: str) -> str:
 
 def arch_of(rng: random.Random, family: str) -> str:
     """A target, most often one that has the family."""
+    if family == BY_WARPGROUP and chance(rng, 0.97):
+        return "sm_90"
     names = [name for name in TARGETS if family not in BULK or chance(rng, 0.03) or int(name[3:]) >= 90]
     return rng.choice(names)
 
@@ -63,6 +67,8 @@ def plausible(rng: random.Random, family: str, arch: str, extents: Sequence[int]
 
 def _problem(rng: random.Random, family: str, arch: str) -> Table:
     first = rng.choice(OF_FMA if family == "simt" else OF_TENSOR_CORES)
+    if family == BY_WARPGROUP and chance(rng, 0.7):
+        first = rng.choice(("f16", "bf16"))
     if first.startswith("e") and int(arch[3:]) < 89 and chance(rng, 0.95):
         first = "f16"
     second = rng.choice(OF_FMA if family == "simt" and chance(rng, 0.4) else BESIDE.get(first, (first,)))
@@ -95,6 +101,8 @@ def element_of(table: Table, name: str) -> str:
 
 def _tile(rng: random.Random, family: str, table: Table, extents: Sequence[int] | None) -> Table:
     tile: Table = {}
+    if family == BY_WARPGROUP:
+        return _tile_of_warpgroups(rng, table)
     if extents is not None or chance(rng, 0.85):
         allowed = extents or (16, 32, 32, 48, 64, 64, 96, 128, 128, 192, 256)
         depths = (4, 8, 8, 16, 32) if family == "simt" else (16, 32, 32, 64, 64, 128, 48)
@@ -102,6 +110,19 @@ def _tile(rng: random.Random, family: str, table: Table, extents: Sequence[int] 
         tile["tile.cta"] = str([rng.choice(allowed), rng.choice(allowed), k])
     if chance(rng, 0.45):
         tile["tile.stages"] = str(rng.choice((1, 2) if family == "simt" else (1, 2, 2, 3, 3, 4, 5, 8)))
+    return tile
+
+
+def _tile_of_warpgroups(rng: random.Random, table: Table) -> Table:
+    """64 rows for each warpgroup, as many columns as an instruction has, and lines of 32 to 256 bytes along K."""
+    tile: Table = {}
+    if chance(rng, 0.8):
+        m = rng.choice((64, 64, 128, 128, 128, 192, 256))
+        n = rng.choice((8, 16, 24, 32, 40, 64, 64, 96, 128, 128, 160, 192, 256))
+        k = rng.choice((32, 64, 128, 128, 256)) // dtype(element_of(table, "a")).bytes
+        tile["tile.cta"] = str([m, n, k])
+    if chance(rng, 0.3):
+        tile["tile.stages"] = str(rng.choice((1, 2, 3, 4, 6)))
     return tile
 
 
@@ -121,6 +142,8 @@ def _mma(rng: random.Random, family: str, table: Table) -> Table:
         threads = rng.choice((32, 64, 128, 128, 256, 256, 512))
         rows = rng.choice([x for x in (1, 2, 4, 8, 16, 32) if threads % x == 0])
         return {"mma.threads": text(dense_layout(rng, (rows, threads // rows)))}
+    if family == BY_WARPGROUP:
+        return {"mma.atom_layout": str([*rng.choice(WARPGROUPS), 1])}
     made: Table = {}
     m, n, _ = cta_of(table)
     warps = [rng.choice([w for w in WARPS if extent % (atom * w) == 0] or [1]) for extent, atom in ((m, 16), (n, 8))]
@@ -184,7 +207,8 @@ def _grid(rng: random.Random, tile: tuple[int, int]) -> str:
 
 def _s2r(rng: random.Random, family: str, table: Table) -> Table:
     loads = ("universal",) if family == "simt" else LOADS
-    return {f"s2r.{name}": f"{{ atom = {text(rng.choice(loads))} }}" for name in "ab" if chance(rng, 0.6)}
+    share = 0.05 if family == BY_WARPGROUP else 0.6
+    return {f"s2r.{name}": f"{{ atom = {text(rng.choice(loads))} }}" for name in "ab" if chance(rng, share)}
 
 
 def _epilogue(rng: random.Random, family: str, table: Table) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -121,20 +120,26 @@ def test_the_cache_model_is_a_list_of_rows_that_forgets_the_oldest(seed: int) ->
 def test_an_order_of_tiles_looks_at_each_wave_a_few_times(
     problem: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cache's bytes are counted as rows come and go, not summed over again for each row that goes."""
-    summed = Counter[str]()
+    """Rows of a wave are looked at when it is read and when they go: twice, and once more for each wave after it."""
+    seen = Counter[str]()
+    read, forget = tile_orders._Cache.read, tile_orders._Cache._forget
 
-    def counting(values: Iterable[int]) -> int:
-        listed = list(values)
-        summed["values"] += len(listed)
-        return sum(listed)
+    def reading(cache: Any, rows: Any) -> int:
+        seen["read"] += len(rows)
+        return read(cache, rows)
 
-    monkeypatch.setattr(tile_orders, "sum", counting, raising=False)
+    def forgetting(cache: Any, excess_bytes: int) -> None:
+        seen["forgotten"] += len(cache._waves[0][1])
+        forget(cache, excess_bytes)
+
+    monkeypatch.setattr(tile_orders._Cache, "read", reading)
+    monkeypatch.setattr(tile_orders._Cache, "_forget", forgetting)
     found = plan(gemm("mnm", tile=Tile((32, 8, 32))), "sm_86", problem)
     assert isinstance(found, GemmPlan)
     tiles_in_a_wave = 84 * found.predictions.occupancy.ctas_per_sm
     orders = 24
-    assert 0 < summed["values"] <= 2 * 2 * orders * MOST_WAVES * tiles_in_a_wave
+    assert 0 < seen["read"] <= 2 * orders * MOST_WAVES * tiles_in_a_wave
+    assert seen["forgotten"] <= 2 * seen["read"]
 
 
 PADDED = {

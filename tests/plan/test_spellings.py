@@ -25,6 +25,12 @@ def simt(majors: str, layout: str = "", bits: int | None = None, cta: tuple[int,
     return replace(bare, mma=Mma(threads="(8,4):(4,1)"), smem=smem, g2s=G2s(copy, copy))
 
 
+def alone(majors: str, threads: str, kind: str) -> GemmSpec:
+    """A thread that has all rows of A, or of B."""
+    asked = replace(gemm(majors, kind, c_dtype="f32", tile=Tile((32, 32, 8), 2), name="alone"), family="simt")
+    return replace(asked, mma=Mma(threads=threads))
+
+
 def rows_to_a_thread(kind: str, layout: str, bits: int | None = None) -> GemmSpec:
     """Each of 128 threads copies a row of B along K, which lies in shared memory as `layout` says."""
     copy = replace(UNIVERSAL, bits=bits, threads="(128,1):(1,0)")
@@ -42,6 +48,8 @@ BUILT = {
     "one vector of two f32": (simt("mnn", bits=64), "sm_100"),
     "tf32 in pairs": (gemm(dtype="tf32", tile=Tile((64, 64, 32), 2), g2s=G2s(a=replace(UNIVERSAL, bits=64))), "sm_120"),
     "joined along k by fma": (simt("mnm", "(32,(4,2)):(4,(1,128))"), "sm_90"),
+    "joined along m by a thread": (alone("mkn", "(1,32):(1,1)", "f32"), "sm_89"),
+    "joined along n by a thread": (alone("mnm", "(32,1):(1,1)", "f16"), "sm_80"),
     "joined of f16": (rows_to_a_thread("f16", ACROSS, 16), "sm_90"),
     "joined pairs of f16": (rows_to_a_thread("f16", "(128,4):(4,1)", 32), "sm_80"),
     "joined of s8": (rows_to_a_thread("s8", "(128,4):(4,1)", 8), "sm_90"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from kernels import cuda_program
 
-from cutegen.ptx import ALL_KINDS, LaunchReport, Program, TensorMap, ViolationKind
+from cutegen.ptx import ALL_KINDS, ExecutionFault, LaunchReport, Program, TensorMap, ViolationKind
 
 Array = np.ndarray[Any, Any]
 CUTLASS_DIR = Path(__file__).parent / "cutlass"
@@ -130,21 +130,28 @@ class Example:
     box_a: tuple[int, int]
     box_b: tuple[int, int]
     size: tuple[int, int, int]
-    cluster: int = 1
+    box_c: tuple[int, int] = (32, 64)
     is_8_bit: bool = False
     is_k_major: bool = True
+    is_persistent: bool = False
 
 
 EXAMPLES = [
     Example(name="dense_gemm_f16", tile=(128, 128), box_a=(64, 128), box_b=(64, 128), size=(136, 128, 584)),
     Example(
-        name="dense_gemm_f16_cluster", tile=(128, 128), box_a=(64, 128), box_b=(64, 64), size=(256, 128, 192), cluster=2
-    ),
-    Example(
         name="dense_gemm_f16_mn", tile=(64, 64), box_a=(64, 64), box_b=(64, 64), size=(64, 136, 192), is_k_major=False
     ),
     Example(
         name="dense_gemm_e4m3", tile=(64, 128), box_a=(128, 64), box_b=(128, 128), size=(72, 128, 400), is_8_bit=True
+    ),
+    Example(
+        name="dense_gemm_persistent",
+        tile=(128, 256),
+        box_a=(64, 128),
+        box_b=(64, 128),
+        box_c=(32, 128),
+        size=(264, 264, 328),
+        is_persistent=True,
     ),
 ]
 
@@ -157,6 +164,23 @@ def batched(array: Array, box: tuple[int, int], swizzle_bytes: int) -> TensorMap
     return TensorMap(array=array, extents=extents, strides_bytes=strides, box=(*box, 1), swizzle_bytes=swizzle_bytes)
 
 
+def divider(divisor: int) -> bytes:
+    """CUTLASS's FastDivmod: a division as a multiplication and two shifts."""
+    bits = (divisor - 1).bit_length()
+    multiplier = ((1 << 32) * ((1 << bits) - divisor) // divisor + 1) & 0xFFFFFFFF
+    return np.array([divisor, multiplier], np.uint32).tobytes() + bytes([min(bits, 1), max(bits - 1, 0), 0, 0])
+
+
+def launch_of(example: Example) -> tuple[dict[str, Any], list[object]]:
+    """(grid, block and cluster, the scheduler's arguments): one CTA for each tile, or a cluster of two for all."""
+    tiles_m, tiles_n = -(-example.size[0] // example.tile[0]), -(-example.size[1] // example.tile[1])
+    if not example.is_persistent:
+        return {"grid": (tiles_m, tiles_n), "block": 128}, []
+    unused = [0, 0, 0, bytes(12), bytes(12)]
+    scheduler = [tiles_m, tiles_n, 1, divider(-(-tiles_m // 2)), divider(tiles_n), *unused]
+    return {"grid": (2, 1, 1), "block": 384, "cluster": (2, 1, 1)}, scheduler
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_cutlass_example(example: Example, policy: str) -> None:
@@ -167,13 +191,12 @@ def test_cutlass_example(example: Example, policy: str) -> None:
     operands = (a, b) if example.is_k_major else (np.ascontiguousarray(a.T), np.ascontiguousarray(b.T))
     maps = [batched(x, box, 128) for x, box in zip(operands, (example.box_a, example.box_b), strict=True)]
     extents = [np.array(shape, np.int32).tobytes() for shape in ((m, k, 1), (n, k, 1), (m, n, 1))]
-    arguments = [maps[0], extents[0], maps[1], extents[1], batched(c, (32, 64), 64), extents[2], b"\0"]
+    arguments = [maps[0], extents[0], maps[1], extents[1], batched(c, example.box_c, 64), extents[2], b"\0"]
+    shape, scheduler = launch_of(example)
     report = Program.parse((CUTLASS_DIR / f"{example.name}.ptx").read_text()).launch(
         example.name,
-        grid=(-(-m // example.tile[0]), -(-n // example.tile[1])),
-        block=128,
-        args=arguments,
-        cluster=(example.cluster, 1, 1),
+        **shape,
+        args=[*arguments, *scheduler],
         dynamic_smem_bytes=232448,
         policy=policy,
     )
@@ -182,6 +205,6 @@ def test_cutlass_example(example: Example, policy: str) -> None:
     lost = (2.0**-10 if example.is_8_bit else 2.0**-22) * scale
     assert (np.abs(c - product) <= 2.0**-11 * np.abs(product) + lost + 1e-4).all()
     assert report.executed("wgmma.mma_async") > 0
-    # The example releases its stages to other CTAs at the scope of its own.
-    assert all("scope cta" in str(found) for found in report.conventions)
-    assert bool(report.conventions) == (example.cluster > 1)
+    # The persistent one releases its stages at the scope of a CTA, and has moves behind a fence.
+    assert all("scope cta" in str(found) or "no wgmma.fence" in str(found) for found in report.conventions)
+    assert bool(report.conventions) == example.is_persistent

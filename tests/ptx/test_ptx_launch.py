@@ -276,6 +276,24 @@ def test_switches_reach_every_target() -> None:
     assert out.tolist() == [(10, 20, 30, 10)[i % 4] + i for i in range(32)]
 
 
+@pytest.mark.parametrize(("cluster", "policy"), [(1, "in-order"), (1, "reversed"), (2, "random:1")])
+def test_a_barrier_of_a_grid_that_is_larger_than_what_takes_turns(cluster: int, policy: str) -> None:
+    """Every CTA adds to a counter, waits for all, and reads what the last one has written."""
+    body = """
+        mov.u32 %r1, %ctaid.x; mov.u32 %r2, %nctaid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd1, %rd0, %rd2;
+        setp.ne.u32 %p0, %r0, 0; @%p0 bra MET; add.u32 %r4, %r1, 1000; st.global.u32 [%rd1+1024], %r4;
+        red.release.gpu.global.add.u32 [%rd0+4096], 1;
+        AGAIN: ld.acquire.gpu.global.u32 %r5, [%rd0+4096]; setp.lt.u32 %p1, %r5, %r2; @%p1 bra AGAIN;
+        MET: bar.sync 0; @%p0 bra END; sub.u32 %r6, %r2, %r1; add.s32 %r6, %r6, -1; mul.wide.u32 %rd3, %r6, 4;
+        add.s64 %rd3, %rd0, %rd3; ld.global.u32 %r3, [%rd3+1024]; st.global.u32 [%rd1], %r3; END: ret;"""
+    out, ctas = np.zeros(1025, np.uint32), 20 * cluster
+    report = Program.parse(kernel(body)).launch(
+        "k", grid=ctas, block=32, cluster=cluster, args=[out], policy=policy, max_steps=200_000
+    )
+    assert out[:ctas].tolist() == [1000 + ctas - 1 - i for i in range(ctas)]
+    assert report.steps < 100_000
+
+
 def test_barrier_reductions_count_the_whole_cta() -> None:
     body = "setp.lt.u32 %p1, %r0, 40; bar.red.popc.u32 %r3, 0, %p1; bar.red.or.pred %p2, 0, !%p1; @!%p2 mov.u32 %r3, 0;"
     out = np.zeros(64, np.uint32)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warpgroup_kernels import matrix_of
+from warpgroup_kernels import FENCE, matrix_of
 from wrong_warpgroups import COLUMNS, WRONG, Wrong
 
-from cutegen.ptx import ExecutionFault
+from cutegen.ptx import ALL_KINDS, ExecutionFault, ViolationKind
 
 POLICIES = ("in-order", "reversed", "random:1", "random:2")
 EACH = pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
@@ -38,6 +38,18 @@ def test_the_wrong_one_is_caught(wrong: Wrong) -> None:
         assert violation.kind in (wrong.kind, wrong.also), (policy, str(caught.value))
         assert violation.thread is not None
         assert wrong.says in str(caught.value) or violation.kind is wrong.also, (policy, str(caught.value))
+
+
+def test_a_move_behind_the_fence_is_a_convention() -> None:
+    """Compilers move copies of registers and constants across a fence, which names none."""
+    right = WRONG[0].right
+    moved = right.replace(FENCE, FENCE + "mov.b32 %d3, 0;")
+    for policy in POLICIES:
+        WRONG[0].launch(WRONG[0].fill, right, policy, raise_on=ALL_KINDS)
+        assert error(WRONG[0], WRONG[0].fill, moved, policy) < TOLERANCE
+        with pytest.raises(ExecutionFault, match=r"no wgmma.fence between the last access to %d3") as caught:
+            WRONG[0].launch(WRONG[0].fill, moved, policy, raise_on=ALL_KINDS)
+        assert caught.value.violation.kind is ViolationKind.CONVENTION
 
 
 def test_there_are_many() -> None:

@@ -58,7 +58,7 @@ class Wrong:
             return self.fill, self.right.replace(before, after, 1)
         return self.fill.replace(before, after, 1), self.right
 
-    def launch(self, fill: str, body: str, policy: str) -> Array:
+    def launch(self, fill: str, body: str, policy: str, **options: Any) -> Array:
         """The accumulators (threads, registers) that a kernel leaves behind."""
         parameters = ", .param .align 64 .b8 map[128]"
         text = kernel(body, fill=fill, size_bytes=SIZE, parameters=parameters)
@@ -66,8 +66,8 @@ class Wrong:
         image = image_of(A, B, size_bytes=SIZE)
         tensor = A_VALUES.copy()
         tensor_map = TensorMap(array=tensor, extents=(64, 64), strides_bytes=(128,), box=(64, 64), swizzle_bytes=128)
-        args = [image, out, tensor_map]
-        Program.parse(text).launch("k", grid=1, block=self.block, args=args, policy=policy, max_steps=200_000)
+        options |= {"policy": policy, "max_steps": 200_000, "args": [image, out, tensor_map]}
+        Program.parse(text).launch("k", grid=1, block=self.block, **options)
         return out
 
     def expected(self) -> Array:
@@ -90,7 +90,7 @@ def register_mistakes() -> Iterator[Wrong]:
         name="registers touched after the fence",
         kind=K.ASYNC_MMA,
         right=PLAIN,
-        change=(FENCE, FENCE + "mov.b32 %d3, 0;"),
+        change=(FENCE, FENCE + "neg.f32 %d3, %d3;"),
         says="%d3",
     )
     again = zero(REGISTERS) + FENCE + step(0) + COMMIT + wait() + "add.f32 %d5, %d5, 0f00000000;" + FENCE + step(1)
@@ -156,8 +156,7 @@ def register_mistakes() -> Iterator[Wrong]:
     )
 
 
-LOAD_A = "shl.b32 %r12, %r0, 4; add.u32 %r12, %r12, smem; ld.shared.v4.b32 {%r20, %r21, %r22, %r23}, [%r12];"
-FRAGMENT = "mov.b32 %r20, 0x3c003c00; mov.b32 %r21, %r20; mov.b32 %r22, %r20; mov.b32 %r23, %r20;"
+FRAGMENT = "mov.b32 %r30, 0x3c003c00; " + " ".join(f"add.u32 %r{i}, %r30, 0;" for i in range(20, 24))
 
 
 def fragment_mistakes() -> Iterator[Wrong]:
@@ -193,7 +192,7 @@ def fragment_mistakes() -> Iterator[Wrong]:
 
 def memory_mistakes() -> Iterator[Wrong]:
     """Shared memory that is written too late, too early, or through the wrong proxy."""
-    store = "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, smem; st.shared.b32 [%r13], 0;"
+    store = "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, %r63; st.shared.b32 [%r13], 0;"
     yield Wrong(name="no proxy fence", kind=K.RACE, right=PLAIN, change=(PROXY_FENCE, ""), says="no fence.proxy.async")
     yield Wrong(
         name="a proxy fence before the writes",
@@ -218,7 +217,7 @@ def memory_mistakes() -> Iterator[Wrong]:
         right=PLAIN,
         change=(
             SKIP,
-            "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, smem; cp.async.cg.shared.global [%r13], [%rd0], 16;"
+            "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, %r63; cp.async.cg.shared.global [%r13], [%rd0], 16;"
             "cp.async.wait_all;",
         ),
         says="may still read",
@@ -367,6 +366,15 @@ def convergence_mistakes() -> Iterator[Wrong]:
         says="differs between lanes",
         k_steps=1,
     )
+    registers = "setmaxnreg.inc.sync.aligned.u32 232;"
+    yield Wrong(
+        name="setmaxnreg of one warp",
+        kind=K.DIVERGENCE,
+        right=registers + PLAIN,
+        change=(registers, f"setp.eq.u32 %p3, %r1, 1; @%p3 bra LATER; {registers} LATER: "),
+        says="in its place",
+        also=K.BARRIER,
+    )
     yield Wrong(
         name="warps 1 to 4",
         kind=K.DIVERGENCE,
@@ -398,7 +406,7 @@ def layout_mistakes() -> Iterator[Wrong]:
 
 def epilogue_mistakes() -> Iterator[Wrong]:
     """The result through shared memory: stmatrix, and a bulk copy from there."""
-    one = "and.b32 %r41, %r0, 15; shl.b32 %r41, %r41, 4; mad.lo.u32 %r41, %r1, 256, %r41; add.u32 %r41, %r41, smem;"
+    one = "and.b32 %r41, %r0, 15; shl.b32 %r41, %r41, 4; mad.lo.u32 %r41, %r1, 256, %r41; add.u32 %r41, %r41, %r63;"
     write = one + "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r41], {%r42, %r43};"
     store = (
         "mov.b64 %rd20, map; cvta.param.u64 %rd21, %rd20; setp.eq.u32 %p5, %r0, 0; mov.u32 %r40, smem;"

@@ -49,10 +49,11 @@ def test_edges_on_every_side(compiled: Any, name: str) -> None:
     check(compiled(CASES[name]), CASES[name], 208, 80, 144)
 
 
+@pytest.mark.parametrize("name", ["tn", "pingpong", "cluster_along_m", "cluster_taking_turns"])
 @pytest.mark.parametrize("policy", ["in-order", "reversed", "random:7"])
-def test_many_tiles_in_any_order(compiled: Any, policy: str) -> None:
+def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     """Stages go round through the tiles of a CTA, of which five k-tiles each leave no stage where it began."""
-    check(compiled(CASES["tn"]), CASES["tn"], 384, 192, 320, policy=policy)
+    check(compiled(CASES[name]), CASES[name], 384, 192, 320, policy=policy)
 
 
 def test_a_batch(compiled: Any) -> None:

@@ -22,6 +22,9 @@ def spec(
     groups: tuple[int, int, int] | None = None,
     raster: Raster | None = None,
     smem: Any = None,
+    promote_k: int | None = None,
+    consumers: str | None = None,
+    cluster: tuple[int, int] | None = None,
     **extras: Extra | Bias,
 ) -> GemmSpec:
     """`majors` of A, B and C; `groups` are the warpgroups that multiply; `extras` are problem.residual and so on."""
@@ -30,9 +33,9 @@ def spec(
         family="sm90",
         problem=Problem(a=a, b=b, c=c or out, accumulator=accumulator, **extras),  # type: ignore[arg-type]
         tile=Tile(cta=cta, stages=stages),
-        mma=Mma(atom_layout=groups),
+        mma=Mma(atom_layout=groups, promote_k=promote_k),
         epilogue=Epilogue(smem, ops or None),
-        schedule=Schedule(raster),
+        schedule=Schedule(raster, consumers=consumers, cluster=cluster),
         name=name,
     )
 
@@ -61,10 +64,21 @@ CASES: Mapping[str, GemmSpec] = {
         spec("c_from_registers_column_major", "mkm", smem=False),
         spec("blas", "kkn", "f16", "alpha", "beta"),
         spec("fused", "kkn", "f16", *FUSED, cta=(128, 128, 64), bias=Bias("f32"), aux=Extra("f32", "m")),
+        spec("pingpong", cta=(64, 64, 64), stages=3, consumers="pingpong"),
+        spec("pingpong_column_major", "mnm", cta=(128, 64, 64), consumers="pingpong"),
+        spec("pingpong_from_registers", c=Operand("f16", "n", 2), cta=(64, 32, 64), consumers="pingpong"),
+        spec("pingpong_e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128), consumers="pingpong"),
+        spec("cluster_along_m", cta=(64, 64, 64), stages=3, cluster=(2, 1)),
+        spec("cluster_along_n", "mnm", cta=(128, 64, 64), cluster=(1, 2)),
+        spec("cluster_of_two_boxes", "mnn", cta=(128, 128, 64), cluster=(2, 2)),
+        spec("cluster_taking_turns", "kkm", cta=(64, 64, 128), consumers="pingpong", cluster=(2, 1)),
+        spec("cluster_of_e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128), cluster=(1, 4)),
         spec("s8", dtype="s8", c=Operand("s32", "n"), cta=(64, 64, 128)),
         spec("u8_to_f16", dtype="u8", c=Operand("f16", "n"), cta=(64, 64, 128)),
         spec("s8_column_major", "kkm", "s8", cta=(64, 64, 128)),
         spec("e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128)),
+        spec("e4m3_promoted_every_second", dtype="e4m3", c=Operand("f32", "n"), cta=(128, 64, 64)),
+        spec("e4m3_never_promoted", dtype="e4m3", c=Operand("f16", "n"), cta=(64, 64, 128), promote_k=0),
         spec("e5m2_to_e4m3", dtype="e5m2", c=Operand("e4m3", "n"), cta=(64, 64, 128)),
     )
 }

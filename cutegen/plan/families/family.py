@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
+from cutegen.plan import swapped
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.parts import CountedPlan, Feed, Multiplier, Schedule
@@ -57,7 +58,14 @@ class Family:
         self.schedule.check(spec, self.name)
         self.multiplier.check(spec, target)
         settled = self.search(spec, target, problem) if problem else ()
-        return first_that_holds(spec, settled, lambda filled: self._decide(filled, target, problem))
+        return first_that_holds(spec, settled, lambda filled: self._exchange(filled, target, problem))
+
+    def _exchange(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+        """The kernel of the product that the spec asks for, or of the exchanged one."""
+        if not spec.schedule.swap:
+            return self._decide(spec, target, problem)
+        exchanged = self._decide(swapped.as_multiplied(spec), target, swapped.shape_multiplied(problem))
+        return swapped.as_called(exchanged, spec, problem)
 
     def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
         """The rules in their order: each sees what earlier ones settled and nothing else."""
@@ -74,10 +82,10 @@ class Family:
         stages, epilogue = memory.stages.value, memory.epilogue.value
         a, b = for_a.plan(stages), for_b.plan(stages)
 
-        threads = by.tiled_mma.threads + self.feed.producer_threads
+        threads = by.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
         raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
-        loop = self.schedule.loop(self.feed.loop(stages, by.k_blocks, a, b))
+        loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
         copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
@@ -92,6 +100,9 @@ class Family:
             atom=by.atom,
             tiled_mma=by.tiled_mma,
             rounds_to_tf32=by.rounds_to_tf32,
+            promote_k=by.promote_k,
+            pingpong=by.pingpong,
+            cluster=by.cluster,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,
@@ -123,6 +134,7 @@ class Family:
                 split_k,
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
+                cluster=by.cluster,
             ),
             decisions=(
                 *by.decisions,

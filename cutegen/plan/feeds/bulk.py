@@ -67,7 +67,7 @@ class Consumers(Protocol):
     ) -> Choice[EpiloguePlan]:
         """C's way out, beside stages of so many bytes."""
 
-    def loop(self, stages: int, k_blocks: int) -> Loop:
+    def loop(self, stages: int, by: Multiplied) -> Loop:
         """The main loop of one tile."""
 
 
@@ -101,15 +101,15 @@ class Bulk:
 
     def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
         """All of a multiprocessor's, shared out between the threads that multiply and those that copy."""
-        threads = by.tiled_mma.threads + self.producer_threads
+        threads = by.threads + self.producer_threads
         if threads > target.threads_per_cta:
             raise spec.error(
                 "mma.atom_layout",
-                found=f"{by.tiled_mma.threads} threads that multiply, and {self.producer_threads} for the copies",
+                found=f"{by.threads} threads that multiply, and {self.producer_threads} for the copies",
                 expected=f"at most {target.threads_per_cta} threads together",
             )
         kept = self.consumers.to_copy
-        split, decision = split_registers(target, by.tiled_mma.threads, to_copy=kept, wanted=estimate)
+        split, decision = split_registers(target, by.threads, to_copy=kept, wanted=estimate)
         return Registers(at_launch=available_registers(target, threads), split=split, decisions=(decision,))
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
@@ -144,12 +144,12 @@ class Bulk:
             b_offset_bytes=b_offset_bytes,
             c_offset_bytes=c_offset_bytes,
             barriers_offset_bytes=barriers_offset_bytes,
-            total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * stages.value,
+            total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + by.pingpong),
         )
 
-    def loop(self, stages: int, k_blocks: int, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
         """One warp that copies beside those that multiply."""
-        return self.consumers.loop(stages, k_blocks)
+        return self.consumers.loop(stages, by)
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
         """A, B, and C where it leaves through shared memory."""

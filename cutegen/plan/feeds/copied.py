@@ -46,9 +46,9 @@ class CopiedFragments:
         """All of C's tile at once, where that leaves enough stages."""
         return choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, k_blocks: int) -> Loop:
+    def loop(self, stages: int, by: Multiplied) -> Loop:
         """Fragments are loaded one k-block ahead."""
-        return produced(stages, k_blocks)
+        return produced(stages, by.k_blocks)
 
 
 def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:

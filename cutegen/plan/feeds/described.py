@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
-from cutegen.plan.main_loops import multiplied_from_shared
+from cutegen.plan.main_loops import multiplied_from_shared, promoted
 from cutegen.plan.rules.bulk_boxes import check_bulk, choose_bulk_copy
 from cutegen.plan.rules.described_tiles import choose_described
 from cutegen.plan.rules.operand_choices import OperandChoices
@@ -36,7 +36,9 @@ class DescribedTiles:
         """The layout decides the boxes and is all that the multiplier is told."""
         check_bulk(spec, x, asked="tile.cta")
         smem, described = choose_described(spec, x, by)
-        return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), described, smem)
+        m, n = by.cluster
+        g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)
+        return OperandChoices(x, g2s, described, smem)
 
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
@@ -44,6 +46,8 @@ class DescribedTiles:
         """Two parts a warpgroup, so that stages keep the memory."""
         return choose_parted_epilogue(spec, fusion, by, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, k_blocks: int) -> Loop:
-        """One group of multiplications a k-tile."""
-        return multiplied_from_shared(stages, k_blocks)
+    def loop(self, stages: int, by: Multiplied) -> Loop:
+        """One group of multiplications a k-tile, each waited for where its sums may be promoted."""
+        if by.promote_k:
+            return promoted(stages, by.k_blocks)
+        return multiplied_from_shared(stages, by.k_blocks)

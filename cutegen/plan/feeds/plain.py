@@ -59,7 +59,7 @@ class Plain:
         epilogue = choose_store(spec, fusion, by.tiled_mma, by.cta_tile, target, pipeline_bytes)
         return overlaid(stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, k_blocks: int, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
         """A k-tile is multiplied as a whole: no fragments are kept."""
         return through_registers(stages)
 

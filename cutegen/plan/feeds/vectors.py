@@ -66,14 +66,14 @@ class Vectors:
         epilogue = choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, target.smem_per_cta_bytes)
         return overlaid(stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, k_blocks: int, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
         """A turn takes as many k-tiles as there are stages, so that the stages are constants in a turn's addresses.
 
         On an H200 that is up to 10 % faster than one k-tile a turn (docs/performance.md). Plain copies keep a k-tile in
         registers, and the addresses of several do not fit beside it.
         """
         per_turn = 1 if a.g2s.through_registers or b.g2s.through_registers else stages
-        return pipelined(stages, k_blocks, per_turn, tuple(dict.fromkeys((a.g2s.fetch, b.g2s.fetch))))
+        return pipelined(stages, by.k_blocks, per_turn, tuple(dict.fromkeys((a.g2s.fetch, b.g2s.fetch))))
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
         """None."""

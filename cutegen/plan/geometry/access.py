@@ -85,12 +85,17 @@ def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[in
     return found
 
 
-def fragment_loads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int) -> Coordinates:
+def fragment_loads(
+    tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int, along_mode: int = 1
+) -> Coordinates:
     """Elements of plain fragment loads, int64[instruction, thread, element], in the order of the MMA's values.
 
-    Where the MMA's values are less than a vector, it goes on along K.
+    Where the MMA's values are less than a vector, it goes on along K, or along the mode 0 of threads that have
+    neighbours there.
     """
     table = over_tile(offsets_2d(tiled_mma.tv_layout(operand)), tiled_mma.tile_of(operand), tile)
+    if along_mode == 0:  # table [instruction, thread, 1], the next row first
+        return table.reshape(-1, vector_elems, table.shape[1]).transpose(0, 2, 1)
     if table.shape[2] < vector_elems:
         columns = table.reshape(tile[1] // vector_elems, vector_elems, -1, table.shape[1])
         return columns.transpose(0, 2, 3, 1).reshape(-1, table.shape[1], vector_elems)

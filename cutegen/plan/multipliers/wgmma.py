@@ -8,7 +8,10 @@ from cutegen.algebra import Layout, TiledMma
 from cutegen.hardware import Target
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Operands
+from cutegen.plan.rules.cluster import choose_cluster
+from cutegen.plan.rules.consumers import choose_consumers
 from cutegen.plan.rules.mma import check_dtypes
+from cutegen.plan.rules.promotion import choose_promotion
 from cutegen.plan.rules.wgmma_atom import REGISTERS_BESIDE_SUMS, check_operands, choose_atom, choose_warpgroups
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.multiplied import Extents, Multiplied
@@ -26,20 +29,26 @@ class Wgmma:
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
         """Warpgroups, and the atom that has all of one's columns."""
+        consumers, cluster = choose_consumers(spec), choose_cluster(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
+        promotion = choose_promotion(spec, cta_tile.value)
+        choices = (cta_tile, atom, warpgroups, consumers, cluster, *((promotion,) if promotion else ()))
         return Multiplied(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
-            decisions=tuple(choice.decision for choice in (cta_tile, atom, warpgroups)),
+            pingpong=consumers.value,
+            cluster=cluster.value,
+            promote_k=promotion.value if promotion else 0,
+            decisions=tuple(choice.decision for choice in choices),
         )
 
     def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
         m, n, _ = by.cta_tile
         sums = m * n * by.atom.c_dtype.bits // (REGISTER_BITS * by.tiled_mma.threads)
-        return sums + REGISTERS_BESIDE_SUMS
+        return (2 * sums if by.promote_k else sums) + REGISTERS_BESIDE_SUMS
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """All of the main loop."""

@@ -7,7 +7,7 @@ up to its size, for the next one.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -65,39 +65,57 @@ def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, 
     """
     waves = -(-grid.tiles_m * grid.tiles_n // ctas_at_once)
     tile_m, tile_n = tile_order(raster, grid.tiles_m, grid.tiles_n, MOST_WAVES * ctas_at_once)
-    cache = _Cache(l2_bytes)
+    first_b = int(tile_m.max()) + 1
+    sizes = np.repeat([grid.bytes_a, grid.bytes_b], [first_b, int(tile_n.max()) + 1])  # rows of A, then rows of B
+    cache = _Cache(l2_bytes, sizes)
     read, most_a, most_b = 0, 0, 0
     for wave in range(min(waves, MOST_WAVES)):
         part = slice(wave * ctas_at_once, (wave + 1) * ctas_at_once)
         rows_a, rows_b = set(tile_m[part].tolist()), set(tile_n[part].tolist())
         most_a, most_b = max(most_a, len(rows_a)), max(most_b, len(rows_b))
-        read += cache.read({("a", row): grid.bytes_a for row in rows_a} | {("b", row): grid.bytes_b for row in rows_b})
+        read += cache.read(np.array([*rows_a, *(first_b + row for row in rows_b)]))
     return Traffic(rows_a=most_a, rows_b=most_b, bytes=passes * read * waves // min(waves, MOST_WAVES))
 
 
 class _Cache:
-    """Whole rows of tiles, the least recently used go first; a wave larger than the cache leaves nothing behind."""
+    """Whole rows of tiles, the least recently used go first; a wave larger than the cache leaves nothing behind.
 
-    def __init__(self, size_bytes: int) -> None:
-        self._size_bytes = size_bytes
-        self._rows: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._held_bytes = 0
+    `sizes` are the bytes of each row. Each use of a row has a number: `_used` has the last one of each row that is
+    held, and -1 for the others.
+    """
 
-    def read(self, rows: dict[tuple[str, int], int]) -> int:
+    def __init__(self, size_bytes: int, sizes: Tiles) -> None:
+        self._size_bytes, self._sizes = size_bytes, sizes
+        self._used = np.full(len(sizes), -1)
+        self._waves: deque[tuple[int, Tiles]] = deque()  # the number of the first use, and the rows
+        self._uses, self._held_bytes = 0, 0
+
+    def read(self, rows: Tiles) -> int:
         """The bytes that one wave's rows bring in."""
-        missing = sum(size for row, size in rows.items() if row not in self._rows)
-        if sum(rows.values()) > self._size_bytes:
-            self._rows.clear()
-            self._held_bytes = 0
+        sizes = self._sizes[rows]
+        missing = int(sizes[self._used[rows] < 0].sum())
+        if sizes.sum() > self._size_bytes:
+            self._used[:], self._held_bytes = -1, 0
+            self._waves.clear()
             return missing
-        for row, size in rows.items():
-            self._rows[row] = size
-            self._rows.move_to_end(row)
+        self._used[rows] = self._uses + np.arange(len(rows))
+        self._waves.append((self._uses, rows))
+        self._uses += len(rows)
         self._held_bytes += missing
         while self._held_bytes > self._size_bytes:
-            _, size = self._rows.popitem(last=False)
-            self._held_bytes -= size
+            self._forget(self._held_bytes - self._size_bytes)
         return missing
+
+    def _forget(self, excess_bytes: int) -> None:
+        """Let go of the oldest wave's rows, as many as free so much, or of all that were not used since."""
+        first, rows = self._waves[0]
+        held = rows[self._used[rows] == first + np.arange(len(rows))]
+        freed = np.cumsum(self._sizes[held])
+        count = int(np.searchsorted(freed, excess_bytes)) + 1
+        if count >= len(held):
+            self._waves.popleft()
+        self._used[held[:count]] = -1
+        self._held_bytes -= int(self._sizes[held[:count]].sum())
 
 
 def orders(along: str | None, group: int | None, zigzag: bool | None, default: RasterPlan) -> Iterator[RasterPlan]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cutegen.algebra import TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
-from cutegen.hardware import BULK_TENSOR, TMA_STORE, WGMMA_ATOMS, MmaAtom, StmatrixAtom
+from cutegen.hardware import TMA_STORE, WGMMA_ATOMS, MmaAtom, StmatrixAtom
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
@@ -48,8 +48,8 @@ def choose_parted_epilogue(
     check_bulk(spec, x, asked="tile.cta")
     stmatrix = _stmatrix(x)
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
-    buffers = BUFFERS * parts.warpgroups
-    staged = lay_out(ranking.value, x.extents, buffers)
+    buffers = BUFFERS * by.threads // by.tiled_mma.threads
+    staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
     stages = spec.tile.stages or WORTHWHILE_STAGES
     if stages * stage_bytes + staged.bytes > capacity_bytes:
         arithmetic = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
@@ -63,7 +63,7 @@ def choose_parted_epilogue(
         return _direct(whole, fusion, parts, arithmetic)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
-    chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, {BULK_TENSOR}"
+    chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, bulk stores"
     why = (
         f"each warpgroup has {plural(BUFFERS, 'buffer')}: one part is stored while the next is written, and the next "
         f"tile's copies go on; {ranking.decision.why}"
@@ -86,7 +86,7 @@ def choose_parted_epilogue(
             columns=parts.columns,
             count=parts.count,
             warpgroups=parts.warpgroups,
-            buffers=BUFFERS,
+            buffers=buffers,
             stmatrix=stmatrix,
         ),
     )

@@ -44,7 +44,7 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
     chosen = min(possible, key=lambda way: (way.wavefronts, way.instructions))
     rejected = (*impossible, *(_why_not(way, chosen) for way in possible if way is not chosen))
     g2s = Choice(chosen.copy, _decision(x, given, chosen.copy, rejected))
-    return OperandChoices(x, g2s, _s2r(spec, x, chosen.read_elems, tiled_mma), chosen.smem)
+    return OperandChoices(x, g2s, _s2r(spec, x, chosen.together, tiled_mma), chosen.smem)
 
 
 def _widths(x: OperandTile) -> list[int]:
@@ -53,15 +53,23 @@ def _widths(x: OperandTile) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Together:
+    """Neighbours along one mode of the tile that one load brings."""
+
+    elems: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Way:
-    """A copy with the shared layout that suits it best, out of which `read_elems` along K are loaded at a time.
+    """A copy with the shared layout that suits it best, and what is `together` at each load out of there.
 
     `instructions` are those of one thread for one k-tile.
     """
 
     copy: VectorCopy
     smem: Choice[SmemRanking]
-    read_elems: int
+    together: _Together
     instructions: int
 
     @property
@@ -71,12 +79,12 @@ class _Way:
 
 def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> _Way:
     @cache
-    def loads(elems: int) -> Access:
-        first = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, elems)[..., 0])
-        return Access(first, elems * x.dtype.bytes, shares=True)
+    def loads(together: _Together) -> Access:
+        first = fragment_loads(tiled_mma, x.operand, x.extents, together.elems, together.mode)[..., 0]
+        return Access(by_warp(first), together.elems * x.dtype.bytes, shares=True)
 
     def read(layout: LayoutExpr) -> Access:
-        return loads(_read_elems(x, layout))
+        return loads(_together(x, layout, tiled_mma))
 
     # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
@@ -87,18 +95,24 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
     )
     sliced = (vector_access(x, copy), Access(element, x.dtype.bytes))
     smem = rank_addressable(spec, x, tiled_mma, tuple(shapes), write, read, sliced, copy.tiled_copy)
-    elems = _read_elems(x, tile_to_shape(smem.value.chosen.atom, x.extents))
+    together = _together(x, tile_to_shape(smem.value.chosen.atom, x.extents), tiled_mma)
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)
-    return _Way(copy, smem, elems, 2 * copies + count // tiled_mma.tile_of(x.operand)[0] // elems)
+    return _Way(copy, smem, together, 2 * copies + count // tiled_mma.tile_of(x.operand)[0] // together.elems)
 
 
-def _read_elems(x: OperandTile, layout: LayoutExpr) -> int:
-    """Elements that one load can bring: neighbours along K where they lie together, as the compiler finds out too."""
-    return min(contiguity(layout, x.extents, K_MODE), VECTOR_BYTES // x.dtype.bytes)
+def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Together:
+    """What one load can bring: neighbours along K where they lie together, as the compiler finds out too.
+
+    A thread that is alone along M (or N) has neighbours there as well.
+    """
+    modes = (K_MODE, 1 - K_MODE) if tiled_mma.tile_of(x.operand)[0] == 1 else (K_MODE,)
+    most = VECTOR_BYTES // x.dtype.bytes
+    found = (_Together(min(contiguity(layout, x.extents, mode), most), mode) for mode in modes)
+    return max(found, key=lambda together: together.elems)
 
 
-def _s2r(spec: GemmSpec, x: OperandTile, elems: int, tiled_mma: TiledMma) -> Choice[FragmentCopy]:
+def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMma) -> Choice[FragmentCopy]:
     """Plain loads: a thread's rows of A and B lie as far apart as there are threads along them."""
     asked = getattr(spec.s2r, x.name)
     if asked is not None and asked.atom not in (None, UNIVERSAL):
@@ -108,14 +122,17 @@ def _s2r(spec: GemmSpec, x: OperandTile, elems: int, tiled_mma: TiledMma) -> Cho
             expected=f'"{UNIVERSAL}": without tensor cores there are no fragments that an ldmatrix could fill',
             fix="leave it out",
         )
-    atom, bits = universal_atom(x.dtype.bits), elems * x.dtype.bits
+    atom, elems = universal_atom(x.dtype.bits), together.elems
     tiled_copy = TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits)
     mode, step = MODES[x.name][0], tiled_mma.tile_of(x.operand)[0]
-    together = f"{elems} neighbours along k lie together" if elems > 1 else "neighbours along k lie apart"
-    why = f"{together} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
+    along = MODES[x.name][together.mode]
+    lie = f"{elems} neighbours along {along} lie together" if elems > 1 else "neighbours along k lie apart"
+    why = f"{lie} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
     is_given = asked is not None and asked.atom is not None
+    bits = elems * x.dtype.bits
     decision = Decision(f"s2r.{x.name}", f"{UNIVERSAL}, {bits} bits", why, given=is_given)
-    return Choice(PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=()), decision)
+    loads = PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=(), along_mode=together.mode)
+    return Choice(loads, decision)
 
 
 def _copy(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> VectorCopy | Rejected:

@@ -12,6 +12,8 @@ from cutegen.algebra import OperandName
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, MmaAtom, OperandSource, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP
+from cutegen.plan.rules.consumers import pingpong
+from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.register_split import most_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec, Operand
@@ -19,7 +21,6 @@ from cutegen.support.words import either, extents, plural
 
 Extents = tuple[int, int, int]
 
-DEFAULT_CTA_ROWS = (128, 256)
 DEFAULT_ACCUMULATOR = "f32"
 ROWS = 64
 """Rows of A that every wgmma multiplies (PTX ISA, "wgmma.mma_async": `.shape`)."""
@@ -35,12 +36,23 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
     element = dtype(spec.problem.a.dtype)
-    m, n, k = chosen = (*DEFAULT_CTA_ROWS, LINE_BYTES // element.bytes)
+    m, n, k = chosen = (*_default_rows(spec), LINE_BYTES // element.bytes)
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched; two warpgroups have {m // 2} rows each, of the "
-        f"widest instruction; {k} elements along K are one {LINE_BYTES}-byte line"
+        f"{m * n // (m + n)} multiply-adds for each element fetched; {_shares(spec, m)}; {k} "
+        f"elements along K are one {LINE_BYTES}-byte line"
     )
     return Choice(chosen, Decision("tile.cta", extents(chosen), why))
+
+
+def _default_rows(spec: GemmSpec) -> tuple[int, int]:
+    """Rows and columns: as many as leave each thread registers for its sums."""
+    if pingpong(spec):
+        return (ROWS, 128) if promotes(spec) else (128, 128)
+    return (128, 128) if promotes(spec) else (128, 256)
+
+
+def _shares(spec: GemmSpec, m: int) -> str:
+    return "a warpgroup has all of it" if pingpong(spec) else f"two warpgroups have {m // 2} rows each"
 
 
 def check_operands(spec: GemmSpec, target: Target) -> None:
@@ -177,7 +189,8 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         _check_sums(spec, given, cta_tile, target)
         return Choice(given, Decision("mma.atom_layout", extents(given), "given", given=True))
     m = cta_tile[0]
-    options = [(groups, 1, 1) for groups in WARPGROUPS if m % (ROWS * groups) == 0]
+    numbers = (1,) if pingpong(spec) else WARPGROUPS
+    options = [(groups, 1, 1) for groups in numbers if m % (ROWS * groups) == 0]
     if not options:
         raise spec.error(
             "tile.cta",
@@ -192,6 +205,9 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         for option in options
         if option != chosen
     )
+    if pingpong(spec):
+        why = f"one warpgroup for all of a tile: {sums_of(spec, chosen, cta_tile)} registers a thread for sums"
+        return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why))
     why = (
         f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns: "
         f"{sums_of(spec, chosen, cta_tile)} registers a thread for sums"
@@ -202,11 +218,11 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
 def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:
     """Smaller is better: sums have room, then two warpgroups, then the fewest."""
     groups = option[0]
-    return sums_of(spec, option, cta_tile) > _most_sums(option, target), abs(groups - 2)
+    return sums_of(spec, option, cta_tile) > _most_sums(spec, option, target), abs(groups - 2)
 
 
 def _why_not(spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, target: Target) -> str:
-    sums, most = sums_of(spec, option, cta_tile), _most_sums(option, target)
+    sums, most = sums_of(spec, option, cta_tile), _most_sums(spec, option, target)
     if sums > most:
         return f"{sums} registers a thread for sums, more than {most}"
     if option[0] < chosen[0]:
@@ -219,6 +235,13 @@ def _given_warpgroups(spec: GemmSpec, cta_tile: Extents) -> Extents:
     layout = spec.mma.atom_layout
     assert layout is not None
     m, n, k = layout
+    if pingpong(spec) and layout != (1, 1, 1):
+        raise spec.error(
+            "mma.atom_layout",
+            found=f"{extents(layout)} warpgroups, and consumers that take turns",
+            expected="1x1x1: each of the two has a tile of its own",
+            fix='leave mma.atom_layout out, or schedule.consumers = "cooperative"',
+        )
     if k != 1 or m * n not in WARPGROUPS:
         raise spec.error(
             "mma.atom_layout",
@@ -241,7 +264,7 @@ def _given_warpgroups(spec: GemmSpec, cta_tile: Extents) -> Extents:
 
 def _check_sums(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> None:
     """Raise SpecError where sums leave a thread no registers for the rest: they would spill."""
-    sums, most = sums_of(spec, warpgroups, cta_tile), _most_sums(warpgroups, target)
+    sums, most = sums_of(spec, warpgroups, cta_tile), _most_sums(spec, warpgroups, target)
     if sums > most:
         raise spec.error(
             "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
@@ -252,10 +275,12 @@ def _check_sums(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: 
 
 
 def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
-    """Registers a thread for the sums of its share of the tile."""
+    """Registers a thread for the sums of its share of the tile, and for those that are promoted."""
     (m, n, _), threads = cta_tile, WARPGROUP * warpgroups[0] * warpgroups[1]
-    return m * n * _atoms_for(spec)[0].c_dtype.bits // (REGISTER_BITS * threads)
+    sums = m * n * _atoms_for(spec)[0].c_dtype.bits // (REGISTER_BITS * threads)
+    return 2 * sums if promotes(spec) else sums
 
 
-def _most_sums(warpgroups: Extents, target: Target) -> int:
-    return most_registers(target, WARPGROUP * warpgroups[0] * warpgroups[1]) - REGISTERS_BESIDE_SUMS
+def _most_sums(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
+    groups = warpgroups[0] * warpgroups[1] * (2 if pingpong(spec) else 1)
+    return most_registers(target, WARPGROUP * groups) - REGISTERS_BESIDE_SUMS

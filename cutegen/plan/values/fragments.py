@@ -116,9 +116,10 @@ class LdmatrixLoads(_Loads):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainLoads(_Loads):
-    """Loads of `bits` by each thread, of what it needs itself."""
+    """Loads of `bits` by each thread, of what it needs itself: neighbours along K, or along mode 0 of the tile."""
 
     atom: CopyAtom
+    along_mode: int = 1
 
     by_ldmatrix: ClassVar[bool] = False
     words: ClassVar[str] = "plain loads"
@@ -140,7 +141,7 @@ class PlainLoads(_Loads):
 
     def table(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> LoadTable:
         """Every load of a tile: a lane addresses the first of the elements that it receives."""
-        received = by_warp(fragment_loads(mma, x, tile, self.bits // element.bits))
+        received = by_warp(fragment_loads(mma, x, tile, self.bits // element.bits, self.along_mode))
         return LoadTable(received[..., 0], received, self.bits // 8)
 
     def retile(self, fragment: Layout) -> Layout:

@@ -197,8 +197,8 @@ class EpilogueParts:
     """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
 
     A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
-    Where C leaves through shared memory, a warpgroup has `buffers` for them there, written by `stmatrix` where that is
-    not None, else by plain stores.
+    Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
+    among them; `stmatrix` writes them where that is not None, else plain stores.
     """
 
     tile: tuple[int, int]
@@ -349,7 +349,8 @@ class Predictions:
 class PlannedGemm:
     """All that is decided of a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
 
-    `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied. A plan made for
+    `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied, `promote_k` after how
+    much of K the tensor core's sums are added to others in registers (0: they are the only ones). A plan made for
     a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
     barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's. With
     `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
@@ -379,10 +380,12 @@ class PlannedGemm:
     registers: RegisterSplit | None = None
     cluster: tuple[int, int] = (1, 1)
     pingpong: bool = False
+    swapped: bool = False
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]
     rounds_to_tf32: bool = False
+    promote_k: int = 0
 
     @property
     def threads(self) -> int:

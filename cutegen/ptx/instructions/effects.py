@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cutegen.ptx.instructions.order import fence_order
-from cutegen.ptx.machine.convergence import check_converged
 from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction
@@ -51,7 +50,7 @@ def lower_fence(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_setmaxnreg(context: Lowering, instruction: Instruction) -> Step:
-    """`setmaxnreg.inc|dec.sync.aligned.u32 n`: registers are not counted here; the whole warp must execute it."""
+    """`setmaxnreg.inc|dec.sync.aligned.u32 n`: registers are not counted here; the whole warpgroup must execute it."""
     modifiers = context.modifiers(instruction, 1)
     modifiers.need("inc", "dec")
     for word in ("sync", "aligned", "u32"):
@@ -62,7 +61,7 @@ def lower_setmaxnreg(context: Lowering, instruction: Instruction) -> Step:
     if not isinstance(count, int) or not 24 <= count <= 256 or count % 8:
         raise instruction.error("the number of registers is a multiple of 8 from 24 to 256")
     site = context.site
-    return lambda warp: check_converged(warp, site)
+    return lambda warp: warp.cta.warpgroups.of(warp, site).note(warp, site)
 
 
 def lower_trap(context: Lowering, instruction: Instruction) -> Step:

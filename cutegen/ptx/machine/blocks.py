@@ -53,12 +53,16 @@ wait and then run the block again."""
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Instructions `first` to `last` of the entry: `steps` for those that do something, then `end`."""
+    """Instructions `first` to `last` of the entry: `steps` for those that do something, then `end`.
+
+    `asks`: whether one of them reads what other CTAs may write meanwhile, as a loop does that waits for them.
+    """
 
     first: int
     last: int
     steps: tuple[Step, ...]
     end: End
+    asks: bool = False
 
 
 def guarded(step: Step, cell: int, negated: bool) -> Step:

@@ -21,7 +21,7 @@ from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.grid import Grid, volume
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
-from cutegen.ptx.machine.policy import Schedule
+from cutegen.ptx.machine.policy import TURN_QUESTIONS, Schedule
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
@@ -203,6 +203,7 @@ class Cta:
         machine, stack = self._machine, warp.stack
         blocks = machine.executable.blocks
         active: Path | None = None
+        questions = 0
         for _ in range(turn_blocks):
             path = _next_path(warp)
             if path is None:
@@ -218,7 +219,8 @@ class Cta:
             active = path if stack and stack[-1] is path else None
             if active is not None and (warp.count == 0 or not (path.mask & warp.mask).any()):
                 active = None
-            if arrival is not None:
+            questions += block.asks
+            if arrival is not None or questions == TURN_QUESTIONS:
                 return arrival
         return None
 
@@ -245,7 +247,7 @@ class Cta:
                 arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
 
     def stuck(self) -> list[tuple[int, Warp, str]]:
-        """What warps wait for that nothing will bring: the instruction, a warp, and words."""
+        """Lists waits that nothing will end: the instruction, a warp, and words."""
         gone = [w.number for w in self._warps if not w.stack]
         found = []
         for sleep in self._asleep.values():

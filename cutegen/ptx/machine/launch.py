@@ -28,7 +28,7 @@ from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
 
 MAX_THREADS = 1024
 MOST_RESIDENT = 16
-"""How many CTAs take turns where they communicate: those that begin later wait until one of these has ended."""
+"""How many clusters take turns where CTAs communicate: more begin where one of these has ended, or none can end."""
 _ENDED = object()
 MAX_SHARED_BYTES = 232_448
 """227 KiB, what a CTA can have on sm_90; smaller targets are checked by who plans for them."""
@@ -149,9 +149,9 @@ def run_ctas(
 def _run_together(machine: Machine, policy: Policy, chosen: Sequence[int], done: Callable[[], None]) -> None:
     """Runs clusters that may wait for each other: one that goes on and on lets others begin, and they take turns."""
     schedule = policy.schedule("turns of CTAs")
-    waiting, resident = deque(chosen), list[Iterator[None]]()
+    waiting, resident, beginning = deque(chosen), list[Iterator[None]](), 1
     while waiting or resident:
-        if waiting and len(resident) < MOST_RESIDENT:
+        for _ in range(min(len(waiting), beginning)):
             resident.append(make_cluster(machine, waiting.popleft(), policy).turns(policy))
         still = []
         for turns in schedule.order(resident):
@@ -159,6 +159,9 @@ def _run_together(machine: Machine, policy: Policy, chosen: Sequence[int], done:
                 done()
             else:
                 still.append(turns)
+        # Where so many wait and none ends, they wait for CTAs that have not begun: as many again begin.
+        stuck = len(still) == len(resident) >= MOST_RESIDENT
+        beginning = len(still) if stuck else int(len(still) < MOST_RESIDENT)
         resident = still
 
 

@@ -18,6 +18,10 @@ TURN_BLOCKS = 4096
 """How many blocks a warp runs before others do, where nothing is drawn: who runs so many may wait for somebody."""
 
 
+TURN_QUESTIONS = 16
+"""A warp that asks so often in a turn for what other CTAs write waits for them: others take their turns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """An order of CTAs, warps and sides of a branch, by name.

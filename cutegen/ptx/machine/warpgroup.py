@@ -149,6 +149,10 @@ class Warpgroup:
             del self._multiplications[number]
             self._begin(mma)
 
+    def note(self, warp: Warp, site: int) -> None:
+        """An instruction of one warp that all four must execute."""
+        self._execute(warp, site, None)
+
     def fence(self, warp: Warp, site: int) -> None:
         """`wgmma.fence` of one warp."""
         self._execute(warp, site, None)

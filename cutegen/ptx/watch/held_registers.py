@@ -1,7 +1,8 @@
 """The registers that `wgmma` holds: accumulators and fragments of A, from the issue until their group is waited for.
 
 Source: PTX ISA, `wgmma.mma_async`, `wgmma.fence`. Rows count in the 32-bit register file. Only the instructions that
-touch a row which some `wgmma` names are watched (`prepare`).
+touch a row which some `wgmma` names are watched (`prepare`). A fence names no registers, so compilers put copies of
+registers and constants between it and the `wgmma` that takes them: a `mov` there is a convention.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.violations import ViolationKind
 
 Rows = npt.NDArray[np.intp]
+_ORDERED, _MOVED, _TOUCHED = 0, 1, 2
+"""What happened to a register since the last fence: nothing, a `mov` alone, anything else."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,33 +39,42 @@ class HeldRegisters:
 
     def __init__(self, rows: int) -> None:
         self._holder = np.zeros(rows, np.int64)
-        self._touched = np.ones(rows, bool)
+        self._since_fence = np.full(rows, _TOUCHED, np.int8)
+        self._fenced_since_use = np.zeros(rows, bool)
         self._shape = np.zeros(rows, np.int64)
         self._written = np.zeros((rows, WARP_LANES), bool)
 
-    def touch(self, warp: Actor, site: int, registers: RegisterList, written: Rows) -> None:
-        """An instruction other than `wgmma` reads or writes `registers`."""
+    def touch(self, warp: Actor, site: int, registers: RegisterList, written: Rows, *, moves: bool) -> None:
+        """An instruction other than `wgmma` reads or writes `registers`; `moves`: it is a `mov`."""
         holders = self._holder[registers.rows]
         if holders.any():
             found = holders != 0
             where = warp.cta.describe(int(holders[found][0]) - 1)
             message = f"access to {registers.name_of(found)}, which wgmma.mma_async holds ({where})"
             _fault(warp, site, f"{message}: no wgmma.wait_group has waited for its group")
-        self._touched[registers.rows] = True
+        before = self._since_fence[registers.rows]
+        excused = self._fenced_since_use[registers.rows] & moves
+        self._since_fence[registers.rows] = np.where(excused, np.maximum(before, _MOVED), _TOUCHED)
         if len(written):
             self._written[written] |= warp.mask
 
     def fence(self) -> None:
         """`wgmma.fence`."""
-        self._touched[:] = False
+        self._since_fence[:] = _ORDERED
+        self._fenced_since_use[:] = True
         self._shape[:] = 0
 
     def check_fenced(self, warp: Actor, site: int, registers: RegisterList) -> None:
         """`wgmma.mma_async` is about to use `registers`."""
-        touched = self._touched[registers.rows]
-        if touched.any():
-            what = f"between the last access to {registers.name_of(touched)} and wgmma.mma_async"
-            _fault(warp, site, f"no wgmma.fence {what}, or before the first one")
+        states = self._since_fence[registers.rows]
+        worst = int(states.max())
+        if worst != _ORDERED:
+            what = f"between the last access to {registers.name_of(states == worst)} and wgmma.mma_async"
+            kind = ViolationKind.CONVENTION if worst == _MOVED else ViolationKind.ASYNC_MMA
+            before = "" if worst == _MOVED else ", or before the first one"
+            _fault(warp, site, f"no wgmma.fence {what}{before}", kind)
+            self._since_fence[registers.rows] = _ORDERED
+        self._fenced_since_use[registers.rows] = False
 
     def check_shape(self, warp: Actor, site: int, registers: RegisterList, shape: int) -> None:
         """Accumulators go from one `wgmma.mma_async` to the next without a fence only where both have one `shape`."""
@@ -97,8 +109,8 @@ class HeldRegisters:
         self._holder[registers.rows] = 0
 
 
-def _fault(warp: Actor, site: int, message: str) -> None:
-    warp.cta.fault(ViolationKind.ASYNC_MMA, site, int(warp.threads()[0]), message)
+def _fault(warp: Actor, site: int, message: str, kind: ViolationKind = ViolationKind.ASYNC_MMA) -> None:
+    warp.cta.fault(kind, site, int(warp.threads()[0]), message)
 
 
 def register_list(registers: Sequence[tuple[int, str]]) -> RegisterList:

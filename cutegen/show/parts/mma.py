@@ -9,8 +9,10 @@ import numpy as np
 from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
+from cutegen.show.canvas.colours import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
@@ -79,8 +81,14 @@ def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]
 
 
 def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
-    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds."""
+    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds.
+
+    Of an operand in shared memory there is nothing to say: every thread names all of it. Of wgmma's sums the first
+    columns tell how the others go on.
+    """
     atom = plan.atom
+    if atom.source(op) is OperandSource.SMEM:
+        return [f"{op} of one atom: in shared memory, by one matrix descriptor for all {atom.threads} threads"]
     layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
     x, y = OPERAND_MODES[op]
     shape = atom.shape_mnk[x], atom.shape_mnk[y]
@@ -91,7 +99,10 @@ def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
     cells = held_by.reshape(shape[1], shape[0]).T[:, ::together]
     each = "each element" if together == 1 else f"each {together} neighbours, a register"
     title = f"{op} of one atom: thread and value of {each}"
-    columns = range(0, shape[1], together)
+    columns = range(0, shape[1] if atom.threads <= WARP else min(shape[1], WIDEST), together)
+    if len(columns) * together < shape[1]:
+        title += f", of the first {WIDEST} columns"
+    cells = cells[:, : len(columns)]
     return [title, *cell_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
 
 
@@ -134,7 +145,9 @@ def mma_legend(plan: GemmPlan, thread: int) -> Picture:
 
 
 def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], Cell]:
-    """Each element with the lowest thread that holds it, or with `thread`."""
+    """Each element with the lowest thread that holds it, or with `thread`; empty where no thread holds any."""
+    if plan.atom.source(op) is OperandSource.SMEM:
+        return {place: Cell((), PALE) for place in np.ndindex(plan.tiled_mma.tile_of(op))}
     coords, rows = offsets_2d(plan.tiled_mma.tv_layout(op)), plan.tiled_mma.tile_of(op)[0]
     cells: dict[tuple[int, int], Cell] = {}
     for t in (*reversed(range(plan.tiled_mma.threads)), thread):
@@ -145,6 +158,8 @@ def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int]
 
 def _also_held(plan: GemmPlan, op: OperandName) -> str:
     """How far apart the threads are that hold the same element."""
+    if plan.atom.source(op) is OperandSource.SMEM:
+        return f"in shared memory, by one matrix descriptor for all {plan.atom.threads} threads of an atom"
     coords = offsets_2d(plan.tiled_mma.tv_layout(op))
     first = np.flatnonzero((coords == coords[0, 0]).any(axis=1))
     if len(first) == 1:
@@ -155,5 +170,6 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
 
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     """One for all operands, so that rows and columns of neighbours are in line."""
-    values = max(plan.tiled_mma.values(op) for op in OPERAND_MODES)
+    held = (op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM)
+    values = max(plan.tiled_mma.values(op) for op in held)
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])

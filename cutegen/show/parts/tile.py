@@ -48,19 +48,21 @@ class Tile:
             extents=operand.tile,
             smem=operand.smem,
             write=AccessKey.g2s(operand.name),
-            read=AccessKey.s2r(operand.name),
+            read=operand.s2r.by_source(
+                copied=lambda _: AccessKey.s2r(operand.name), described=lambda _: AccessKey.mma(operand.name)
+            ),
         )
 
     @classmethod
     def of_result(cls, plan: GemmPlan, smem: SmemTile) -> Tile:
-        """The CTA's tile of C."""
+        """The CTA's tile of C, or the part of it that leaves at once."""
         c = plan.epilogue
         return cls(
             name="C",
             dtype=c.dtype,
             modes=("m", "n"),
             major_mode=c.major_mode,
-            extents=plan.cta_tile[:2],
+            extents=c.part or plan.cta_tile[:2],
             smem=smem,
             write=AccessKey.EPILOGUE_WRITE,
             read=AccessKey.EPILOGUE_READ,

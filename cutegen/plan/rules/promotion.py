@@ -1,0 +1,54 @@
+"""Rule for the sums of 8-bit floats: after how much of K the tensor core's are added to float32 registers.
+
+The tensor core of sm_90 keeps some 14 bits of a sum of products of 8-bit floats, and what it adds later falls off the
+end. (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.3.2, which promotes every 128 too.)
+"""
+
+from __future__ import annotations
+
+from cutegen.hardware import dtype
+from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.multiplied import Extents
+from cutegen.spec import GemmSpec
+
+DEFAULT_K = 128
+
+
+def promotes(spec: GemmSpec) -> bool:
+    """Whether the tensor core's sums are not the only ones: a second set of registers holds what was promoted."""
+    return _can_promote(spec) and spec.mma.promote_k != 0
+
+
+def _can_promote(spec: GemmSpec) -> bool:
+    """Whether operands are 8-bit floats and sums float32."""
+    element = dtype(spec.problem.a.dtype)
+    return element.bits == 8 and not element.is_integer and spec.problem.accumulator != "f16"
+
+
+def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
+    """The K between promotions, in whole k-tiles; None where the spec says nothing of it and nothing is to be said."""
+    asked, k = spec.mma.promote_k, cta_tile[2]
+    if asked and not _can_promote(spec):
+        raise spec.error(
+            "mma.promote_k",
+            found=f"{asked} with {spec.problem.a.dtype} operands and {spec.problem.accumulator or 'f32'} sums",
+            expected="8-bit floats and f32 sums: no others lose digits in the tensor core",
+            fix="leave the key out",
+        )
+    if asked is not None and asked % k:
+        raise spec.error(
+            "mma.promote_k",
+            found=f"{asked} with k-tiles of {k}",
+            expected=f"a multiple of {k}: sums are promoted between k-tiles",
+            fix=f"{max(1, round(asked / k)) * k} is the nearest; 0 promotes nothing",
+        )
+    if asked is not None:
+        return Choice(asked, Decision("mma.promote_k", str(asked), "given", given=True))
+    if not _can_promote(spec):
+        return None
+    chosen = max(DEFAULT_K // k, 1) * k
+    why = (
+        "the tensor core keeps some 14 bits of a sum of 8-bit floats: sums are added to float32 registers before they "
+        "grow long, and begin anew"
+    )
+    return Choice(chosen, Decision("mma.promote_k", str(chosen), why))

@@ -1,0 +1,64 @@
+"""When sums of 8-bit floats are promoted: where they lose digits, in whole k-tiles, with registers for both sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cutegen.errors import SpecError
+from cutegen.plan import plan
+from cutegen.spec import GemmSpec, Mma, Tile
+from tests.run.wgmma import spec
+
+
+def of(dtype: str, asked: int | None = None, k: int = 64, accumulator: str | None = None) -> GemmSpec:
+    made = spec("promoted", dtype=dtype, accumulator=accumulator, cta=(128, 64, k))
+    return replace(made, mma=Mma(promote_k=asked))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k", "promoted"),
+    [("e4m3", 64, 128), ("e5m2", 128, 128), ("e4m3", 96, 96), ("e4m3", 256, 256), ("s8", 64, 0), ("f16", 64, 0)],
+)
+def test_every_128_of_k_in_whole_k_tiles(dtype: str, k: int, promoted: int) -> None:
+    found = plan(of(dtype, k=k), "sm_90")
+    assert found.promote_k == promoted
+    assert ("mma.promote_k" in {decision.key for decision in found.decisions}) is (promoted > 0)
+
+
+@pytest.mark.parametrize("asked", [0, 64, 192])
+def test_as_the_spec_asks(asked: int) -> None:
+    assert plan(of("e4m3", asked), "sm_90").promote_k == asked
+
+
+def test_not_where_sums_are_f16() -> None:
+    assert plan(of("e4m3", accumulator="f16"), "sm_90").promote_k == 0
+
+
+def test_sums_and_promoted_sums_have_registers_both() -> None:
+    """128x128 for two warpgroups: 64 registers a thread, twice. 128x256 would be all 256."""
+    open_tile = replace(of("e4m3"), tile=Tile(), mma=Mma())
+    assert plan(open_tile, "sm_90").cta_tile[:2] == (128, 128)
+    with pytest.raises(SpecError, match="256 registers a thread for sums"):
+        plan(replace(open_tile, tile=Tile(cta=(128, 256, 128))), "sm_90")
+    never = replace(open_tile, tile=Tile(cta=(128, 256, 128)), mma=Mma(promote_k=0))
+    assert plan(never, "sm_90").promote_k == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "asked", "said"),
+    [
+        ("e4m3", 96, "expected a multiple of 64"),
+        ("s8", 128, "expected 8-bit floats and f32 sums"),
+        ("f16", 64, "expected 8-bit floats and f32 sums"),
+    ],
+)
+def test_what_cannot_be_is_refused(dtype: str, asked: int, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        plan(of(dtype, asked), "sm_90")
+
+
+def test_other_families_say_that_they_have_no_need() -> None:
+    with pytest.raises(SpecError, match="the sums are float32 all along"):
+        plan(replace(of("e4m3", 128), family="sm120"), "sm_90")

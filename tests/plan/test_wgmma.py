@@ -1,0 +1,281 @@
+"""Family sm90: what the rules choose, what they refuse with which way out, and what the proof holds against a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ProofError, SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.loop import Action
+from cutegen.plan.prove import prove
+from cutegen.plan.values.fragments import ByDescriptor
+from cutegen.show.parts.partitions import partitions
+from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Schedule, Smem, SmemLayout, Tile
+from tests.plan.specs import gemm
+
+
+def wgmma(*args: Any, cta: tuple[int, int, int] | None = None, **parts: Any) -> GemmSpec:
+    if cta is not None:
+        parts["tile"] = Tile(cta=cta)
+    return replace(gemm(*args), family="sm90", **parts)
+
+
+def planned(spec: GemmSpec) -> GemmPlan:
+    found = plan(spec, "sm_90")
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+def described(found: GemmPlan) -> tuple[ByDescriptor, ByDescriptor]:
+    a, b = (x.s2r.by_source(copied=lambda _: None, described=lambda source: source) for x in (found.a, found.b))
+    assert a is not None
+    assert b is not None
+    return a, b
+
+
+def test_left_alone_it_is_cutlasss_cooperative_kernel() -> None:
+    found = planned(wgmma())
+    assert (found.cta_tile, found.atoms_mnk, found.atoms_are) == ((128, 256, 64), (2, 1, 1), "warpgroups")
+    assert found.atom.name == "SM90_64x256x16_F32F16F16_SS"
+    assert found.threads == 3 * 128
+    assert found.stages == 4
+    # The same constant stands in the PTX of CUTLASS's CuTe DSL example for 128 swizzled bytes along K.
+    assert [source.first.encode() for source in described(found)] == [0x4000_0040_0001_0000] * 2
+
+
+@pytest.mark.parametrize("majors", ["kkn", "mkn", "knn", "mnn", "kkm", "mnm"])
+@pytest.mark.parametrize("cta", [(128, 256, 64), (64, 64, 64), (256, 128, 32), (192, 96, 64), (64, 24, 16)])
+def test_every_major_of_every_tile_is_planned_and_proved(majors: str, cta: tuple[int, int, int]) -> None:
+    found = planned(wgmma(majors, cta=cta))
+    assert not any(x.s2r.in_registers for x in (found.a, found.b))
+    assert not {"s2r.a", "s2r.b"} & found.predictions.wavefronts.keys()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "c_dtype", "k", "atom"),
+    [
+        ("bf16", "bf16", 64, "SM90_64x128x16_F32BF16BF16_SS"),
+        ("e4m3", "f16", 128, "SM90_64x128x32_F32E4M3E4M3_SS_TN"),
+        ("s8", "s32", 128, "SM90_64x128x32_S32S8S8_SS_TN_SATURATE"),
+        ("u8", "u8", 128, "SM90_64x128x32_S32U8U8_SS_TN_SATURATE"),
+    ],
+)
+def test_element_types(dtype: str, c_dtype: str, k: int, atom: str) -> None:
+    spec = replace(gemm(dtype=dtype, c_dtype=c_dtype), family="sm90", tile=Tile(cta=(128, 128, k)))
+    assert planned(spec).atom.name == atom
+
+
+@pytest.mark.parametrize(
+    ("cta", "layout", "registers"),
+    [
+        ((64, 64, 64), (1, 1, 1), None),
+        ((128, 128, 64), (2, 1, 1), (232, 40)),
+        ((256, 192, 64), (2, 1, 1), (232, 40)),
+        ((256, 208, 64), (2, 1, 1), (240, 24)),
+        ((192, 128, 64), (3, 1, 1), (152, 40)),
+    ],
+)
+def test_registers_go_to_those_that_multiply(
+    cta: tuple[int, int, int], layout: tuple[int, int, int], registers: tuple[int, int] | None
+) -> None:
+    """By `setmaxnreg`, in eights, out of the 65,536 of a multiprocessor; one warpgroup beside the copies has 255."""
+    split = planned(wgmma(cta=cta, mma=Mma(atom_layout=layout))).registers
+    assert split is not None
+    assert split.reallocated is (registers is not None)
+    if registers is not None:
+        assert (split.mma, split.producer) == registers
+        assert 128 * (split.mma * layout[0] + split.producer) <= 65536
+
+
+def test_a_stage_is_released_when_the_next_is_being_multiplied() -> None:
+    loop = planned(wgmma()).loop
+    assert loop.executed(Action.MULTIPLY, 7).total == 7
+    assert loop.executed(Action.RELEASE, 7).total == 7
+    assert loop.executed(Action.MMA_COMMIT, 7).total == 7
+    for k_tiles in (0, 1):  # of an empty K one k-tile of zeros is multiplied
+        assert loop.executed(Action.MULTIPLY, k_tiles).total == 1
+    _, consumers = loop.roles
+    (turn,) = (part for part in consumers.parts if part.name == "turn")
+    released = [step.ahead for step in turn.steps if step.action is Action.RELEASE]
+    pending = [step.pending for step in turn.steps if step.action is Action.MMA_WAIT]
+    assert (released, pending) == ([-1], [1])
+
+
+def test_descriptors_step_as_the_dsl_has_them() -> None:
+    """In units of 16 bytes: 32 bytes for a k-block, 16 KiB for a stage of A and 32 KiB of B, as in the DSL's PTX."""
+    layouts = partitions(planned(wgmma()), ProblemShape(128, 256, 256), 0)
+    assert str(layouts["tCrA"]).replace(" ", "") == "((1,1,4,(1,4)):(0,0,2,(0,1024)))"[1:-1]
+    assert str(layouts["tCrB"]).replace(" ", "") == "((1,1,4,(1,4)):(0,0,2,(0,2048)))"[1:-1]
+    assert not {"tXsA", "tXrA", "ca.get_layoutS_TV()"} & layouts.keys()
+
+
+CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
+    "sm_80": (wgmma(), "sm_80", "family", ("sm_90, which has wgmma", '--arch sm_90, or family = "sm80"')),
+    "sm_100": (wgmma(), "sm_100", "family", ("sm_90, which has wgmma", 'family = "sm120"')),
+    "tf32": (
+        replace(gemm(dtype="tf32"), family="sm90"),
+        "sm_90",
+        "problem.a.dtype",
+        ('"tf32"', 'family = "sm120" multiplies by mma.sync'),
+    ),
+    "8 bits along m": (
+        replace(gemm("mkn", dtype="e4m3", c_dtype="f16"), family="sm90"),
+        "sm_90",
+        "problem.a.major",
+        ('"m" with e4m3', "along K alone", 'major = "k"', "sm120"),
+    ),
+    "8 bits along n": (
+        replace(gemm("knn", dtype="s8"), family="sm90"),
+        "sm_90",
+        "problem.b.major",
+        ('"n" with s8', 'transposed = "once"'),
+    ),
+    "types that do not mix": (
+        replace(gemm(dtype="f16", b_dtype="bf16"), family="sm90"),
+        "sm_90",
+        "problem.b.dtype",
+        ('"bf16"', "f16 beside A's f16"),
+    ),
+    "one stage": (wgmma(tile=Tile(stages=1)), "sm_90", "tile.stages", ("found 1", "2 or more", "tile.stages = 2")),
+    "rows that no wgmma has": (wgmma(cta=(96, 64, 64)), "sm_90", "tile.cta", ("M a multiple of 64", "M = 128")),
+    "columns that no wgmma has": (
+        wgmma(cta=(128, 260, 64)),
+        "sm_90",
+        "tile.cta",
+        ("N = 260", "8 to 256 in steps"),
+    ),
+    "a k-tile of no whole wgmma": (wgmma(cta=(64, 64, 40)), "sm_90", "tile.cta", ("K = 40", "16", "K = 32")),
+    "warps instead of warpgroups": (
+        wgmma(mma=Mma(atom_layout=(2, 4, 1))),
+        "sm_90",
+        "mma.atom_layout",
+        ("2x4x1 warpgroups", "1, 2 or 3 warpgroups", "not warps", "2x1x1"),
+    ),
+    "sums that do not fit": (
+        wgmma(cta=(256, 256, 64)),
+        "sm_90",
+        "tile.cta",
+        ("256 registers a thread for sums", "at most 208", "smaller tile"),
+    ),
+    "an atom of another width": (
+        wgmma(cta=(128, 128, 64), mma=Mma(atom="SM90_64x256x16_F32F16F16_SS")),
+        "sm_90",
+        "mma.atom",
+        ("N = 128", "SM90_64x128x16_F32F16F16_SS", "N = 256"),
+    ),
+    "A in registers": (
+        wgmma(mma=Mma(atom="SM90_64x256x16_F32F16F16_RS")),
+        "sm_90",
+        "mma.atom",
+        ("reads A from shared memory", "SM90_64x256x16_F32F16F16_SS"),
+    ),
+    "a pad": (
+        wgmma(smem=Smem(a=SmemLayout(pad=8))),
+        "sm_90",
+        "smem.a",
+        ("pad 8: no matrix descriptor", "Layout_K_SW128_Atom", "swizzle = [3, 3, 3]", "sm120"),
+    ),
+    "a swizzle that no descriptor has": (
+        wgmma(smem=Smem(a=SmemLayout(swizzle=(2, 3, 4)))),
+        "sm_90",
+        "smem.a",
+        ("no matrix descriptor", "Layout_K_SW128_Atom"),
+    ),
+    "C that does not fit": (
+        wgmma(tile=Tile(cta=(128, 256, 64), stages=4), epilogue=Epilogue(smem=SmemLayout(pad=8))),
+        "sm_90",
+        "epilogue.smem",
+        ("pad 8", "tensor map"),
+    ),
+    "split K": (wgmma(schedule=Schedule(split_k=4)), "sm_90", "schedule.split_k", ("found 4",)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_is_refused_with_a_way_out(name: str) -> None:
+    spec, arch, key, texts = CASES[name]
+    with pytest.raises(SpecError) as caught:
+        plan(spec, arch)
+    assert caught.value.key == key
+    for text in texts:
+        assert text in str(caught.value)
+
+
+def test_keys_of_copies_to_registers_name_the_family_that_has_them() -> None:
+    with pytest.raises(SpecError, match=r'leave s2r\.a\.atom out, or family = "sm120"'):
+        wgmma(s2r=S2r(a=S2rCopy("SM75_U32x4_LDSM_N")))
+    with pytest.raises(SpecError, match=r'family = "sm120" multiplies by mma\.sync'):
+        wgmma(mma=Mma(atom="SM80_16x8x16_F32F16F16F32_TN"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "layout", "boxes"),
+    [
+        (SmemLayout(swizzle=(3, 3, 3)), "Layout_K_SW128_Atom", 1),
+        (SmemLayout(swizzle=(2, 3, 3)), "Layout_K_SW64_Atom", 2),
+        (SmemLayout(layout="Sw<3,3,3> o (8,64):(64,1)"), "Layout_K_SW128_Atom", 1),
+        (SmemLayout(layout="Sw<1,3,3> o (8,16):(16,1)"), "Layout_K_SW32_Atom", 4),
+        (SmemLayout(layout="(8,8):(8,1)"), "Layout_K_INTER_Atom", 8),
+    ],
+)
+def test_a_layout_that_has_a_descriptor_is_obeyed(asked: SmemLayout, layout: str, boxes: int) -> None:
+    found = planned(wgmma(smem=Smem(a=asked)))
+    assert described(found)[0].layout.name == layout
+    assert (found.a.g2s.boxes_issued, found.b.smem.chosen.name) == (
+        {found.a.g2s.atom.ptx: boxes},
+        "Layout_K_SW128_Atom",
+    )
+
+
+def test_rows_of_boxes_end_where_those_of_an_instruction_do() -> None:
+    """Two warpgroups along N have 96 columns each of a B whose contiguous mode is N: not a whole number of 128 bytes."""
+    found = planned(wgmma("knn", cta=(64, 192, 64), mma=Mma(atom_layout=(1, 2, 1))))
+    _, b = described(found)
+    assert b.layout.name == "Layout_MN_SW64_Atom"
+    (decision,) = (x for x in found.decisions if x.key == "smem.b")
+    rejected = {x.what: x.why for x in decision.rejected}
+    assert "no matrix descriptor" in rejected["Layout_MN_SW128_Atom"]
+
+
+def broken(found: GemmPlan, what: str) -> GemmPlan:
+    """The plan with one field that is wrong."""
+    source, parts = described(found)[0], found.epilogue.parts
+    assert parts is not None
+    first = source.first
+    if what == "stride offset":
+        return replace(found, a=replace(found.a, s2r=replace(source, first=replace(first, sbo_bytes=512))))
+    if what == "start":
+        return replace(found, a=replace(found.a, s2r=replace(source, first=first.advanced(2))))
+    if what == "columns of parts":
+        return replace(found, epilogue=replace(found.epilogue, parts=replace(parts, columns=parts.columns // 2)))
+    stmatrix = replace(parts.stmatrix, transpose=True)  # type: ignore[type-var]
+    return replace(found, epilogue=replace(found.epilogue, parts=replace(parts, stmatrix=stmatrix)))
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("stride offset", "s2r.a reads elsewhere"),
+        ("start", "s2r.a reads elsewhere"),
+        ("columns of parts", "a part of C is not what follows"),
+        ("stmatrix", "stmatrix stores rows that do not lie together"),
+    ],
+)
+def test_the_proof_finds_a_plan_that_is_wrong(what: str, message: str) -> None:
+    found = planned(wgmma(cta=(256, 128, 64)))
+    prove(found)
+    with pytest.raises(ProofError, match=message):
+        prove(broken(found, what))
+
+
+def test_for_a_problem_the_tile_leaves_no_multiprocessor_idle() -> None:
+    """At 1024 x 1024 x 1024 the large tile occupies 32 of 132 multiprocessors, and takes 1.8 times as long."""
+    small, large = (plan(wgmma(), "sm_90", (x, x, x)) for x in (1024, 4096))
+    assert isinstance(small, GemmPlan)
+    assert isinstance(large, GemmPlan)
+    assert small.cta_tile[:2] in ((128, 64), (64, 128))
+    assert large.cta_tile[:2] in ((128, 256), (256, 128), (128, 128))
