@@ -38,6 +38,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **_split_constants(plan.split_k),
         **settled,
         "problem.b.transposed": (),
+        "schedule.swap": (),
     }
     return {
         "plan": plan,
