@@ -119,9 +119,21 @@ def combinations() -> list[GemmSpec]:
     ]
     of_bytes.append(gemm("kkn", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual"))))
     by_warpgroups = [
-        replace(gemm(majors, dtype, mma=Mma(atom_layout=groups), epilogue=Epilogue(smem, ops)), family="sm90")
-        for majors, dtype, groups, smem, ops in every_pair(
-            ["kkn", "mnm"], ["f16", "bf16"], [(2, 1, 1), (1, 2, 1)], [None, False], [None, ("alpha", "beta", "relu")]
+        replace(
+            gemm(majors, dtype, tile=Tile(cta=(128, 128, 64)), epilogue=Epilogue(smem, ops), schedule=schedule),
+            family="sm90",
+        )
+        for majors, dtype, smem, ops, schedule in every_pair(
+            ["kkn", "mnm"],
+            ["f16", "bf16"],
+            [None, False],
+            [None, ("alpha", "beta", "relu")],
+            [
+                Schedule(),
+                Schedule(split_k=3),
+                Schedule(cluster=(2, 1)),
+                Schedule(cluster=(1, 2), consumers="pingpong"),
+            ],
         )
     ]
     texts = [replace(gemm(), name=text, description=described(text)) for text in HOSTILE_NAMES]
