@@ -218,7 +218,7 @@ def test_threads_of_simt_by_hand() -> None:
     assert fma_threads._divisors(12) == [1, 2, 3, 4, 6, 12]
     chosen = fma_threads.choose_threads(simt(), (128, 128, 8), target("sm_80"))
     assert chosen.value.shape == (16, 16)
-    few = fma_threads.choose_threads(simt(), (96, 4, 8), target("sm_80"))
+    few = fma_threads.choose_threads(simt(), (64, 8, 16), target("sm_80"))
     for found in (chosen, few):
         counts = [np.prod([*map(int, row.what.split()[0].split("x"))]) for row in found.decision.rejected]
         assert set(counts) == {np.prod(found.value.shape)}
@@ -230,6 +230,7 @@ def test_threads_of_simt_by_hand() -> None:
         ({"mma": Mma(threads="(16,15):(1,16)")}, "240 threads.*whole warps of 32"),
         ({"mma": Mma(threads="(32,12):(1,32)")}, r'"\(32,12\):\(1,32\)": THR_N = 12; expected'),
         ({"tile": Tile(cta=(3, 5, 7))}, "128x128x8 does, with 256 threads"),
+        ({"tile": Tile(cta=(48, 64, 3)), "g2s": G2s(a=G2sCopy(bits=32))}, "share out each of A's, B's and C's tiles"),
         ({"g2s": G2s(a=G2sCopy(bits=16))}, "g2s.a.bits: found 16; expected whole elements"),
     ],
 )
@@ -374,3 +375,19 @@ def test_what_copies_move_by_hand() -> None:
     assert open_plan().a.g2s.passing_registers((128, 64), element) == 0
     boxes = planned("sm120").a.g2s
     assert boxes.sectors((128, 64), 1, 2) == 512
+
+
+def test_who_multiplies_is_a_warp_or_a_thread() -> None:
+    assert [plan(simt(), "sm_80").atoms_are, open_plan().atoms_are] == ["threads", "warps"]
+
+
+def test_c_leaves_from_registers_where_the_spec_says_so() -> None:
+    found = plan(replace(gemm(epilogue=Epilogue(smem=False)), family="sm120"), "sm_90")
+    assert found.epilogue.smem is None
+    assert decisions(found)["epilogue.smem"].given
+
+
+def test_scalars_of_the_epilogue_are_those_it_names() -> None:
+    found = plan(gemm(epilogue=Epilogue(ops=("alpha", "beta", "bias_n", "relu"))), "sm_80").epilogue.fusion
+    assert found.scalars == ("alpha", "beta")
+    assert [tensor.modes for tensor in found.tensors] == [("m", "n"), ("n",)]
