@@ -1,4 +1,4 @@
-"""Warpgroups that take turns, clusters and slices of K: what the spec asks for is planned, and what cannot be refused."""
+"""Warpgroups that take turns, clusters and slices of K: what a spec asks for is planned, or refused with a reason."""
 
 from __future__ import annotations
 
