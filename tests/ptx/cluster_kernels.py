@@ -17,6 +17,7 @@ POLICIES = ("in-order", "reversed", "random:1", "random:2", "random:3")
 SMEM_BYTES = 16384
 BARRIER = SMEM_BYTES - 8
 BLOCK = 64
+BOX_BYTES = 32 * 16 * 4
 
 HERE = f"""
     mov.u32 %r1, %cluster_ctarank; mov.u32 %r20, %ctaid.x; mad.lo.u32 %r21, %r20, {BLOCK}, %r0;
@@ -65,6 +66,29 @@ def multicast(guard: str, corner: tuple[int, int], *, mask: str = "3", to: str =
     opcode = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
     where = f"{{{corner[0]}, {corner[1]}}}"
     return MAP + f"mov.u16 %h0, {mask}; {guard} {opcode} [{to}], [%rd3, {where}], [%r5], %h0;"
+
+
+def ring(turns: int = 4) -> str:
+    """CTA 0 fills the one stage of both CTAs; the warps of both release it at CTA 0's second mbarrier."""
+    opcode = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+    return (
+        HERE
+        + "add.s32 %r12, %r5, -8; @%p0 mbarrier.init.shared.b64 [%r12], 4;"
+        + ready(1)
+        + "mov.u32 %r9, 0; mapa.shared::cluster.u32 %r13, %r12, %r9; mov.u32 %r14, 0; mov.b64 %rd2, map;"
+        + "cvta.param.u64 %rd3, %rd2; and.b32 %r18, %r0, 31; setp.eq.u32 %p7, %r18, 0; mov.u16 %h0, 3;"
+        + "setp.eq.and.u32 %p5, %r1, 0, %p0; TURN: and.b32 %r15, %r14, 1; xor.b32 %r16, %r15, 1; shl.b32 %r17, %r14, 4;"
+        + expect(BOX_BYTES)
+        + "@!%p5 bra COPIED;"
+        + wait("%r16", name="EMPTY", at="%r12")
+        + f"{opcode} [%r4], [%rd3, {{%r9, %r17}}], [%r5], %h0;"
+        + "COPIED: bar.warp.sync -1;"
+        + wait("%r15", name="FULL")
+        + "ld.shared.u32 %r11, [%r6]; mad.lo.u32 %r3, %r3, 3, %r11; bar.warp.sync -1;"
+        + arrive_at("%r13", guard="@%p7")
+        + f"add.u32 %r14, %r14, 1; setp.lt.u32 %p2, %r14, {turns}; @%p2 bra TURN;"
+        + SYNC
+    )
 
 
 def launch(

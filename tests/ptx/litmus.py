@@ -46,6 +46,7 @@ def launch(
     *,
     grid: int = 2,
     block: int = 1,
+    cluster: int = 1,
     policy: str = "in-order",
     words: int = 256,
     raise_on: frozenset[ViolationKind] = ALL_KINDS,
@@ -53,7 +54,14 @@ def launch(
     """Runs it on zeros, with 0xffff in `out`."""
     data, flag, out = np.zeros(words, np.uint32), np.zeros(16, np.uint32), np.full(words, 0xFFFF, np.uint32)
     report = Program.parse(text).launch(
-        "k", grid=grid, block=block, args=[data, flag, out], policy=policy, max_steps=STEPS, raise_on=raise_on
+        "k",
+        grid=grid,
+        block=block,
+        cluster=cluster,
+        args=[data, flag, out],
+        policy=policy,
+        max_steps=STEPS,
+        raise_on=raise_on,
     )
     return Launch(report=report, data=data, flag=flag, out=out)
 

@@ -29,7 +29,7 @@ def driver() -> Driver:
 
 
 def encoded(driver: Driver, tensor_map: TensorMap, address: int) -> Any:
-    """What `cuTensorMapEncodeTiled` makes of 32-bit elements at `address`."""
+    """Encodes the map of 32-bit elements at `address`."""
     api, rank = driver.api, len(tensor_map.extents)
     return driver.call(
         "cuTensorMapEncodeTiled",

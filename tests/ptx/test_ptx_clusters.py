@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cluster_kernels import (
+    BOX_BYTES,
     HERE,
     POLICIES,
     RELAXED,
@@ -17,6 +18,7 @@ from cluster_kernels import (
     multicast,
     neighbour,
     ready,
+    ring,
     wait,
 )
 from kernels import kernel
@@ -29,7 +31,7 @@ EACH_POLICY = pytest.mark.parametrize("policy", POLICIES)
 
 
 def special(name: str, grid: tuple[int, ...], cluster: tuple[int, ...] | None) -> Array:
-    """What a special register holds in each CTA of a grid, by z, y, x."""
+    """Reads a special register in each CTA of a grid, by z, y, x."""
     body = f"""
         mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ctaid.y; mov.u32 %r6, %ctaid.z;
         mov.u32 %r7, %nctaid.x; mov.u32 %r8, %nctaid.y; mad.lo.u32 %r9, %r6, %r8, %r5; mad.lo.u32 %r9, %r9, %r7, %r4;
@@ -219,6 +221,18 @@ def test_arrivals_at_scope_cta_are_a_convention() -> None:
 
 
 @EACH_POLICY
+def test_bytes_expected_for_a_neighbour(policy: str) -> None:
+    """The sender says how many bytes it sends: arrive.expect_tx, and expect_tx, at the mbarrier where they go."""
+    body = HERE + VALUE + ready(1) + neighbour("%r8", "%r6") + neighbour("%r9", "%r5")
+    body += "@%p0 mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%r9], 56;"
+    body += "@%p0 mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r9], 200;"
+    body += "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r8], %r7, [%r9];"
+    body += wait() + "ld.shared.u32 %r3, [%r6];" + SYNC
+    out, _ = launch(body, cluster=4, policy=policy)
+    assert (out == ((np.arange(4) - 1) % 4)[:, None] * 1000 + np.arange(64)).all()
+
+
+@EACH_POLICY
 def test_stores_that_an_mbarrier_counts(policy: str) -> None:
     body = HERE + VALUE + ready(1) + expect(64 * 8) + "shl.b32 %r10, %r0, 3; add.s32 %r10, %r10, %r4;"
     body += neighbour("%r8", "%r10") + neighbour("%r9", "%r5")
@@ -243,9 +257,6 @@ def test_a_bulk_copy_to_a_neighbour(policy: str) -> None:
     assert (out == senders * 1000 + np.arange(64)).all()
 
 
-BOX_BYTES = 32 * 16 * 4
-
-
 def matrix() -> TensorMap:
     array = np.random.default_rng(7).integers(0, 1 << 32, (64, 64), dtype=np.uint32)
     return TensorMap(array=array, extents=(64, 64), strides_bytes=(256,), box=(32, 16))
@@ -267,29 +278,6 @@ def test_multicast_goes_to_the_same_place_in_every_cta(policy: str) -> None:
     assert report.boxes("cp.async.bulk.tensor") == 2
     assert report.shared_bytes("cp.async.bulk.tensor") == 4 * BOX_BYTES
     assert report.global_bytes("cp.async.bulk.tensor") == 2 * BOX_BYTES
-
-
-def ring(turns: int = 4) -> str:
-    """CTA 0 fills the one stage of both CTAs; the warps of both release it at CTA 0's second mbarrier."""
-    opcode = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-    return (
-        HERE
-        + "add.s32 %r12, %r5, -8; @%p0 mbarrier.init.shared.b64 [%r12], 4;"
-        + ready(1)
-        + "mov.u32 %r9, 0; mapa.shared::cluster.u32 %r13, %r12, %r9; mov.u32 %r14, 0; mov.b64 %rd2, map;"
-        + "cvta.param.u64 %rd3, %rd2; and.b32 %r18, %r0, 31; setp.eq.u32 %p7, %r18, 0; mov.u16 %h0, 3;"
-        + "setp.eq.and.u32 %p5, %r1, 0, %p0; TURN: and.b32 %r15, %r14, 1; xor.b32 %r16, %r15, 1; shl.b32 %r17, %r14, 4;"
-        + expect(BOX_BYTES)
-        + "@!%p5 bra COPIED;"
-        + wait("%r16", name="EMPTY", at="%r12")
-        + f"{opcode} [%r4], [%rd3, {{%r9, %r17}}], [%r5], %h0;"
-        + "COPIED: bar.warp.sync -1;"
-        + wait("%r15", name="FULL")
-        + "ld.shared.u32 %r11, [%r6]; mad.lo.u32 %r3, %r3, 3, %r11; bar.warp.sync -1;"
-        + arrive_at("%r13", guard="@%p7")
-        + f"add.u32 %r14, %r14, 1; setp.lt.u32 %p2, %r14, {turns}; @%p2 bra TURN;"
-        + SYNC
-    )
 
 
 @EACH_POLICY

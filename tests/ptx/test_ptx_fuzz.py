@@ -12,9 +12,10 @@ from cutegen.errors import PtxFault, PtxSyntaxError
 from cutegen.ptx import LaunchError, Program
 from tests.fuzz.ptx_texts import mangled
 
-SOURCES = {path.stem: path.read_text() for path in sorted(CUDA_DIR.glob("*.ptx"))}
 FINE = {"refused", "fault", "not launched", "ran"}
-BLOCKS = {"naive_gemm": (16, 16), "pipelined_gemm": 128, "shuffle_reduction": 64}
+BLOCKS = {"cluster_softmax": 128, "naive_gemm": (16, 16), "pipelined_gemm": 128, "shuffle_reduction": 64}
+GRIDS = {"cluster_softmax": 4}
+SOURCES = {name: (CUDA_DIR / f"{name}.ptx").read_text() for name in BLOCKS}
 
 
 def attempt(name: str, text: str) -> str:
@@ -23,6 +24,7 @@ def attempt(name: str, text: str) -> str:
     half = rng.standard_normal(64 * 64).astype(np.float16)
     single = rng.standard_normal(64 * 64).astype(np.float32)
     arguments = {
+        "cluster_softmax": [single, single.copy(), np.zeros(4, np.int32), 700],
         "naive_gemm": [single, single.copy(), single.copy(), 20, 20, 20, 1.0, 0.0],
         "pipelined_gemm": [half, half.copy(), single, 40, 40, 40],
         "shuffle_reduction": [single, single.copy(), np.zeros(4, np.int32), np.zeros(9, np.uint32), 100],
@@ -32,7 +34,7 @@ def attempt(name: str, text: str) -> str:
         for entry in program.entries:
             program.launch(
                 entry,
-                grid=1,
+                grid=GRIDS.get(name, 1),
                 block=BLOCKS[name],
                 args=arguments,
                 dynamic_smem_bytes=24576,

@@ -91,6 +91,37 @@ def test_every_scope_is_enough_within_one_cta(scope: str, policy: str) -> None:
 
 
 @POLICY
+@pytest.mark.parametrize(
+    ("release", "acquire"),
+    [("release.cluster", "acquire.cluster"), ("release.cluster", "acquire.gpu"), ("release.gpu", "acquire.cluster")],
+)
+def test_scope_cluster_is_enough_within_a_cluster(release: str, acquire: str, policy: str) -> None:
+    """CTA 0 tells another one: of its cluster, which may know, or of the next one, which may not."""
+    text = message_passing(
+        f"st.{release}.global.u32 [%rd1], 1;",
+        f"ld.{acquire}.global.u32 %r2, [%rd1];",
+    ).replace(
+        "setp.ne.u32 %p0, %r1, 0; @%p0 bra READER;",
+        "setp.eq.u32 %p0, %r1, LAST; @%p0 bra READER; setp.ne.u32 %p0, %r1, 0; @%p0 bra DONE;",
+    )
+    near, far = text.replace("LAST", "1"), text.replace("LAST", "2")
+    assert launch(near, grid=4, cluster=2, policy=policy).out[0] == 42
+    race(far, grid=4, cluster=2, policy=policy)
+    race(near, grid=4, policy=policy)
+    assert launch(far, grid=4, cluster=4, policy=policy).out[0] == 42
+
+
+@POLICY
+@pytest.mark.parametrize(("scope", "cluster", "races"), [("cta", 2, True), ("cluster", 2, False), ("cluster", 1, True)])
+def test_atomics_include_each_other_within_a_cluster(scope: str, cluster: int, races: bool, policy: str) -> None:
+    text = entry(f"red.relaxed.{scope}.global.add.u32 [%rd0], 1;")
+    if races:
+        race(text, cluster=cluster, policy=policy)
+    else:
+        assert launch(text, cluster=cluster, policy=policy).data[0] == 2
+
+
+@POLICY
 def test_a_message_through_a_third(policy: str) -> None:
     """0 writes data and tells 1, 1 tells 2, and 2 reads the data: causality order is transitive."""
     text = entry("""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from cluster_kernels import POLICIES
-from wrong_clusters import WRONG, WrongCluster
+from cluster_kernels import POLICIES, launch, ring
+from wrong_clusters import WRONG, WrongCluster, matrix
 
 from cutegen.ptx import ExecutionFault
 
@@ -24,6 +26,18 @@ def test_the_wrong_one_is_caught(wrong: WrongCluster) -> None:
             wrong.run(wrong.wrong, policy)
         assert caught.value.violation.kind in (wrong.kind, *wrong.also), (policy, str(caught.value))
         assert wrong.says in str(caught.value) or caught.value.violation.kind in wrong.also
+
+
+SYNCHRONISATION = re.compile(r"(?:mbarrier\.(?:init|arrive)|barrier\.cluster|fence\.|bra AGAIN)")
+STATEMENTS = [match for match in re.finditer(r"[^;{}:]+;", ring()) if SYNCHRONISATION.search(match[0])]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda match: f"{match.start()}: {match[0].strip()}")
+def test_the_ring_needs_every_wait_arrival_and_fence(statement: re.Match[str], policy: str) -> None:
+    body = ring()[: statement.start()] + " " + ring()[statement.end() :]
+    with pytest.raises(ExecutionFault):
+        launch(body, tensor_map=matrix(), policy=policy)
 
 
 def test_there_are_many() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from cluster_kernels import (
     ARRIVE,
+    BOX_BYTES,
     HERE,
     RELAXED,
     SYNC,
@@ -24,7 +25,6 @@ from cluster_kernels import (
 from cutegen.ptx import TensorMap, ViolationKind
 
 K = ViolationKind
-BOX_BYTES = 32 * 16 * 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

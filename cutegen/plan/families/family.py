@@ -102,6 +102,7 @@ class Family:
             rounds_to_tf32=by.rounds_to_tf32,
             promote_k=by.promote_k,
             pingpong=by.pingpong,
+            cluster=by.cluster,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,
@@ -133,6 +134,7 @@ class Family:
                 split_k,
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
+                cluster=by.cluster,
             ),
             decisions=(
                 *by.decisions,

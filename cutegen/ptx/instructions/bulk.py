@@ -20,7 +20,7 @@ from cutegen.ptx.watch.violations import ViolationKind
 _LANES = np.arange(WARP_LANES)
 _S32, _U32, _U16 = scalar_type("s32"), scalar_type("u32"), scalar_type("u16")
 DESTINATION_BYTES = 16
-"""Of which the places and sizes of a `cp.async.bulk` are multiples."""
+"""Places and sizes of a `cp.async.bulk` are multiples of it."""
 _COMPLETE = "mbarrier::complete_tx::bytes"
 _REFUSED = (
     *("im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"),

@@ -43,7 +43,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """What is on its way to `access`; `read` gives its bytes, `done` is told when they have landed.
+    """A copy on its way to `access`; `read` gives its bytes, `done` is told when they have landed.
 
     `cause` is what the thread that sent it had seen.
     """

@@ -50,7 +50,7 @@ class ClusterBarrier:
         self._settle()
 
     def _relaxed(self, warp: Warp) -> Told:
-        """What relaxed arrivals tell: that they came, and what a fence of scope cluster released before."""
+        """A relaxed arrival tells that it came, and what a fence of scope cluster released before."""
         told = self._ordering.arrive_relaxed(warp)
         for thread in warp.threads().tolist():
             message = warp.cta.fences.released_to_cluster(thread)

@@ -247,7 +247,7 @@ class Cta:
                 arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
 
     def stuck(self) -> list[tuple[int, Warp, str]]:
-        """What warps wait for that nothing will bring: the instruction, a warp, and words."""
+        """Lists waits that nothing will end: the instruction, a warp, and words."""
         gone = [w.number for w in self._warps if not w.stack]
         found = []
         for sleep in self._asleep.values():

@@ -1,4 +1,4 @@
-"""Where the CTAs of a launch stand: the grid, and its clusters.
+"""The grid of a launch and its clusters: where each CTA stands.
 
 Source: PTX ISA, "Cluster of Cooperative Thread Arrays", special registers `%clusterid`, `%cluster_ctaid`,
 `%cluster_ctarank`. CTAs, clusters, and the CTAs of a cluster are numbered with x fastest.

@@ -30,14 +30,14 @@ LOCAL_WINDOW = 0x7E00_0000_0000
 PARAM_WINDOW = 0x7D00_0000_0000
 WINDOW_BYTES = 1 << 24
 CTA_WINDOW_BYTES = 1 << 24
-"""What the shared memory of one CTA takes of `.shared::cluster`.
+"""Addresses of `.shared::cluster` that the shared memory of one CTA takes.
 
 Below it is that of whoever asks, above it that of the cluster's CTAs, by rank.
 """
 MAX_CLUSTER_CTAS = 16
 """CTAs of a cluster on sm_90, where a kernel asks for more than the 8 that every GPU with clusters has."""
 SHARED_WINDOW_BYTES = (MAX_CLUSTER_CTAS + 1) * CTA_WINDOW_BYTES
-"""What `.shared::cluster` takes of the generic addresses."""
+"""Generic addresses that `.shared::cluster` takes."""
 
 
 def data_dtype(size_bytes: int) -> np.dtype[Any]:

@@ -19,7 +19,7 @@ TURN_BLOCKS = 4096
 
 
 TURN_QUESTIONS = 16
-"""How often a warp may ask in a turn for what other CTAs write: who asks so often waits for them."""
+"""A warp that asks so often in a turn for what other CTAs write waits for them: others take their turns."""
 
 
 @dataclass(frozen=True, slots=True)

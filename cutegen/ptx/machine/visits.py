@@ -1,4 +1,4 @@
-"""What threads of a cluster's other CTAs did in a CTA's shared memory: it must be over before the CTA's last exit.
+"""Visits of a cluster's other CTAs to a CTA's shared memory: they must be over before the CTA's last exit.
 
 Source: PTX ISA, "State Spaces: Shared State Space": shared memory has the lifetime of its CTA. Held against each other
 are the clocks of who came, and what the CTA's own threads knew of them as they exited: not when things happened to

@@ -92,7 +92,7 @@ class Fences:
             self._read.setdefault(thread, {})[id(seen.past), seen.reach] = seen
 
     def released_to_cluster(self, thread: int) -> Message | None:
-        """What the last fence of `thread` released, where it reaches the cluster."""
+        """Returns the release of the last fence of `thread`, if it reaches the cluster."""
         message = self._released.get(thread)
         return message if message is not None and message.reach >= CLUSTER_REACH else None
 

@@ -106,7 +106,7 @@ class Ordering:
         return Told(known, _NO_TICKS, _NO_TICKS, NO_PAST, cause)
 
     def seen_by(self, thread: int) -> Clock:
-        """What `thread` has seen happen, by agent; nothing where that is not kept."""
+        """Returns how far each agent had come when `thread` last saw it; nothing where that is not kept."""
         if self._seen is None:
             return _NO_TICKS
         warp = thread // WARP_LANES
@@ -170,7 +170,7 @@ class Ordering:
         return Told(_NO_TICKS, _NO_TICKS, _NO_TICKS, NO_PAST, seen)
 
     def _seen_of(self, warp: int) -> Clock:
-        """What all lanes of `warp` have seen, itself up to now."""
+        """Returns how far all lanes of `warp` have seen each agent come, itself up to now."""
         if self._seen is None:
             return _NO_TICKS
         seen: Clock = self._seen[warp].copy()
@@ -284,12 +284,12 @@ class Ordering:
         self.observe(warp, self.told_by(past), np.array([thread]))
 
     def told_by(self, past: Past) -> Told:
-        """What a release that `past` precedes lets others know."""
+        """Turns `past` into what a release behind it lets others know."""
         known = past.clocks.get(self.cluster, NOTHING.known)
         return Told(known, _NO_TICKS, known, past.without(self.cluster))
 
     def knowledge_of(self, warp: Actor) -> tuple[Clock, Clock]:
-        """What the active threads of `warp` know of together, and what they have seen, by agent."""
+        """Returns how far the active threads of `warp` together know of each agent, and have seen it come."""
         known, seen = self.known[warp.index].copy(), self._seen_of(warp.index)
         for thread in warp.threads().tolist():
             if thread in self._by_lane:
@@ -303,7 +303,7 @@ class Ordering:
         return join_pasts(far, self._by_lane[thread].far) if thread in self._by_lane else far
 
     def far_of_warp(self, warp: int) -> Past:
-        """What all lanes of `warp` know of other clusters, and of single threads."""
+        """Returns the past that all lanes of `warp` know of other clusters, and of single threads."""
         return self._far[warp]
 
     def _known_by(self, thread: int) -> Clock:

@@ -72,8 +72,9 @@ class Shadow:
         self._base, self._granule_bytes, self._rank = base, granule_bytes, rank
         self._writes: Stamps = np.zeros(granules, np.int64)
         first = rank * ordering.warps_per_cta
-        self._readers = list(range(first, first + ordering.warps_per_cta))
-        self._reads: Stamps = np.zeros((len(self._readers), granules), np.int64)
+        self._own = range(first, first + ordering.warps_per_cta)
+        self._reads: Stamps = np.zeros((len(self._own), granules), np.int64)
+        self._visitor_reads: dict[int, Stamps] = {}
         self._agent_reads: dict[int, Stamps] = {}
         self._lent: Stamps | None = None
         self._strong: Stamps | None = None
@@ -180,9 +181,9 @@ class Shadow:
             self._find_race(access, writes, writes & MANY, _warps_of(writes), "write", "write")
         if self._may_race(access, reads):
             for row in np.flatnonzero(reads.any(axis=(1, 2))).tolist():
-                stamps = reads[row]
-                owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
-                self._find_race(access, stamps, owners, np.full_like(stamps, self._readers[row]), "write", "read")
+                self._check_reads(access, self._own[row], reads[row])
+        for visitor, of_visitor in self._visitor_reads.items():
+            self._check_reads(access, visitor, of_visitor[granules])
         for agent, of_agent in self._agent_reads.items():
             stamps = of_agent[granules]
             if self._may_race(access, stamps):
@@ -195,6 +196,11 @@ class Shadow:
         mine = self._stamps(access) | flag
         self._writes[granules] = mine
         return bool((self._writes[granules] != mine).any())
+
+    def _check_reads(self, access: Access, reader: int, stamps: Stamps) -> None:
+        """Holds a write against what warp `reader` has read."""
+        owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
+        self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
 
     def _note_strong(self, access: Access, granules: npt.NDArray[np.int64], writes: Stamps) -> bool:
         mine = np.broadcast_to(self._stamps(access), granules.shape)
@@ -225,7 +231,7 @@ class Shadow:
     def _check_fence_after_reads(self, access: Access) -> None:
         """Between ordinary reads and a bulk copy onto their bytes a proxy fence belongs, which kernels leave out."""
         thread, granules = int(access.threads[0]), self._granules(access)
-        for reader, reads in zip(self._readers, self._reads, strict=True):
+        for reader, reads in (*zip(self._own, self._reads, strict=True), *self._visitor_reads.items()):
             stamps = reads[granules]
             if not stamps.any():
                 continue
@@ -254,8 +260,7 @@ class Shadow:
 
     def _remember_readers(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
         """A granule that several threads of a warp read in one tick is marked as read by many."""
-        row = self._row(access.warp.index)
-        reads = self._reads[row]
+        reads = self._reads_of(access.warp.index)
         before = reads[granules]
         mine = np.broadcast_to(self._stamps(access), granules.shape)
         reads[granules] = mine
@@ -266,15 +271,14 @@ class Shadow:
         if by_many.any():
             reads[granules[by_many]] |= MANY
 
-    def _row(self, reader: int) -> int:
-        """The row of `_reads` for a warp; one more for a warp of another CTA."""
-        row = reader - self._readers[0]
-        if 0 <= row < self._ordering.warps_per_cta:
-            return row
-        if reader not in self._readers:
-            self._readers.append(reader)
-            self._reads = np.concatenate([self._reads, np.zeros((1, self._reads.shape[1]), np.int64)])
-        return self._readers.index(reader)
+    def _reads_of(self, reader: int) -> Stamps:
+        """Returns the stamps of the reads of a warp of the cluster."""
+        if reader in self._own:
+            own: Stamps = self._reads[reader - self._own.start]
+            return own
+        if reader not in self._visitor_reads:
+            self._visitor_reads[reader] = np.zeros_like(self._writes)
+        return self._visitor_reads[reader]
 
     def _may_race(self, access: Access, stamps: Stamps) -> bool:
         """False where all of `stamps` are surely ordered before what the access's warp does now."""
@@ -314,7 +318,7 @@ class Shadow:
     def _morally_strong(
         self, access: Access, sites: npt.NDArray[np.int64], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Where both accesses are strong, and each includes the other in its scope."""
+        """Marks pairs of strong accesses that include each other in their scopes."""
         mine = access.warp.index // self._ordering.warps_per_cta
         needed = np.where(warps // self._ordering.warps_per_cta == mine, CTA_REACH, CLUSTER_REACH)
         return np.asarray(np.minimum(self._reach[sites], self._reach[access.site]) >= needed)
@@ -322,7 +326,7 @@ class Shadow:
     def _told_of_threads(
         self, access: Access, earlier: tuple[Stamps, Stamps, Stamps], suspect: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """Where a thread has acquired what another one did: a release speaks for one thread, not for its warp."""
+        """Marks accesses that a thread has acquired: a release speaks for one thread, not for its warp."""
         told = np.zeros(suspect.shape, bool)
         ordering = self._ordering
         for row in np.flatnonzero(suspect.any(axis=1)).tolist():
@@ -381,7 +385,7 @@ class Shadow:
 
 
 def _copy(opcode: str) -> str:
-    """What an asynchronous instruction is called in messages."""
+    """Names an asynchronous instruction in messages."""
     return "bulk copy" if opcode.startswith("cp.async.bulk") else ".".join(opcode.split(".")[:2])
 
 

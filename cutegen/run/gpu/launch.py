@@ -205,7 +205,7 @@ class MappedLaunch(GpuLaunch):
 
 
 def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
-    """What `cuLaunchKernelEx` is given for a kernel with clusters, without the stream."""
+    """Makes the configuration of `cuLaunchKernelEx` for a kernel with clusters, without the stream."""
     cluster = api.CUlaunchAttribute()
     cluster.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     dimensions = cluster.value.clusterDim
