@@ -202,6 +202,23 @@ class LaunchContract:
         passed = {tensor.name: tensor for tensor in self.given}
         return replace(self, tensors=tuple(passed.get(tensor.name, tensor) for tensor in self.tensors), given=())
 
+    def exchanged(self) -> LaunchContract:
+        """The same kernel's contract for the exchanged product, transposed C = B A: what it calls A is B there.
+
+        Exchanging twice gives the contract back. The chain of the epilogue stays, whose biases change their names.
+        """
+        tensors = {tensor.name: tensor for tensor in map(_exchanged_tensor, self.tensors)}
+        maps = {each.name: each for each in (replace(each, name=_exchanged(each.name)) for each in self.maps)}
+        order = [tensor.name for tensor in self.tensors]
+        m, n = self.cta_tile
+        return replace(
+            self,
+            tensors=tuple(tensors[name] for name in order),
+            parameters=tuple(replace(each, name=_exchanged(each.name)) for each in self.parameters),
+            cta_tile=(n, m),
+            maps=tuple(maps[name] for name in order if name in maps),
+        )
+
     @property
     def pointers(self) -> tuple[str, ...]:
         """What a launcher brings an address of, in order: the tensors, mapped ones among them, then the workspace."""
@@ -299,6 +316,26 @@ class LaunchContract:
         """
         whole = {"cluster": list(ONE_CTA), **table} if isinstance(table, dict) else table
         return read(cls, whole, file, "launch")
+
+
+_EXCHANGED = {"m": "n", "n": "m"} | {
+    f"{prefix}{name}": f"{prefix}{other}"
+    for prefix in ("", "map_", "ld", "batch_stride_")
+    for name, other in zip(OPERANDS, reversed(OPERANDS), strict=True)
+}
+
+
+def _exchanged(name: str) -> str:
+    """What is called so where A and B have changed places: an extent, an operand, or what is passed of one."""
+    return _EXCHANGED.get(name, name)
+
+
+def _exchanged_tensor(tensor: TensorContract) -> TensorContract:
+    """A tensor where A and B, and so M and N, have changed places; the modes of a matrix keep their order."""
+    major, modes = _exchanged(tensor.major), tuple(map(_exchanged, tensor.modes))
+    return replace(
+        tensor, name=_exchanged(tensor.name), major=major, modes=("m", "n") if modes == ("n", "m") else modes
+    )
 
 
 def _map_fields(tensor: TensorContract, contract: TensorMapContract, size: CallSize) -> TensorMapFields:

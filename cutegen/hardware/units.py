@@ -19,3 +19,5 @@ SECTOR_BYTES = 32
 """The part of a line that is read or written at once (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 SCHEDULERS = 4
 """Warp schedulers of a multiprocessor, each of which issues an instruction a cycle (the same guide)."""
+SWIZZLE_ROWS = 8
+"""Rows after which the swizzle of a tensor map, or of a descriptor, begins anew (PTX ISA, "Tensor swizzling modes")."""

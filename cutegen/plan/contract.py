@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
+from cutegen.contract.launch import (
+    COUNTERS,
+    ONE_CTA,
+    SUMS,
+    LaunchContract,
+    SplitContract,
+    TensorContract,
+    gemm_parameters,
+)
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.plan.values.gemm_plan import Fusion, SplitPlan
 from cutegen.plan.values.operand import align_bytes
@@ -34,6 +42,7 @@ def launch_contract(
     *,
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
+    cluster: tuple[int, int] = ONE_CTA,
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
@@ -50,6 +59,7 @@ def launch_contract(
         dynamic_smem_bytes=smem_bytes,
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
+        cluster=cluster,
         split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )
 

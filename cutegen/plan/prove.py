@@ -10,7 +10,7 @@ from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
-from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
+from cutegen.hardware.units import REGISTER_BITS, SWIZZLE_ROWS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
@@ -73,7 +73,8 @@ def _prove_boxes(
 
     Bits 4 to 6 of a byte's address are XORed with bits 7 to 9 of it, as many of them as the swizzle has.
     """
-    width, rows = copy.box
+    width, rows = copy.box[0], copy.box[1] * copy.shares
+    _demand(copy.shares == 1 or copy.box[1] % SWIZZLE_ROWS == 0, f"{key} begins within the swizzle's period")
     _demand(matrix.align_bytes % ROW_BYTES == 0, f"{key} needs addresses and strides of whole 16 bytes")
     _demand((width * copy.boxes, rows) == (tile[matrix.major_mode], tile[1 - matrix.major_mode]), f"{key} leaves gaps")
     element = np.arange(tile[0] * tile[1])
@@ -292,7 +293,9 @@ def _prove_split_k(plan: GemmPlan) -> None:
     """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
     split, launch = plan.split_k, plan.launch
     slices = 1 if split is None else split.slices
-    _demand(launch.geometry(ProblemShape(*plan.cta_tile)).grid == (1, slices, 1), "a launch would split K another way")
+    (m, n), (tile_m, tile_n, tile_k) = plan.cluster, plan.cta_tile
+    grid = launch.geometry(ProblemShape(m * tile_m, n * tile_n, tile_k)).grid
+    _demand(grid == (m, n if split is None else slices, 1), "a launch would split K another way")
     mapped = {each.name for each in launch.maps}
     passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
     _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
@@ -304,9 +307,9 @@ def _prove_split_k(plan: GemmPlan) -> None:
         _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
         return
     sums = plan.cta_tile[0] * plan.cta_tile[1]
-    vectors, rest = divmod(sums, plan.threads * SUM_VECTOR_ELEMS)
-    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)
-    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.threads * index[:, None]) + vector
+    vectors, rest = divmod(sums, plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
+    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.tiled_mma.threads), np.arange(vectors)
+    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.tiled_mma.threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
     needed = launch.workspace(ProblemShape(*plan.cta_tile))
     enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes

@@ -11,6 +11,7 @@ from jinja2 import Template
 from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
+from cutegen.plan.swapped import as_planned
 from cutegen.render import bulk, plain, probe, vectors, warpgroup
 from cutegen.render.environment import environment
 
@@ -30,7 +31,7 @@ def render(plan: GemmPlan | ProbePlan) -> KernelSource:
     if isinstance(plan, ProbePlan):
         template, holes = "gemm/ldmatrix_probe.py.j2", probe.context(plan)
     else:
-        family = FAMILIES[plan.family]
+        family, plan = FAMILIES[plan.family], as_planned(plan)
         template, holes = family.template, HOLES[family.feed.holes](plan)
     return KernelSource(_template(template).render(holes), plan.launch.entry)
 

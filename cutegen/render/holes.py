@@ -38,6 +38,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **_split_constants(plan.split_k),
         **settled,
         "problem.b.transposed": (),
+        "schedule.swap": (),
     }
     return {
         "plan": plan,
@@ -86,7 +87,8 @@ MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_p
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     """The host's side: it makes tensor maps out of the matrices themselves, and persistent CTAs fill the GPU."""
     launch, check = plan.launch, self_check(plan)
-    host = gemm_parameters(launch.tensors, launch.scalars) if launch.maps else launch.parameters
+    workspace = launch.pointers[len(launch.tensors) :]
+    host = gemm_parameters(launch.tensors, launch.scalars, (), workspace) if launch.maps else launch.parameters
     tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
     holes = {
         "host_parameters": [parameter_holes(x) for x in host],

@@ -24,6 +24,9 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
+        "by_warpgroups": True,
+        "sum_threads": "SUM_THREADS",
+        "accumulators": "tCrR" if _converts_sums(plan) else "tCrC",
         "stmatrix": plan.epilogue.stmatrix is not None,
         "pingpong": plan.pingpong,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
@@ -85,9 +88,15 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """The warps that multiply, and how many of them read a stage, in all CTAs that it goes to."""
     (m, n), readers = plan.cluster, plan.tiled_mma.threads // WARP
     return (
+        *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
         f"EMPTY_ARRIVALS = {readers * (m + n - 1)}",
     )
+
+
+def _converts_sums(plan: GemmPlan) -> bool:
+    """Whether what slices leave is of another type than the tensor core's sums."""
+    return plan.split_k is not None and plan.split_k.dtype is not plan.atom.c_dtype
 
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:

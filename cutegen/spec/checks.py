@@ -236,7 +236,7 @@ class Extents:
         return f"three integers [M, N, K], each 1 to {self.high}"
 
     def __call__(self, value: object) -> Mismatch | None:
-        if wrong := _not_three_integers(value, self.expected):
+        if wrong := _not_integers(value, 3, self.expected):
             return wrong
         assert isinstance(value, tuple)
         for mode, extent in zip("MNK", value, strict=True):
@@ -244,6 +244,26 @@ class Extents:
                 fix = f"{mode} = {literal(extent)}: the nearest is {min(max(extent, 1), self.high)}"
                 return Mismatch(found=literal(value), expected=self.expected, fix=fix)
         return None
+
+
+MAX_CLUSTER_CTAS = 8
+"""CTAs of a cluster on every GPU that has them (CUDA C++ Programming Guide, "Thread Block Clusters")."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterExtents:
+    """CTAs of a cluster along M and N: powers of two, no more than every GPU can schedule together."""
+
+    expected: str = f"two integers [M, N], each 1, 2, 4 or 8, at most {MAX_CLUSTER_CTAS} CTAs together"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if wrong := _not_integers(value, 2, self.expected):
+            return wrong
+        assert isinstance(value, tuple)
+        m, n = value
+        if all(extent in (1, 2, 4, 8) for extent in (m, n)) and m * n <= MAX_CLUSTER_CTAS:
+            return None
+        return Mismatch(found=literal(value), expected=self.expected, fix="[2, 1] is the smallest that shares anything")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +282,7 @@ class SwizzleBits:
         return f"three integers [B, M, S] with B >= 0, M >= 0, S >= B and B + M + S <= {self.offset_bits}"
 
     def __call__(self, value: object) -> Mismatch | None:
-        if wrong := _not_three_integers(value, self.expected):
+        if wrong := _not_integers(value, 3, self.expected):
             return wrong
         assert isinstance(value, tuple)
         bits, base, shift = value
@@ -277,12 +297,12 @@ class SwizzleBits:
         return "[3, 3, 3] spreads the eight 16-byte pieces of a 128-byte row over all banks"
 
 
-def _not_three_integers(value: object, expected: str) -> Mismatch | None:
-    """A tuple of exactly three ints; a list is what only Python could hand over."""
+def _not_integers(value: object, count: int, expected: str) -> Mismatch | None:
+    """A tuple of exactly `count` ints; a list is what only Python could hand over."""
     if not isinstance(value, tuple):
         fix = "write a tuple" if isinstance(value, list) else ""
         return Mismatch(found=typed(value), expected=expected, fix=fix)
-    if len(value) != 3:
+    if len(value) != count:
         return Mismatch(found=f"{literal(value)} with {len(value)} of them", expected=expected)
     for item in value:
         if type(item) is not int:

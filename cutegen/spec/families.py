@@ -27,6 +27,8 @@ class Family:
 
 NO_PROMOTION = "the sums are float32 all along"
 NO_CONSUMERS = "no warpgroup multiplies as one"
+NO_SWAP = "an instruction has few rows of C as well as few columns"
+NO_CLUSTER = "each CTA copies for itself"
 
 FAMILIES: dict[str, Family] = {
     row.name: row
@@ -40,6 +42,8 @@ FAMILIES: dict[str, Family] = {
                 "mma.threads": "mma.atom_layout lays out warps",
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
+                "schedule.cluster": NO_CLUSTER,
             },
         ),
         Family(
@@ -50,6 +54,8 @@ FAMILIES: dict[str, Family] = {
             without={
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
+                "schedule.cluster": NO_CLUSTER,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -66,6 +72,8 @@ FAMILIES: dict[str, Family] = {
             without={
                 "mma.promote_k": NO_PROMOTION,
                 "schedule.consumers": NO_CONSUMERS,
+                "schedule.swap": NO_SWAP,
+                "schedule.cluster": NO_CLUSTER,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
@@ -84,7 +92,6 @@ FAMILIES: dict[str, Family] = {
                 "mma.tf32": "wgmma has no tf32 operands here",
                 "s2r.a.atom": "wgmma reads shared memory by matrix descriptors",
                 "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
-                "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
         ),
     )

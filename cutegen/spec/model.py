@@ -31,6 +31,7 @@ from cutegen.spec.checks import (
     MAX_THREADS_PER_CTA,
     MAX_WARPS_PER_CTA,
     Boolean,
+    ClusterExtents,
     ExpressionText,
     Extents,
     FamilyName,
@@ -86,6 +87,7 @@ EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
 RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
 Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "atomics"))]
+ClusterCtas: TypeAlias = Annotated[tuple[int, int], ClusterExtents()]
 Consumers: TypeAlias = Annotated[str, OneOf(("cooperative", "pingpong"))]
 SliceCount: TypeAlias = Annotated[int, Integer(1, 64, "1 leaves K whole")]
 
@@ -331,6 +333,8 @@ class Schedule(Part):
     """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
 
     `reduction` is how their sums come together: through a workspace and in a fixed order, or by atomic additions to C.
+    With `swap` the kernel multiplies B by A, which suits few rows of C.
+    `cluster` are the CTAs along M and N that share what they copy.
     `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
     """
 
@@ -338,6 +342,8 @@ class Schedule(Part):
     split_k: SliceCount | None = None
     reduction: Reduction | None = None
     consumers: Consumers | None = None
+    swap: Flag | None = None
+    cluster: ClusterCtas | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

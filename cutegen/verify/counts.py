@@ -197,7 +197,7 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
     loads = _epilogue_sites(plan, report, "ld.global")
     if plan.split_k is not None and not plan.split_k.atomics:
         # The text has them before whatever the epilogue stores and loads.
-        vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
+        vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
         for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
             unit, measured = plan.predictions.sectors[f"split_k.{key}"].predicted, sum(site.sectors for site in sites)
             counts[f"split_k.{key}"] = often.slice.predict(unit, measured)
@@ -378,8 +378,8 @@ def _written(plan: GemmPlan, action: Action) -> int:
 
 def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
     """Whether the matrices are cut into whole tiles, and there are some."""
-    extents = size.problem.extents.values()
-    return all(extent and extent % tile == 0 for extent, tile in zip(extents, plan.cta_tile, strict=True))
+    extents, tile = size.problem.extents.values(), (*plan.launch.cta_tile, plan.cta_tile[2])
+    return all(extent and extent % part == 0 for extent, part in zip(extents, tile, strict=True))
 
 
 def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:

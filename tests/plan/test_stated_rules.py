@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, TiledMma
@@ -57,7 +58,6 @@ def open_plan() -> GemmPlan:
     return plan(gemm(), "sm_80")
 
 
-@cache
 def planned(name: str) -> GemmPlan:
     return PLANNED[name]()
 
@@ -180,7 +180,9 @@ def test_warps_have_registers_for_their_sums(cta: tuple[int, int, int], warps: i
     layout = decisions(found)["mma.atom_layout"]
     wm, wn, _ = map(int, layout.chosen.split("x"))
     assert f"{cta[0] * wn + cta[1] * wm} fragment rows" in layout.why
-    assert cta[0] % (16 * wm) == 0
+    for option in (layout.chosen, *(rejected.what for rejected in layout.rejected)):
+        wm, wn, _ = map(int, option.split("x"))
+        assert (cta[0] % (16 * wm), cta[1] % (8 * wn)) == (0, 0)
 
 
 @pytest.mark.parametrize(("m", "layout"), [(96, (4, 1, 1)), (64, (8, 1, 1))])
@@ -216,9 +218,10 @@ def test_threads_of_simt_by_hand() -> None:
     assert fma_threads._divisors(12) == [1, 2, 3, 4, 6, 12]
     chosen = fma_threads.choose_threads(simt(), (128, 128, 8), target("sm_80"))
     assert chosen.value.shape == (16, 16)
-    for rejected in chosen.decision.rejected:
-        m, n = map(int, rejected.what.split()[0].split("x"))
-        assert m * n == 256
+    few = fma_threads.choose_threads(simt(), (64, 8, 16), target("sm_80"))
+    for found in (chosen, few):
+        counts = [np.prod([*map(int, row.what.split()[0].split("x"))]) for row in found.decision.rejected]
+        assert set(counts) == {np.prod(found.value.shape)}
 
 
 @pytest.mark.parametrize(
@@ -227,6 +230,7 @@ def test_threads_of_simt_by_hand() -> None:
         ({"mma": Mma(threads="(16,15):(1,16)")}, "240 threads.*whole warps of 32"),
         ({"mma": Mma(threads="(32,12):(1,32)")}, r'"\(32,12\):\(1,32\)": THR_N = 12; expected'),
         ({"tile": Tile(cta=(3, 5, 7))}, "128x128x8 does, with 256 threads"),
+        ({"tile": Tile(cta=(48, 64, 3)), "g2s": G2s(a=G2sCopy(bits=32))}, "share out each of A's, B's and C's tiles"),
         ({"g2s": G2s(a=G2sCopy(bits=16))}, "g2s.a.bits: found 16; expected whole elements"),
     ],
 )
@@ -347,7 +351,7 @@ def test_a_persistent_cta_has_its_multiprocessor_to_itself() -> None:
 
 
 def test_bands_are_8_tiles_wide_where_nothing_is_said() -> None:
-    assert open_plan().raster.group == 8
+    assert plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80").raster.group == 8
 
 
 def test_a_tensor_map_pads_no_rows() -> None:
@@ -371,3 +375,19 @@ def test_what_copies_move_by_hand() -> None:
     assert open_plan().a.g2s.passing_registers((128, 64), element) == 0
     boxes = planned("sm120").a.g2s
     assert boxes.sectors((128, 64), 1, 2) == 512
+
+
+def test_who_multiplies_is_a_warp_or_a_thread() -> None:
+    assert [plan(simt(), "sm_80").atoms_are, open_plan().atoms_are] == ["threads", "warps"]
+
+
+def test_c_leaves_from_registers_where_the_spec_says_so() -> None:
+    found = plan(replace(gemm(epilogue=Epilogue(smem=False)), family="sm120"), "sm_90")
+    assert found.epilogue.smem is None
+    assert decisions(found)["epilogue.smem"].given
+
+
+def test_scalars_of_the_epilogue_are_those_it_names() -> None:
+    found = plan(gemm(epilogue=Epilogue(ops=("alpha", "beta", "bias_n", "relu"))), "sm_80").epilogue.fusion
+    assert found.scalars == ("alpha", "beta")
+    assert [tensor.modes for tensor in found.tensors] == [("m", "n"), ("n",)]

@@ -231,6 +231,16 @@ def test_a_layout_that_has_a_descriptor_is_obeyed(asked: SmemLayout, layout: str
     )
 
 
+def test_rows_of_boxes_end_where_those_of_an_instruction_do() -> None:
+    """Two warpgroups along N have 96 columns each of a B whose contiguous mode is N: not a whole number of 128 bytes."""
+    found = planned(wgmma("knn", cta=(64, 192, 64), mma=Mma(atom_layout=(1, 2, 1))))
+    _, b = described(found)
+    assert b.layout.name == "Layout_MN_SW64_Atom"
+    (decision,) = (x for x in found.decisions if x.key == "smem.b")
+    rejected = {x.what: x.why for x in decision.rejected}
+    assert "no matrix descriptor" in rejected["Layout_MN_SW128_Atom"]
+
+
 def broken(found: GemmPlan, what: str) -> GemmPlan:
     """The plan with one field that is wrong."""
     source, parts = described(found)[0], found.epilogue.parts

@@ -212,3 +212,21 @@ def test_the_state_of_a_later_phase_is_not_over() -> None:
     out = np.zeros(32, np.uint32)
     Program.parse(kernel(body, shared_bytes=SMEM_BYTES)).launch("k", grid=1, block=32, args=[out])
     assert out[0] == 0
+
+
+def test_a_wait_may_be_guarded_by_a_predicate_that_is_false() -> None:
+    """`@!%p0`: the lanes but the first look, and see the phase that thread 0 has completed before the barrier."""
+    body = READY + "@%p0 mbarrier.arrive.shared.b64 _, [%r5]; bar.sync 0;"
+    body += "@!%p0 mbarrier.test_wait.parity.shared.b64 %p2, [%r5], 0; @!%p0 selp.u32 %r3, 1, 0, %p2;"
+    assert run_elements(kernel(body, shared_bytes=SMEM_BYTES), np.uint32).tolist() == [0] + [1] * 31
+
+
+def test_a_store_reads_its_source_at_once_or_later() -> None:
+    """What is written over the source before the wait may reach the tensor, or not: orders show both."""
+    seen = set()
+    over = "st.shared.b32 [%r6], 7;" + "@%p0 cp.async.bulk.wait_group 0;"
+    for policy in POLICIES:
+        tensor = np.zeros((16, 32), np.uint32)
+        launch(READY + FENCED + store((0, 0)) + over, matrix_map(tensor, (32, 16)), policy=policy, raise_on=())
+        seen.add(int(tensor[0, 5]) == 7)
+    assert seen == {True, False}

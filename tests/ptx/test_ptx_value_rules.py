@@ -159,6 +159,8 @@ def test_lanes_that_left_are_not_in_the_active_mask() -> None:
         ("mov.b64 %rd2, {%h0, %h1, %h2};", "cannot be 3 parts"),
         ("bra END, END; END:", "expected 1 operands, found 2"),
         ("mbarrier;", "expected mbarrier"),
+        ("setp.eq.u32 %p0, %r0, %r0, %p1;", "a third source and one of .and .or .xor go together"),
+        ("setp.eq.and.u32 %p0, %r0, %r0;", "a third source and one of .and .or .xor go together"),
         ("ld.global.u32 %r3, [%rd1+x];", "expected a number, found 'x'"),
     ],
 )
@@ -173,3 +175,9 @@ def test_a_store_takes_the_low_bits_of_a_wider_register(kind: str, register: str
     body = f"mov.u32 %r3, 0; st.global.b32 [%rd1], %r3; cvt.u64.u32 %rd2, %r0; st.global.{kind} [%rd1], {register};"
     body += "ld.global.b32 %r3, [%rd1];"
     assert run_elements(kernel(body), np.uint32).tolist() == list(range(32))
+
+
+def test_a_store_without_a_space_goes_where_its_variable_is() -> None:
+    body = ".shared .align 4 .b32 mine[32]; mov.u32 %r4, mine; shl.b32 %r5, %r0, 2; add.u32 %r4, %r4, %r5;"
+    body += "setp.eq.u32 %p0, %r0, 3; @%p0 st.u32 [mine+12], %r0; mov.u32 %r3, 0; @%p0 ld.shared.u32 %r3, [%r4];"
+    assert run_elements(kernel(body), np.uint32).tolist() == [0] * 3 + [3] + [0] * 28

@@ -52,9 +52,10 @@ def test_one_word_of_many_that_another_wrote_is_a_race(written: int) -> None:
 
 
 def test_bytes_beside_each_other_are_not_the_same() -> None:
-    """Each thread writes a byte; words elsewhere in the kernel do not make its neighbours' bytes its own."""
+    """Two warps write every second byte each; words elsewhere in the kernel do not make neighbours' bytes theirs."""
     body = """
-    cvt.u64.u32 %rd3, %r0; add.s64 %rd3, %rd2, %rd3; st.global.u8 [%rd3], %r0;
+    and.b32 %r7, %r0, 31; shr.u32 %r8, %r0, 5; mad.lo.u32 %r7, %r7, 2, %r8;
+    cvt.u64.u32 %rd3, %r7; add.s64 %rd3, %rd2, %rd3; st.global.u8 [%rd3], %r7;
     mul.wide.u32 %rd4, %r0, 4; add.s64 %rd4, %rd2, %rd4; st.global.u32 [%rd4+128], %r0;
     """
     data = np.zeros(128, np.uint32)

@@ -216,7 +216,7 @@ def test_a_from_registers(names: tuple[str, str, str], policy: str) -> None:
     image[:2048] = fragments.view(np.uint8).reshape(-1)
     registers = 24 // (4 if d == "f16" else 2)
     rest = {"s32": "", "f16": ", 1, 1", "f32": ", -1, 1"}[d] + (", 0" if bits == 16 else "")
-    load = "shl.b32 %r12, %r0, 4; add.u32 %r12, %r12, smem; ld.shared.v4.b32 {%r20, %r21, %r22, %r23}, [%r12];"
+    load = "shl.b32 %r12, %r0, 4; add.u32 %r12, %r12, %r63; ld.shared.v4.b32 {%r20, %r21, %r22, %r23}, [%r12];"
     body = load + zero(registers) + FENCE
     types = f"{d}.{a_name}.{b_name}"
     body += mma(f"m64n24k{k}", types, registers, "{%r20, %r21, %r22, %r23}", b.descriptor(), rest)

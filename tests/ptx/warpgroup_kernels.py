@@ -116,7 +116,7 @@ def wait(groups: int = 0) -> str:
 
 
 FILL = """
-    shl.b32 %r2, %r0, 4; add.s32 %r3, %r2, smem; cvt.u64.u32 %rd4, %r2; add.s64 %rd4, %rd0, %rd4;
+    shl.b32 %r2, %r0, 4; add.s32 %r3, %r2, %r63; cvt.u64.u32 %rd4, %r2; add.s64 %rd4, %rd0, %rd4;
     mov.u32 %r4, 0;
 MORE:
     ld.global.v4.b32 {%r5, %r6, %r7, %r8}, [%rd4];
@@ -172,9 +172,9 @@ def kernel(
     size_bytes: int = SMEM_BYTES,
     parameters: str = "",
 ) -> str:
-    """An entry `k` of (image, out) around `body`; %r0 is the thread, %r1 its warp, %p0 is true."""
+    """An entry `k` of (image, out) around `body`; %r0 is the thread, %r1 its warp, %r63 shared memory, %p0 is true."""
     return f"""
-.version 8.0
+.version 8.6
 .target sm_90a
 .address_size 64
 {before}
@@ -184,7 +184,7 @@ def kernel(
     .reg .pred %p<8>; .reg .b32 %r<64>; .reg .b64 %rd<32>, %da, %db; .reg .b32 %d<{registers}>;
     ld.param.u64 %rd0, [image]; ld.param.u64 %rd1, [out];
     mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; mov.u32 %r9, %ntid.x; shl.b32 %r9, %r9, 4;
-    setp.eq.b32 %p0, %r0, %r0;
+    setp.eq.b32 %p0, %r0, %r0; mov.u32 %r63, smem;
     {fill.replace("BYTES", str(size_bytes))}
     {body}
     ret;

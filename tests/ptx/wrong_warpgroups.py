@@ -192,7 +192,7 @@ def fragment_mistakes() -> Iterator[Wrong]:
 
 def memory_mistakes() -> Iterator[Wrong]:
     """Shared memory that is written too late, too early, or through the wrong proxy."""
-    store = "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, smem; st.shared.b32 [%r13], 0;"
+    store = "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, %r63; st.shared.b32 [%r13], 0;"
     yield Wrong(name="no proxy fence", kind=K.RACE, right=PLAIN, change=(PROXY_FENCE, ""), says="no fence.proxy.async")
     yield Wrong(
         name="a proxy fence before the writes",
@@ -217,7 +217,7 @@ def memory_mistakes() -> Iterator[Wrong]:
         right=PLAIN,
         change=(
             SKIP,
-            "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, smem; cp.async.cg.shared.global [%r13], [%rd0], 16;"
+            "shl.b32 %r13, %r0, 4; add.u32 %r13, %r13, %r63; cp.async.cg.shared.global [%r13], [%rd0], 16;"
             "cp.async.wait_all;",
         ),
         says="may still read",
@@ -406,7 +406,7 @@ def layout_mistakes() -> Iterator[Wrong]:
 
 def epilogue_mistakes() -> Iterator[Wrong]:
     """The result through shared memory: stmatrix, and a bulk copy from there."""
-    one = "and.b32 %r41, %r0, 15; shl.b32 %r41, %r41, 4; mad.lo.u32 %r41, %r1, 256, %r41; add.u32 %r41, %r41, smem;"
+    one = "and.b32 %r41, %r0, 15; shl.b32 %r41, %r41, 4; mad.lo.u32 %r41, %r1, 256, %r41; add.u32 %r41, %r41, %r63;"
     write = one + "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r41], {%r42, %r43};"
     store = (
         "mov.b64 %rd20, map; cvta.param.u64 %rd21, %rd20; setp.eq.u32 %p5, %r0, 0; mov.u32 %r40, smem;"

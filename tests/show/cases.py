@@ -29,6 +29,8 @@ SPECS = {
     "4-byte copies": OPERANDS.replace("major =", "align = 4, major =") + "tile.cta = [64, 64, 32]\n",
     "2-byte copies": OPERANDS.replace("major =", "align = 2, major =") + "tile = { cta = [64, 64, 32], stages = 2 }\n",
     "one stage": OPERANDS + 'tile = { cta = [64, 64, 32], stages = 1 }\ng2s.a = { op = "universal" }\n',
+    "wgmma": OPERANDS.replace("sm80", "sm90"),
+    "wgmma, M-major A": OPERANDS.replace("sm80", "sm90").replace('major = "k"', 'major = "m"', 1),
     "plain loads": OPERANDS + 'tile.cta = [64, 64, 32]\ns2r.a = { atom = "universal" }\n',
 }
 
@@ -41,4 +43,5 @@ def plan_of(name: str) -> GemmPlan:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "spec.toml"
         path.write_text(SPECS[name])
-        return cutegen.plan(cutegen.load_spec(path), "sm_80")
+        spec = cutegen.load_spec(path)
+        return cutegen.plan(spec, spec.needs)

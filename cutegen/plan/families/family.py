@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
+from cutegen.plan import swapped
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.parts import CountedPlan, Feed, Multiplier, Schedule
@@ -57,7 +58,14 @@ class Family:
         self.schedule.check(spec, self.name)
         self.multiplier.check(spec, target)
         settled = self.search(spec, target, problem) if problem else ()
-        return first_that_holds(spec, settled, lambda filled: self._decide(filled, target, problem))
+        return first_that_holds(spec, settled, lambda filled: self._exchange(filled, target, problem))
+
+    def _exchange(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+        """The kernel of the product that the spec asks for, or of the exchanged one."""
+        if not spec.schedule.swap:
+            return self._decide(spec, target, problem)
+        exchanged = self._decide(swapped.as_multiplied(spec), target, swapped.shape_multiplied(problem))
+        return swapped.as_called(exchanged, spec, problem)
 
     def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
         """The rules in their order: each sees what earlier ones settled and nothing else."""
@@ -94,6 +102,7 @@ class Family:
             rounds_to_tf32=by.rounds_to_tf32,
             promote_k=by.promote_k,
             pingpong=by.pingpong,
+            cluster=by.cluster,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,
@@ -125,6 +134,7 @@ class Family:
                 split_k,
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
+                cluster=by.cluster,
             ),
             decisions=(
                 *by.decisions,

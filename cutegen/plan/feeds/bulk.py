@@ -138,13 +138,15 @@ class Bulk:
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
+        # Barriers by which warpgroups take turns, or a flag by which one thread tells others that it was the last.
+        beside_stages = by.pingpong or (spec.schedule.split_k or 1) > 1
         return Memory(
             stages=stages,
             epilogue=epilogue,
             b_offset_bytes=b_offset_bytes,
             c_offset_bytes=c_offset_bytes,
             barriers_offset_bytes=barriers_offset_bytes,
-            total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + by.pingpong),
+            total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + beside_stages),
         )
 
     def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:

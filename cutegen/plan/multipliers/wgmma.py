@@ -8,6 +8,7 @@ from cutegen.algebra import Layout, TiledMma
 from cutegen.hardware import Target
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Operands
+from cutegen.plan.rules.cluster import choose_cluster
 from cutegen.plan.rules.consumers import choose_consumers
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.promotion import choose_promotion
@@ -28,16 +29,17 @@ class Wgmma:
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
         """Warpgroups, and the atom that has all of one's columns."""
-        consumers = choose_consumers(spec)
+        consumers, cluster = choose_consumers(spec), choose_cluster(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
         promotion = choose_promotion(spec, cta_tile.value)
-        choices = (cta_tile, atom, warpgroups, consumers, *((promotion,) if promotion else ()))
+        choices = (cta_tile, atom, warpgroups, consumers, cluster, *((promotion,) if promotion else ()))
         return Multiplied(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
             pingpong=consumers.value,
+            cluster=cluster.value,
             promote_k=promotion.value if promotion else 0,
             decisions=tuple(choice.decision for choice in choices),
         )

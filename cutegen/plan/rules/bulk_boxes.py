@@ -8,12 +8,13 @@ Source: CUDA Driver API, cuTensorMapEncodeTiled.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, TiledMma, inner_layout, modes, size
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
-from cutegen.hardware import BULK_TENSOR, TMA_LOAD, BulkTensorAtom
-from cutegen.hardware.units import LINE_BYTES
+from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
+from cutegen.hardware.units import LINE_BYTES, SWIZZLE_ROWS
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape
 from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_shapes, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
@@ -127,8 +128,8 @@ def _fix(shapes: tuple[Shape, ...]) -> str:
     return "leave it out" if swizzle is None else f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]"
 
 
-def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr) -> Choice[BulkTensorCopy]:
-    """The copies of one k-tile: as many boxes as the layout's atom fits into the tile."""
+def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: int = 1) -> Choice[BulkTensorCopy]:
+    """The copies of one k-tile: as many boxes as the layout's atom fits into it, or a CTA's share of their rows."""
     given = getattr(spec.g2s, x.name)
     for key in ("bits", "threads"):
         if given is not None and getattr(given, key) is not None:
@@ -141,14 +142,32 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr) -> Choice
             fix='family = "sm80" has cp.async and plain copies',
         )
     copy = bulk_copy(x, TMA_LOAD, atom)
+    if shares > 1:
+        copy = _shared(spec, x, copy, shares)
     chosen = f"{BULK_TENSOR}, {'a box' if copy.boxes == 1 else f'{copy.boxes} boxes'} of {extents(copy.box)}"
     why = (
         f"one thread asks for {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows at once; the copy "
         "fills what lies outside of the matrix with zeros"
     )
+    if shares > 1:
+        chosen += f" to {shares} CTAs"
+        why += f"; each of {shares} CTAs of a cluster copies its share of the tile to all of them"
     rejected = (Rejected("cp.async", "every thread would spend registers and instructions on addresses and edges"),)
     is_given = given is not None and given.op is not None
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected))
+
+
+def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:
+    """Each CTA's share of the rows. Raises SpecError where it begins within the swizzle's period of 8 rows."""
+    width, rows = copy.box
+    if rows % (shares * SWIZZLE_ROWS):
+        raise spec.error(
+            "schedule.cluster",
+            found=f"{shares} CTAs that share boxes of {rows} rows of {x.operand}",
+            expected=f"a divisor of {rows // SWIZZLE_ROWS}: shares are whole groups of {SWIZZLE_ROWS} rows",
+            fix="use a smaller cluster, or another tile.cta",
+        )
+    return replace(copy, atom=TMA_LOAD_MULTICAST, box=(width, rows // shares), shares=shares)
 
 
 def _no_threads(spec: GemmSpec, key: str, found: str) -> SpecError:

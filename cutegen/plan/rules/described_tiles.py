@@ -54,6 +54,14 @@ class _Option:
         """How many make up the tile."""
         return self.x.extents[self.x.major_mode] // self.layout.width(self.x.dtype.bits)
 
+    def refusal(self, atom: MmaAtom) -> str:
+        """Why no descriptor describes it, or nothing: an instruction's rows may end within a row of boxes."""
+        try:
+            operand_descriptors(self.tile, self.x.major_mode, self.x.dtype.bytes, _rows(self.x, atom))
+        except NoDescriptorError as error:
+            return f"no matrix descriptor: {error}"
+        return ""
+
     def candidate(self) -> SmemCandidate:
         """Its row in the ranking: what copies write, and what the tensor core reads of it once."""
         x = self.x
@@ -86,7 +94,9 @@ def choose_described(spec: GemmSpec, x: OperandTile, by: Multiplied) -> tuple[Ch
 
     Raises SpecError where the tile has none, or the spec asks for one that has no descriptor or that no box writes.
     """
-    options = tuple(_Option(layout, x) for layout in gmma_layouts(x.extents, x.major_mode, x.dtype.bits))
+    fitting = tuple(_Option(layout, x) for layout in gmma_layouts(x.extents, x.major_mode, x.dtype.bits))
+    reasons = {option.layout.name: option.refusal(by.atom) for option in fitting}
+    options = tuple(option for option in fitting if not reasons[option.layout.name])
     if not options:
         raise spec.error(
             "tile.cta",
@@ -99,7 +109,11 @@ def choose_described(spec: GemmSpec, x: OperandTile, by: Multiplied) -> tuple[Ch
     rows = tuple(option.candidate() for option in options)
     why = f"{_copies(chosen.boxes)} of rows of {chosen.layout.mode.row_bytes} bytes"
     why += "; the tensor core reads 8 rows of 16 bytes at once, free of bank conflicts"
-    rejected = tuple(Rejected(other.layout.name, _why_not(other, chosen)) for other in options if other is not chosen)
+    rejected = tuple(
+        Rejected(other.layout.name, reasons[other.layout.name] or _why_not(other, chosen))
+        for other in fitting
+        if other is not chosen
+    )
     smem = Decision(x.smem_key, chosen.layout.name, f"given; {why}" if asked else why, bool(asked), rejected)
     ranking = SmemRanking(chosen.candidate(), rows)
     return Choice(ranking, smem), _described(x, chosen, by)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Instruction, Target, dtype
+from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import STAGES
@@ -23,11 +26,37 @@ from cutegen.plan.search.problem import (
 )
 from cutegen.plan.search.tile_model import Work
 from cutegen.plan.search.warpgroup_tiles import CANDIDATES, FETCHED_BYTES, H200
+from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """Specs with tile, warpgroups and stages filled in, the fastest for `problem` first."""
+    """Specs with tile, warpgroups and stages filled in, the fastest for `problem` first.
+
+    Where C has fewer rows than an instruction, the exchanged product is compared too.
+    """
+    asked = spec.schedule.swap
+    as_given = () if asked else _settled(spec, target, problem)
+    narrow = problem.m < ROWS if asked is None else asked
+    exchanged = _exchanged(spec, target, problem) if narrow else ()
+    return heapq.merge(as_given, exchanged, key=lambda one: one.predicted_us)
+
+
+def _exchanged(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
+    """The same of the kernels that multiply B by A."""
+    asked, shape = spec.schedule.swap, replace(problem, m=problem.n, n=problem.m)
+    for one in _settled(swapped.as_multiplied(spec), target, shape):
+        schedule = replace(one.spec.schedule, swap=True)
+        filled = replace(spec, tile=one.spec.tile, mma=one.spec.mma, schedule=schedule)
+        yield replace(one, spec=filled, decisions=partial(_and_why, one, problem if asked is None else None))
+
+
+def _and_why(one: Settled, problem: ProblemShape | None) -> Mapping[str, Decision]:
+    """The decisions, and where the problem had the operands exchanged, that."""
+    return {**one.decisions(), **({swapped.KEY: swapped.decide(problem)} if problem else {})}
+
+
+def _settled(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     fitting = with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
     options = (Option(candidate, work_of(spec, target, candidate)) for candidate in fitting)
     return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
@@ -64,7 +93,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
         cta=candidate.cta,
         warps=candidate.atom_layout[:2],
         stages=candidate.stages,
-        slices=1,
+        slices=spec.schedule.split_k or 1,
         ctas_per_sm=1,
         element_bytes=element_bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,

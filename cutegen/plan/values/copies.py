@@ -149,13 +149,15 @@ class BulkTensorCopy:
     """A copy of a tile between global and shared memory that one thread asks for, box after box.
 
     A box has the extents `box`, the contiguous mode first; `boxes` of them lie side by side along the contiguous mode.
-    In shared memory a box's rows follow each other, permuted by Swizzle<swizzle_bits,4,3> on byte addresses.
+    In shared memory a box's rows follow each other, permuted by Swizzle<swizzle_bits,4,3> on byte addresses. Where
+    `shares` CTAs of a cluster want the same tile, each copies as many of its rows as a box has, to all of them.
     """
 
     atom: BulkTensorAtom
     box: tuple[int, int]
     boxes: int
     swizzle_bits: int
+    shares: int = 1
 
     @property
     def swizzle_bytes(self) -> int:
@@ -180,8 +182,8 @@ class BulkTensorCopy:
         return {self.atom.ptx: self.boxes}
 
     def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
-        """32-byte sectors of global memory: a box is read and written by whole rows."""
-        rows = tile[1 - major_mode] * self.boxes
+        """32-byte sectors of global memory that one CTA asks for: a box is read and written by whole rows."""
+        rows = tile[1 - major_mode] // self.shares * self.boxes
         return rows * round_up(self.box[0] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
 
     def partitions(self, x: OperandName, g: Layout, s: LayoutExpr, thread: int) -> dict[str, LayoutExpr]:

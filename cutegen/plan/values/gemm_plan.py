@@ -380,6 +380,7 @@ class PlannedGemm:
     registers: RegisterSplit | None = None
     cluster: tuple[int, int] = (1, 1)
     pingpong: bool = False
+    swapped: bool = False
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]

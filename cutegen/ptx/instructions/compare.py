@@ -70,6 +70,8 @@ def lower_setp(context: Lowering, instruction: Instruction) -> Step:
     target = context.target(instruction, first, _PRED)
     negated_target = None if second is None else context.target(instruction, second, _PRED)
     a, b = (context.source(instruction, operand, kind) for operand in instruction.operands[1:3])
+    if (combine is None) == (len(instruction.operands) == 4):
+        raise instruction.error("a third source and one of .and .or .xor go together")
     compare = _comparison(name, kind, flush=flush)
     if combine is None and negated_target is None:
         return elementwise(compare, target, a, b)
@@ -89,8 +91,6 @@ def _combined(
 ) -> Step:
     """The setp that combines with a third predicate or has two results."""
     target, negated_target, a, b = cells
-    if (combine is None) == (len(instruction.operands) == 4):
-        raise instruction.error("a third source and one of .and .or .xor go together")
     function = _COMBINE[combine] if combine else None
     third, inverted = context.predicate(instruction, instruction.operands[3]) if combine else (0, False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -160,7 +159,7 @@ class SharedMemory:
         threads = np.full(len(addresses), MANY)
         access = self._access(warps[0], site, addresses, threads, BULK_CHUNK_BYTES)
         if access is not None:
-            self._shadow.read_by_agent([replace(access, warp=warp) for warp in warps], agent)
+            self._shadow.read_by_agent(access, warps, agent)
 
     def tensor_core_peek(self, addresses: Addresses) -> Data:
         """The chunks at `addresses` now, in their shape; what is out of bounds has been reported."""

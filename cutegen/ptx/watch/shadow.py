@@ -148,17 +148,18 @@ class Shadow:
         self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
         self._note_agent_read(access, granules, agent)
 
-    def read_by_agent(self, accesses: Sequence[Access], agent: int) -> None:
-        """The tensor core begins to read the same bytes for some warps; who writes them must know of `agent`."""
-        granules = self._granules(accesses[0])
+    def read_by_agent(self, access: Access, warps: Sequence[Actor], agent: int) -> None:
+        """The tensor core begins to read the bytes for all of `warps`; who writes them must know of `agent`."""
+        granules = self._granules(access)
         stamps = np.unique(self._writes[granules])
         ticks, agents = stamps >> _TICK_SHIFT, (stamps & MANY) // WARP_LANES
         surely = stamps[0] > 0 and stamps[-1] < _PENDING and self._strong is None
-        for access in accesses:
-            if not (surely and self._ordering.surely_precede(access.warp.index, ticks, agents)):
-                self._check_written(access, granules)
-                self._check_fence(replace(access, threads=np.full(1, access.warp.thread0)), "wgmma.mma_async")
-        self._note_agent_read(replace(accesses[0], threads=np.full(1, accesses[0].warp.thread0)), granules, agent)
+        for warp in warps:
+            if not (surely and self._ordering.surely_precede(warp.index, ticks, agents)):
+                of_warp = replace(access, warp=warp)
+                self._check_written(of_warp, granules)
+                self._check_fence(replace(of_warp, threads=np.full(1, warp.thread0)), "wgmma.mma_async")
+        self._note_agent_read(replace(access, threads=np.full(1, warps[0].thread0)), granules, agent)
 
     def _note_agent_read(self, access: Access, granules: npt.NDArray[np.int64], agent: int) -> None:
         if agent not in self._agent_reads:

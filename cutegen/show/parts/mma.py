@@ -12,6 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
+from cutegen.show.canvas.colours import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
@@ -144,7 +145,9 @@ def mma_legend(plan: GemmPlan, thread: int) -> Picture:
 
 
 def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], Cell]:
-    """Each element with the lowest thread that holds it, or with `thread`."""
+    """Each element with the lowest thread that holds it, or with `thread`; empty where no thread holds any."""
+    if plan.atom.source(op) is OperandSource.SMEM:
+        return {place: Cell((), PALE) for place in np.ndindex(plan.tiled_mma.tile_of(op))}
     coords, rows = offsets_2d(plan.tiled_mma.tv_layout(op)), plan.tiled_mma.tile_of(op)[0]
     cells: dict[tuple[int, int], Cell] = {}
     for t in (*reversed(range(plan.tiled_mma.threads)), thread):
@@ -155,6 +158,8 @@ def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int]
 
 def _also_held(plan: GemmPlan, op: OperandName) -> str:
     """How far apart the threads are that hold the same element."""
+    if plan.atom.source(op) is OperandSource.SMEM:
+        return f"in shared memory, by one matrix descriptor for all {plan.atom.threads} threads of an atom"
     coords = offsets_2d(plan.tiled_mma.tv_layout(op))
     first = np.flatnonzero((coords == coords[0, 0]).any(axis=1))
     if len(first) == 1:
@@ -165,5 +170,6 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
 
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     """One for all operands, so that rows and columns of neighbours are in line."""
-    values = max(plan.tiled_mma.values(op) for op in OPERAND_MODES)
+    held = (op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM)
+    values = max(plan.tiled_mma.values(op) for op in held)
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])

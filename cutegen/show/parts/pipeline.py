@@ -153,7 +153,8 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
         if step.action in rows
     ]
     first = len(rows) + len(passing)
-    held = [box for stay in residences(slots, plan.stages) for box in _held(stay, first, len(rows), len(slots))]
+    stays = list(residences(slots, plan.stages))
+    held = [box for stay in stays for box in _held(stay, _next_in_stage(stay, stays), first, len(rows), len(slots))]
     carried = [_carried(*passage, len(rows), len(slots)) for passage in passages(slots)]
     names = [*(each.row for each in words.values()), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
     size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1, len(rows)) + ROW_PX
@@ -162,7 +163,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     facts = [
         f"{stages}, {k_blocks} in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
         "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
-        f"{_overlap(plan.stages)} A colour is a k-tile.",
+        f"{_overlap(plan.stages, words)} A colour is a k-tile.",
     ]
     fillers = {Action.BULK_FETCH: "cp.async.bulk.tensor until its mbarrier", Action.FETCH: "cp.async until the wait"}
     filler = next((words for action, words in fillers.items() if action in rows), "st.shared until the barrier")
@@ -173,9 +174,11 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, chart, notes)
 
 
-def _overlap(stages: int) -> str:
+def _overlap(stages: int, words: Mapping[Action, Words]) -> str:
     if stages == 1:
         return "with one stage, copies and multiplication take turns."
+    if Action.LOAD not in words:
+        return "copies in flight and multiplications overlap."
     return "copies in flight, loads of the next k-block and mma overlap."
 
 
@@ -199,7 +202,13 @@ def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
     return _box(number, number + 1, row, hue(step.k_tile), (f"k-tile {step.k_tile}", second))
 
 
-def _held(stay: Residence, first: int, above: int, end: int) -> list[Box]:
+def _next_in_stage(stay: Residence, stays: Sequence[Residence]) -> Residence | None:
+    """What is sent for when a stay is over."""
+    later = (other for other in stays if other.stage == stay.stage and other.k_tile > stay.k_tile)
+    return min(later, key=lambda other: other.k_tile, default=None)
+
+
+def _held(stay: Residence, following: Residence | None, first: int, above: int, end: int) -> list[Box]:
     """In flight from the middle of the slot that sends for it; there, and read, from the wait that begins a slot."""
     row = first + stay.stage
     landed = end if stay.landed is None else stay.landed
@@ -209,7 +218,9 @@ def _held(stay: Residence, first: int, above: int, end: int) -> list[Box]:
         flight = hue(stay.k_tile, IN_FLIGHT, 3)
         boxes.append(_box(stay.fetched + 0.5, landed, row, flight, (name, "in flight"), above))
     if stay.landed is not None:
-        until = end if stay.last_read is None else stay.last_read + 1
+        until: float = end if stay.last_read is None else stay.last_read + 1
+        if following is not None:
+            until = min(until, following.fetched + 0.5)
         boxes.append(_box(stay.landed, until, row, hue(stay.k_tile, PRESENT, 3), (name, "is read"), above))
     return boxes
 

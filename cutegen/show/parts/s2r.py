@@ -16,13 +16,13 @@ from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.show.canvas.banks import phase_legend
+from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.colours import BANKS_PER_HUE, hue
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
 from cutegen.show.parts.registers import holds, register_lines
-from cutegen.show.parts.tile import Tile
+from cutegen.show.parts.tile import CELL_MEANING, Tile, tile_picture
 from cutegen.show.parts.vector_copies import tv_layouts
 from cutegen.show.parts.warp_access import WarpAccess
 from cutegen.show.view import View, named_layouts, section
@@ -55,16 +55,20 @@ def _copied(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[lis
 
 def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list[str]], dict[str, Any]]:
     """Blocks and table of an operand that stays in shared memory."""
+    facts = [("layout", described.layout.name), *_descriptor(described)]
+    title = f"{operand.name.upper()} in shared memory, by matrix descriptor: no thread loads fragments"
+    return [section(title, facts)], described.to_json()
+
+
+def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
+    """What the multiplier is told, and how often it reads."""
     first = described.first
-    facts = [
-        ("layout", described.layout.name),
+    return [
         ("descriptor", f"{first.encode():#018x} at address 0"),
         ("leading offset", f"{first.lbo_bytes} bytes"),
         ("stride offset", f"{first.sbo_bytes} bytes"),
         ("read", f"{plural(described.times, 'time')} a k-tile, in place"),
     ]
-    title = f"{operand.name.upper()} in shared memory, by matrix descriptor: no thread loads fragments"
-    return [section(title, facts)], described.to_json()
 
 
 def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
@@ -98,18 +102,34 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """For A and B: what the lanes of a warp address and receive in its first load, and the banks of each phase."""
-    warp = thread // WARP
-    loads = [first_fragment_load(plan.tiled_mma, operand, warp) for operand in (plan.a, plan.b)]
-    parts = [_drawn(plan, x, load, thread) for x, load in zip((plan.a, plan.b), loads, strict=True)]
-    notes = warp_legend([warp], thread, "T thread, V its value; four shades: lane mod 4")
-    title = f"A and B from shared memory to registers: warp {warp}"
-    return titled(title, [], arranged(*parts), notes, phase_legend())
+    """For A and B: what the lanes of a warp address and receive in its first load, and the banks of each phase.
+
+    An operand that is multiplied where it lies is shown there, by its banks.
+    """
+    parts = [_part(plan, operand, thread) for operand in (plan.a, plan.b)]
+    copied, in_place = (any(x.s2r.in_registers is held for x in (plan.a, plan.b)) for held in (True, False))
+    if not copied:
+        title = "A and B in shared memory, where they are multiplied"
+        return titled(title, [CELL_MEANING], arranged(*parts), bank_legend())
+    notes = [_lanes_legend(thread), phase_legend(), *([bank_legend()] if in_place else [])]
+    title = f"A and B from shared memory to registers: warp {thread // WARP}"
+    return titled(title, [CELL_MEANING] if in_place else [], arranged(*parts), *notes)
 
 
-def _drawn(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) -> Picture:
+def _part(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+    return operand.s2r.by_source(
+        copied=lambda _: _drawn(plan, operand, thread), described=lambda found: _drawn_in_place(plan, operand, found)
+    )
+
+
+def _lanes_legend(thread: int) -> Picture:
+    return warp_legend([thread // WARP], thread, "T thread, V its value; four shades: lane mod 4")
+
+
+def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+    load = first_fragment_load(plan.tiled_mma, operand, thread // WARP)
     x, elems = operand.name.upper(), load.access.access_bytes // operand.dtype.bytes
-    reads = ways(plan.predictions.wavefronts[AccessKey.s2r(operand.name)].ways)
+    reads = ways(plan.predictions.wavefronts[load.access.tile.read].ways)
     return beside(
         captioned(
             [f"{x}: {operand.fragment_copy.atom.name}, reads {reads}", operand.smem.chosen.name],
@@ -124,6 +144,17 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, load: WarpLoad, thread: int) ->
             _received(load, thread),
         ),
     )
+
+
+def _drawn_in_place(plan: GemmPlan, operand: OperandPlan, described: ByDescriptor) -> Picture:
+    """The first rows of the tile, and what the descriptor says of it."""
+    tile = Tile.of_operand(operand)
+    reads = ways(plan.predictions.wavefronts[tile.read].ways)
+    caption = [
+        f"{tile.name}: {described.layout.name}, read by {plan.atom.instruction} in place, {reads}",
+        *(f"{name} {said}" for name, said in _descriptor(described)),
+    ]
+    return captioned(caption, tile_picture(tile))
 
 
 def _of_several(coords: Coordinates) -> list[str]:

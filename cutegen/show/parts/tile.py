@@ -48,7 +48,9 @@ class Tile:
             extents=operand.tile,
             smem=operand.smem,
             write=AccessKey.g2s(operand.name),
-            read=AccessKey.s2r(operand.name),
+            read=operand.s2r.by_source(
+                copied=lambda _: AccessKey.s2r(operand.name), described=lambda _: AccessKey.mma(operand.name)
+            ),
         )
 
     @classmethod

@@ -1,0 +1,77 @@
+"""A and B exchanged: the kernel multiplies B by A, so that narrow problems have their many columns as rows.
+
+`wgmma` has 64 rows at least and 8 columns. The kernel is planned for the transposed product, and a launch passes it B
+where it reads A; all keys but the problem's and the epilogue's speak of what the kernel does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.values.decision import Decision
+from cutegen.spec import Epilogue, Extra, GemmSpec, Operand
+
+KEY = "schedule.swap"
+_OTHER = {"m": "n", "n": "m", "k": "k"}
+
+
+def as_multiplied(spec: GemmSpec) -> GemmSpec:
+    """What is asked of a kernel that multiplies B by A: C lies as before, and is its transpose."""
+    problem = spec.problem
+    exchanged = replace(
+        problem,
+        a=_other_major(problem.b),
+        b=_other_major(problem.a),
+        c=_other_major(problem.c),
+        residual=_other_extra(problem.residual),
+        aux=_other_extra(problem.aux),
+    )
+    schedule = replace(spec.schedule, swap=None)
+    return replace(spec, problem=exchanged, epilogue=_other_epilogue(spec.epilogue), schedule=schedule)
+
+
+def shape_multiplied(problem: ProblemShape | None) -> ProblemShape | None:
+    """The extents of the exchanged product."""
+    return None if problem is None else replace(problem, m=problem.n, n=problem.m)
+
+
+def as_called(plan: GemmPlan, spec: GemmSpec, problem: ProblemShape | None) -> GemmPlan:
+    """The kernel's plan as calls see it: C = A B, by the names that `spec` has."""
+    launch = replace(plan.launch.exchanged(), epilogue=tuple(step.text for step in spec.epilogue.steps))
+    return replace(plan, spec=spec, problem=problem, swapped=True, decisions=(decide(), *plan.decisions), launch=launch)
+
+
+def as_planned(plan: GemmPlan) -> GemmPlan:
+    """A plan with the launch contract in the kernel's own terms, where they are others than a call's."""
+    return replace(plan, launch=plan.launch.exchanged()) if plan.swapped else plan
+
+
+def _other_major(operand: Operand) -> Operand:
+    return replace(operand, major=_OTHER[operand.major])
+
+
+def _other_extra(extra: Extra | None) -> Extra | None:
+    return extra if extra is None or extra.major is None else replace(extra, major=_OTHER[extra.major])
+
+
+def _other_epilogue(epilogue: Epilogue) -> Epilogue:
+    """A bias along N is one along M there."""
+    ops = None if epilogue.ops is None else tuple(_other_bias(op) for op in epilogue.ops)
+    expression = None if epilogue.expression is None else _other_bias(epilogue.expression)
+    return replace(epilogue, ops=ops, expression=expression)
+
+
+def _other_bias(text: str) -> str:
+    return re.sub(r"\bbias_([mn])\b", lambda found: f"bias_{_OTHER[found[1]]}", text)
+
+
+def decide(problem: ProblemShape | None = None) -> Decision:
+    """Why A and B are exchanged: the spec asks for it, or a problem is so narrow."""
+    why = "rows of C are columns of an instruction, of which it may have 8, and not rows, of which it has 64"
+    chosen = "true: the kernel multiplies B by A, and what it calls C is transposed"
+    if problem is None:
+        return Decision(KEY, chosen, f"given; {why}", given=True)
+    return Decision(KEY, chosen, why, for_problem=f"{problem} would fill {problem.m} of the 64 rows")
