@@ -64,7 +64,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "adds_slices": plan.split_k is not None and not plan.split_k.atomics,
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
-        "chain": _chain_comment(plan),
+        "chain": chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
         "asynchronous": plan.asynchronous,
@@ -141,10 +141,10 @@ def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _chain_comment(plan: GemmPlan) -> tuple[str, ...]:
-    """The decision on the epilogue's chain, which becomes no constant: it stands before the chain."""
+def chain_comment(plan: GemmPlan, indent: int = 4) -> tuple[str, ...]:
+    """The decision on the epilogue's chain, which becomes no constant: it stands before the chain, so far in."""
     found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
-    return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent=4))
+    return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent))
 
 
 _PARAMETER_TYPES = {

@@ -10,7 +10,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, OperandPlan
 from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
 from cutegen.render.epilogue import kernel_lines
-from cutegen.render.holes import gemm_context
+from cutegen.render.holes import chain_comment, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -19,6 +19,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     operation, types = _operation(plan.atom.a_dtype)
     return {
         **common,
+        "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
         "steps": kernel_lines(plan.epilogue.fusion, part=""),
         "plain_tensors": plain_tensors(plan, common["tensors"]),
         "operation": operation,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from warpgroup_kernels import COMMIT, FENCE, FILL, PROXY_FENCE, Tile, dump, image_of, kernel, mma, wait, zero
 
-from cutegen.ptx import Program, TensorMap, ViolationKind
+from cutegen.ptx import LaunchReport, Program, TensorMap, ViolationKind
 
 Array = np.ndarray[Any, Any]
 K = ViolationKind
@@ -58,8 +58,8 @@ class Wrong:
             return self.fill, self.right.replace(before, after, 1)
         return self.fill.replace(before, after, 1), self.right
 
-    def launch(self, fill: str, body: str, policy: str, **options: Any) -> Array:
-        """The accumulators (threads, registers) that a kernel leaves behind."""
+    def launch(self, fill: str, body: str, policy: str, **options: Any) -> tuple[Array, LaunchReport]:
+        """The accumulators (threads, registers) that a kernel leaves behind, and the report."""
         parameters = ", .param .align 64 .b8 map[128]"
         text = kernel(body, fill=fill, size_bytes=SIZE, parameters=parameters)
         out = np.full((self.block, REGISTERS), 0xABABABAB, np.uint32)
@@ -67,8 +67,7 @@ class Wrong:
         tensor = A_VALUES.copy()
         tensor_map = TensorMap(array=tensor, extents=(64, 64), strides_bytes=(128,), box=(64, 64), swizzle_bytes=128)
         options |= {"policy": policy, "max_steps": 200_000, "args": [image, out, tensor_map]}
-        Program.parse(text).launch("k", grid=1, block=self.block, **options)
-        return out
+        return out, Program.parse(text).launch("k", grid=1, block=self.block, **options)
 
     def expected(self) -> Array:
         """The product (64, columns)."""
@@ -210,6 +209,13 @@ def memory_mistakes() -> Iterator[Wrong]:
         change=(SKIP, store),
         says="may still read",
         also=K.RACE,
+    )
+    yield Wrong(
+        name="a stage overwritten after a wait for one group too few",
+        kind=K.ASYNC_MMA,
+        right=TWO.replace(wait(), wait(0) + "bar.sync 0;" + store + wait(00)),
+        change=(wait(0), wait(1)),
+        says="may still read",
     )
     yield Wrong(
         name="a stage overwritten by cp.async early",

@@ -419,6 +419,12 @@ class PlannedGemm:
         return self.atom.threads == 1
 
     @property
+    def must_not_spill(self) -> bool:
+        """Whether tile and warpgroups were chosen for sums that leave registers for everything else."""
+        given = {decision.key for decision in self.decisions if decision.given}
+        return not self.a.s2r.in_registers and not given & {"tile.cta", "mma.atom_layout"}
+
+    @property
     def k_blocks(self) -> int:
         """Steps of the tiled MMA along K in one k-tile."""
         return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
