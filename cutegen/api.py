@@ -10,7 +10,7 @@ from cutegen.contract import ProblemLike, ProblemShape
 from cutegen.contract.source import KernelSource
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
-from cutegen.plan import plan
+from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import plan_json
 from cutegen.render import render
 from cutegen.run import Kernel, Probe
@@ -41,7 +41,11 @@ def _build_request(
 ) -> BuildRequest:
     made = plan(spec, target, problem)
     return BuildRequest(
-        source=render(made), target=target, plan_json=plan_json(made), instructions=made.predictions.instructions
+        source=render(made),
+        target=target,
+        plan_json=plan_json(made),
+        instructions=made.predictions.instructions,
+        must_not_spill=isinstance(made, GemmPlan) and made.must_not_spill,
     )
 
 

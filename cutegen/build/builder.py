@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from cutegen.build.artifact import CUBIN, MANIFEST, PLAN, PTX, SOURCE, Artifact, Content
@@ -57,8 +58,8 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
     """The artifact of what the compiler made, held against the plan. Raises EmissionError."""
     source = request.source
     emitted = count_instructions(output.ptx.decode(), source.entry, request.instructions)
-    warnings = check_emission(request.instructions, emitted)
     usage = resource_usage(output.cubin, source.entry)
+    warnings = (*check_emission(request.instructions, emitted), *_spills(request, usage.stack_bytes, emitted))
     files = {
         SOURCE: source.text.encode(),
         PLAN: request.plan_json.encode(),
@@ -79,6 +80,19 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return Content(manifest, {**files, MANIFEST: manifest.to_bytes()})
+
+
+def _spills(request: BuildRequest, spilled_bytes: int, emitted: Mapping[str, int]) -> Iterator[str]:
+    """The warning that a kernel of wgmma spills: its sums would go through memory, for which wgmma waits.
+
+    Raises EmissionError where the plan chose the tile, and so was to leave room.
+    """
+    if not spilled_bytes or not any(opcode.startswith("wgmma.") for opcode in emitted):
+        return
+    found = f"{spilled_bytes:,} bytes of a thread's registers spill"
+    if request.must_not_spill:
+        raise EmissionError(f"{found}, with a tile that cutegen chose; a smaller tile.cta needs fewer")
+    yield f"{found}; a smaller tile.cta needs fewer"
 
 
 def _keep_uncached(content: Content, reason: CacheError) -> Artifact:

@@ -54,13 +54,14 @@ class BuildRequest:
 
     `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg},
     and of the ld.global and st.shared that come before the last mma.sync;
-    `plan_json` is kept in the artifact as it is.
+    `plan_json` is kept in the artifact as it is. `must_not_spill` where the plan chose what its registers hold.
     """
 
     source: KernelSource
     target: Target
     plan_json: str
     instructions: Mapping[str, int]
+    must_not_spill: bool = False
 
     @property
     def inputs(self) -> KeyInputs:

@@ -14,9 +14,11 @@ from cutegen.hardware.units import REGISTER_BITS, SWIZZLE_ROWS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpilogueParts, EpiloguePlan, OperandPlan, SmemTile
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan
+from cutegen.plan.values.smem import SmemTile
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
@@ -307,9 +309,9 @@ def _prove_split_k(plan: GemmPlan) -> None:
         _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
         return
     sums = plan.cta_tile[0] * plan.cta_tile[1]
-    vectors, rest = divmod(sums, plan.threads * SUM_VECTOR_ELEMS)
-    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.threads), np.arange(vectors)
-    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.threads * index[:, None]) + vector
+    vectors, rest = divmod(sums, plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
+    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.tiled_mma.threads), np.arange(vectors)
+    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.tiled_mma.threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
     needed = launch.workspace(ProblemShape(*plan.cta_tile))
     enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes

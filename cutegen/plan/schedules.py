@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutegen.plan.loop import Loop
-from cutegen.plan.rules.split_k import choose_split_k, refuse_split_k
+from cutegen.plan.rules.split_k import check_alone, choose_split_k, refuse_split_k
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
@@ -44,15 +44,20 @@ class Persistent:
     """As many CTAs as the GPU holds at `ctas_per_multiprocessor`, each of which computes tile after tile."""
 
     why: str
+    splits: bool = False
     ctas_per_multiprocessor: int | None = 1
 
     def check(self, spec: GemmSpec, family: str) -> None:
-        """Raise SpecError where K is split."""
-        refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
+        """Raise SpecError where K is split and may not be."""
+        if not self.splits:
+            refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
 
     def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
-        """Never."""
-        return None, ()
+        """The slices that the spec asks for: as many persistent CTAs for each as without them for all of K."""
+        if not self.splits:
+            return None, ()
+        check_alone(spec)
+        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""

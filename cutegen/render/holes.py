@@ -12,8 +12,10 @@ from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.epilogue import EpilogueTensor
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpilogueTensor, OperandPlan, SmemTile, SplitPlan
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan, SplitPlan
+from cutegen.plan.values.smem import SmemTile
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
@@ -38,6 +40,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **_split_constants(plan.split_k),
         **settled,
         "problem.b.transposed": (),
+        "schedule.swap": (),
     }
     return {
         "plan": plan,
@@ -63,7 +66,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "adds_slices": plan.split_k is not None and not plan.split_k.atomics,
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
-        "chain": _chain_comment(plan),
+        "chain": chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
         "asynchronous": plan.asynchronous,
@@ -86,7 +89,8 @@ MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_p
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     """The host's side: it makes tensor maps out of the matrices themselves, and persistent CTAs fill the GPU."""
     launch, check = plan.launch, self_check(plan)
-    host = gemm_parameters(launch.tensors, launch.scalars) if launch.maps else launch.parameters
+    workspace = launch.pointers[len(launch.tensors) :]
+    host = gemm_parameters(launch.tensors, launch.scalars, (), workspace) if launch.maps else launch.parameters
     tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
     holes = {
         "host_parameters": [parameter_holes(x) for x in host],
@@ -139,10 +143,10 @@ def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _chain_comment(plan: GemmPlan) -> tuple[str, ...]:
-    """The decision on the epilogue's chain, which becomes no constant: it stands before the chain."""
+def chain_comment(plan: GemmPlan, indent: int = 4) -> tuple[str, ...]:
+    """The decision on the epilogue's chain, which becomes no constant: it stands before the chain, so far in."""
     found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
-    return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent=4))
+    return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent))
 
 
 _PARAMETER_TYPES = {

@@ -24,6 +24,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
         **common,
+        "by_warpgroups": False,
+        "sum_threads": "THREADS",
         "loads": loads(plan),
         "copies": _copies(plan),
         "dialects": ", ".join(name for name, used in dialects.items() if used),

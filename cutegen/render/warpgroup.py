@@ -7,10 +7,11 @@ from typing import Any
 from cutegen.hardware import DType
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, OperandPlan
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
 from cutegen.render.epilogue import kernel_lines
-from cutegen.render.holes import gemm_context
+from cutegen.render.holes import chain_comment, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -19,11 +20,15 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     operation, types = _operation(plan.atom.a_dtype)
     return {
         **common,
+        "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
         "steps": kernel_lines(plan.epilogue.fusion, part=""),
         "plain_tensors": plain_tensors(plan, common["tensors"]),
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
+        "by_warpgroups": True,
+        "sum_threads": "SUM_THREADS",
+        "accumulators": "tCrR" if _converts_sums(plan) else "tCrC",
         "stmatrix": plan.epilogue.stmatrix is not None,
         "pingpong": plan.pingpong,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
@@ -85,9 +90,15 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """The warps that multiply, and how many of them read a stage, in all CTAs that it goes to."""
     (m, n), readers = plan.cluster, plan.tiled_mma.threads // WARP
     return (
+        *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
         f"EMPTY_ARRIVALS = {readers * (m + n - 1)}",
     )
+
+
+def _converts_sums(plan: GemmPlan) -> bool:
+    """Whether what slices leave is of another type than the tensor core's sums."""
+    return plan.split_k is not None and plan.split_k.dtype is not plan.atom.c_dtype
 
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:

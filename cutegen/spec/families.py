@@ -92,7 +92,6 @@ FAMILIES: dict[str, Family] = {
                 "mma.tf32": "wgmma has no tf32 operands here",
                 "s2r.a.atom": "wgmma reads shared memory by matrix descriptors",
                 "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
-                "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
         ),
     )

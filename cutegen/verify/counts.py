@@ -197,7 +197,7 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
     loads = _epilogue_sites(plan, report, "ld.global")
     if plan.split_k is not None and not plan.split_k.atomics:
         # The text has them before whatever the epilogue stores and loads.
-        vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.threads * SUM_VECTOR_ELEMS)
+        vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
         for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
             unit, measured = plan.predictions.sectors[f"split_k.{key}"].predicted, sum(site.sectors for site in sites)
             counts[f"split_k.{key}"] = often.slice.predict(unit, measured)

@@ -23,15 +23,19 @@ from cutegen.spec import (
 )
 from tests.plan.specs import SHIPPED_ON, gemm
 
-MMA_KEYS = {"sm80": ("mma.atom", "mma.atom_layout", "mma.permutation"), "simt": ("mma.threads",)}
-OTHER_KEYS = (
-    *("g2s.a", "g2s.b", "s2r.a", "s2r.b"),
-    *("smem.a", "smem.b", "tile.stages", "epilogue.smem", "schedule.raster"),
-)
+BY_WARPGROUPS = ("mma.atom", "mma.atom_layout", "schedule.consumers", "schedule.cluster")
+MMA_KEYS = {
+    "sm80": ("mma.atom", "mma.atom_layout", "mma.permutation"),
+    "simt": ("mma.threads",),
+    "sm90": BY_WARPGROUPS,
+}
+FRAGMENT_KEYS = {"sm90": ("descriptor.a", "descriptor.b")}
+OTHER_KEYS = ("smem.a", "smem.b", "tile.stages", "epilogue.smem", "schedule.raster")
 OPTIONAL_KEYS = {
     "family",
     "problem.b.transposed",
     "mma.tf32",
+    "mma.promote_k",
     "epilogue.ops",
     "epilogue.expression",
     "problem.residual",
@@ -50,7 +54,9 @@ def chosen(found: GemmPlan) -> dict[str, str]:
 @pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
 def test_every_key_is_decided_with_a_reason(name: str, arch: str) -> None:
     found = plan(load_spec(name), arch)
-    keys = ("tile.cta", *MMA_KEYS.get(found.family, MMA_KEYS["sm80"]), *OTHER_KEYS)
+    fragments = FRAGMENT_KEYS.get(found.family, ("s2r.a", "s2r.b"))
+    multiplied = MMA_KEYS.get(found.family, MMA_KEYS["sm80"])
+    keys = ("tile.cta", *multiplied, "g2s.a", "g2s.b", *fragments, *OTHER_KEYS)
     assert tuple(decision.key for decision in found.decisions if decision.key not in OPTIONAL_KEYS) == keys
     for decision in found.decisions:
         assert decision.chosen

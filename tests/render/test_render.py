@@ -40,6 +40,7 @@ from cutegen.spec import (
 )
 from cutegen.support.resources import templates_dir
 from tests.plan.specs import gemm
+from tests.run import wgmma as warpgroups
 from tests.run.epilogues import CASES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -119,9 +120,13 @@ def combinations() -> list[GemmSpec]:
     ]
     of_bytes.append(gemm("kkn", "u8", b_dtype="s8", c_dtype="u8", epilogue=Epilogue(ops=("alpha", "residual"))))
     by_warpgroups = [
-        replace(gemm(majors, dtype, mma=Mma(atom_layout=groups), epilogue=Epilogue(smem, ops)), family="sm90")
-        for majors, dtype, groups, smem, ops in every_pair(
-            ["kkn", "mnm"], ["f16", "bf16"], [(2, 1, 1), (1, 2, 1)], [None, False], [None, ("alpha", "beta", "relu")]
+        warpgroups.spec("sm90", majors, dtype, *ops, cta=(128, 128, 64), smem=smem, **schedule)
+        for majors, dtype, smem, ops, schedule in every_pair(
+            ["kkn", "mnm"],
+            ["f16", "bf16"],
+            [None, False],
+            [(), ("alpha", "beta", "relu")],
+            [{}, {"split_k": 3}, {"cluster": (2, 1)}, {"cluster": (1, 2), "consumers": "pingpong"}],
         )
     ]
     texts = [replace(gemm(), name=text, description=described(text)) for text in HOSTILE_NAMES]

@@ -49,7 +49,7 @@ def test_edges_on_every_side(compiled: Any, name: str) -> None:
     check(compiled(CASES[name]), CASES[name], 208, 80, 144)
 
 
-@pytest.mark.parametrize("name", ["tn", "pingpong", "cluster_along_m", "cluster_taking_turns"])
+@pytest.mark.parametrize("name", ["tn", "pingpong", "cluster_along_m", "cluster_taking_turns", "split_k"])
 @pytest.mark.parametrize("policy", ["in-order", "reversed", "random:7"])
 def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     """Stages go round through the tiles of a CTA, of which five k-tiles each leave no stage where it began."""
@@ -60,8 +60,9 @@ def test_a_batch(compiled: Any) -> None:
     check(compiled(CASES["fused"]), CASES["fused"], 72, 64, 72, batch=3)
 
 
-def test_without_a_k_the_result_is_zeros(compiled: Any) -> None:
+@pytest.mark.parametrize("name", ["tn", "split_k"])
+def test_without_a_k_the_result_is_zeros(compiled: Any, name: str) -> None:
     storage = np.ones((5, 16), np.float16)
-    compiled(CASES["tn"])(np.zeros((5, 0), np.float16), np.zeros((0, 8), np.float16), out=storage[:, :8])
+    compiled(CASES[name])(np.zeros((5, 0), np.float16), np.zeros((0, 8), np.float16), out=storage[:, :8])
     assert not storage[:, :8].any()
     assert storage[:, 8:].all()

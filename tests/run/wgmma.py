@@ -25,6 +25,7 @@ def spec(
     promote_k: int | None = None,
     consumers: str | None = None,
     cluster: tuple[int, int] | None = None,
+    split_k: int | None = None,
     **extras: Extra | Bias,
 ) -> GemmSpec:
     """`majors` of A, B and C; `groups` are the warpgroups that multiply; `extras` are problem.residual and so on."""
@@ -35,7 +36,7 @@ def spec(
         tile=Tile(cta=cta, stages=stages),
         mma=Mma(atom_layout=groups, promote_k=promote_k),
         epilogue=Epilogue(smem, ops or None),
-        schedule=Schedule(raster, consumers=consumers, cluster=cluster),
+        schedule=Schedule(raster, split_k, consumers=consumers, cluster=cluster),
         name=name,
     )
 
@@ -73,6 +74,10 @@ CASES: Mapping[str, GemmSpec] = {
         spec("cluster_of_two_boxes", "mnn", cta=(128, 128, 64), cluster=(2, 2)),
         spec("cluster_taking_turns", "kkm", cta=(64, 64, 128), consumers="pingpong", cluster=(2, 1)),
         spec("cluster_of_e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128), cluster=(1, 4)),
+        spec("split_k", cta=(64, 64, 64), split_k=3),
+        spec("split_k_of_two_warpgroups", "mnm", "bf16", "alpha", "bias_n", "relu", cta=(128, 128, 64), split_k=2),
+        spec("more_slices_than_k_tiles", "kkm", accumulator="f16", cta=(64, 64, 64), split_k=5),
+        spec("s8_in_slices", dtype="s8", c=Operand("s32", "n"), cta=(64, 32, 128), split_k=2),
         spec("s8", dtype="s8", c=Operand("s32", "n"), cta=(64, 64, 128)),
         spec("u8_to_f16", dtype="u8", c=Operand("f16", "n"), cta=(64, 64, 128)),
         spec("s8_column_major", "kkm", "s8", cta=(64, 64, 128)),

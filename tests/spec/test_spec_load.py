@@ -47,6 +47,8 @@ def test_the_shipped_specs_are_these() -> None:
     assert shipped_specs() == (
         "cute_tutorial_nt",
         "cute_tutorial_tn",
+        "cutlass_hopper_cooperative",
+        "cutlass_hopper_pingpong",
         "double_buffer_128x128x32",
         "hgemm_tn",
         "ldmatrix_probe",
@@ -60,6 +62,9 @@ def test_the_shipped_specs_are_these() -> None:
         "sm80_split_k_tn",
         "sm80_tf32_tn",
         "sm89_e4m3_tn",
+        "sm90_bf16_nt",
+        "sm90_hgemm_bias_gelu",
+        "sm90_hgemm_tn",
         "wmma_padded_256x128x32",
         "wmma_padded_256x128x32_f32",
     )

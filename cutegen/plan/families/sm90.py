@@ -18,7 +18,8 @@ SM90 = Family(
     multiplier=Wgmma(),
     feed=Bulk(DescribedTiles()),
     schedule=Persistent(
-        "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves"
+        "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves",
+        splits=True,
     ),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,

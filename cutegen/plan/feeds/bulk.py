@@ -28,7 +28,8 @@ from cutegen.plan.rules.pipeline import choose_stages
 from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import FAMILIES, GemmSpec
@@ -138,13 +139,15 @@ class Bulk:
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
+        # Barriers by which warpgroups take turns, or a flag by which one thread tells others that it was the last.
+        beside_stages = by.pingpong or (spec.schedule.split_k or 1) > 1
         return Memory(
             stages=stages,
             epilogue=epilogue,
             b_offset_bytes=b_offset_bytes,
             c_offset_bytes=c_offset_bytes,
             barriers_offset_bytes=barriers_offset_bytes,
-            total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + by.pingpong),
+            total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + beside_stages),
         )
 
     def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:

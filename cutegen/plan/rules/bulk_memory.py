@@ -9,7 +9,7 @@ SWIZZLE_PERIOD_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
 STAGE_BARRIERS_BYTES = 2 * 8
 MOST_BARRIERS_BYTES = STAGE_BARRIERS_BYTES * (STAGES[-1] + 1)
-"""Those of the stages, and two by which warpgroups take turns."""
+"""Those of the stages, and two by which warpgroups take turns, or the flag of a CTA that came last."""
 
 
 def capacity_bytes(target: Target) -> int:

@@ -11,6 +11,7 @@ from cutegen.hardware import DTYPES, MmaAtom
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
 
 SUM_TYPE = "f32"
 VALUES_IN_FLIGHT = 64
@@ -52,6 +53,33 @@ def refuse_split_k(spec: GemmSpec, why: str) -> None:
     if (spec.schedule.split_k or 1) > 1:
         found, fix = str(spec.schedule.split_k), 'family = "sm80" splits K'
         raise spec.error("schedule.split_k", found=found, expected=f"1: {why}", fix=fix)
+
+
+def check_alone(spec: GemmSpec) -> None:
+    """Raise SpecError where CTAs would share copies as well as a tile's K, or add to C without a workspace."""
+    if (spec.schedule.split_k or 1) == 1:
+        return
+    if spec.schedule.cluster not in (None, (1, 1)):
+        raise spec.error(
+            "schedule.cluster",
+            found=f"{extents(spec.schedule.cluster)} with K in {spec.schedule.split_k} slices",
+            expected="[1, 1]: the CTAs of a cluster would have different tiles of one slice",
+            fix="leave one of the two keys out",
+        )
+    if spec.schedule.consumers == "pingpong":
+        raise spec.error(
+            "schedule.consumers",
+            found=f'"pingpong" with K in {spec.schedule.split_k} slices',
+            expected='"cooperative": all threads that multiply a tile count its slices together',
+            fix="leave one of the two keys out",
+        )
+    if spec.schedule.reduction == "atomics":
+        raise spec.error(
+            "schedule.reduction",
+            found='"atomics" in family "sm90"',
+            expected='"workspace": bulk tensor stores leave C whole',
+            fix='family = "sm80" adds to C',
+        )
 
 
 def _check_atomics(spec: GemmSpec) -> None:

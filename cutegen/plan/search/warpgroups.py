@@ -93,7 +93,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
         cta=candidate.cta,
         warps=candidate.atom_layout[:2],
         stages=candidate.stages,
-        slices=1,
+        slices=spec.schedule.split_k or 1,
         ctas_per_sm=1,
         element_bytes=element_bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,

@@ -1,0 +1,91 @@
+"""`schedule.swap`: the kernel multiplies B by A, and calls notice nothing of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cutegen.api import build_request
+from cutegen.build import Cache, build
+from cutegen.contract.launch import LaunchContract
+from cutegen.plan import GemmPlan, plan
+from cutegen.run import Kernel
+from cutegen.spec import Epilogue, GemmSpec, Schedule, Tile
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.counts import count_launch
+from tests.plan.specs import gemm
+
+OPEN = replace(gemm(), family=None)
+
+
+def swapped(majors: str = "kkn", ops: tuple[str, ...] | None = None) -> GemmSpec:
+    return replace(
+        gemm(majors, epilogue=Epilogue(ops=ops)),
+        family="sm90",
+        schedule=Schedule(swap=True),
+        tile=Tile(cta=(64, 16, 64)),
+        name="swapped",
+    )
+
+
+def launch(spec: GemmSpec) -> LaunchContract:
+    found = plan(spec, "sm_90")
+    assert isinstance(found, GemmPlan)
+    return found.launch
+
+
+def test_a_call_passes_what_it_would_pass_otherwise() -> None:
+    for majors in ("kkn", "mnn", "kkm"):
+        asked = swapped(majors, ("bias_n", "residual"))
+        as_it_is = launch(replace(asked, schedule=Schedule(), tile=Tile(cta=(64, 64, 64))))
+        found = launch(asked)
+        assert found.tensors == as_it_is.tensors
+        assert found.epilogue == as_it_is.epilogue
+        assert found.cta_tile == (16, 64)
+
+
+def test_the_kernel_takes_them_where_it_multiplies_b_by_a() -> None:
+    names = [parameter.name for parameter in launch(swapped(ops=("bias_n",))).parameters]
+    assert names[:3] == ["map_b", "map_a", "map_c"]
+    assert names[names.index("n") :][:3] == ["n", "m", "k"]
+
+
+def test_exchanging_twice_changes_nothing() -> None:
+    found = launch(swapped("mkn", ("bias_m", "residual", "aux")))
+    assert found.exchanged() != found
+    assert found.exchanged().exchanged() == found
+    assert LaunchContract.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(("problem", "exchanged"), [((16, 4096, 4096), True), ((64, 8192, 8192), False)])
+def test_few_rows_are_columns_of_an_instruction(problem: tuple[int, int, int], exchanged: bool) -> None:
+    found = plan(OPEN, "sm_90", problem)
+    assert isinstance(found, GemmPlan)
+    assert (found.family, found.swapped) == ("sm90", exchanged)
+    decided = [decision for decision in found.decisions if decision.key == "schedule.swap"]
+    assert [decision.given for decision in decided] == [False] * exchanged
+    assert found.problem is not None
+    assert (found.problem.m, found.problem.n, found.problem.k) == problem
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("majors", "ops"), [("kkn", ("bias_n", "gelu_erf", "residual")), ("mnn", None), ("kkm", ("bias_m", "aux", "relu"))]
+)
+def test_it_is_right_at_odd_sizes(majors: str, ops: tuple[str, ...] | None, kernels: Cache) -> None:
+    spec = swapped(majors, ops)
+    planned, kernel = plan(spec, "sm_90"), Kernel(build(build_request(spec, "sm_90"), kernels))
+    assert isinstance(planned, GemmPlan)
+    assert kernel.artifact.manifest.warnings == ()
+    for m, n, k in ((16, 64, 64), (24, 136, 72), (8, 8, 8)):
+        a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
+        extras = random_extras(kernel.contract, m, n, seed=m)
+        out[...] = np.nan
+        report = kernel.execute(a, b, out=out, **extras)
+        assert report.violations == ()
+        expected = expected_outcome(kernel.contract, a, b, extras, accumulator="f32")
+        assert compare(out, expected.result, dtype="f16").ok, (m, n, k)
+        if ops is None:
+            assert count_launch(planned, kernel.call_size(a, b, out), report).differing() == {}

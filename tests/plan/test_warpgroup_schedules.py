@@ -1,0 +1,88 @@
+"""Warpgroups that take turns, clusters, slices of K: what is asked for is planned, what cannot be is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.spec import Mma, Schedule
+from tests.run.wgmma import spec
+
+
+def planned(**parts: Any) -> GemmPlan:
+    found = plan(spec("scheduled", **parts), "sm_90")
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+def test_in_turns_each_of_two_warpgroups_has_a_tile() -> None:
+    found = planned(cta=(128, 128, 64), consumers="pingpong")
+    assert (found.tiled_mma.threads, found.threads, found.pingpong) == (128, 384, True)
+    together = planned(cta=(128, 128, 64))
+    assert found.epilogue.smem is not None
+    assert together.epilogue.smem is not None
+    assert found.epilogue.smem.bytes == together.epilogue.smem.bytes
+    assert found.smem_bytes == together.smem_bytes + 16
+
+
+def test_left_open_the_tile_leaves_one_warpgroup_room_for_its_sums() -> None:
+    open_spec = replace(
+        spec("open"), tile=replace(spec("open").tile, cta=None), schedule=Schedule(consumers="pingpong")
+    )
+    assert plan(open_spec, "sm_90").cta_tile == (128, 128, 64)
+
+
+@pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (2, 2), (1, 8)])
+def test_a_cta_of_a_cluster_copies_its_share_of_what_it_shares(cluster: tuple[int, int]) -> None:
+    alone, found = planned(cta=(128, 128, 64)), planned(cta=(128, 128, 64), cluster=cluster)
+    m, n = cluster
+    assert [found.a.g2s.box, found.b.g2s.box] == [(64, 128 // n), (64, 128 // m)]
+    assert found.stages == alone.stages
+    assert found.launch.geometry(ProblemShape(1000, 1000, 64), multiprocessors=132).grid[:2] == (
+        -(-8 // m) * -(-8 // n) * m,
+        n,
+    )
+    sectors, before = found.predictions.sectors, alone.predictions.sectors
+    assert sectors["g2s.a"].predicted * n == before["g2s.a"].predicted
+    assert sectors["g2s.b"].predicted * m == before["g2s.b"].predicted
+
+
+def test_slices_are_ctas_beside_each_other() -> None:
+    found = planned(cta=(64, 64, 64), split_k=3)
+    geometry = found.launch.geometry(ProblemShape(640, 64, 4096), multiprocessors=132)
+    assert geometry.grid == (10, 3, 1)
+    workspace = found.launch.workspace(ProblemShape(640, 64, 4096))
+    assert workspace is not None
+    assert workspace.sums_bytes == 10 * 3 * 64 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"consumers": "pingpong", "groups": (2, 1, 1)}, "expected 1x1x1"),
+        ({"consumers": "pingpong", "cta": (128, 256, 64)}, "256 registers a thread for sums"),
+        ({"cluster": (8, 1), "cta": (64, 24, 64)}, "shares are whole groups of 8 rows"),
+        ({"cluster": (2, 1), "split_k": 2}, "different tiles of one slice"),
+        ({"consumers": "pingpong", "split_k": 2}, "count its slices together"),
+    ],
+)
+def test_what_cannot_be_is_refused(parts: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        planned(**parts)
+
+
+def test_atomics_are_another_familys() -> None:
+    asked = replace(spec("atomics"), schedule=Schedule(split_k=2, reduction="atomics"), mma=Mma())
+    with pytest.raises(SpecError, match="bulk tensor stores leave C whole"):
+        plan(asked, "sm_90")
+
+
+@pytest.mark.parametrize("key", [{"consumers": "pingpong"}, {"cluster": (2, 1)}])
+def test_other_families_have_no_such_key(key: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="expected no such key in this family"):
+        plan(replace(spec("other"), family="sm120", schedule=Schedule(**key)), "sm_90")
