@@ -13,7 +13,8 @@ from cutegen.hardware import Target
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.accesses import IN_PLACE, SHARED_ACCESSES
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions, SmemCandidate, SmemTile
+from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions
+from cutegen.plan.values.smem import SmemCandidate, SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width, wrapped
 from cutegen.support.words import extents, plural

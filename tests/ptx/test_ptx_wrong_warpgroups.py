@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from warpgroup_kernels import FENCE, matrix_of, wait
-from wrong_warpgroups import COLUMNS, WRONG, Wrong
+from wrong_warpgroup import COLUMNS, Wrong
+from wrong_warpgroups import WRONG
 
 from cutegen.ptx import ALL_KINDS, ExecutionFault, ViolationKind
 

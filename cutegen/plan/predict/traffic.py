@@ -7,7 +7,9 @@ from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
+from cutegen.plan.values.epilogue import EpiloguePlan, EpilogueTensor
+from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
+from cutegen.plan.values.smem import Sectors, Wavefronts
 
 
 def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:

@@ -130,6 +130,8 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
     """The forms for the problem's types, narrow ones first. Raises SpecError for sums that they have not."""
     a, b = spec.problem.a.dtype, spec.problem.b.dtype
     of_operands = [atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b)]
+    if not of_operands:
+        raise _no_atom(spec)
     known = list(dict.fromkeys(atom.c_dtype.name for atom in of_operands))
     default = DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
     named = WGMMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default
