@@ -18,7 +18,8 @@ from cutegen.plan.families.choice import plan_with_any_family
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.probe import PROBED_FAMILY, ProbePlan, plan_probe
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import Occupancy, Predictions, Sectors, Wavefronts
+from cutegen.plan.values.gemm_plan import Occupancy, Predictions
+from cutegen.plan.values.smem import Sectors, Wavefronts
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 
 __all__ = [

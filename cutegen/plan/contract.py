@@ -14,7 +14,8 @@ from cutegen.contract.launch import (
     gemm_parameters,
 )
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.plan.values.gemm_plan import Fusion, SplitPlan
+from cutegen.plan.values.epilogue import Fusion
+from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.operand import align_bytes
 from cutegen.spec import MODES, GemmSpec
 

@@ -13,13 +13,15 @@ from cutegen.hardware import Target
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.accesses import IN_PLACE, SHARED_ACCESSES
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions, SmemCandidate, SmemTile
+from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions
+from cutegen.plan.values.smem import SmemCandidate, SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width, wrapped
 from cutegen.support.words import extents, plural
 
 SHOWN_REJECTED = 3
 SHOWN_RANKS = 6
+COUNT_COLUMNS = 10  # of a line, for the indent and the count behind an opcode
 
 
 class Planned(Protocol):
@@ -283,8 +285,16 @@ def _accesses(plan: PlannedGemm, width: int) -> list[str]:
 def instruction_lines(plan: Planned, width: int) -> list[str]:
     """The predicted instructions."""
     counts = sorted(plan.predictions.instructions.items())
-    rows = [(opcode, f"{count:,}") for opcode, count in counts]
+    rows = [row for opcode, count in counts for row in _instruction_rows(opcode, f"{count:,}", width - COUNT_COLUMNS)]
     return ["Instructions predicted in the PTX text", *aligned(rows, right={1}, width=width)]
+
+
+def _instruction_rows(opcode: str, count: str, width: int) -> list[tuple[str, str]]:
+    """An opcode and its count; one that is too long goes on in a second row, from one of its modifiers on."""
+    if len(opcode) <= width:
+        return [(opcode, count)]
+    at = opcode.rindex(".", 0, width)
+    return [(opcode[:at], ""), (f"  {opcode[at:]}", count)]
 
 
 def _resources(plan: PlannedGemm, width: int) -> list[str]:

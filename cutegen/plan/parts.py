@@ -11,7 +11,8 @@ from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan, RegisterSplit, SplitPlan
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import OperandPlan, RegisterSplit, SplitPlan
 from cutegen.plan.values.multiplied import Extents, Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec

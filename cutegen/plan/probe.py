@@ -19,7 +19,8 @@ from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
-from cutegen.plan.values.gemm_plan import OperandPlan, Predictions, Wavefronts
+from cutegen.plan.values.gemm_plan import OperandPlan, Predictions
+from cutegen.plan.values.smem import Wavefronts
 from cutegen.spec import GEMM, GemmSpec
 from cutegen.support.columns import aligned, text_width
 from cutegen.support.words import extents, plural

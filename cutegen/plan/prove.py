@@ -14,9 +14,11 @@ from cutegen.hardware.units import REGISTER_BITS, SWIZZLE_ROWS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpilogueParts, EpiloguePlan, OperandPlan, SmemTile
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan
+from cutegen.plan.values.smem import SmemTile
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16

@@ -9,7 +9,7 @@ from itertools import count
 from cutegen.contract.launch import SCALARS
 from cutegen.hardware import DType
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.values.gemm_plan import EpilogueTensor, Fusion
+from cutegen.plan.values.epilogue import EpilogueTensor, Fusion
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import OPS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
 

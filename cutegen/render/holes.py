@@ -12,8 +12,10 @@ from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.epilogue import EpilogueTensor
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, EpilogueTensor, OperandPlan, SmemTile, SplitPlan
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan, SplitPlan
+from cutegen.plan.values.smem import SmemTile
 from cutegen.render import epilogue
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance

@@ -7,7 +7,7 @@ from math import isqrt
 
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import EpilogueTensor
+from cutegen.plan.values.epilogue import EpilogueTensor
 from cutegen.render import epilogue
 from cutegen.spec import STORE
 

@@ -7,7 +7,8 @@ from typing import Any
 from cutegen.hardware import DType
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, OperandPlan
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
 from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import chain_comment, gemm_context

@@ -16,7 +16,7 @@ from cutegen.run.call.storage import numpy_dtype
 
 MULTIPROCESSORS = 2
 """Of the GPU that the executor stands for: so few that the tiles of a small problem outnumber persistent CTAs, and more
-than one, so that they share the tiles out."""
+than one, so that they share the tiles out. It holds as many clusters, for the same reason."""
 
 
 class CpuKernel:
@@ -50,7 +50,12 @@ class CpuLaunch:
         for role, array in arrays.items():
             array.flags.writeable = call.placed[role].tensor.written
         size = call.size
-        geometry = contract.geometry(size.problem, multiprocessors=MULTIPROCESSORS)
+        has_clusters = contract.cluster != ONE_CTA
+        geometry = contract.geometry(
+            size.problem,
+            multiprocessors=MULTIPROCESSORS,
+            active_clusters=MULTIPROCESSORS if has_clusters else None,
+        )
         if contract.adds_to_result:
             arrays[RESULT][...] = 0
         workspace = host_workspace(contract.workspace(size.problem))
@@ -58,7 +63,7 @@ class CpuLaunch:
             contract.entry,
             grid=geometry.grid,
             block=geometry.block,
-            cluster=None if contract.cluster == ONE_CTA else geometry.cluster,
+            cluster=geometry.cluster if has_clusters else None,
             args=contract.arguments((*arrays.values(), *workspace), scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
             **options,

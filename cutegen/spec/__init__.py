@@ -19,14 +19,15 @@ from cutegen.spec.expression import (
 )
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.load import SpecLike, as_spec, load_spec, shipped_specs, spec_path
-from cutegen.spec.model import (
+from cutegen.spec.model import GemmSpec
+from cutegen.spec.parse import parse_spec
+from cutegen.spec.parts import (
     MODES,
     Bias,
     Epilogue,
     Extra,
     G2s,
     G2sCopy,
-    GemmSpec,
     Mma,
     Operand,
     Problem,
@@ -38,7 +39,6 @@ from cutegen.spec.model import (
     SmemLayout,
     Tile,
 )
-from cutegen.spec.parse import parse_spec
 from cutegen.spec.schema import Key, known_keys
 from cutegen.spec.steps import MATRICES, OPS, STORE, VECTORS, Step, chain_of, guards_source
 

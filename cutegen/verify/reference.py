@@ -50,8 +50,8 @@ class Reference:
     def bounded(self, accumulator: str) -> Bounded:
         """The sums, with the error that `compare` allows them: 2 g(K) scale + e, none for integers.
 
-        e is the tensor core's own: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 K / 32 scale for 8-bit floats
-        that are summed in float32.
+        e is the tensor core's own: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 (n + 5 sqrt(n)) scale with n =
+        K / 32 for 8-bit floats that are summed in float32.
         """
         if dtype(accumulator).is_integer:
             return Bounded(self.product, 0 * self.scale)
@@ -59,7 +59,8 @@ class Reference:
         if self.operands == "tf32":
             error = error + 2.0**-9 * abs(self.product) + 2.0**-9 * self.scale
         if self.operands in ("e4m3", "e5m2") and accumulator == "f32":
-            error = error + 2 * 2.0**-_F8_SUM_BITS * math.ceil(self.k / _F8_MMA_K) * self.scale
+            cut = math.ceil(self.k / _F8_MMA_K)
+            error = error + 2 * 2.0**-_F8_SUM_BITS * (cut + 5 * math.sqrt(cut)) * self.scale
         return Bounded(self.product, error)
 
 
@@ -275,8 +276,10 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
     operands of a product loses up to 2**-10 of itself, half of that on average, which is a loss of 2**-10 |product| and
     a deviation from it of K terms that do not know of each other, none above 2**-10 of the product of its elements: e =
     2**-9 (|product| + scale). Of a sum of products of 8-bit floats, the tensor cores of sm_89 keep 13 bits behind the
-    point, cut towards zero in each instruction of K = 32: e = 2 * 2**-13 (K / 32) scale. (Those of sm_90 multiply such
-    floats as f16 and stay within g, as the CPU executor does. Zhang et al., "SageAttention2", arXiv 2411.10958.)
+    point, cut towards zero in each of the n = K / 32 instructions, as do those of sm_90 in wgmma: on average 2 * 2**-13
+    scale each, and among millions of elements some lose five deviations more: e = 2 * 2**-13 (n + 5 sqrt(n)) scale.
+    (mma.sync of sm_90 multiplies such floats as f16 and stays within g. Zhang et al., "SageAttention2", arXiv
+    2411.10958.)
 
     Of a `Bounded` value, as `expected_outcome` gives it, the error is the bound's.
 

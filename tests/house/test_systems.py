@@ -20,7 +20,12 @@ FOLDER = ROOT / "docs" / "systems"
 PAGES = {path.stem: path for path in sorted(FOLDER.glob("*.md")) if path.name != "README.md"}
 KERNEL = "\n".join(path.read_text() for path in sorted((ROOT / "benchmarks" / "wmma").glob("wmma_gemm.*")))
 WMMA = "wmma_padded_256x128x32"
-TWINS = {f"{WMMA}_f32": WMMA, "cute_tutorial_nt": "cute_tutorial_tn", "simt_sgemm_tn": "simt_sgemm_nt"}
+TWINS = {
+    f"{WMMA}_f32": WMMA,
+    "cute_tutorial_nt": "cute_tutorial_tn",
+    "simt_sgemm_tn": "simt_sgemm_nt",
+    "cutlass_hopper_pingpong": "cutlass_hopper_cooperative",
+}
 TABLES = ("problem", "tile", "mma", "smem", "g2s", "s2r", "epilogue", "schedule")
 
 

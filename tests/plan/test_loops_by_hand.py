@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.plan.loop import Action, Edge, Loop, PartName
+from cutegen.plan.loop import Action, Edge, Loop, Mark, PartName
 from cutegen.plan.main_loops import pipelined, produced, through_registers
 from cutegen.show.timeline import shown
 
@@ -63,3 +63,12 @@ def test_a_timeline_fetches_where_a_stage_is_released(stages: int, k_blocks: int
     assert multiplied == [(number // k_blocks, number % k_blocks) for number in range(len(multiplied))]
     fetched = [step.k_tile for slot in slots for step in slot.steps if step.action is A.BULK_FETCH]
     assert fetched == list(range(len(fetched)))
+
+
+@pytest.mark.parametrize(
+    "loop", [pipelined(1, 4, 1, (A.FETCH,)), pipelined(3, 4, 3, (A.FETCH,)), through_registers(1), through_registers(2)]
+)
+def test_whole_k_tiles_go_to_the_turns_and_the_others_to_the_edge(loop: Loop) -> None:
+    by_name = {part.name: part for part in loop.parts}
+    turn, edge = by_name[PartName.TURN], by_name[PartName.EDGE_TURN]
+    assert (turn.first, turn.last, edge.first, edge.last) == (Mark.FIRST, Mark.WHOLE, Mark.WHOLE, Mark.END)

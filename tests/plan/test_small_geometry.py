@@ -29,6 +29,15 @@ def test_accesses_of_a_thread_bring_its_elements_once_and_aligned(pitch: int) ->
             assert length == values.shape[0] or not (row % length).any()
 
 
+@pytest.mark.parametrize(
+    ("pitch", "lengths"), [(16, (8, 8)), (24, (8, 8)), (20, (4,) * 4), (18, (2,) * 8), (17, (1,) * 16)]
+)
+def test_accesses_are_as_long_as_every_thread_is_aligned(pitch: int, lengths: tuple[int, ...]) -> None:
+    """Each of 64 threads has a row of 16 elements of 2 bytes; every second row of 20 begins within 16 bytes."""
+    _, found = joined(Layout((64, 1), (1, 0)), Layout((1, 1)), Layout((64, 16), (pitch, 1)), (64, 16), 16)
+    assert found == lengths
+
+
 @pytest.mark.parametrize("major_mode", [0, 1])
 def test_sectors_are_counted_along_the_contiguous_mode(major_mode: int) -> None:
     """A warp reads 32 neighbours of 2 bytes along mode 0 of 64 x 64: two sectors of 32 bytes, or 32 of them."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cutegen.plan import plan
-from cutegen.plan.values.gemm_plan import OperandPlan, SmemCandidate
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.smem import SmemCandidate
 from cutegen.spec import G2s, G2sCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
 

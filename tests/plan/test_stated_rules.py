@@ -25,6 +25,7 @@ from cutegen.plan.rules.register_staging import expected_registers
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search import bulk, cp_async, cp_async_tiles
 from cutegen.plan.search.problem import _microseconds, _Ranked
+from cutegen.plan.search.tile_model import _fill_cycles
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.spec import (
@@ -391,3 +392,11 @@ def test_scalars_of_the_epilogue_are_those_it_names() -> None:
     found = plan(gemm(epilogue=Epilogue(ops=("alpha", "beta", "bias_n", "relu"))), "sm_80").epilogue.fusion
     assert found.scalars == ("alpha", "beta")
     assert [tensor.modes for tensor in found.tensors] == [("m", "n"), ("n",)]
+
+
+def test_copies_of_16_bytes_fill_the_stages() -> None:
+    """128 x 64 and 128 x 64 elements of 2 bytes are 2048 copies, 16 for each thread of four warps; three stages."""
+    work = cp_async.work_of(gemm(), target("sm_80"), cp_async_tiles.CANDIDATES[2], 1)
+    assert (work.cta, work.warps, work.stages) == ((128, 128, 64), (2, 2), 3)
+    constants = replace(cp_async_tiles.H200, fill_cycles=1.0, latency_cycles=100.0)
+    assert _fill_cycles(work, constants) == 100 + 3 * 16

@@ -1,4 +1,4 @@
-"""Warpgroups that take turns, clusters and slices of K: what a spec asks for is planned, or refused with a reason."""
+"""Warpgroups that take turns, clusters, slices of K: what is asked for is planned, what cannot be is refused."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_a_layout_that_has_a_descriptor_is_obeyed(asked: SmemLayout, layout: str
 
 
 def test_rows_of_boxes_end_where_those_of_an_instruction_do() -> None:
-    """Two warpgroups along N have 96 columns each of a B whose contiguous mode is N: not a whole number of 128 bytes."""
+    """Two warpgroups along N have 96 columns each of a B that is contiguous along N: no whole number of 128 bytes."""
     found = planned(wgmma("knn", cta=(64, 192, 64), mma=Mma(atom_layout=(1, 2, 1))))
     _, b = described(found)
     assert b.layout.name == "Layout_MN_SW64_Atom"

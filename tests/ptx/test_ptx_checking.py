@@ -132,7 +132,10 @@ def test_results_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path
     ("change", "message"),
     [
         (("grid = 2", "grid = 0"), "grid: found 0; expected one to three positive integers"),
-        (("block = 1", "blocks = 1"), "found blocks; expected one of argument, block, entry, grid, smem_bytes"),
+        (
+            ("block = 1", "blocks = 1"),
+            "found blocks; expected one of argument, block, cluster, entry, grid, smem_bytes",
+        ),
         (('"u32"', '"u33"'), "argument 1: array: found 'u33'; expected one of f16,"),
         (("[16]", '["x"]'), "argument 1: shape: found ['x']; expected a list of positive integers"),
         (("[16]", "[99999, 99999]"), "elements; at most"),

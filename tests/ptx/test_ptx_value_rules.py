@@ -11,7 +11,8 @@ from kernels import kernel, run_elements
 from test_ptx_known_values import execute
 
 from cutegen.errors import PtxSyntaxError
-from cutegen.ptx.arithmetic.rounding import canonical
+from cutegen.ptx import ExecutionFault, ViolationKind
+from cutegen.ptx.arithmetic.rounding import canonical, to_bf16
 from cutegen.ptx.text.types import scalar_type
 
 MIN32 = 0x80000000
@@ -159,6 +160,8 @@ def test_lanes_that_left_are_not_in_the_active_mask() -> None:
         ("mov.b64 %rd2, {%h0, %h1, %h2};", "cannot be 3 parts"),
         ("bra END, END; END:", "expected 1 operands, found 2"),
         ("mbarrier;", "expected mbarrier"),
+        ("brx.idx %r0, TARGETS;", "no label TARGETS in this entry"),
+        ("TARGETS: .branchtargets A, B; brx.idx %r0, TARGETS; A:", "no label B"),
         ("setp.eq.u32 %p0, %r0, %r0, %p1;", "a third source and one of .and .or .xor go together"),
         ("setp.eq.and.u32 %p0, %r0, %r0;", "a third source and one of .and .or .xor go together"),
         ("ld.global.u32 %r3, [%rd1+x];", "expected a number, found 'x'"),
@@ -181,3 +184,34 @@ def test_a_store_without_a_space_goes_where_its_variable_is() -> None:
     body = ".shared .align 4 .b32 mine[32]; mov.u32 %r4, mine; shl.b32 %r5, %r0, 2; add.u32 %r4, %r4, %r5;"
     body += "setp.eq.u32 %p0, %r0, 3; @%p0 st.u32 [mine+12], %r0; mov.u32 %r3, 0; @%p0 ld.shared.u32 %r3, [%r4];"
     assert run_elements(kernel(body), np.uint32).tolist() == [0] * 3 + [3] + [0] * 28
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "result"), [(0.0, -0.0, 0.0), (-0.0, 0.0, -0.0), (3.0, 3.0, -0.0), (-3.0, -3.0, -0.0)]
+)
+def test_a_difference_that_is_zero_has_the_sign_of_ieee(a: float, b: float, result: float) -> None:
+    """IEEE 754, 6.3: zeros of one sign keep it; rounding down makes x - x negative."""
+    assert execute("sub.rm.f64 {d}, {a}, {b};", ("f64",) * 3, bits64(a), bits64(b)) == bits64(result)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_lies_just_beside_a_tie_is_no_tie(sign: float) -> None:
+    """1 + 2^-8 lies between two bfloat16; beside it the 40th bit decides, which float32 does not hold."""
+    values = sign * np.array([1 + 2**-8 - 2**-40, 1 + 2**-8, 1 + 2**-8 + 2**-40, 1 + 2**-40])
+    least = 0x3F80 | (0x8000 if sign < 0 else 0)
+    assert (to_bf16(values, "rn") - least).tolist() == [0, 0, 1, 0]
+    away, towards = ("rp", "rm") if sign > 0 else ("rm", "rp")
+    assert (to_bf16(values, away) - least).tolist() == [1, 1, 1, 1]
+    assert (to_bf16(values, towards) - least).tolist() == [0, 0, 0, 0]
+    assert (to_bf16(values, "rz") - least).tolist() == [0, 0, 0, 0]
+
+
+def test_mma_needs_every_lane_of_its_warp() -> None:
+    body = "mov.u32 %r4, 0; mov.u32 %r3, 0;"
+    body += "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r4, %r4}, {%r4},"
+    body += "{%f4, %f4, %f4, %f4};"
+    text = kernel("mov.f32 %f4, 0f00000000;" + body)
+    assert run_elements(text, np.uint32).tolist() == [0] * 32
+    with pytest.raises(ExecutionFault, match="it needs all 32 lanes of the warp") as caught:
+        run_elements(text, np.uint32, block=16)
+    assert caught.value.violation.kind is ViolationKind.DIVERGENCE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from warpgroup_kernels import FENCE, matrix_of
-from wrong_warpgroups import COLUMNS, WRONG, Wrong
+from warpgroup_kernels import FENCE, matrix_of, wait
+from wrong_warpgroup import COLUMNS, Wrong
+from wrong_warpgroups import WRONG
 
 from cutegen.ptx import ALL_KINDS, ExecutionFault, ViolationKind
 
@@ -16,7 +17,7 @@ TOLERANCE = 1e-3
 
 def error(wrong: Wrong, fill: str, body: str, policy: str) -> float:
     """The largest difference from the product; infinite where there are NaNs."""
-    found = matrix_of(wrong.launch(fill, body, policy)[:128], COLUMNS, np.float32)
+    found = matrix_of(wrong.launch(fill, body, policy)[0][:128], COLUMNS, np.float32)
     return float(np.nan_to_num(np.abs(found - wrong.expected()), nan=np.inf).max())
 
 
@@ -50,6 +51,17 @@ def test_a_move_behind_the_fence_is_a_convention() -> None:
         with pytest.raises(ExecutionFault, match=r"no wgmma.fence between the last access to %d3") as caught:
             WRONG[0].launch(WRONG[0].fill, moved, policy, raise_on=ALL_KINDS)
         assert caught.value.violation.kind is ViolationKind.CONVENTION
+
+
+def test_what_is_read_early_is_poison() -> None:
+    """Where the launch goes on after a fault, what it read shows."""
+    early = WRONG[0].right.replace(wait(0), "mov.b32 %r32, %d3;" + wait(0) + "mov.b32 %d3, %r32;")
+    for policy in POLICIES:
+        out, report = WRONG[0].launch(WRONG[0].fill, early, policy, raise_on=frozenset())
+        assert (out[:, 3] == 0xFFFFFFFF).all()
+        found = [violation for violation in report.violations if violation.kind is ViolationKind.ASYNC_MMA]
+        assert [violation.count for violation in found] == [4]
+        assert "access to %d3" in found[0].message
 
 
 def test_there_are_many() -> None:

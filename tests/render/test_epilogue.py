@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutegen.plan import plan
-from cutegen.plan.values.gemm_plan import Fusion
+from cutegen.plan.values.epilogue import Fusion
 from cutegen.render import render
 from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
 from cutegen.render.python_text import LINE_WIDTH

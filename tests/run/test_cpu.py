@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -112,6 +113,16 @@ def test_execute_hands_the_options_on_and_the_report_back(
     assert kernel.execute(a, b, out=out, **options) == "the report"
     assert compare(out, float64_reference(a, b), dtype="f16").ok
     assert {name: executor.launches[0][name] for name in options} == options
+
+
+def test_persistent_clusters_share_the_tiles_out(executor: type[Executor], artifact: Any, contract: Any) -> None:
+    """Tiles of 128 x 64: 3 x 2 of them, in clusters of 2 along M; the executor holds two clusters."""
+    for ctas_per_multiprocessor, grid in ((None, (8, 1, 1)), (1, (4, 1, 1))):
+        made = replace(contract(), cluster=(2, 1), ctas_per_multiprocessor=ctas_per_multiprocessor)
+        kernel = Kernel(artifact(made, ptx="the PTX"), driver=no_driver)
+        a, b, out = random_operands(kernel.contract, 300, 100, 40, seed=2)
+        kernel.execute(a, b, out=out)
+        assert (executor.launches[-1]["grid"], executor.launches[-1]["cluster"]) == (grid, (2, 1, 1))
 
 
 def test_execute_is_for_host_memory(artifact: Any, contract: Any, cuda_array: Any) -> None:

@@ -47,6 +47,8 @@ def test_the_shipped_specs_are_these() -> None:
     assert shipped_specs() == (
         "cute_tutorial_nt",
         "cute_tutorial_tn",
+        "cutlass_hopper_cooperative",
+        "cutlass_hopper_pingpong",
         "double_buffer_128x128x32",
         "hgemm_tn",
         "ldmatrix_probe",

@@ -16,7 +16,7 @@ from cutegen.plan.rules.register_split import LEAST_TO_COPY
 from cutegen.plan.rules.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec

@@ -17,7 +17,7 @@ from cutegen.plan.rules.parted_epilogue import choose_parted_epilogue
 from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec

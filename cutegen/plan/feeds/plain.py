@@ -17,7 +17,8 @@ from cutegen.plan.rules.plain_copies import choose_copies
 from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec

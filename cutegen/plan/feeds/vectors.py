@@ -18,7 +18,8 @@ from cutegen.plan.rules.pipeline import choose_stages, smem_offsets
 from cutegen.plan.rules.s2r import choose_s2r
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, OperandPlan
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import G2sCopy, GemmSpec

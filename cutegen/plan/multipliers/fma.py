@@ -13,7 +13,7 @@ from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_register
 from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.gemm_plan import EpiloguePlan
+from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.multiplied import Extents, Multiplied
 from cutegen.spec import OPS, STORE, GemmSpec
 

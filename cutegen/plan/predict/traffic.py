@@ -7,7 +7,9 @@ from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.gemm_plan import EpiloguePlan, EpilogueTensor, OperandPlan, Sectors, SplitPlan, Wavefronts
+from cutegen.plan.values.epilogue import EpiloguePlan, EpilogueTensor
+from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
+from cutegen.plan.values.smem import Sectors, Wavefronts
 
 
 def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
@@ -39,7 +41,9 @@ def predict_sectors(
 ) -> dict[str, Sectors]:
     """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
     found: dict[str, Sectors] = {
-        AccessKey.g2s(x.name): _sectors(x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes)
+        AccessKey.g2s(x.name): _sectors(
+            x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes, x.g2s.shares
+        )
         for x in (a, b)
     }
     tile, major_mode, element_bytes = (cta_tile[0], cta_tile[1]), epilogue.major_mode, epilogue.dtype.bytes
@@ -76,5 +80,6 @@ def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, eleme
     return _sectors(touched_sectors(table, tile, major_mode, element_bytes), tile, element_bytes)
 
 
-def _sectors(predicted: int, tile: tuple[int, int], element_bytes: int) -> Sectors:
-    return Sectors(ideal=tile[0] * tile[1] * element_bytes // SECTOR_BYTES, predicted=predicted)
+def _sectors(predicted: int, tile: tuple[int, int], element_bytes: int, shares: int = 1) -> Sectors:
+    """What was predicted beside the fewest sectors of a tile, of which one CTA copies one of the `shares`."""
+    return Sectors(ideal=tile[0] * tile[1] * element_bytes // (SECTOR_BYTES * shares), predicted=predicted)

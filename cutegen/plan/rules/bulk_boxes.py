@@ -19,8 +19,8 @@ from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape
 from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_shapes, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import Wavefronts
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.smem import Wavefronts
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 

@@ -12,8 +12,9 @@ from cutegen.plan.rules.epilogue import DIRECT
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, SmemTile
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.operand import OperandTile, operand_tile
+from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import plural
 

@@ -21,9 +21,9 @@ from cutegen.plan.rules.bulk_boxes import full_lines
 from cutegen.plan.rules.smem import Access, SmemRanking
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import ByDescriptor, Fragments
-from cutegen.plan.values.gemm_plan import SmemCandidate
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.smem import SmemCandidate
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
 

@@ -11,8 +11,9 @@ from cutegen.plan.rules.smem import Access, choose_smem, lay_out
 from cutegen.plan.rules.vectors import thread_grid, vector_copy
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion, SmemTile
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.operand import OperandTile, operand_tile
+from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 

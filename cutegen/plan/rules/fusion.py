@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.hardware import dtype
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.gemm_plan import EpilogueTensor, Fusion
+from cutegen.plan.values.epilogue import EpilogueTensor, Fusion
 from cutegen.plan.values.operand import align_bytes
 from cutegen.spec import OPS, STORE, GemmSpec, guards_source
 

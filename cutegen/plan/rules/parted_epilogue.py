@@ -18,7 +18,7 @@ from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, ran
 from cutegen.plan.rules.epilogue import DIRECT
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import EpilogueParts, EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Fusion
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.spec import GemmSpec

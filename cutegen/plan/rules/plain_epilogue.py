@@ -8,7 +8,7 @@ from cutegen.plan.geometry.accumulators import accumulators
 from cutegen.plan.predict.traffic import sectors_of
 from cutegen.plan.rules.epilogue import DIRECT, choose_epilogue, direct
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 

@@ -34,8 +34,8 @@ from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.geometry.smem_candidates import Shape, all_shapes
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import SmemCandidate, SmemTile, Wavefronts
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 

@@ -40,6 +40,8 @@ class VectorCopy:
     values: Layout
     tiled_copy: TiledCopy
 
+    shares: ClassVar[int] = 1
+
     @property
     def through_registers(self) -> bool:
         """Whether it is made of plain loads and stores, with the data in a thread's registers between the two."""

@@ -4,123 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from cutegen.algebra import (
-    LayoutExpr,
     OperandName,
-    Swizzle,
     TiledMma,
-    inner_layout,
-    make_layout,
-    mode,
     modes,
     size,
-    with_inner,
 )
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import (
     DType,
     MmaAtom,
-    StmatrixAtom,
     Target,
 )
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
 from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.fragments import FragmentCopy, Fragments
+from cutegen.plan.values.smem import Sectors, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
-from cutegen.spec import Step as ChainStep
-
-
-@dataclass(frozen=True, slots=True)
-class Wavefronts:
-    """Shared-memory cycles of one kind of access: the fewest that its bytes need, and those that its addresses need."""
-
-    ideal: int
-    predicted: int
-
-    @property
-    def ways(self) -> float:
-        """How many times the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
-        return self.predicted / self.ideal
-
-    def times(self, count: int) -> Wavefronts:
-        """Those of so many accesses."""
-        return Wavefronts(count * self.ideal, count * self.predicted)
-
-
-@dataclass(frozen=True, slots=True)
-class Sectors:
-    """32-byte sectors of global memory that one access of a whole tile touches, and the fewest that its bytes need."""
-
-    ideal: int
-    predicted: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmemCandidate:
-    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
-
-    `write` counts banks. `lines` are what the writes cost where copies bypass L1, by lines; None for other copies.
-    """
-
-    name: str
-    atom: LayoutExpr
-    swizzle: Swizzle | None
-    pad_elems: int
-    tile_bytes: int
-    write: Wavefronts
-    read: Wavefronts
-    lines: Wavefronts | None = None
-
-    @property
-    def wavefronts(self) -> int:
-        """What the ranking compares first: reads, and writes by line where copies are counted so."""
-        return (self.lines or self.write).predicted + self.read.predicted
-
-    def to_json(self) -> dict[str, Any]:
-        """What it costs."""
-        return {
-            "write": asdict(self.write),
-            "lines": None if self.lines is None else asdict(self.lines),
-            "read": asdict(self.read),
-            "wavefronts": self.wavefronts,
-            "bytes": self.tile_bytes,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmemTile:
-    """An operand's shared memory: `layout` maps (X, Y) or (X, Y, PIPE) coordinates to element offsets."""
-
-    layout: LayoutExpr
-    chosen: SmemCandidate
-    bytes: int
-    ranking: tuple[SmemCandidate, ...]
-
-    @property
-    def swizzle(self) -> Swizzle | None:
-        """The swizzle, or None for a plain or padded layout."""
-        return self.chosen.swizzle
-
-    @property
-    def pad_elems(self) -> int:
-        """Elements added to each row or column of the contiguous mode."""
-        return self.chosen.pad_elems
-
-    @property
-    def layout_of_one_stage(self) -> LayoutExpr:
-        """The layout without its PIPE mode: (X, Y) -> element offset in the first stage."""
-        inner = inner_layout(self.layout)
-        return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
-
-    def ranking_table(self) -> list[dict[str, Any]]:
-        """The ranking as plain tables, best first; `used` marks the layout in use, if it is among them."""
-        return [{"layout": row.name, "used": row == self.chosen, **row.to_json()} for row in self.ranking]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,113 +69,6 @@ class OperandPlan:
         """What each thread, or warp, that takes part issues for it in a step on a k-tile."""
         copied = self.g2s.opcodes(step, self.landing(tiled_mma, target))
         return copied + self.s2r.opcodes(step, self.operand, self.tile, self.dtype, tiled_mma)
-
-
-@dataclass(frozen=True, slots=True)
-class EpilogueTensor:
-    """What the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
-
-    Base address and leading stride are multiples of `align_bytes`.
-    """
-
-    name: str
-    dtype: DType
-    modes: tuple[str, ...]
-    major: str
-    align_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """The chain `steps` from an accumulator to C, with the tensors and the scalars that it names.
-
-    `source_behind_beta` says that C as it was is not read when beta is 0.
-    """
-
-    steps: tuple[ChainStep, ...]
-    tensors: tuple[EpilogueTensor, ...]
-    scalars: tuple[str, ...]
-    source_behind_beta: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpilogueParts:
-    """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
-
-    A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
-    Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
-    among them; `stmatrix` writes them where that is not None, else plain stores.
-    """
-
-    tile: tuple[int, int]
-    columns: int
-    count: int
-    warpgroups: int
-    buffers: int = 0
-    stmatrix: StmatrixAtom | None = None
-
-    @property
-    def of_tile(self) -> int:
-        """Parts of the CTA's tile."""
-        return self.count * self.warpgroups
-
-    @property
-    def stmatrix_opcodes(self) -> dict[str, int]:
-        """`stmatrix` as often as the PTX text holds it: each of four warps stores 16 rows."""
-        if self.stmatrix is None:
-            return {}
-        matrices = self.tile[1] // 8 * 2
-        return {self.stmatrix.ptx: self.count * matrices // self.stmatrix.matrices}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpiloguePlan:
-    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None.
-
-    With `parts` shared memory and store are those of one part.
-    """
-
-    dtype: DType
-    major: str
-    align_bytes: int
-    fusion: Fusion
-    smem: SmemTile | None
-    store: TileCopy | None
-    parts: EpilogueParts | None = None
-
-    @property
-    def part(self) -> tuple[int, int] | None:
-        """Rows and columns of a part, where C leaves in parts."""
-        return self.parts.tile if self.parts else None
-
-    @property
-    def stmatrix(self) -> StmatrixAtom | None:
-        """What writes a part to shared memory; None for plain stores."""
-        return self.parts.stmatrix if self.parts else None
-
-    @property
-    def major_mode(self) -> int:
-        """Index of the contiguous mode in (M, N)."""
-        return ("m", "n").index(self.major)
-
-    @property
-    def pieces(self) -> int:
-        """Tiles like `smem` that C's tile is made of."""
-        return self.parts.of_tile if self.parts else 1
-
-    @property
-    def boxes(self) -> int:
-        """Boxes that bulk tensor copies store of C's tile."""
-        return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
-
-    def opcodes(self) -> dict[str, int]:
-        """What the PTX text has of it that is told from other instructions: bulk tensor stores, and `stmatrix`."""
-        return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {})}
-
-    def store_opcodes(self) -> dict[str, int]:
-        """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
-        written = self.parts.count if self.parts else 1
-        return {opcode: written * boxes for opcode, boxes in (self.store.boxes_issued if self.store else {}).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _COMPLETE = "mbarrier::complete_tx::bytes"
 
 
 def _window(context: Lowering, modifiers: Modifiers) -> tuple[int, Callable[[Warp, Addresses], Addresses]]:
-    """Returns where `.shared::cluster` begins in an instruction's addresses, and a function that checks offsets in it."""
+    """Returns the first address of `.shared::cluster` in an instruction, and a function that checks offsets in it."""
     generic = not modifiers.flag(CLUSTER_SPACE)
     start, site = SHARED_WINDOW if generic else 0, context.site
 

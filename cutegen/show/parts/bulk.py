@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.plan.values.copies import BulkTensorCopy
-from cutegen.plan.values.gemm_plan import SmemTile
+from cutegen.plan.values.smem import SmemTile
 from cutegen.support.words import extents
 
 

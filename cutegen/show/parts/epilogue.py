@@ -11,7 +11,7 @@ from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ranking, ranking_lines, ways
 from cutegen.plan.values.copies import TileCopy, VectorCopy
-from cutegen.plan.values.gemm_plan import SmemTile
+from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, beside, captioned, titled
 from cutegen.show.parts.bulk import bulk_facts

@@ -18,6 +18,9 @@ from cutegen.show.view import View, section
 from cutegen.support.columns import wrapped
 from cutegen.support.words import plural
 
+WIDE = 8
+"""Stages from which on a line of text has no room for the word over each."""
+
 SLOT_PX, ROW_PX, GAP_PX, HEAD_PX = 62, 34, 3, 20
 IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
 
@@ -61,7 +64,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
     title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
     words = _words(slots, plan.atom.instruction)
-    states = [*_passing_names(words), *(f"stage {stage}" for stage in range(plan.stages))]
+    states = [*_passing_names(words), *_stage_names(plan.stages)]
     rows = [
         (_name(slot), *_issued(slot, words), *_passing(number, slots), *_stages(number, stays, plan.stages))
         for number, slot in enumerate(slots)
@@ -89,6 +92,11 @@ def _words(slots: Sequence[Slot], multiplies: str) -> dict[Action, Words]:
 def _passing_names(words: Mapping[Action, Words]) -> list[str]:
     """Plain copies carry a k-tile through registers."""
     return ["registers"] if Action.GLOBAL_LOAD in words else []
+
+
+def _stage_names(stages: int) -> list[str]:
+    """Over the columns of the stages: the word itself as often as a line has room for it."""
+    return [f"stage {stage}" if stages < WIDE or stage == 0 else f"{stage}" for stage in range(stages)]
 
 
 def _name(slot: Slot) -> str:

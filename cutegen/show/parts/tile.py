@@ -10,7 +10,8 @@ from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.gemm_plan import OperandPlan, SmemTile
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import Table, bank_tile, word_elems
 from cutegen.show.canvas.picture import Picture, captioned
 from cutegen.show.view import cell_table

@@ -1,0 +1,120 @@
+"""C's way out: the chain on the accumulators, and the copies between them and global memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.hardware import (
+    DType,
+    StmatrixAtom,
+)
+from cutegen.plan.values.copies import TileCopy
+from cutegen.plan.values.smem import SmemTile
+from cutegen.spec import Step as ChainStep
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueTensor:
+    """What the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
+
+    Base address and leading stride are multiples of `align_bytes`.
+    """
+
+    name: str
+    dtype: DType
+    modes: tuple[str, ...]
+    major: str
+    align_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """The chain `steps` from an accumulator to C, with the tensors and the scalars that it names.
+
+    `source_behind_beta` says that C as it was is not read when beta is 0.
+    """
+
+    steps: tuple[ChainStep, ...]
+    tensors: tuple[EpilogueTensor, ...]
+    scalars: tuple[str, ...]
+    source_behind_beta: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpilogueParts:
+    """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
+
+    A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
+    Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
+    among them; `stmatrix` writes them where that is not None, else plain stores.
+    """
+
+    tile: tuple[int, int]
+    columns: int
+    count: int
+    warpgroups: int
+    buffers: int = 0
+    stmatrix: StmatrixAtom | None = None
+
+    @property
+    def of_tile(self) -> int:
+        """Parts of the CTA's tile."""
+        return self.count * self.warpgroups
+
+    @property
+    def stmatrix_opcodes(self) -> dict[str, int]:
+        """`stmatrix` as often as the PTX text holds it: each of four warps stores 16 rows."""
+        if self.stmatrix is None:
+            return {}
+        matrices = self.tile[1] // 8 * 2
+        return {self.stmatrix.ptx: self.count * matrices // self.stmatrix.matrices}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpiloguePlan:
+    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None.
+
+    With `parts` shared memory and store are those of one part.
+    """
+
+    dtype: DType
+    major: str
+    align_bytes: int
+    fusion: Fusion
+    smem: SmemTile | None
+    store: TileCopy | None
+    parts: EpilogueParts | None = None
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """Rows and columns of a part, where C leaves in parts."""
+        return self.parts.tile if self.parts else None
+
+    @property
+    def stmatrix(self) -> StmatrixAtom | None:
+        """What writes a part to shared memory; None for plain stores."""
+        return self.parts.stmatrix if self.parts else None
+
+    @property
+    def major_mode(self) -> int:
+        """Index of the contiguous mode in (M, N)."""
+        return ("m", "n").index(self.major)
+
+    @property
+    def pieces(self) -> int:
+        """Tiles like `smem` that C's tile is made of."""
+        return self.parts.of_tile if self.parts else 1
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that bulk tensor copies store of C's tile."""
+        return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
+
+    def opcodes(self) -> dict[str, int]:
+        """What the PTX text has of it that is told from other instructions: bulk tensor stores, and `stmatrix`."""
+        return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {})}
+
+    def store_opcodes(self) -> dict[str, int]:
+        """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
+        written = self.parts.count if self.parts else 1
+        return {opcode: written * boxes for opcode, boxes in (self.store.boxes_issued if self.store else {}).items()}

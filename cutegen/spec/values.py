@@ -1,0 +1,75 @@
+"""What a key's value may be: a type for each kind of value, annotated with the check that it must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from cutegen.contract.launch import KINDS
+from cutegen.hardware import (
+    BULK_TENSOR,
+    CP_ASYNC_ATOMS,
+    DTYPES,
+    LDMATRIX_ATOMS,
+    MMA_ATOMS,
+    UNIVERSAL,
+    UNIVERSAL_BITS,
+    WGMMA_ATOMS,
+    MmaAtom,
+)
+from cutegen.spec.checks import (
+    MAX_SMEM_ELEMS,
+    MAX_THREADS_PER_CTA,
+    MAX_WARPS_PER_CTA,
+    Boolean,
+    ClusterExtents,
+    ExpressionText,
+    Extents,
+    FamilyName,
+    Integer,
+    LayoutText,
+    Line,
+    Names,
+    OneOf,
+    SwizzleBits,
+)
+from cutegen.spec.steps import OPERANDS, OPS
+
+_CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
+ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS}
+"""What a spec can name: by warps, or by warpgroups."""
+_ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
+
+Text: TypeAlias = Annotated[str, Line()]
+Flag: TypeAlias = Annotated[bool, Boolean()]
+FamilyKey: TypeAlias = Annotated[str, FamilyName()]
+KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
+DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
+AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")]
+Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
+Transposition: TypeAlias = Annotated[str, OneOf(("once",))]
+AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
+# Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
+TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
+WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
+StageCount: TypeAlias = Annotated[int, Integer(1, 8, "a k-tile lies in shared memory while it is multiplied")]
+PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
+Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
+MmaAtomName: TypeAlias = Annotated[
+    str, OneOf(tuple(MMA_ATOMS), more=tuple(WGMMA_ATOMS), like="SM90_64x256x16_F32F16F16_SS")
+]
+SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
+PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
+TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
+ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
+G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
+CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
+SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
+EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
+EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
+RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
+RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
+Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "atomics"))]
+ClusterCtas: TypeAlias = Annotated[tuple[int, int], ClusterExtents()]
+Consumers: TypeAlias = Annotated[str, OneOf(("cooperative", "pingpong"))]
+SliceCount: TypeAlias = Annotated[int, Integer(1, 64, "1 leaves K whole")]
