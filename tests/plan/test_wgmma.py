@@ -231,6 +231,15 @@ def test_a_layout_that_has_a_descriptor_is_obeyed(asked: SmemLayout, layout: str
     )
 
 
+@pytest.mark.parametrize(("columns", "sums"), [(256, 128), (208, 104)])
+def test_the_sums_of_one_instruction_fit_what_threads_have_at_launch(columns: int, sums: int) -> None:
+    """512 threads have 128 registers each, of which ptxas wants 26 for other things (C7602, as compiled for sm_90a)."""
+    with pytest.raises(SpecError) as caught:
+        planned(wgmma(cta=(192, columns, 64), mma=Mma(atom_layout=(3, 1, 1))))
+    assert f"{sums} registers for one wgmma's sums; expected at most 102" in str(caught.value)
+    assert planned(wgmma(cta=(192, 200, 64), mma=Mma(atom_layout=(3, 1, 1)))).threads == 512
+
+
 def test_rows_of_boxes_end_where_those_of_an_instruction_do() -> None:
     """Two warpgroups along N have 96 columns each of a B that is contiguous along N: no whole number of 128 bytes."""
     found = planned(wgmma("knn", cta=(64, 192, 64), mma=Mma(atom_layout=(1, 2, 1))))
