@@ -154,6 +154,8 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
     if plan.epilogue.smem is not None:
         opcode = "stmatrix" if plan.epilogue.stmatrix else "st.shared"
         stores, reads = _epilogue_sites(plan, report, opcode), _epilogue_sites(plan, report, "ld.shared")
+        if opcode == "st.shared" and plan.split_k is not None and plan.loop.persistent:
+            stores = stores[1:]  # before them one thread says to the others whether the tile's other slices are done
         counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
     if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
