@@ -14,7 +14,7 @@ from cutegen.plan.loop import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.show.parts.partitions import partitions
-from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Schedule, Smem, SmemLayout, Tile
+from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
 
 
@@ -191,12 +191,15 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         "epilogue.smem",
         ("pad 8", "tensor map"),
     ),
+<<<<<<< HEAD
     "slices added by atomics": (
         wgmma(schedule=Schedule(split_k=4, reduction="atomics")),
         "sm_90",
         "schedule.reduction",
         ('"atomics"', "bulk tensor stores leave C whole"),
     ),
+=======
+>>>>>>> plan
 }
 
 

@@ -66,6 +66,7 @@ def test_the_shipped_specs_are_these() -> None:
         "sm90_e4m3_tn",
         "sm90_hgemm_bias_gelu",
         "sm90_hgemm_tn",
+        "sm90_e4m3_tn",
         "wmma_padded_256x128x32",
         "wmma_padded_256x128x32_f32",
     )
