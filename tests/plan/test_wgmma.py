@@ -191,6 +191,15 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         "epilogue.smem",
         ("pad 8", "tensor map"),
     ),
+<<<<<<< HEAD
+    "slices added by atomics": (
+        wgmma(schedule=Schedule(split_k=4, reduction="atomics")),
+        "sm_90",
+        "schedule.reduction",
+        ('"atomics"', "bulk tensor stores leave C whole"),
+    ),
+=======
+>>>>>>> plan
 }
 
 
@@ -228,6 +237,15 @@ def test_a_layout_that_has_a_descriptor_is_obeyed(asked: SmemLayout, layout: str
         {found.a.g2s.atom.ptx: boxes},
         "Layout_K_SW128_Atom",
     )
+
+
+@pytest.mark.parametrize(("columns", "sums"), [(256, 128), (208, 104)])
+def test_the_sums_of_one_instruction_fit_what_threads_have_at_launch(columns: int, sums: int) -> None:
+    """512 threads have 128 registers each, of which ptxas wants 26 for other things (C7602, as compiled for sm_90a)."""
+    with pytest.raises(SpecError) as caught:
+        planned(wgmma(cta=(192, columns, 64), mma=Mma(atom_layout=(3, 1, 1))))
+    assert f"{sums} registers for one wgmma's sums; expected at most 102" in str(caught.value)
+    assert planned(wgmma(cta=(192, 200, 64), mma=Mma(atom_layout=(3, 1, 1)))).threads == 512
 
 
 def test_rows_of_boxes_end_where_those_of_an_instruction_do() -> None:

@@ -12,6 +12,7 @@ from cutegen.algebra import OperandName
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, MmaAtom, OperandSource, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP
+from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.consumers import pingpong
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.register_split import most_registers
@@ -28,6 +29,8 @@ WARPGROUPS = (1, 2, 3)
 """Warpgroups that multiply: four would leave each thread fewer registers than a tile of theirs needs."""
 REGISTERS_BESIDE_SUMS = 32
 """What addresses, barriers and the epilogue took in practice."""
+REGISTERS_BESIDE_ONE_WGMMA = 26
+"""What ptxas 13 wants beside the sums of one instruction, of the registers that threads have at launch (C7602)."""
 OTHER = 'family = "sm120" multiplies by mma.sync'
 
 
@@ -220,13 +223,17 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
 def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:
     """Smaller is better: sums have room, then two warpgroups, then the fewest."""
     groups = option[0]
-    return sums_of(spec, option, cta_tile) > _most_sums(spec, option, target), abs(groups - 2)
+    too_many = sums_of(spec, option, cta_tile) > _most_sums(spec, option, target)
+    too_wide = sums_of_one(spec, option, cta_tile) > _most_sums_of_one(spec, option, target)
+    return too_many or too_wide, abs(groups - 2)
 
 
 def _why_not(spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, target: Target) -> str:
     sums, most = sums_of(spec, option, cta_tile), _most_sums(spec, option, target)
     if sums > most:
         return f"{sums} registers a thread for sums, more than {most}"
+    if (sums := sums_of_one(spec, option, cta_tile)) > (most := _most_sums_of_one(spec, option, target)):
+        return f"{sums} registers for the sums of one instruction, more than {most} of those at launch"
     if option[0] < chosen[0]:
         return "nobody would multiply while the warpgroup stores its part of C"
     return f"{option[0]} warpgroups where {chosen[0]} do, with fewer registers each"
@@ -274,6 +281,32 @@ def _check_sums(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: 
             expected=f"at most {most} beside the {REGISTERS_BESIDE_SUMS} for everything else",
             fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta",
         )
+    one, most_of_one = sums_of_one(spec, warpgroups, cta_tile), _most_sums_of_one(spec, warpgroups, target)
+    if one > most_of_one:
+        n = cta_tile[1] // warpgroups[1]
+        raise spec.error(
+            "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
+            found=f"{extents(cta_tile)} for {extents(warpgroups)} warpgroups: {one} registers for one wgmma's sums",
+            expected=f"at most {most_of_one} of those that a thread has at launch, {n * most_of_one // one // 8 * 8} "
+            "columns a warpgroup",
+            fix="use a narrower tile, or fewer warpgroups",
+        )
+
+
+def sums_of_one(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
+    """Registers a thread for the sums of one instruction, which has all columns of a warpgroup."""
+    bits = _atoms_for(spec)[0].c_dtype.bits
+    return ROWS * (cta_tile[1] // warpgroups[1]) * bits // (REGISTER_BITS * WARPGROUP)
+
+
+def _most_sums_of_one(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
+    """Ptxas allots an instruction what threads have at launch, before setmaxnreg gives them more."""
+    return available_registers(target, WARPGROUP * (_groups(spec, warpgroups) + 1)) - REGISTERS_BESIDE_ONE_WGMMA
+
+
+def _groups(spec: GemmSpec, warpgroups: Extents) -> int:
+    """Warpgroups that multiply: those of one tile, or both that take turns."""
+    return warpgroups[0] * warpgroups[1] * (2 if pingpong(spec) else 1)
 
 
 def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
@@ -284,5 +317,4 @@ def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
 
 
 def _most_sums(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
-    groups = warpgroups[0] * warpgroups[1] * (2 if pingpong(spec) else 1)
-    return most_registers(target, WARPGROUP * groups) - REGISTERS_BESIDE_SUMS
+    return most_registers(target, WARPGROUP * _groups(spec, warpgroups)) - REGISTERS_BESIDE_SUMS
