@@ -191,15 +191,12 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         "epilogue.smem",
         ("pad 8", "tensor map"),
     ),
-<<<<<<< HEAD
     "slices added by atomics": (
         wgmma(schedule=Schedule(split_k=4, reduction="atomics")),
         "sm_90",
         "schedule.reduction",
         ('"atomics"', "bulk tensor stores leave C whole"),
     ),
-=======
->>>>>>> plan
 }
 
 
