@@ -14,7 +14,7 @@ from cutegen.plan.loop import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.show.parts.partitions import partitions
-from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Smem, SmemLayout, Tile
+from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Schedule, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
 
 
