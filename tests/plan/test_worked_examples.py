@@ -240,12 +240,12 @@ def test_whether_all_tiles_are_in_flight_is_said(extent: int, *, at_once: bool) 
 
 
 def test_a_cache_that_is_just_full_keeps_everything() -> None:
-    cache = _Cache(100)
-    assert cache.read({("a", 0): 60, ("b", 0): 40}) == 100
-    assert cache.read({("a", 0): 60}) == 0
-    assert cache.read({("b", 0): 40}) == 0
-    assert cache.read({("a", 1): 1}) == 1
-    assert cache.read({("b", 0): 40}) == 0, "of the two older ones the row used last is kept"
+    cache = _Cache(100, np.array([60, 40, 1]))
+    assert cache.read(np.array([0, 1])) == 100
+    assert cache.read(np.array([0])) == 0
+    assert cache.read(np.array([1])) == 0
+    assert cache.read(np.array([2])) == 1
+    assert cache.read(np.array([1])) == 0, "of the two older ones the row used last is kept"
 
 
 @pytest.mark.parametrize(
