@@ -21,7 +21,7 @@ from cutegen.support.words import extents, plural
 
 SHOWN_REJECTED = 3
 SHOWN_RANKS = 6
-COUNT_COLUMNS = 10  # of a line, for the indent and the count behind an opcode
+COUNT_COLUMNS = 8  # of a line, for the indent and the count behind an opcode
 
 
 class Planned(Protocol):
