@@ -1,5 +1,7 @@
 """For every test: `gpu` ones are skipped where there is no GPU; `--update-golden` rewrites expected texts.
 
+`slow.txt` lists tests that `make test` leaves out beside those that are marked so.
+
 `--kernels FOLDER` keeps the cache of kernels that tests share from run to run.
 
 Tests that do not ask how kernels are built share a cache of them, and a compiler that is kept warm.
@@ -24,6 +26,8 @@ STARTS_THE_COMPILER = {"build", "fuzz"}
 Builders that are killed must not share a compiler: its answers would go to each other.
 """
 
+SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().split())
+"""Tests that are slow beside those that say so themselves, by measurement."""
 
 os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own terminal is not for expected texts
 
@@ -33,7 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kernels", type=Path, help="the folder of the kernels that tests share (default: a new one)")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.split("[")[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and present_target() is None:
         for item in marked:

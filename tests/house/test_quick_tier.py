@@ -1,4 +1,4 @@
-"""`make quick`: what tests/quick.txt lists exists, covers every room, and leaves most compilations out."""
+"""`make quick`: what tests/quick.txt lists exists, covers every room, and leaves most compilations out; tests/slow.txt."""
 
 from __future__ import annotations
 
@@ -33,3 +33,12 @@ def test_every_room_is_covered(room: str) -> None:
 
 def test_hardly_anything_is_compiled() -> None:
     assert 0 < len([file for file in FILES if "mark.dsl" in file.read_text()]) <= MOST_COMPILING
+
+
+def test_what_make_test_leaves_out_exists() -> None:
+    for line in (ROOT / "tests" / "slow.txt").read_text().split():
+        file, _, test = line.partition("::")
+        names = {
+            node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
+        }
+        assert test in names, line
