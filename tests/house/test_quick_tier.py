@@ -1,4 +1,4 @@
-"""`make quick`: what tests/quick.txt lists exists, covers every room, and leaves most compilations out; tests/slow.txt."""
+"""`make quick`: tests/quick.txt lists tests of every room, few of which compile; tests/slow.txt lists tests too."""
 
 from __future__ import annotations
 
