@@ -41,6 +41,7 @@ class GemmSpec(Part):
     `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal. A `family` that
     is left out is chosen for target and problem.
 
+    >>> from cutegen.spec import Operand, Problem, Tile
     >>> row = Operand("f16", "k")
     >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=9), name="mine")
     Traceback (most recent call last):
