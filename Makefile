@@ -7,7 +7,7 @@ FUZZ ?=
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help run quick test test-slow test-all test-gpu fuzz check format bench-cost gallery mutants clean
