@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from cutegen.api import build_request
-from cutegen.build import Artifact, Cache, build
+from cutegen.build import Artifact, BuildRequest, Cache, build
 from cutegen.hardware import MMA_ATOMS
 from cutegen.spec import GemmSpec
 from tests.build.warm import warm_compiler
@@ -65,11 +65,16 @@ def built(spec: GemmSpec, cache: Cache, arch: str) -> Artifact:
 
 
 def planted(mistake: Mistake, cache: Cache) -> Artifact:
-    """The kernel of a case with a mistake in its text. It is of family sm90, and so for sm_90."""
+    """The kernel of a case with a mistake in its text."""
+    return build(with_mistake(mistake), cache)
+
+
+def with_mistake(mistake: Mistake) -> BuildRequest:
+    """A case's kernel with a mistake in its text. It is of family sm90, and so for sm_90."""
     request = build_request(CASES[mistake.case], "sm_90")
     assert request.source.text.count(mistake.before) == 1, f"{mistake} is not to be planted"
     text = request.source.text.replace(mistake.before, mistake.after)
-    return build(replace(request, source=replace(request.source, text=text)), cache)
+    return replace(request, source=replace(request.source, text=text))
 
 
 def build_probes(directory: Path, cache: Cache, arch: str) -> int:
