@@ -13,7 +13,8 @@ from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import STAGES
-from cutegen.plan.rules.wgmma_atom import ROWS, choose_warpgroups
+from cutegen.plan.rules.warpgroups import choose_warpgroups
+from cutegen.plan.rules.wgmma_sums import ROWS
 from cutegen.plan.search.problem import (
     Candidate,
     Option,
