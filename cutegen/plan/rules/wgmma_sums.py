@@ -56,10 +56,8 @@ def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
             fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta",
         )
     columns = cta_tile[1] // warpgroups[1]
-    one, most = (
-        sum_registers((ROWS, columns), accumulator(spec), WARPGROUP),
-        _most_sums_of_one(spec, warpgroups, target),
-    )
+    one = sum_registers((ROWS, columns), accumulator(spec), WARPGROUP)
+    most = _most_sums_of_one(spec, warpgroups, target)
     if one > most:
         found, of_launch = f"{one} registers for one wgmma's sums", "of those that a thread has at launch"
         return LackOfRoom(
