@@ -64,7 +64,8 @@ class Family:
         """The kernel of the product that the spec asks for, or of the exchanged one."""
         if not spec.schedule.swap:
             return self._decide(spec, target, problem)
-        exchanged = self._decide(swapped.as_multiplied(spec), target, swapped.shape_multiplied(problem))
+        shape = swapped.shape_multiplied(problem) if problem else None
+        exchanged = self._decide(swapped.as_multiplied(spec), target, shape)
         return swapped.as_called(exchanged, spec, problem)
 
     def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:

@@ -45,7 +45,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 def _exchanged(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """The same of the kernels that multiply B by A."""
-    asked, shape = spec.schedule.swap, replace(problem, m=problem.n, n=problem.m)
+    asked, shape = spec.schedule.swap, swapped.shape_multiplied(problem)
     for one in _settled(swapped.as_multiplied(spec), target, shape):
         schedule = replace(one.spec.schedule, swap=True)
         filled = replace(spec, tile=one.spec.tile, mma=one.spec.mma, schedule=schedule)
