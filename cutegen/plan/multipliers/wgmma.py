@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout, TiledMma
+from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.hardware import Target
 from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.rules.cluster import choose_cluster
@@ -15,7 +15,7 @@ from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
 from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, sum_registers
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.multiplied import Extents, Multiplied
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
 
 

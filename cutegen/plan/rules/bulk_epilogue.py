@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import BULK_TENSOR, TMA_STORE
 from cutegen.plan.geometry.access import by_warp
@@ -25,7 +25,7 @@ def choose_epilogue(
     spec: GemmSpec,
     fusion: Fusion,
     tiled_mma: TiledMma,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     stage_bytes: int,
     capacity_bytes: int,
 ) -> Choice[EpiloguePlan]:

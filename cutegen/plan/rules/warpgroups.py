@@ -6,6 +6,7 @@ memory once for each of them: the more columns, the less of shared memory's rate
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
 from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.rules.consumers import pingpong
@@ -13,7 +14,6 @@ from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.wgmma_atom import OTHER
 from cutegen.plan.rules.wgmma_sums import ROWS, check_room, lacks_room, sums_of
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.multiplied import Extents
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents, plural
 

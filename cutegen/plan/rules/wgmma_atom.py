@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.algebra import OperandName
+from cutegen.algebra import Extents, OperandName
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, DType, MmaAtom, OperandSource, Target
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.multiplied import Extents
 from cutegen.spec import GemmSpec, Operand
 from cutegen.support.words import either, extents, plural
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
 from cutegen.hardware import DType, Target
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
 from cutegen.plan.predict.occupancy import available_registers
@@ -11,7 +12,6 @@ from cutegen.plan.rules.consumers import pingpong
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.register_split import most_registers
 from cutegen.plan.rules.wgmma_atom import accumulator
-from cutegen.plan.values.multiplied import Extents
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
