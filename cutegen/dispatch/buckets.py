@@ -1,4 +1,4 @@
-"""The problem that a kernel is chosen for in the place of the one that is called: so that new batch sizes do not compile.
+"""The problem that a kernel is chosen for, in the place of the one that is called: new batch sizes do not compile.
 
 Extents are rounded up to a few values an octave. M and K are where batches and sequences appear, in the forward and in
 the backward pass; N decides how many tiles there are, and is mostly the width of a layer, so that its steps are finer.
