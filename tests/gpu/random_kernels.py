@@ -96,8 +96,7 @@ def run_all(jobs: list[Job], built: list[Built], seconds: float) -> int:
     start_s, right, wrong = time.monotonic(), 0, 0
     with ProcessPoolExecutor(RUNNERS, mp_context=get_context("spawn")) as pool:
         running = {
-            pool.submit(_run, one, job, time.time() + seconds): (job, one)
-            for job, one in zip(jobs, built, strict=True)
+            pool.submit(_run, one, job, time.time() + seconds): (job, one) for job, one in zip(jobs, built, strict=True)
         }
         for future in as_completed(running):
             (job, one), (finding, problems) = running[future], future.result()
