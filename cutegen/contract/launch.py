@@ -160,8 +160,8 @@ class LaunchContract:
     one tile after another of one result. `maps` are the tensors that bulk tensor copies move.
 
     `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers as
-    many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too. A `swapped` kernel multiplies B by A:
-    what lies along its M are tiles along N here, and the other way round.
+    many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
+    A `swapped` kernel multiplies B by A: what lies along its M are tiles along N here, and the other way round.
     """
 
     entry: str

@@ -1,6 +1,6 @@
 """Random accepted specs of a family, built and run on the GPU at hand on random problems, against float64.
 
-    python -m tests.gpu.random_kernels --family sm90 --seed 0 --count 200 --jobs 16 [--folder F [--build]] [--seconds 90]
+    python -m tests.gpu.random_kernels --family sm90 --seed 0 --count 200 --jobs 16 [--folder F [--build]]
 
 The specs are the fuzzer's (`tests/fuzz/plausible.py`). Each kernel multiplies problems of every size: within a tile,
 over the edges of tiles, many tiles a CTA, K of 0 and of many k-tiles, several matrices at once. A line for each kernel
