@@ -2,9 +2,10 @@
 
     python -m tests.gpu.prebuild OUT_DIR [--arch sm_90] [--jobs 16] [--all] [--probes]
 
-OUT_DIR/NAME is the artifact of each case and of each mistake that is planted in one. With --all, OUT_DIR/cache becomes a
-cache (CUTEGEN_CACHE_DIR) that also holds what tests/run/test_gpu.py and test_gpu_wgmma.py compile; it is used where the
-same version of the DSL is installed. With --probes, OUT_DIR/probes/NAME are the artifacts of the matrix of probes instead, which OUT_DIR/cache holds too.
+OUT_DIR/NAME is the artifact of each case and of each mistake that is planted in one. With --all, OUT_DIR/cache
+becomes a cache (CUTEGEN_CACHE_DIR) that also holds what tests/run/test_gpu.py and test_gpu_wgmma.py compile; it is used
+where the same version of the DSL is installed. With --probes, OUT_DIR/probes/NAME are the artifacts of the matrix of
+probes instead, which OUT_DIR/cache holds too.
 """
 
 from __future__ import annotations
