@@ -44,6 +44,7 @@ class ToPack:
     name: str
     problem: ProblemShape | None
     target: str
+    ops: tuple[str, ...] | None
     artifact: Artifact
 
     @property
@@ -146,6 +147,7 @@ def _packed(each: ToPack, members: dict[str, PackMember], data: bytearray) -> Pa
         target=each.target,
         gpu_arch=content.manifest.inputs.gpu_arch,
         kind=kind,
+        ops=each.ops,
         key=content.manifest.key,
         launch=launch,
         files={name: _member(content.files[name], members, data) for name in FILES},
@@ -220,7 +222,8 @@ def _check_members(index: PackIndex, data: bytes, begin: int, file: str) -> None
         end = start + member.size_bytes
         if (found := hashlib.sha256(memoryview(data)[start:end]).hexdigest()) != member.sha256:
             raise ArtifactError(
-                f"{address}: found SHA-256 {shown(found)}; expected {shown(member.sha256)}; the file is damaged; {_AGAIN}"
+                f"{address}: found SHA-256 {shown(found)}; expected {shown(member.sha256)}; "
+                f"the file is damaged; {_AGAIN}"
             )
     if end != len(data):
         raise ArtifactError(f"{file}: found {len(data) - end:,} bytes that no entry names; {_AGAIN}")

@@ -33,7 +33,8 @@ class PackMember:
 class PackEntry:
     """One kernel of a pack: the spec called `name`, planned for `problem` and compiled for `target`.
 
-    Without a `problem` it answers every one. `files` are those of the artifact, by their names.
+    Without a `problem` it answers every one. `ops` are those of the spec's epilogue; None where it is an expression.
+    `files` are those of the artifact, by their names.
     """
 
     name: str
@@ -41,6 +42,7 @@ class PackEntry:
     target: str
     gpu_arch: str
     kind: str
+    ops: tuple[str, ...] | None
     key: str
     launch: LaunchContract
     files: Mapping[str, PackMember]
@@ -62,6 +64,7 @@ class PackEntry:
             "target": self.target,
             "gpu_arch": self.gpu_arch,
             "kind": self.kind,
+            "ops": None if self.ops is None else list(self.ops),
             "key": self.key,
             "launch": self.launch.to_json(),
             "files": {name: asdict(member) for name, member in self.files.items()},
@@ -107,6 +110,7 @@ class _PlainEntry:
     target: str
     gpu_arch: str
     kind: str
+    ops: tuple[str, ...] | None
     key: str
     files: Mapping[str, PackMember]
 
@@ -134,6 +138,7 @@ def _entry(table: Any, file: str, address: str) -> PackEntry:
         target=plain.target,
         gpu_arch=plain.gpu_arch,
         kind=plain.kind,
+        ops=plain.ops,
         key=plain.key,
         launch=LaunchContract.from_json(launch, f"{file}: {address}"),
         files=plain.files,
