@@ -177,6 +177,7 @@ class LaunchContract:
 
     `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers as
     many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
+    A `swapped` kernel multiplies B by A: what lies along its M are tiles along N here, and the other way round.
     """
 
     entry: str
@@ -192,6 +193,7 @@ class LaunchContract:
     split: SplitContract | None = None
     given: tuple[TensorContract, ...] = ()
     cluster: tuple[int, int] = ONE_CTA
+    swapped: bool = False
 
     def tensor(self, role: str) -> TensorContract:
         """The tensor of a role, one of OPERANDS, RESULT and BESIDE_RESULT. Raises KeyError where the kernel has none.
@@ -233,6 +235,7 @@ class LaunchContract:
             parameters=tuple(replace(each, name=_exchanged(each.name)) for each in self.parameters),
             cta_tile=(n, m),
             maps=tuple(maps[name] for name in order if name in maps),
+            swapped=not self.swapped,
         )
 
     @property
@@ -261,8 +264,8 @@ class LaunchContract:
     @property
     def _cluster_tiles(self) -> tuple[int, int]:
         """The tiles of a cluster along M and N."""
-        x, y = self.cluster
-        return x, y if self.split is None else 1
+        x, y = self.cluster[0], self.cluster[1] if self.split is None else 1
+        return (y, x) if self.swapped else (x, y)
 
     def _clusters_of_one(self, problem: ProblemShape) -> int:
         """The clusters that cover one result, the slices of a tile counted once."""
@@ -320,11 +323,9 @@ class LaunchContract:
         return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `from_json` reads back; it names clusters only where there are any."""
+        """The plain form that `from_json` reads back; it names clusters and `swapped` only where they are."""
         table = asdict(self)
-        if self.cluster == ONE_CTA:
-            del table["cluster"]
-        return table
+        return {key: value for key, value in table.items() if key not in _WHERE_THERE or value != _WHERE_THERE[key]}
 
     @classmethod
     def from_json(cls, table: Any, file: str = "plan.json") -> LaunchContract:
@@ -332,9 +333,12 @@ class LaunchContract:
 
         Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
         """
-        whole = {"cluster": list(ONE_CTA), **table} if isinstance(table, dict) else table
+        whole = {"cluster": list(ONE_CTA), "swapped": False, **table} if isinstance(table, dict) else table
         return read(cls, whole, file, "launch")
 
+
+_WHERE_THERE = {"cluster": ONE_CTA, "swapped": False}
+"""Fields that the plain form leaves out, and what they are then."""
 
 _EXCHANGED = {"m": "n", "n": "m"} | {
     f"{prefix}{name}": f"{prefix}{other}"

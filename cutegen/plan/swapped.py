@@ -33,9 +33,9 @@ def as_multiplied(spec: GemmSpec) -> GemmSpec:
     return replace(spec, problem=exchanged, epilogue=_other_epilogue(spec.epilogue), schedule=schedule)
 
 
-def shape_multiplied(problem: ProblemShape | None) -> ProblemShape | None:
+def shape_multiplied(problem: ProblemShape) -> ProblemShape:
     """The extents of the exchanged product."""
-    return None if problem is None else replace(problem, m=problem.n, n=problem.m)
+    return replace(problem, m=problem.n, n=problem.m)
 
 
 def as_called(plan: GemmPlan, spec: GemmSpec, problem: ProblemShape | None) -> GemmPlan:

@@ -281,8 +281,10 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
     operands of a product loses up to 2**-10 of itself, half of that on average, which is a loss of 2**-10 |product| and
     a deviation from it of K terms that do not know of each other, none above 2**-10 of the product of its elements: e =
     2**-9 (|product| + scale). Of a sum of products of 8-bit floats, the tensor cores of sm_89 keep 13 bits behind the
-    point, cut towards zero in each of the n = K / 32 instructions, as do those of sm_90 in wgmma: on average 2 * 2**-13
-    scale each, and among millions of elements some lose five deviations more: e = 2 * 2**-13 (n + 5 sqrt(n)) scale.
+    point, cut towards zero in each of the n = K / 32 instructions, as do those of sm_90 in wgmma: 2 * 2**-13 scale
+    on average. The cuts add up, since all go towards zero, to n of them. None knows of another, and one that is
+    anything from nothing to twice the average deviates from it by less than the average: their sum deviates by sqrt(n)
+    at most, and beyond five times that in one element of 3.5 million: e = 2 * 2**-13 (n + 5 sqrt(n)) scale.
     (mma.sync of sm_90 multiplies such floats as f16 and stays within g. Zhang et al., "SageAttention2", arXiv
     2411.10958.)
 
