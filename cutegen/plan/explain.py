@@ -208,7 +208,13 @@ def _split_table(plan: PlannedGemm) -> dict[str, Any] | None:
     split = plan.split_k
     if split is None:
         return None
-    return {"slices": split.slices, "dtype": split.dtype.name, "in_flight": split.in_flight, "atomics": split.atomics}
+    return {
+        "slices": split.slices,
+        "clustered": split.clustered,
+        "dtype": split.dtype.name,
+        "in_flight": split.in_flight,
+        "atomics": split.atomics,
+    }
 
 
 def _wavefronts_table(plan: PlannedGemm, key: str) -> dict[str, int]:

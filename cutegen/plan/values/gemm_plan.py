@@ -89,17 +89,33 @@ class SplitPlan:
     """K in `slices`, each for a CTA of its own; the last of a tile's CTAs adds all their sums, kept as `dtype`.
 
     `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no such last CTA:
-    each adds its sums to C.
+    each adds its sums to C. Where the CTAs of a cluster have `clustered` slices of a tile, each adds its share of them
+    in shared memory first, and what comes together in the workspace are the sums of `groups` clusters, share by share.
     """
 
     slices: int
     dtype: DType
     in_flight: int
     atomics: bool = False
+    clustered: int = 1
+
+    @property
+    def groups(self) -> int:
+        """How many sums of a share of a tile, or of a whole one, the last CTA adds; 1 where clusters have all slices."""
+        return self.slices // self.clustered
+
+    @property
+    def leaves_sums(self) -> bool:
+        """Whether anything goes through the workspace."""
+        return not self.atomics and self.groups > 1
+
+    def sums_bytes(self, cta_tile: tuple[int, int, int]) -> int:
+        """The sums of a whole tile, also where C's edge cuts it."""
+        return cta_tile[0] * cta_tile[1] * self.dtype.bytes
 
     def slice_bytes(self, cta_tile: tuple[int, int, int]) -> int:
-        """What one slice of one tile leaves in the workspace: the whole tile, also where C's edge cuts it."""
-        return 0 if self.atomics else cta_tile[0] * cta_tile[1] * self.dtype.bytes
+        """What the CTA of one slice of one tile leaves in the workspace: the whole tile, or its share of a cluster's."""
+        return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +169,7 @@ class PlannedGemm:
     a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
     barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's. With
     `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
-    M and along N, share what they copy.
+    M and along N, share what they copy, and those along K add the sums of as many slices.
     """
 
     spec: GemmSpec
@@ -177,7 +193,7 @@ class PlannedGemm:
     smem_barriers_offset_bytes: int | None = None
     producer_threads: int = 0
     registers: RegisterSplit | None = None
-    cluster: tuple[int, int] = (1, 1)
+    cluster: tuple[int, int, int] = (1, 1, 1)
     pingpong: bool = False
     swapped: bool = False
     predictions: Predictions
