@@ -72,8 +72,8 @@ class Parameter:
 class SplitContract:
     """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add.
 
-    Where that is nothing, the CTAs of a cluster have all of a tile's slices and add them there. With `atomics` each adds
-    its sums to C, whose elements are to be 0 before the launch.
+    Where that is nothing, the CTAs of a cluster have all of a tile's slices and add them there. With `atomics` each
+    adds its sums to C, whose elements are to be 0 before the launch.
     """
 
     slices: int

@@ -326,7 +326,9 @@ def _prove_split_k(plan: GemmPlan) -> None:
     needed = launch.workspace(ProblemShape(m * tile_m, tile_n, tile_k))
     enough = needed is not None and needed.sums_bytes == m * split.groups * sums * split.dtype.bytes
     _demand(enough, "a launch would bring a workspace of another size")
-    _demand(needed is not None and needed.counters == m * k, "a launch would bring other counters than there are shares")
+    _demand(
+        needed is not None and needed.counters == m * k, "a launch would bring other counters than there are shares"
+    )
     _demand(split.groups % split.in_flight == 0, "split-K loads slices that are not there")
 
 

@@ -80,7 +80,9 @@ CASES: Mapping[str, GemmSpec] = {
         spec("more_slices_than_k_tiles", "kkm", accumulator="f16", cta=(64, 64, 64), split_k=5),
         spec("s8_in_slices", dtype="s8", c=Operand("s32", "n"), cta=(64, 32, 128), split_k=2),
         spec("slices_of_a_cluster", cta=(64, 64, 64), split_k=4, reduction="cluster"),
-        spec("clusters_leave_shares", "mnm", "bf16", "alpha", "bias_n", cta=(128, 64, 64), split_k=4, cluster=(1, 1, 2)),
+        spec(
+            "clusters_leave_shares", "mnm", "bf16", "alpha", "bias_n", cta=(128, 64, 64), split_k=4, cluster=(1, 1, 2)
+        ),
         spec("eight_slices_fused", "kkn", "f16", *FUSED, cta=(128, 128, 64), split_k=8, cluster=(1, 1, 8)),
         spec("slices_share_copies", cta=(64, 64, 64), split_k=3, cluster=(2, 1)),
         spec("cluster_of_tiles_and_slices", "kkm", cta=(64, 64, 64), stages=3, split_k=4, cluster=(2, 1, 2)),

@@ -43,7 +43,9 @@ def choose_cluster(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, warpgroups:
     if given and asked:
         if columns % (given[0] * NARROWEST_PART):
             raise _uneven(spec, given[0], columns // NARROWEST_PART)
-        return Choice((m, n, given[0]), Decision("schedule.cluster", extents(asked), _why(given[0], slices), given=True))
+        return Choice(
+            (m, n, given[0]), Decision("schedule.cluster", extents(asked), _why(given[0], slices), given=True)
+        )
     hinders = dict(_hinders(spec, atom, columns, m * n))
     k = max((k for k, why in hinders.items() if not why), default=None)
     if k is None:
@@ -53,9 +55,9 @@ def choose_cluster(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, warpgroups:
             expected="slices that 2, 4 or 8 CTAs of a cluster share evenly",
             fix='another schedule.split_k, or reduction = "workspace"',
         )
-    rejected = tuple(Rejected(extents((m, n, other)), why or _FEWER) for other, why in hinders.items() if other != k)
+    others = tuple(Rejected(extents((m, n, other)), why or _FEWER) for other, why in hinders.items() if other != k)
     why = f"the most that share {plural(slices, 'slice')} evenly; {_why(k, slices)}"
-    return Choice((m, n, k), Decision("schedule.cluster", extents((m, n, k)), why, rejected=rejected))
+    return Choice((m, n, k), Decision("schedule.cluster", extents((m, n, k)), why, rejected=others))
 
 
 _FEWER = "more sums would go through the workspace"

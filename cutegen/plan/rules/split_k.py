@@ -2,8 +2,9 @@
 
 Every CTA multiplies its slice of the k-tiles and leaves the sums in a workspace. The last of a tile's CTAs to arrive,
 which a counter tells, adds the slices in their order and runs the epilogue: nobody waits for anybody, every run gives
-the same bits, and C is rounded once. In a cluster the CTAs wait for each other anyhow, and a tile's slices are added there
-first (`cluster.py`), each CTA its share: then the workspace has fewer sums, or none. Atomic additions to C are for who asks for them.
+the same bits, and C is rounded once. In a cluster the CTAs wait for each other anyhow, and a tile's slices are added
+there first (`cluster.py`), each CTA its share: then the workspace has fewer sums, or none. Atomic additions to C are
+for who asks for them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def choose_split_k(
     sums = atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE]
     plan = SplitPlan(slices, sums, in_flight, clustered=clustered)
     if clustered > 1:
-        return plan, (Decision("schedule.split_k", f"{slices}, {clustered} a cluster", _clustered(plan, cta_tile), given=True),)
+        return plan, (
+            Decision("schedule.split_k", f"{slices}, {clustered} a cluster", _clustered(plan, cta_tile), given=True),
+        )
     why = (
         f"given; each slice leaves {plan.slice_bytes(cta_tile):,} bytes of {plan.dtype.name} sums a tile, which "
         "the last CTA to arrive adds in the slices' order, before the epilogue"
@@ -55,8 +58,10 @@ def choose_split_k(
 
 def _clustered(plan: SplitPlan, cta_tile: tuple[int, int, int]) -> str:
     """Where the sums of clustered slices come together."""
-    pushed = plan.sums_bytes(cta_tile) // plan.clustered * (plan.clustered - 1)
-    why = f"given; each CTA reads {pushed:,} bytes of {plan.dtype.name} sums in the shared memory of its cluster's others"
+    far = plan.sums_bytes(cta_tile) // plan.clustered * (plan.clustered - 1)
+    why = (
+        f"given; each CTA reads {pushed:,} bytes of {plan.dtype.name} sums in the shared memory of its cluster's others"
+    )
     if not plan.leaves_sums:
         return f"{why}, and no workspace is needed"
     return (

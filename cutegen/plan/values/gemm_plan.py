@@ -101,7 +101,7 @@ class SplitPlan:
 
     @property
     def groups(self) -> int:
-        """How many sums of a share of a tile, or of a whole one, the last CTA adds; 1 where clusters have all slices."""
+        """How many sums of a share of a tile, or of a whole one, the last CTA adds; 1 where a cluster has all."""
         return self.slices // self.clustered
 
     @property
@@ -114,7 +114,7 @@ class SplitPlan:
         return cta_tile[0] * cta_tile[1] * self.dtype.bytes
 
     def slice_bytes(self, cta_tile: tuple[int, int, int]) -> int:
-        """What the CTA of one slice of one tile leaves in the workspace: the whole tile, or its share of a cluster's."""
+        """What the CTA of one slice of one tile leaves in the workspace: the tile, or its share where clusters add."""
         return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
 
@@ -146,10 +146,10 @@ class Predictions:
     """What the plan says the hardware will do.
 
     `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" where
-    multiplications themselves read shared memory, of the whole tile for
-    "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
-    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue", and where K is
-    split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
+    multiplications themselves read shared memory, of the whole tile for "epilogue.write" and "epilogue.read", and for
+    "cluster.write" and "cluster.read" where a cluster adds slices of K. `line_writes` are "g2s.a" and "g2s.b" as an
+    H200 counts 16-byte copies that bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b"
+    and "epilogue", and where K is split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
     counts opcodes as they stand in the PTX text, unrolled code as often as it is written.
     """
 
