@@ -59,14 +59,12 @@ def choose_split_k(
 def _clustered(plan: SplitPlan, cta_tile: tuple[int, int, int]) -> str:
     """Where the sums of clustered slices come together."""
     far = plan.sums_bytes(cta_tile) // plan.clustered * (plan.clustered - 1)
-    why = (
-        f"given; each CTA reads {pushed:,} bytes of {plan.dtype.name} sums in the shared memory of its cluster's others"
-    )
+    why = f"given; each CTA reads {far:,} bytes of {plan.dtype.name} sums out of its cluster's other CTAs"
     if not plan.leaves_sums:
         return f"{why}, and no workspace is needed"
     return (
-        f"{why}, and leaves {plan.slice_bytes(cta_tile):,} for the last of {plan.groups} CTAs to arrive, which adds them "
-        "in the clusters' order, before the epilogue"
+        f"{why}, and leaves {plan.slice_bytes(cta_tile):,} for the last of {plan.groups} CTAs to arrive, which adds "
+        "them in the clusters' order, before the epilogue"
     )
 
 
