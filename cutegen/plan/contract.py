@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cutegen.algebra import Extents
 from cutegen.contract.launch import (
     COUNTERS,
     ONE_CTA,
@@ -36,14 +37,14 @@ def kernel_name(spec: GemmSpec) -> str:
 def launch_contract(
     spec: GemmSpec,
     fusion: Fusion,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     threads: int,
     smem_bytes: int,
     split_k: SplitPlan | None = None,
     *,
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
-    cluster: tuple[int, int, int] = (*ONE_CTA, 1),
+    cluster: Extents = (*ONE_CTA, 1),
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)

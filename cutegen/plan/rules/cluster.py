@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cutegen.algebra import Extents
 from cutegen.errors import SpecError
 from cutegen.hardware import DTYPES, MmaAtom
 from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.multiplied import Extents
 from cutegen.spec import GemmSpec
 from cutegen.spec.checks import MAX_CLUSTER_CTAS
 from cutegen.support.words import extents, plural

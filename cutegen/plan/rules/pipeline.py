@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, SM_RATES, Gpu, Instruction, Target, dtype
@@ -93,7 +94,7 @@ def choose_stages(
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))
 
 
-def check_stage(spec: GemmSpec, target: Target, cta_tile: tuple[int, int, int], reserved_bytes: int = 0) -> None:
+def check_stage(spec: GemmSpec, target: Target, cta_tile: Extents, reserved_bytes: int = 0) -> None:
     """Raise SpecError for a CTA tile of which not even one stage fits, however its layouts come out.
 
     It stands before the rules that look at every element: their tables take 50 times the tile's bytes.

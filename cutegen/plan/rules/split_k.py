@@ -9,6 +9,7 @@ for who asks for them.
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
 from cutegen.hardware import DTYPES, MmaAtom
 from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.values.decision import Decision
@@ -20,7 +21,7 @@ VALUES_IN_FLIGHT = 64
 
 
 def choose_split_k(
-    spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int, atom: MmaAtom, clustered: int = 1
+    spec: GemmSpec, cta_tile: Extents, threads: int, atom: MmaAtom, clustered: int = 1
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 
@@ -56,7 +57,7 @@ def choose_split_k(
     return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
 
 
-def _clustered(plan: SplitPlan, cta_tile: tuple[int, int, int]) -> str:
+def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
     """Where the sums of clustered slices come together."""
     far = plan.sums_bytes(cta_tile) // plan.clustered * (plan.clustered - 1)
     why = f"given; each CTA reads {far:,} bytes of {plan.dtype.name} sums out of its cluster's other CTAs"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.algebra import (
+    Extents,
     OperandName,
     TiledMma,
     modes,
@@ -109,11 +110,11 @@ class SplitPlan:
         """Whether anything goes through the workspace."""
         return not self.atomics and self.groups > 1
 
-    def sums_bytes(self, cta_tile: tuple[int, int, int]) -> int:
+    def sums_bytes(self, cta_tile: Extents) -> int:
         """The sums of a whole tile, also where C's edge cuts it."""
         return cta_tile[0] * cta_tile[1] * self.dtype.bytes
 
-    def slice_bytes(self, cta_tile: tuple[int, int, int]) -> int:
+    def slice_bytes(self, cta_tile: Extents) -> int:
         """What the CTA of one slice of one tile leaves in the workspace: the tile, or its share where clusters add."""
         return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
@@ -177,7 +178,7 @@ class PlannedGemm:
     target: Target
     problem: ProblemShape | None = None
     kernel_name: str
-    cta_tile: tuple[int, int, int]
+    cta_tile: Extents
     stages: int
     atom: MmaAtom
     tiled_mma: TiledMma
@@ -193,7 +194,7 @@ class PlannedGemm:
     smem_barriers_offset_bytes: int | None = None
     producer_threads: int = 0
     registers: RegisterSplit | None = None
-    cluster: tuple[int, int, int] = (1, 1, 1)
+    cluster: Extents = (1, 1, 1)
     pingpong: bool = False
     swapped: bool = False
     predictions: Predictions
@@ -218,7 +219,7 @@ class PlannedGemm:
         return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
 
     @property
-    def atoms_mnk(self) -> tuple[int, int, int]:
+    def atoms_mnk(self) -> Extents:
         """Atoms side by side along M, N and K, each carried out by one of what `atoms_are`."""
         m, n, k = map(size, modes(self.tiled_mma.atom_layout))
         return m, n, k
@@ -254,7 +255,7 @@ def step_opcodes(
     operands: Iterable[OperandPlan],
     atom: MmaAtom,
     tiled_mma: TiledMma,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     target: Target,
 ) -> Counter[str]:
     """What each thread that takes part issues for a step on a whole k-tile; what a warp issues together counts once."""
