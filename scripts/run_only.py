@@ -76,9 +76,10 @@ def run_pack(python: Path, pack: Path) -> dict[str, Any]:
 
 def summary(found: dict[str, Any]) -> str:
     """In a line."""
+    installed = ", ".join(found["installed"])
     return (
         f"{len(found['ran'])} kernels ran, {found['worst']:.1e} from float64 at most; "
-        f"{found['bytes'] / 1e6:,.0f} MB in site-packages ({', '.join(found['installed'])}), {found['pack_bytes'] / 1e6:.1f} MB of pack"
+        f"{found['bytes'] / 1e6:,.0f} MB in site-packages ({installed}), {found['pack_bytes'] / 1e6:.1f} MB of pack"
     )
 
 
