@@ -1,7 +1,7 @@
 """Covering arrays: few rows of settings in which every allowed choice of values of any two (or more) settings occurs.
 
-Greedy, after AETG (D. M. Cohen and others, "The AETG System", IEEE Transactions on Software Engineering 23, 1997): a row
-begins with a combination that no row has, and each further setting gets the value that covers the most new ones.
+Greedy, after AETG (D. M. Cohen and others, "The AETG System", IEEE Transactions on Software Engineering 23, 1997): a
+row begins with a combination that no row has, and each further setting gets the value that covers the most new ones.
 """
 
 from __future__ import annotations
