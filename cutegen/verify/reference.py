@@ -15,7 +15,7 @@ from cutegen.errors import DeviceError, OperandError
 from cutegen.hardware import DType, dtype
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
-from cutegen.spec import chain_of, guards_source
+from cutegen.spec import VECTORS, chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
@@ -242,14 +242,19 @@ def expected_outcome(
     operands |= {name: float(extras[name]) for name in contract.scalars}
     if guards_source(chain) and operands["beta"] == 0:
         operands["c"] = 0.0
-    if "bias_m" in operands:
-        operands["bias_m"] = operands["bias_m"][..., :, None]
-    if "bias_n" in operands:
-        operands["bias_n"] = operands["bias_n"][..., None, :]
+    for name in set(operands) & set(VECTORS):
+        operands[name] = _spread(operands[name], name[-1])
     sums = float64_reference(a, b, contract).bounded(accumulator)
     if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     return run_chain(sums, chain, operands)
+
+
+def _spread(vector: Any, mode: str) -> Any:
+    """A vector along M or N, or a batch of them, as (M,N) is combined with it; a number stays one."""
+    if vector.ndim == 0:
+        return vector
+    return vector[..., :, None] if mode == "m" else vector[..., None, :]
 
 
 def _read(contract: LaunchContract) -> list[CallTensor]:

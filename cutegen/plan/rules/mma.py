@@ -102,7 +102,7 @@ def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
 
 def check_dtypes(spec: GemmSpec, target: Target) -> None:
     """Raises SpecError for an element type that `target` does not know, or that no array has."""
-    for name in ("a", "b", "c", "residual", "bias", "aux"):
+    for name in ("a", "b", "c", "residual", "bias", "scale", "aux"):
         part = getattr(spec.problem, name)
         if part is None or part.dtype is None:
             continue
