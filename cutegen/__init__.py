@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutegen.api import compile, emit
+    from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
+    from cutegen.matmul import explain, matmul, prepare
     from cutegen.plan import GemmPlan, ProbePlan, plan
     from cutegen.run import Kernel, Probe
     from cutegen.spec import (
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         load_spec,
         shipped_specs,
     )
+    from cutegen.torch_ops.linear import Linear
 
 __all__ = [
     "CutegenError",
@@ -48,6 +51,7 @@ __all__ = [
     "GemmPlan",
     "GemmSpec",
     "Kernel",
+    "Linear",
     "Mma",
     "Operand",
     "Probe",
@@ -62,8 +66,12 @@ __all__ = [
     "Tile",
     "compile",
     "emit",
+    "explain",
     "load_spec",
+    "matmul",
+    "matmul_settings",
     "plan",
+    "prepare",
     "shipped_specs",
 ]
 
@@ -72,6 +80,9 @@ _ROOMS = {
     "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit"),
+    "cutegen.matmul": ("explain", "matmul", "prepare"),
+    "cutegen.torch_ops.linear": ("Linear",),
+    "cutegen.dispatch.settings": ("matmul_settings",),
 }
 # All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a
 # cached kernel waits for neither the planner nor the executor.

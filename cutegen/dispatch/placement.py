@@ -11,6 +11,7 @@ from math import prod
 
 from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
+from cutegen.errors import OperandError
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
 
@@ -157,3 +158,55 @@ def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, f
     if 0 not in placed.shape:
         align = alignment(placed, address, last=last, element_bytes=element_bytes)
     return None if align < element_bytes else Placement(placed, Matrix(dtype, "n" if last else "m", align))
+
+
+def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fold: bool) -> Placement:
+    """A scale: one element for all, or one for each row of A or column of B, with a dimension of 1 in its place or not.
+
+    Raises OperandError for another shape.
+    """
+    of_a = name == "scale_a"
+    extent, has_mode = (problem.m, problem.of_rows) if of_a else (problem.n, problem.of_columns)
+    matrix = Matrix(form.dtype, "m" if of_a else "n", element_type(form.dtype).bytes)
+    if prod(form.shape) == 1:
+        return Placement(form._replace(shape=(1,), strides=(1,)), matrix)
+    kept = len(form.shape) - (1 if of_a else 2)
+    dropped = len(form.shape) > 1 and form.shape[kept] == 1
+    shape, strides = (
+        tuple(x for at, x in enumerate(each) if not (dropped and at == kept)) for each in (form.shape, form.strides)
+    )
+    *batch, found = shape
+    fits = found == extent and has_mode and (not batch or tuple(batch) == problem.batch)
+    if not fits:
+        what = "row of a" if of_a else "column of b"
+        raise OperandError(
+            operand=name,
+            found=f"shape {tuple(form.shape)}",
+            expected=f"one element, or one for each {what}: ({extent},)",
+        )
+    seen = form._replace(shape=shape, strides=strides)
+    whole = (*problem.batch, extent) if batch or fold else (extent,)
+    placed = _as_vectors(seen, fold=fold, many=len(whole) > 1)
+    if placed is not None and address % matrix.align_bytes == 0:
+        return Placement(placed, matrix)
+    contiguous = compact_strides(whole)
+    copied = _as_vectors(seen._replace(shape=whole, strides=contiguous), fold=fold, many=len(whole) > 1)
+    assert copied is not None
+    return Placement(
+        copied, matrix, Copy(shape, whole, contiguous, prod(whole), "its elements do not lie side by side")
+    )
+
+
+def _as_vectors(form: Form, *, fold: bool, many: bool) -> Form | None:
+    """A vector, or one for each matrix of a batch, with elements side by side; None needs a copy."""
+    if fold and many:
+        one = merged(form.shape, form.strides) if len(form.shape) > 1 else None
+        return form._replace(shape=(one[0],), strides=(1,)) if one is not None and one[1] == 1 else None
+    if form.shape[-1] > 1 and form.strides[-1] != 1:
+        return None
+    one = merged(form.shape[:-1], form.strides[:-1])
+    if one is None:
+        return None
+    if one[0] == 1:
+        return form._replace(shape=form.shape[-1:], strides=(1,))
+    return form._replace(shape=(one[0], form.shape[-1]), strides=(one[1], 1))

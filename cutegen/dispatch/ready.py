@@ -11,7 +11,7 @@ from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
 from cutegen.run.kernel import PreparedCall
 
-_CALLED = {RESULT: "out", SOURCE: "c"}
+_CALLED = {RESULT: "out", SOURCE: "c", "scale_m": "scale_a", "scale_n": "scale_b"}
 
 
 @dataclass(frozen=True, slots=True)

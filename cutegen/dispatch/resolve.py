@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NoReturn
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.buckets import bucket
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.placement import Copy, Placement, as_matrices, place_operand, place_result
+from cutegen.dispatch.placement import Copy, Placement, as_matrices, place_operand, place_result, place_scale
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
-from cutegen.dispatch.types import OUT_DTYPES, check_operands, result_type
+from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type
 from cutegen.errors import OperandError
-from cutegen.hardware import DTYPES, dtype
+from cutegen.hardware import dtype
 from cutegen.run.call.operands import Form, compact_strides
 
 Given = Mapping[str, tuple[Form, int]]
-"""The forms and addresses of a call's tensors by what the call names them: a, b, c, bias, residual, out."""
+"""The forms and addresses of a call's tensors by its names: a, b, c, bias, residual, scale_a, scale_b, out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,9 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
         placements["out"] = placed_out
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
+    for name in ("scale_a", "scale_b"):
+        if name in given:
+            placements[name] = place_scale(name, *given[name], problem, fold=fold)
     if formula.aux:
         placements["aux"] = _like_fresh(fresh, element, problem, fold=fold)
     shape = ProblemShape(rows, problem.n, problem.k, 1 if fold else max(problem.batches, 1))
@@ -113,6 +117,7 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: Where
         c=replace(out, align_bytes=align),  # C as it was and as it will be are one to the kernel
         ops=formula.ops,
         bias=matrices["bias"].dtype if "bias" in matrices else None,
+        scale=next((matrices[name].dtype for name in ("scale_a", "scale_b") if name in matrices), None),
         residual=matrices.get("residual"),
         aux=matrices.get("aux"),
         problem=shape if shape.empty else bucket(shape, batch_invariant=where.batch_invariant),
@@ -188,16 +193,25 @@ def _check_given(given: Given, problem: Multiplied, element: str) -> None:
         if name in given and not _expands(given[name][0].shape, problem.result):
             _check_shape(name, given[name][0], problem.result, "the result's, or one that expands to it")
     for name in ("bias", "residual"):
-        if name in given and given[name][0].dtype not in DTYPES:
-            expected = f"one of {', '.join(OUT_DTYPES)}"
-            raise OperandError(operand=name, found=f"dtype {given[name][0].dtype}", expected=expected)
+        if name in given and given[name][0].dtype not in OUT_DTYPES:
+            _refuse_type(name, given[name][0], f"one of {', '.join(OUT_DTYPES)}")
+    scales = [name for name in ("scale_a", "scale_b") if name in given]
+    for name in scales:
+        if given[name][0].dtype not in SCALE_DTYPES:
+            _refuse_type(name, given[name][0], f"one of {', '.join(SCALE_DTYPES)}")
+        if given[name][0].dtype != given[scales[0]][0].dtype:
+            _refuse_type(name, given[name][0], f"{given[scales[0]][0].dtype}, as {scales[0]} has")
     for name in ("c", "out"):
-        if name in given and (found := given[name][0].dtype) != element:
-            raise OperandError(operand=name, found=f"dtype {found}", expected=f"{element}, the result's")
+        if name in given and given[name][0].dtype != element:
+            _refuse_type(name, given[name][0], f"{element}, the result's")
     if "out" in given:
         _check_shape("out", given["out"][0], problem.result, "the result's")
         if given["out"][0].read_only:
             raise OperandError(operand="out", found="a read-only array", expected="one that can be written")
+
+
+def _refuse_type(name: str, form: Form, expected: str) -> NoReturn:
+    raise OperandError(operand=name, found=f"dtype {form.dtype}", expected=expected, fix=f"cast {name}")
 
 
 def _check_shape(name: str, form: Form, wanted: Shape, which: str) -> None:

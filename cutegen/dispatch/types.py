@@ -11,6 +11,7 @@ RESULTS: Mapping[str, str] = {"f16": "f16", "bf16": "bf16", "f32": "f32", "tf32"
 
 FLOAT8 = frozenset({"e4m3", "e5m2"})
 _MIXED = (FLOAT8, frozenset({"s8", "u8"}))
+SCALE_DTYPES = ("f32", "f16", "bf16")
 OUT_DTYPES = ("f16", "bf16", "f32", "s8", "u8", "s32", "e4m3", "e5m2")
 
 

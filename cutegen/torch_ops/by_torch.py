@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,14 +26,22 @@ def compute(
     alpha: float | None,
     beta: float | None,
     c: Tensor | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """The result, and the value before the activation, both of `dtype`."""
     x = _product(a, b)
-    if not (x.is_floating_point() or (dtype is torch.int32 and _plain(bias, activation, residual, alpha, c))):
+    terms = (bias, activation, residual, alpha, c, scale_a, scale_b)
+    exact = dtype is torch.int32 and all(term is None for term in terms)
+    if not (x.is_floating_point() or exact):
         x = x.to(torch.float32)
     if alpha is not None:
         x = alpha * x
+    if scale_a is not None:
+        x = per_row(scale_a, x.shape, a) * x
+    if scale_b is not None:
+        x = per_column(scale_b, b) * x
     if c is not None:
         scale = 1.0 if beta is None else beta
         x = x + scale * c.to(torch.float32) if scale else x.expand(torch.broadcast_shapes(x.shape, c.shape))
@@ -48,8 +55,21 @@ def compute(
     return rounded(x, dtype), rounded(before, dtype)
 
 
-def _plain(*terms: Any) -> bool:
-    return all(term is None for term in terms)
+def per_row(scale: Tensor, shape: torch.Size, a: Tensor) -> Tensor:
+    """A scale of A's rows so that it multiplies a result of `shape`."""
+    if scale.numel() == 1 or a.dim() == 1:
+        return scale.reshape(()).to(torch.float32)
+    missing = scale.dim() < a.dim() or scale.shape[-1] != 1
+    scale = scale if not missing else scale.unsqueeze(-1)
+    return (scale if len(shape) >= a.dim() else scale.squeeze(-1)).to(torch.float32)
+
+
+def per_column(scale: Tensor, b: Tensor) -> Tensor:
+    """A scale of B's columns so that it multiplies a result."""
+    if scale.numel() == 1 or b.dim() == 1:
+        return scale.reshape(()).to(torch.float32)
+    kept = scale.dim() > 1 and scale.shape[-2] == 1
+    return (scale if kept or scale.dim() == 1 else scale.unsqueeze(-2)).to(torch.float32)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutegen.errors import OperandError, RequestError
+from cutegen.dispatch.formula import check_scalars
+from cutegen.errors import OperandError
 from cutegen.torch_ops import ops
-from cutegen.torch_ops.eager import Call, compute, plain
+from cutegen.torch_ops.eager import TENSORS, Call, compute, plain
 from cutegen.torch_ops.sharding import register_sharding
 
+register_sharding()  # for calls that are compiled before any was made
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
@@ -28,19 +30,22 @@ def matmul(
     alpha: float | None,
     beta: float | None,
     c: Tensor | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
     out: Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> Tensor:
     """`cutegen.matmul` with the arguments in this order."""
-    simple = residual is None and alpha is None and beta is None and c is None and out is None and out_dtype is None
+    simple = residual is alpha is beta is c is scale_a is scale_b is out is out_dtype is None
     if not torch.compiler.is_compiling() and _is_nobody_elses(a, b, bias):
         if simple and (found := plain(a, b, bias, activation)) is not None:
             return found
-        call = Call(a, b, bias, activation, residual, alpha, beta, c, out, out_dtype)
+        call = Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
         check(call)
-        if all(type(x) in _PLAIN and not x.requires_grad for x in (residual, c, out) if x is not None):
+        others = (residual, c, scale_a, scale_b, out)
+        if all(type(x) in _PLAIN and not x.requires_grad for x in others if x is not None):
             return compute(call)[0]
-    return dispatched(Call(a, b, bias, activation, residual, alpha, beta, c, out, out_dtype))
+    return dispatched(Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
 
 
 def _is_nobody_elses(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
@@ -63,9 +68,9 @@ def dispatched(call: Call) -> Tensor:
     """By the ops of `torch.ops.cutegen`."""
     check(call)
     if not torch.compiler.is_compiling():
-        register_sharding(*call.tensors.values())
-    a, b, bias, activation, residual, alpha, beta, c, out, out_dtype, _ = call
-    arguments = (a, b, bias, activation, residual, alpha, beta, c)
+        register_sharding()
+    *arguments, out, out_dtype, _ = call
+    activation, residual = call.activation, call.residual
     wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in call.tensors.values())
     if out is not None:
         if wants_grad:
@@ -75,19 +80,19 @@ def dispatched(call: Call) -> Tensor:
                 expected="one of them: a result in given memory is not recorded by autograd",
                 fix="leave out= away, or call under `torch.no_grad()`",
             )
-        torch.ops.cutegen.matmul_out(*arguments, out_dtype, out=out)
+        ops.OPS.matmul_out(*arguments, out_dtype, out=out)
         return out
     kept = wants_grad and activation is not None and (activation != "relu" or residual is not None)
     if kept:
-        found: Tensor = torch.ops.cutegen.matmul_aux(*arguments, out_dtype)[0]
+        found: Tensor = ops.OPS.matmul_aux(*arguments, out_dtype)[0]
         return found
-    result: Tensor = torch.ops.cutegen.matmul(*arguments, out_dtype)
+    result: Tensor = ops.OPS.matmul(*arguments, out_dtype)
     return result
 
 
 def check(call: Call) -> None:
     """Refuse arguments of other kinds. Raises OperandError, RequestError."""
-    for name in ("a", "b", "bias", "residual", "c", "out"):
+    for name in TENSORS:
         value: Any = getattr(call, name)
         if value is not None and not isinstance(value, Tensor):
             raise OperandError(
@@ -96,15 +101,4 @@ def check(call: Call) -> None:
                 expected="a torch tensor, as a is",
                 fix=f"`torch.as_tensor({name})`",
             )
-    for name in ("alpha", "beta"):
-        value = getattr(call, name)
-        if value is not None and not isinstance(value, (int, float)):
-            fix = f"`{name}.item()`" if isinstance(value, Tensor) else f"`float({name})`"
-            raise OperandError(
-                operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix
-            )
-    if call.beta is not None and call.c is None:
-        raise RequestError("matmul: beta: found one without c; expected both: beta * c is added; pass c=")
-
-
-__all__ = ["check", "dispatched", "matmul", "ops"]
+    check_scalars(call.alpha, call.beta, has_c=call.c is not None)

@@ -7,7 +7,7 @@ where an `out` is given, whether it lies apart. Whatever is out of the ordinary 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -23,11 +23,16 @@ from cutegen.dispatch.ready import Ready, make_ready, ordered
 from cutegen.dispatch.resolve import Resolved, resolve
 from cutegen.dispatch.settings import settings
 from cutegen.hardware import dtype as element_type
-from cutegen.run.call.operands import name_of, view_of
+from cutegen.run.call.operands import Form, name_of, view_of
 from cutegen.torch_ops import by_torch
 from cutegen.torch_ops.switches import tf32_allowed, where
 
 _REMEMBERED_CALLS = 1024
+_TERMS = ("bias", "activation", "residual", "alpha", "beta", "c", "scale_a", "scale_b")
+
+
+TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
+"""The names of a call's tensors."""
 
 
 class Call(NamedTuple):
@@ -41,6 +46,8 @@ class Call(NamedTuple):
     alpha: float | None = None
     beta: float | None = None
     c: Tensor | None = None
+    scale_a: Tensor | None = None
+    scale_b: Tensor | None = None
     out: Tensor | None = None
     out_dtype: torch.dtype | None = None
     aux: bool = False
@@ -49,8 +56,8 @@ class Call(NamedTuple):
     def formula(self) -> Formula:
         """Its terms. Raises RequestError."""
         check_activation(self.activation)
-        given = {name: getattr(self, name) is not None for name in ("alpha", "c", "bias", "residual")}
-        return Formula(self.activation, aux=self.aux, **given)
+        terms = ("alpha", "c", "bias", "residual", "scale_a", "scale_b")
+        return Formula(self.activation, aux=self.aux, **{name: getattr(self, name) is not None for name in terms})
 
     @property
     def has_more(self) -> bool:
@@ -61,7 +68,7 @@ class Call(NamedTuple):
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Those that are given, by name."""
-        named = {name: getattr(self, name) for name in ("a", "b", "bias", "residual", "c", "out")}
+        named = {name: getattr(self, name) for name in TENSORS}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     @property
@@ -130,7 +137,8 @@ def _key(call: Call) -> tuple[object, ...]:
     if not call.has_more:
         return key
     others = (
-        None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in (call.residual, call.c, call.out)
+        None if x is None else (x.shape, x.stride(), x.dtype, x.device)
+        for x in (call.residual, call.c, call.scale_a, call.scale_b, call.out)
     )
     return (*key, *others, call.alpha is None, call.out_dtype, call.aux)
 
@@ -187,15 +195,30 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
 
 def resolved_call(call: Call) -> Resolved:
     """What a call asks for. Raises OperandError, RequestError."""
-    formula = call.formula
-    given = {}
+    return resolved_tensors(call.tensors, call.formula, call.out_dtype)
+
+
+def resolved_tensors(
+    tensors: Mapping[str, Tensor], formula: Formula, out_dtype: torch.dtype | str | None, arch: str | None = None
+) -> Resolved:
+    """What a call with these tensors asks for, on the target `arch` if it is given. Raises OperandError, RequestError.
+
+    Tensors on the device "meta" stand for aligned ones on a GPU of that target, or of the default one.
+    """
+    a = tensors["a"]
     with torch.no_grad():
-        for name, tensor in call.tensors.items():
-            view = view_of(tensor.resolve_neg() if tensor.is_neg() else tensor, name)
-            given[name] = (view.form, view.pointer)
-    asked = None if call.out_dtype is None else name_of(str(call.out_dtype).removeprefix("torch."))
-    least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
-    return resolve(given, formula, where(call.a.device, least=least), asked)
+        given = {name: _form(tensor, name) for name, tensor in tensors.items()}
+    asked = None if out_dtype is None else name_of(str(out_dtype).removeprefix("torch."))
+    least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
+    return resolve(given, formula, where(a.device, least=least, arch=arch), asked)
+
+
+def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
+    if tensor.device.type == "meta":
+        dtype = name_of(str(tensor.dtype).removeprefix("torch."))
+        return Form(tuple(tensor.shape), tensor.stride(), dtype, ("cuda", 0), "torch", read_only=False), 0
+    view = view_of(tensor.resolve_neg() if tensor.is_neg() else tensor, name)
+    return view.form, view.pointer
 
 
 def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> None:
@@ -237,7 +260,7 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     """On the CPU by torch, after the same judgement, so that what a GPU refuses is refused here too."""
     resolved = resolved_call(call)
     dtype = getattr(torch, element_type(resolved.dtype).torch_name)
-    terms = {name: getattr(call, name) for name in ("bias", "activation", "residual", "alpha", "beta", "c")}
+    terms = {name: getattr(call, name) for name in _TERMS}
     with torch.no_grad():
         found, before = by_torch.compute(call.a, call.b, dtype=dtype, **terms)
     aux = None if not call.aux else before.clone() if before is found else before.contiguous()

@@ -26,11 +26,10 @@ from cutegen.torch_ops.eager import Call, compute
 NAMESPACE = "cutegen"
 _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? bias=None, str? activation=None, Tensor? residual=None, float? alpha=None, "
-    "float? beta=None, Tensor? c=None, ScalarType? out_dtype=None"
+    "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
 )
-_TENSORS = {"a": 0, "b": 1, "bias": 2, "residual": 4, "c": 7}
-"""Where tensors stand among the arguments."""
-_OUT_DTYPE = 8
+_C, _OUT_DTYPE = 7, 10
+"""Where these stand among the arguments."""
 _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
 """What autocast makes its own type of."""
 
@@ -50,13 +49,18 @@ def _matmul_out(*arguments: Any, out: Tensor) -> None:
 
 
 def _call(arguments: tuple[Any, ...]) -> Call:
-    a, b, bias, activation, residual, alpha, beta, c, out_dtype = arguments + (None,) * (9 - len(arguments))
-    return Call(a, b, bias, activation, residual, alpha, beta, c, None, out_dtype)
+    *others, out_dtype = _whole(arguments)
+    return Call(*others)._replace(out_dtype=out_dtype)
+
+
+def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """With None for what is left out."""
+    return arguments + (None,) * (gradients.COUNT - len(arguments))
 
 
 def _fake(*arguments: Any) -> Tensor:
     """An empty result of the right shape and type, wherever the arguments are."""
-    a, b, _, activation, *_, out_dtype = arguments + (None,) * (9 - len(arguments))
+    a, b, _, activation, *_, out_dtype = _whole(arguments)
     check_activation(activation)
     name_a, name_b = dtype_name(a.dtype), dtype_name(b.dtype)
     check_operands(name_a, name_b)
@@ -83,13 +87,12 @@ def _autocast(op: Any, device: str) -> Callable[..., Any]:
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
 
     def cast(*arguments: Any, **out: Tensor) -> Any:
-        wanted, given = torch.get_autocast_dtype(device), list(arguments)
+        wanted, given = torch.get_autocast_dtype(device), list(_whole(arguments))
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if all(x.dtype in _CASTS for x in given[:2]):
                 given[:2] = [x.to(wanted) for x in given[:2]]
-            c, out_dtype = (given + [None] * 9)[_TENSORS["c"]], (given + [None] * 9)[_OUT_DTYPE]
-            if c is not None and not out and given[0].dtype == wanted:
-                given[_TENSORS["c"]] = c.to(out_dtype or wanted)
+            if given[_C] is not None and not out and given[0].dtype == wanted:
+                given[_C] = given[_C].to(given[_OUT_DTYPE] or wanted)
             return op(*given, **out)
 
     return cast
@@ -108,7 +111,8 @@ def _vmap(op: Any) -> Callable[..., Any]:
                 op(*(x.select(in_dims[i], k) if i in many else x for i, x in enumerate(arguments)))
                 for k in range(info.batch_size)
             ]
-            found = tuple(map(torch.stack, zip(*each, strict=True))) if isinstance(each[0], tuple) else torch.stack(each)
+            several = isinstance(each[0], tuple)
+            found = tuple(map(torch.stack, zip(*each, strict=True))) if several else torch.stack(each)
         return found, (0,) * len(found) if isinstance(found, tuple) else 0
 
     return batched
@@ -147,3 +151,5 @@ def _define() -> None:
 
 
 _define()
+OPS = torch.ops.cutegen
+"""Defined from here on."""

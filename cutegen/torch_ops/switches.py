@@ -21,14 +21,14 @@ def tf32_allowed() -> bool:
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
-def where(device: torch.device, *, least: str = "sm_80") -> Where:
-    """What calls with tensors on `device` compute on; on the CPU the target whose PTX is executed, at `least`.
+def where(device: torch.device, *, least: str = "sm_80", arch: str | None = None) -> Where:
+    """What calls with tensors on `device` compute on: its GPU, or the target `arch`, else `least` that can.
 
-    Raises DeviceError for a GPU that no target is for.
+    Raises RequestError for an unknown target, DeviceError for a GPU that no target is for.
     """
     tf32, batch_invariant = tf32_allowed(), settings.batch_invariant
-    if device.type != "cuda":
-        return Where(choose_target(least=least).name, None, tf32, batch_invariant)
+    if device.type != "cuda" or arch is not None:
+        return Where(choose_target(arch, least=least).name, None, tf32, batch_invariant)
     ordinal = torch.cuda.current_device() if device.index is None else device.index
     if ordinal not in _GPUS:
         _GPUS[ordinal] = _target(torch.cuda.get_device_capability(ordinal)), torch.cuda.get_device_name(ordinal)
