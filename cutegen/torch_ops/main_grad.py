@@ -26,7 +26,7 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of x and of the bias; that of the weight is None, because it is added already."""
         x, weight, before = ctx.saved_tensors

@@ -35,7 +35,8 @@ def _register() -> None:
 def _shardings(results: int, *arguments: Any) -> Iterator[Placements]:
     from torch.distributed.tensor import Partial, Replicate, Shard
 
-    a, b, bias, activation, residual, _, _, c, scale_a, scale_b, _ = (*arguments, *[None] * (11 - len(arguments)))
+    given: list[Any] = [*arguments, *[None] * 11]
+    a, b, _, activation, residual, _, _, c, scale_a, scale_b, *_ = given
     whole = Replicate()
 
     def sharding(out: Any, of_a: Any, of_b: Any, of_bias: Any, like_out: Any) -> Placements:
