@@ -1,4 +1,4 @@
-"""`cutegen.matmul` and `cutegen.Linear` beside PyTorch's own: `python benchmarks/torch_calls.py [OUT.json]` (needs a GPU).
+"""Calls beside PyTorch's own: `python benchmarks/torch_calls.py [OUT.json]` (needs a GPU).
 
 Host cost is that of a small problem with which the GPU keeps up: each sample is the mean of a burst of calls, the GPU
 idle before it. The layers' times are those of a CUDA graph of calls over so many weights that the L2 cannot hold them.

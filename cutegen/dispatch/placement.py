@@ -176,7 +176,9 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
         tuple(x for at, x in enumerate(each) if not (dropped and at == kept)) for each in (form.shape, form.strides)
     )
     *batch, found = shape
-    fits = found == extent and has_mode and (not batch or tuple(batch) == problem.batch)
+    rows_of_all = fold and of_a  # the batch is more rows of A, and B has none
+    batch_fits = not batch or (tuple(batch) == problem.batch and (of_a or not fold))
+    fits = found == extent and has_mode and batch_fits
     if not fits:
         what = "row of a" if of_a else "column of b"
         raise OperandError(
@@ -185,12 +187,12 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
             expected=f"one element, or one for each {what}: ({extent},)",
         )
     seen = form._replace(shape=shape, strides=strides)
-    whole = (*problem.batch, extent) if batch or fold else (extent,)
-    placed = _as_vectors(seen, fold=fold, many=len(whole) > 1)
+    whole = (*problem.batch, extent) if batch or rows_of_all else (extent,)
+    placed = _as_vectors(seen, fold=rows_of_all, many=len(whole) > 1)
     if placed is not None and address % matrix.align_bytes == 0:
         return Placement(placed, matrix)
     contiguous = compact_strides(whole)
-    copied = _as_vectors(seen._replace(shape=whole, strides=contiguous), fold=fold, many=len(whole) > 1)
+    copied = _as_vectors(seen._replace(shape=whole, strides=contiguous), fold=rows_of_all, many=len(whole) > 1)
     assert copied is not None
     return Placement(
         copied, matrix, Copy(shape, whole, contiguous, prod(whole), "its elements do not lie side by side")

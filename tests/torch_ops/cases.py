@@ -98,15 +98,13 @@ class Block(nn.Module):
         return x + self.down(self.act(self.up(self.second(x))))
 
 
-def train(
-    block: nn.Module, run: Callable[[Tensor], Tensor], steps: int = 10, rows: int = 8, **make: Any
-) -> list[float]:
+def train(block: nn.Module, run: Callable[[Tensor], Tensor], steps: int = 10, rows: int = 8, **to: Any) -> list[float]:
     """The losses of `steps` steps on data that are the same in each run."""
     optimizer = torch.optim.AdamW(block.parameters(), 1e-3)
     random = torch.Generator().manual_seed(5)
     losses = []
     for _ in range(steps):
-        x = torch.randn(2, rows, block.width, generator=random).to(**make)  # type: ignore[call-overload]
+        x = torch.randn(2, rows, block.width, generator=random).to(**to)  # type: ignore[call-overload]
         loss = (run(x) - x.roll(1, 1)).float().square().mean()
         loss.backward()
         optimizer.step()
