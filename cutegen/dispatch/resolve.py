@@ -221,7 +221,7 @@ def _check_shape(name: str, form: Form, wanted: Shape, which: str) -> None:
 
 def _spelled(device: tuple[str, int]) -> str:
     kind, ordinal = device
-    return kind if kind == "cpu" else f"{kind}:{ordinal}"
+    return f"{kind}:{ordinal}" if kind == "cuda" else kind
 
 
 def _expands(shape: Shape, to: Shape) -> bool:

@@ -55,8 +55,9 @@ def _is_nobody_elses(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
     wants_grad = a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
     if wants_grad and torch.is_grad_enabled():
         return False
-    return not (
-        torch.is_autocast_enabled(a.device.type)
+    kind = a.device.type
+    return (kind == "cuda" or kind == "cpu") and not (
+        torch.is_autocast_enabled(kind)
         or torch._C._len_torch_dispatch_stack()
         or torch._C._is_torch_function_mode_enabled()
         or torch._C._are_functorch_transforms_active()

@@ -216,7 +216,7 @@ def resolved_tensors(
 def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
     if tensor.device.type == "meta":
         dtype = name_of(str(tensor.dtype).removeprefix("torch."))
-        return Form(tuple(tensor.shape), tensor.stride(), dtype, ("cuda", 0), "torch", read_only=False), 0
+        return Form(tuple(tensor.shape), tensor.stride(), dtype, ("meta", 0), "torch", read_only=False), 0
     view = view_of(tensor.resolve_neg() if tensor.is_neg() else tensor, name)
     return view.form, view.pointer
 
