@@ -13,7 +13,7 @@ def spec_table(part: Part) -> dict[str, Any]:
 
     >>> from cutegen.spec import load_spec
     >>> spec_table(load_spec("sm80_hgemm_tn"))["tile"]
-    {'cta': (128, 128, 64)}
+    {'cta': (128, 128, 64), 'stages': 3}
     """
     defaults = {field.name: field.default for field in fields(part)}  # type: ignore[arg-type]  # every Part is one
     table: dict[str, Any] = {}
