@@ -117,7 +117,7 @@ class Family:
             smem_c_offset_bytes=memory.c_offset_bytes,
             smem_barriers_offset_bytes=memory.barriers_offset_bytes,
             predictions=Predictions(
-                wavefronts=predict_wavefronts(a, b, epilogue),
+                wavefronts=predict_wavefronts(a, b, epilogue, split_k, by.cta_tile),
                 line_writes=predict_line_writes(a, b),
                 sectors={
                     **predict_sectors(a, b, epilogue, by.tiled_mma, by.cta_tile),

@@ -22,6 +22,7 @@ from cutegen.plan.rules.bulk_memory import (
     STAGE_BARRIERS_BYTES,
     SWIZZLE_PERIOD_BYTES,
     capacity_bytes,
+    stages_for_sums,
 )
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import choose_stages
@@ -64,9 +65,9 @@ class Consumers(Protocol):
         """The boxes of A or B, its shared layout, and how its fragments are come by."""
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
-        """C's way out, beside stages of so many bytes."""
+        """C's way out, beside stages of so many bytes, with so many registers a thread."""
 
     def loop(self, stages: int, by: Multiplied) -> Loop:
         """The main loop of one tile."""
@@ -127,14 +128,18 @@ class Bulk:
         registers: Registers,
     ) -> Memory:
         """C has memory of its own behind the stages, which the next tile's copies fill while it leaves."""
+        why = "a stage is left when the next one is being multiplied"
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
         capacity = capacity_bytes(target)
-        epilogue = self.consumers.epilogue(spec, fusion, by, sum(stage_bytes), capacity)
+        of_thread = registers.split.mma if registers.split else registers.at_launch
+        epilogue = self.consumers.epilogue(spec, fusion, by, of_thread, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
         least, most = self.consumers.least_stages, self.consumers.most_stages
-        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least)
+        if (for_sums := stages_for_sums(by, sum(stage_bytes))) > least:
+            least, why = for_sums, "a tile's sums lie in the stages while a cluster adds them"
+        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least, why_least=why)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)

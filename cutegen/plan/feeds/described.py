@@ -36,15 +36,15 @@ class DescribedTiles:
         """The layout decides the boxes and is all that the multiplier is told."""
         check_bulk(spec, x, asked="tile.cta")
         smem, described = choose_described(spec, x, by)
-        m, n = by.cluster
+        m, n, _ = by.cluster
         g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)
         return OperandChoices(x, g2s, described, smem)
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """Two parts a warpgroup, so that stages keep the memory."""
-        return choose_parted_epilogue(spec, fusion, by, stage_bytes, capacity_bytes)
+        return choose_parted_epilogue(spec, fusion, by, registers, stage_bytes, capacity_bytes)
 
     def loop(self, stages: int, by: Multiplied) -> Loop:
         """One group of multiplications a k-tile, each waited for where its sums may be promoted."""
