@@ -120,7 +120,7 @@ class Driver:
         return int(number)
 
     def zeros(self, size_bytes: int) -> int:
-        """Device memory in the present context that is zero when this returns, also while a stream is being captured."""
+        """Device memory in the present context, zero when this returns, also while a stream is being captured."""
         with self.relaxed_capture():
             address = int(self.call("cuMemAlloc", size_bytes))
             # A stream of its own, since the default one waits for others, which those that are captured cannot bear.

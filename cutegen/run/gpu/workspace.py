@@ -24,7 +24,7 @@ MOST_STREAMS = 32
 COUNTER_BYTES = 4
 WORD_BYTES = 4
 COUNTERS_AT_ONCE = 1 << 14
-"""Counters of captured launches are made so many at a time, and kept for good: a graph may live as long as a process."""
+"""Counters of captured launches are made so many at a time and kept: a graph may live as long as its process."""
 
 
 @dataclass(slots=True)
