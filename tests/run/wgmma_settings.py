@@ -78,8 +78,8 @@ RULES = (
         "a cluster has tiles along M and whole numbers of slices",
     ),
     Rule(
-        ("tile", "warpgroups", "cluster"),
-        lambda tile, groups, cluster: tile != (64, 16) or groups is None or _along_k(cluster) == 1,
+        ("tile", "warpgroups", "split_k", "cluster"),
+        lambda tile, groups, _, cluster: tile != (64, 16) or groups is None or _along_k(cluster) == 1,
         "a warpgroup has no narrower part than 8 columns to share",
     ),
     Rule(
