@@ -51,7 +51,7 @@ def choose_parted_epilogue(
     x = operand_tile(spec, "c", (*parts.tile, by.cta_tile[2]))
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
         why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
-        return _direct(whole, fusion, parts, why)
+        return _direct(whole, fusion, of_parts, why)
     check_bulk(spec, x, asked="tile.cta")
     stmatrix = stmatrix_of(x, parts.tile[1])
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
