@@ -101,9 +101,7 @@ def _run(command: list[str], cwd: Path | None = None) -> str:
 def main() -> None:
     """Read the arguments, do it, say it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "pack", type=Path, help="GEMMs with K-major A and B of f16, f32 or s8, one all f16"
-    )
+    parser.add_argument("pack", type=Path, help="GEMMs with K-major A and B of f16, f32 or s8, one all f16")
     pack = parser.parse_args().pack.resolve()
     with tempfile.TemporaryDirectory() as folder:
         print(summary(run_pack(make_environment(Path(folder)), pack)))
