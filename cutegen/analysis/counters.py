@@ -43,6 +43,20 @@ ASKED = (
     MMA,
 )
 ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
+OF_BULK = (
+    "sm__inst_executed_pipe_tensor_op_gmma.sum",
+    "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_gmma.sum",
+    "smsp__inst_executed_op_tma_ld.sum",
+    "smsp__inst_executed_op_tma_st.sum",
+    "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
+    "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld_dest_self.sum",
+    "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld_dest_multicast.sum",
+    "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",
+    f"{WAVEFRONTS}stsm.sum",
+    "sm__inst_executed_pipe_tensor_op_imma.sum",
+    "sm__ops_path_tensor_op_igmma_src_int8.sum",
+)
 """Left out when this ncu does not know them."""
 
 BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
@@ -186,7 +200,7 @@ def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counte
 def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
     """What ncu printed of each such launch, in order. Raises OutsideError."""
     said = ""
-    for metrics in ((*ASKED, *ASKED_TOO), ASKED):
+    for metrics in ((*ASKED, *ASKED_TOO, *OF_BULK), (*ASKED, *ASKED_TOO), ASKED):
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
         selection = ["--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
         done = subprocess.run([ncu, *options, *selection, *child], capture_output=True, text=True, check=False)
@@ -210,7 +224,7 @@ def read(printed: Iterable[Launch]) -> Mapping[str, Counters]:
     """The counters of each launch, by entry; other columns are left out."""
     return {
         row["Kernel Name"].split("(")[0]: {
-            name: number(value) for name, value in row.items() if name in (*ASKED, *ASKED_TOO) and value
+            name: number(value) for name, value in row.items() if name in (*ASKED, *ASKED_TOO, *OF_BULK) and value
         }
         for row in printed
     }

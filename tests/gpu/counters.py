@@ -23,6 +23,7 @@ from typing import Any
 from cutegen.analysis.counters import (
     ASKED,
     ASKED_TOO,
+    OF_BULK,
     REPORTED_ONLY,
     WAVEFRONTS,
     CounterRow,
@@ -40,7 +41,7 @@ from tests.gpu.cases import CASES, COUNTERS
 
 STORED = Path(__file__).parent / "h200_counters.csv"
 TARGET = "sm_90"
-KEPT = ("Kernel Name", "Block Size", "Grid Size", "CC", *ASKED, *ASKED_TOO)
+KEPT = ("Kernel Name", "Block Size", "Grid Size", "CC", *ASKED, *ASKED_TOO, *OF_BULK)
 WAVES = {"ldsm": "ldmatrix", "ldgsts_cache_bypass": "cp.async.cg", "ldgsts_cache_access": "cp.async.ca", "st": "stores"}
 SIZES = ("M", "N", "K")
 

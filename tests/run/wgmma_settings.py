@@ -37,9 +37,9 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "stages": (2, 3, 4),
     "warpgroups": (None, (1, 2, 1)),
     "consumers": ("cooperative", "pingpong"),
-    "cluster": ((1, 1), (2, 1), (1, 2)),
+    "cluster": ((1, 1), (2, 1), (1, 2), (1, 1, 2)),
     "swap": (False, True),
-    "split_k": (1, 2, 3),
+    "split_k": (1, 2, 3, 4),
     "reduction": (None, "cluster"),
     "epilogue": tuple(EPILOGUES),
     "c_way": ("shared memory", "registers", "unaligned"),
@@ -56,16 +56,25 @@ def _of_16_bits(name: str) -> bool:
     return dtype(name).bits == 16
 
 
+def _along_k(cluster: tuple[int, ...]) -> int:
+    return cluster[2] if len(cluster) == 3 else 1
+
+
 def _promoted(name: str, sums: str | None) -> bool:
     return name in FLOATS_OF_8_BITS and sums is None
+
+
+def _held(tile: tuple[int, int], groups: tuple[int, int, int] | None) -> tuple[int, int]:
+    """Columns of an instruction, and all of a warpgroup's, those of its instructions one behind the other."""
+    m, n, _ = groups or (tile[0] // 64, 1, 1)
+    return tile[1] // n, tile[0] * tile[1] // (64 * m * n)
 
 
 def _in_halves(
     tile: tuple[int, int], groups: tuple[int, int, int] | None, c_bits: int, c_major: str, swap: bool
 ) -> bool:
     """Whether half of what a warpgroup multiplies is made of pieces of a row of C that fill sectors."""
-    m, n, _ = groups or (tile[0] // 64, 1, 1)
-    columns, held = tile[1] // n, tile[0] * tile[1] // (64 * m * n)
+    columns, held = _held(tile, groups)
     least = max(8, SECTOR_BYTES * 8 // c_bits) if (c_major == "n") != swap else 8
     return any(columns % width == 0 == held % (2 * width) for width in range(least, columns + 1, 8))
 
@@ -87,15 +96,28 @@ RULES = (
         lambda name, sums, every: every != "every second" or _promoted(name, sums),
         "no others lose digits in the tensor core",
     ),
-    Rule(("split_k", "cluster"), lambda slices, cluster: slices == 1 or cluster[1] == 1, "slices lie along N"),
     Rule(
-        ("split_k", "reduction", "tile", "warpgroups", "c_bits", "c_major", "swap"),
-        lambda slices, reduction, *of_c: slices == 1 or reduction is None or (slices % 2 == 0 and _in_halves(*of_c)),
+        ("split_k", "cluster"),
+        lambda slices, cluster: slices % _along_k(cluster) == 0 and (slices == 1 or cluster[1] == 1),
+        "a cluster has tiles along M and whole numbers of slices",
+    ),
+    Rule(
+        ("cluster", "tile", "warpgroups"),
+        lambda cluster, *of_c: _along_k(cluster) == 1 or _held(*of_c)[1] % 16 == 0,
+        "a warpgroup has no narrower part than 8 columns to share",
+    ),
+    Rule(
+        ("split_k", "reduction", "cluster", "tile", "warpgroups", "c_bits", "c_major", "swap"),
+        lambda slices, reduction, cluster, *of_c: (
+            slices == 1 or reduction is None or _along_k(cluster) > 1 or (slices % 2 == 0 and _in_halves(*of_c))
+        ),
         "the CTAs of a cluster bring out even shares of a tile, a sector of a row each",
     ),
     Rule(
-        ("split_k", "reduction", "tile", "k_tile_bytes", "stages"),
-        lambda slices, reduction, *stages: slices == 1 or reduction is None or _hold_sums(*stages),
+        ("split_k", "reduction", "cluster", "tile", "k_tile_bytes", "stages"),
+        lambda slices, reduction, cluster, *stages: (
+            slices == 1 or (reduction is None and _along_k(cluster) == 1) or _hold_sums(*stages)
+        ),
         "a tile's sums lie in the stages",
     ),
     Rule(
@@ -171,7 +193,7 @@ def spec_of(row: Row) -> GemmSpec:
         c=c,
         accumulator=row["sums"],
         cta=(*row["tile"], k),
-        stages=row["stages"],
+        stages=max(row["stages"], 3) if row["tile"] == (128, 64) and _along_k(row["cluster"]) > 1 else row["stages"],
         groups=row["warpgroups"],
         raster=None if row["raster"] is None else Raster(*row["raster"], zigzag=True),
         smem=False if row["c_way"] == "registers" else None,
