@@ -15,7 +15,7 @@ from tests.run.covering import Row, Rule, connected, covering_rows, is_allowed, 
 from tests.run.wgmma_settings import RULES, SETTINGS, case_of, spec_of
 from tests.run.wgmma_trial import ARCH, try_case
 
-ROWS = covering_rows(SETTINGS, RULES, seed=4)
+ROWS = covering_rows(SETTINGS, RULES, seed=12)
 QUICK = 2
 MANY = 24
 FEW = {"x": (1, 2, 3), "y": "ab", "z": (False, True), "w": (7, 8, 9)}

@@ -102,8 +102,8 @@ RULES = (
         "a cluster has tiles along M and whole numbers of slices",
     ),
     Rule(
-        ("cluster", "tile", "warpgroups"),
-        lambda cluster, *of_c: _along_k(cluster) == 1 or _held(*of_c)[1] % 16 == 0,
+        ("split_k", "cluster", "tile", "warpgroups"),
+        lambda _, cluster, *of_c: _along_k(cluster) == 1 or _held(*of_c)[1] % 16 == 0,
         "a warpgroup has no narrower part than 8 columns to share",
     ),
     Rule(
@@ -193,7 +193,7 @@ def spec_of(row: Row) -> GemmSpec:
         c=c,
         accumulator=row["sums"],
         cta=(*row["tile"], k),
-        stages=max(row["stages"], 3) if row["tile"] == (128, 64) and _along_k(row["cluster"]) > 1 else row["stages"],
+        stages=row["stages"],
         groups=row["warpgroups"],
         raster=None if row["raster"] is None else Raster(*row["raster"], zigzag=True),
         smem=False if row["c_way"] == "registers" else None,
