@@ -17,12 +17,13 @@ from benchmarks.performance.choice import chosen
 from benchmarks.performance.figures import OURS, Figures, Time
 from benchmarks.performance.problems import LARGE, SMALL, sample
 from cutegen.api import compile as compile_spec
-from cutegen.bench.benchmark import Entrant, bench, require_gpu
+from cutegen.bench.benchmark import bench, require_gpu
 from cutegen.bench.ceilings import measure_ceilings
 from cutegen.bench.contenders import TRITON, Against, Operands, Prepare, others
 from cutegen.bench.cutlass_example import Configuration, cutlass_example
+from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import Call
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.run import Kernel

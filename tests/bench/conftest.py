@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.bench.benchmark import Result, Setting
+from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings, MmaCeiling
+from cutegen.bench.entrants import Setting
 from cutegen.bench.measure import Measurement
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.problem import ProblemShape
 
 TYPES = MmaTypes("f16", "f32")

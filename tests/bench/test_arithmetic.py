@@ -8,7 +8,7 @@ import pytest
 
 from cutegen.analysis.limits import k_tile_cost, limits, shares
 from cutegen.bench.ceilings import Ceilings, MmaCeiling
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.bench.roofline_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Point, Roof, roofline_svg
 from cutegen.bench.suites import SUITES
 from cutegen.contract.problem import ProblemShape

@@ -14,8 +14,8 @@ import torch
 from rich.console import Console
 
 from cutegen.bench import benchmark as room
-from cutegen.bench.benchmark import Entrant
 from cutegen.bench.ceilings import Ceilings
+from cutegen.bench.entrants import Entrant
 from cutegen.bench.suites import SUITES
 from cutegen.cli import bench as door
 from cutegen.cli import progress

@@ -13,7 +13,7 @@ import torch
 from cutegen.bench import ceilings as room
 from cutegen.bench import mma_peak
 from cutegen.bench.measure import Measurement
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 
 F16 = MmaTypes("f16", "f32")
 SMS, CYCLES = 7, 4_000_000

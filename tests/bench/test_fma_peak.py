@@ -6,7 +6,7 @@ import numpy as np
 
 from cutegen.analysis.limits import k_tile_cost, limits
 from cutegen.bench import mma_peak
-from cutegen.bench.mma_peak import FMA
+from cutegen.bench.mma_types import FMA
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import SM_RATES
 from cutegen.plan import plan

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutegen.bench import mma_peak
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.hardware import MMA_ATOMS
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.call.bits import float8_values
