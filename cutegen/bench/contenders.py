@@ -61,6 +61,11 @@ def others(contract: LaunchContract, cutlass: Sequence[Path] = ()) -> Iterator[t
         yield from of_cutlass(cutlass)
 
 
+def only(*names: str) -> Against:
+    """Those of `others` with these names."""
+    return lambda contract: (one for one in others(contract) if one[0] in names)
+
+
 def of_cutlass(files: Sequence[Path]) -> Iterator[tuple[str, Prepare]]:
     """CUTLASS's examples, each by its file; they multiply f16 TN."""
     for path in files:
