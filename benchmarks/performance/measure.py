@@ -165,7 +165,7 @@ def described(kernel: Kernel) -> str:
         f", clusters of {cluster}" if cluster != "1x1" else "",
         ", in turns" if decided.get("schedule.consumers") == "pingpong" else "",
         f", K in {plan['split_k']['slices']}" if plan.get("split_k") else "",
-        ", exchanged" if decided.get("schedule.swap") == "true" else "",
+        ", exchanged" if decided.get("schedule.swap", "").startswith("true") else "",
     )
     return f"{plan['family']} {'x'.join(map(str, plan['tile']))}, {plan['stages']} stages{''.join(more)}"
 

@@ -26,8 +26,8 @@ def run(figures: Figures) -> str:
     return (
         f"{figures.device}, {figures.sms} multiprocessors, driver {figures.driver}, CUDA {figures.cuda}, "
         f"{figures.date}; {versions}. One run of {figures.seconds} s, each time the median of {figures.rounds} "
-        f"rounds. In it, alone, {ceilings} were reached, memory was read at {figures.read_tb_per_s:.2f} TB/s and copied at "
-        f"{figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
+        f"rounds. In it, alone, {ceilings} were reached, memory was read at {figures.read_tb_per_s:.2f} TB/s and "
+        f"copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
     )
 
 
