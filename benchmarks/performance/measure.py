@@ -35,6 +35,7 @@ from cutegen.verify import random_operands
 from examples.hopper_ladder import ladder
 
 ROUNDS = 15
+HOST_ROUNDS = 15
 COMPILERS = 12
 SHIPPED = ("sm80_hgemm_tn", "sm120_hgemm_tn")
 CEILINGS = (
@@ -55,17 +56,17 @@ class Asked:
     @property
     def suite(self) -> tuple[ProblemShape, ...]:
         """The problems of the suite."""
-        return SUITE[:1] + SUITE[6:8] if self.quick else SUITE
+        return (SUITE[0], LADDER, SUITE[6]) if self.quick else SUITE
 
     @property
     def sample(self) -> tuple[ProblemShape, ...]:
         """The random problems."""
-        return sample()[:6] if self.quick else sample()
+        return sample()[:8] if self.quick else sample()
 
     @property
     def squares(self) -> tuple[ProblemShape, ...]:
         """Those on which kinds are compared."""
-        return SQUARES[:1] if self.quick else SQUARES
+        return SQUARES[:2] if self.quick else SQUARES
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Kernels:
     shipped: tuple[Entrant, ...]
     kinds: Mapping[ProblemShape, tuple[Entrant, ...]]
     ladder: tuple[Entrant, ...]
+    energy: Kernel
     host: Mapping[str, Kernel]
 
 
@@ -99,6 +101,7 @@ def compiled(asked: Asked, say: Callable[[str], None], arch: str | None = None) 
                 problem: tuple(Entrant(name, entrants[name, problem]) for name in KINDS) for problem in asked.squares
             },
             ladder=tuple(map(Entrant, rungs, of_rungs)),
+            energy=one((choice.SPEC, ENERGY)),
             host=dict(zip(host, of_host, strict=True)),
         )
     say("kernels are compiled")
@@ -125,8 +128,8 @@ def measure(asked: Asked) -> Figures:
     say(f"ceilings: {[round(x.tflops) for x in ceilings.mma]}, {ceilings.read_bytes_per_s / 1e12:.2f} TB/s read")
     kinds = run.times(asked.squares, lambda x: kernels.kinds[x], against=nobody, regimes=(Regime.GRAPH,))
     rungs = run.times((LADDER,), lambda _: kernels.ladder, against=only(TORCH), regimes=(Regime.LAUNCH,))
-    energy = () if asked.quick else tuple(_energy(kernels.chosen[ENERGY], say))
-    host = tuple(host_cost.host_costs(kernels.host, rounds=30))
+    energy = tuple(_energy(kernels.energy, say))
+    host = tuple(host_cost.host_costs(kernels.host, rounds=HOST_ROUNDS))
     say("host costs")
     ours = {problem: Entrant(OURS, kernel) for problem, kernel in kernels.chosen.items()}
     everyone = partial(others, cutlass=asked.cutlass)
