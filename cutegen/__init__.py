@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutegen.api import compile, emit
+    from cutegen.dispatch.pack import Pack, load_pack
     from cutegen.errors import CutegenError
     from cutegen.plan import GemmPlan, ProbePlan, plan
     from cutegen.run import Kernel, Probe
@@ -50,6 +51,7 @@ __all__ = [
     "Kernel",
     "Mma",
     "Operand",
+    "Pack",
     "Probe",
     "ProbePlan",
     "Problem",
@@ -62,6 +64,7 @@ __all__ = [
     "Tile",
     "compile",
     "emit",
+    "load_pack",
     "load_spec",
     "plan",
     "shipped_specs",
@@ -72,6 +75,7 @@ _ROOMS = {
     "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit"),
+    "cutegen.dispatch.pack": ("Pack", "load_pack"),
 }
 # All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a
 # cached kernel waits for neither the planner nor the executor.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cutegen.algebra import Extents
 from cutegen.contract.launch import (
     COUNTERS,
     ONE_CTA,
@@ -36,19 +37,19 @@ def kernel_name(spec: GemmSpec) -> str:
 def launch_contract(
     spec: GemmSpec,
     fusion: Fusion,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     threads: int,
     smem_bytes: int,
     split_k: SplitPlan | None = None,
     *,
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
-    cluster: tuple[int, int] = ONE_CTA,
+    cluster: Extents = (*ONE_CTA, 1),
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
-    workspace = () if split_k is None or split_k.atomics else (SUMS, COUNTERS)
+    workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
         tensors=tensors,
@@ -60,7 +61,7 @@ def launch_contract(
         dynamic_smem_bytes=smem_bytes,
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
-        cluster=cluster,
+        cluster=(cluster[0], cluster[1] if split_k is None else cluster[2]),
         split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutegen.plan.loop import Loop
-from cutegen.plan.rules.split_k import check_alone, choose_split_k, refuse_split_k
+from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_clusters, refuse_split_k
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
@@ -28,6 +28,7 @@ class CtaPerTile:
         """The slices that the spec asks for."""
         if not self.splits:
             return None, ()
+        refuse_clusters(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
     def loop(self, of_a_tile: Loop) -> Loop:
@@ -56,8 +57,8 @@ class Persistent:
         """The slices that the spec asks for: as many persistent CTAs for each as without them for all of K."""
         if not self.splits:
             return None, ()
-        check_alone(spec)
-        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
+        check_together(spec)
+        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom, clustered=by.cluster[2])
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""

@@ -37,6 +37,7 @@ from cutegen.spec.values import (
     RasterGroup,
     RasterMode,
     Reduction,
+    ScaleDTypeName,
     SharedLoadName,
     SliceCount,
     StageCount,
@@ -92,9 +93,16 @@ class Extra(Part):
 
 @dataclass(frozen=True, slots=True)
 class Bias(Part):
-    """A vector along M or N, added by the epilogue; its elements lie side by side."""
+    """A vector along M or N, added by the epilogue; its elements lie side by side. Both vectors have one type."""
 
     dtype: DTypeName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale(Part):
+    """A factor for each row of C, for each column, or both; without a type in f32."""
+
+    dtype: ScaleDTypeName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,7 @@ class Problem(Part):
     accumulator: AccumulatorName | None = None
     residual: Extra | None = None
     bias: Bias | None = None
+    scale: Scale | None = None
     aux: Extra | None = None
 
     def contradiction(self) -> Mismatch | None:
@@ -262,13 +271,6 @@ class Epilogue(Part):
     ops: EpilogueOps | None = None
     expression: EpilogueExpression | None = None
 
-    def contradiction(self) -> Mismatch | None:
-        """A kernel has one bias."""
-        if {"bias_n", "bias_m"} <= set(operands_of(self.steps)):
-            fix = "the other can be a residual, a whole matrix"
-            return Mismatch(found="bias_n and bias_m together", expected="one of them", fix=fix)
-        return None
-
     @property
     def steps(self) -> tuple[Step, ...]:
         """The chain from an accumulator to C; empty when nothing is asked for."""
@@ -296,9 +298,10 @@ class Raster(Part):
 class Schedule(Part):
     """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
 
-    `reduction` is how their sums come together: through a workspace and in a fixed order, or by atomic additions to C.
+    `reduction` is how their sums come together: through a workspace and in a fixed order, likewise but first in the
+    shared memory of a cluster, or by atomic additions to C.
     With `swap` the kernel multiplies B by A, which suits few rows of C.
-    `cluster` are the CTAs along M and N that share what they copy.
+    `cluster` are the CTAs along M and N that share what they copy, and along K those that add a tile's slices.
     `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
     """
 

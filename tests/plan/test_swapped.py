@@ -10,6 +10,7 @@ import pytest
 from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, GemmSpec, Schedule, Tile
@@ -59,6 +60,28 @@ def test_exchanging_twice_changes_nothing() -> None:
     assert LaunchContract.from_json(found.to_json()) == found
 
 
+@pytest.mark.parametrize(("cluster", "clusters"), [((2, 1), 6), ((1, 2), 6), ((2, 2), 4)])
+def test_a_cluster_covers_tiles_of_the_product_that_is_multiplied(cluster: tuple[int, int], clusters: int) -> None:
+    """Of 40x150 there are 3 tiles along N, the kernel's M, and 3 along M."""
+    found = launch(replace(swapped(), schedule=Schedule(swap=True, cluster=cluster)))
+    problem, (x, y) = ProblemShape(40, 150, 64), cluster
+    assert found.tiles(problem) == clusters * x * y
+    assert found.tiles(ProblemShape(16, 64 * 6, 64)) == 6 * y
+    assert found.geometry(problem, multiprocessors=132).grid == (clusters * x, y, 1)
+
+
+@pytest.mark.parametrize("major", ["k", "n"])
+def test_what_a_transposed_copy_of_b_is_read_as(major: str) -> None:
+    """The kernel's A is B."""
+    asked = replace(swapped(f"k{major}n"), tile=Tile(cta=(64, 16, 64)))
+    b = replace(asked.problem.b, transposed="once")
+    found = plan(replace(asked, problem=replace(asked.problem, b=b)), "sm_90")
+    (decided,) = (decision for decision in found.decisions if decision.key == "problem.b.transposed")
+    assert decided.chosen.endswith(f"reads a {'K' if major == 'n' else 'N'}-major copy")
+    assert found.launch.tensor("b").major != major
+    assert found.launch.of_a_call().tensor("b").major == major
+
+
 @pytest.mark.parametrize(("problem", "exchanged"), [((16, 4096, 4096), True), ((64, 8192, 8192), False)])
 def test_few_rows_are_columns_of_an_instruction(problem: tuple[int, int, int], exchanged: bool) -> None:
     found = plan(OPEN, "sm_90", problem)
@@ -89,3 +112,15 @@ def test_it_is_right_at_odd_sizes(majors: str, ops: tuple[str, ...] | None, kern
         assert compare(out, expected.result, dtype="f16").ok, (m, n, k)
         if ops is None:
             assert count_launch(planned, kernel.call_size(a, b, out), report).differing() == {}
+
+
+@pytest.mark.parametrize("op", ["scale_m", "scale_n"])
+def test_a_scale_of_rows_is_one_of_columns_there(op: str) -> None:
+    """Its name, its mode and its stride change places with the other's, and twice gives them back."""
+    found, other = launch(swapped(ops=(op, "bias_m", "bias_n"))), {"scale_m": "scale_n", "scale_n": "scale_m"}[op]
+    assert found.tensor(op).modes == (op[-1],)
+    names = [parameter.name for parameter in found.parameters]
+    assert {f"inc_{op}", f"batch_stride_{op}"} <= set(names)
+    assert [x.name for x in found.exchanged().tensors[3:]] == ["bias_n", "bias_m", other]
+    assert found.exchanged().tensor(other).modes == (other[-1],)
+    assert found.exchanged().exchanged() == found

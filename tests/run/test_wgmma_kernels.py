@@ -60,7 +60,7 @@ def test_a_batch(compiled: Any) -> None:
     check(compiled(CASES["fused"]), CASES["fused"], 72, 64, 72, batch=3)
 
 
-@pytest.mark.parametrize("name", ["tn", "split_k"])
+@pytest.mark.parametrize("name", ["tn", "split_k", "slices_of_a_cluster"])
 def test_without_a_k_the_result_is_zeros(compiled: Any, name: str) -> None:
     storage = np.ones((5, 16), np.float16)
     compiled(CASES[name])(np.zeros((5, 0), np.float16), np.zeros((0, 8), np.float16), out=storage[:, :8])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan import swapped
@@ -23,7 +24,6 @@ from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_fli
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions
-from cutegen.plan.values.multiplied import Extents
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 
@@ -64,7 +64,8 @@ class Family:
         """The kernel of the product that the spec asks for, or of the exchanged one."""
         if not spec.schedule.swap:
             return self._decide(spec, target, problem)
-        exchanged = self._decide(swapped.as_multiplied(spec), target, swapped.shape_multiplied(problem))
+        shape = swapped.shape_multiplied(problem) if problem else None
+        exchanged = self._decide(swapped.as_multiplied(spec), target, shape)
         return swapped.as_called(exchanged, spec, problem)
 
     def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
@@ -116,7 +117,7 @@ class Family:
             smem_c_offset_bytes=memory.c_offset_bytes,
             smem_barriers_offset_bytes=memory.barriers_offset_bytes,
             predictions=Predictions(
-                wavefronts=predict_wavefronts(a, b, epilogue),
+                wavefronts=predict_wavefronts(a, b, epilogue, split_k, by.cta_tile),
                 line_writes=predict_line_writes(a, b),
                 sectors={
                     **predict_sectors(a, b, epilogue, by.tiled_mma, by.cta_tile),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
-from cutegen.algebra import Layout, TiledMma
+from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.hardware import Target
-from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.rules.cluster import choose_cluster
 from cutegen.plan.rules.consumers import choose_consumers
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.promotion import choose_promotion
-from cutegen.plan.rules.wgmma_atom import REGISTERS_BESIDE_SUMS, check_operands, choose_atom, choose_warpgroups
+from cutegen.plan.rules.warpgroups import choose_warpgroups
+from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
+from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, sum_registers
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.multiplied import Extents, Multiplied
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
 
 
@@ -29,9 +31,10 @@ class Wgmma:
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
         """Warpgroups, and the atom that has all of one's columns."""
-        consumers, cluster = choose_consumers(spec), choose_cluster(spec)
+        consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
+        cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
         promotion = choose_promotion(spec, cta_tile.value)
         choices = (cta_tile, atom, warpgroups, consumers, cluster, *((promotion,) if promotion else ()))
         return Multiplied(
@@ -46,9 +49,9 @@ class Wgmma:
 
     def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
-        m, n, _ = by.cta_tile
-        sums = m * n * by.atom.c_dtype.bits // (REGISTER_BITS * by.tiled_mma.threads)
-        return (2 * sums if by.promote_k else sums) + REGISTERS_BESIDE_SUMS
+        promoted = by.promote_k != 0
+        sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads, promoted=promoted)
+        return sums + REGISTERS_BESIDE_SUMS
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """All of the main loop."""

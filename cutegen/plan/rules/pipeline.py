@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, SM_RATES, Gpu, Instruction, Target, dtype
@@ -41,6 +42,7 @@ def choose_stages(
     asynchronous: bool = True,
     most: int = DEFAULT_MAX_STAGES,
     least: int = STAGES[0],
+    why_least: str = "",
 ) -> Choice[int]:
     """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
@@ -54,11 +56,11 @@ def choose_stages(
         raise spec.error(
             "tile.stages",
             found=str(given),
-            expected=f"{least} or more: a stage is left when the next one is being multiplied",
+            expected=f"{least} or more: {why_least}",
             fix=f"tile.stages = {least}",
         )
     if not fitting or given not in (None, *fitting):
-        raise too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
+        raise too_much(spec, target, stage_bytes, given or least, fitting, reserved_bytes)
     if given is not None:
         return Choice(given, Decision("tile.stages", str(given), "given", given=True))
 
@@ -92,7 +94,7 @@ def choose_stages(
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))
 
 
-def check_stage(spec: GemmSpec, target: Target, cta_tile: tuple[int, int, int], reserved_bytes: int = 0) -> None:
+def check_stage(spec: GemmSpec, target: Target, cta_tile: Extents, reserved_bytes: int = 0) -> None:
     """Raise SpecError for a CTA tile of which not even one stage fits, however its layouts come out.
 
     It stands before the rules that look at every element: their tables take 50 times the tile's bytes.

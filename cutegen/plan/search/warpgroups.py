@@ -13,7 +13,8 @@ from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import STAGES
-from cutegen.plan.rules.wgmma_atom import ROWS, choose_warpgroups
+from cutegen.plan.rules.warpgroups import choose_warpgroups
+from cutegen.plan.rules.wgmma_sums import ROWS
 from cutegen.plan.search.problem import (
     Candidate,
     Option,
@@ -44,7 +45,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 def _exchanged(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """The same of the kernels that multiply B by A."""
-    asked, shape = spec.schedule.swap, replace(problem, m=problem.n, n=problem.m)
+    asked, shape = spec.schedule.swap, swapped.shape_multiplied(problem)
     for one in _settled(swapped.as_multiplied(spec), target, shape):
         schedule = replace(one.spec.schedule, swap=True)
         filled = replace(spec, tile=one.spec.tile, mma=one.spec.mma, schedule=schedule)
