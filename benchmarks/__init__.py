@@ -1,1 +1,0 @@
-"""Measurements: of speed on a GPU (performance/, host_cost.py), and of what cutegen itself costs."""
