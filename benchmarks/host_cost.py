@@ -21,10 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cutegen
+from cutegen.api import compile_gemm
 from cutegen.bench.entrants import Entrant
 from cutegen.errors import CheckError
 from cutegen.run import Kernel
+from cutegen.spec import GemmSpec, Operand, Problem, SpecLike, as_spec
 from cutegen.support.columns import aligned
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 
@@ -32,18 +33,26 @@ BURST_CALLS = 200
 ROUNDS = 100
 PROBLEM = (128, 128, 128)
 FEW, MANY = 4, 1000
-FAMILIES = {
-    "simt": "simt_sgemm_tn",
+PLAIN_SIMT = GemmSpec(
+    family="simt",
+    problem=Problem(a=Operand("f32", "k"), b=Operand("f32", "k"), c=Operand("f32", "n"), accumulator="f32"),
+    name="simt_plain",
+)
+FAMILIES: Mapping[str, SpecLike] = {
+    "simt": PLAIN_SIMT,
     "sm80": "sm80_hgemm_tn",
     "sm80, K split": "sm80_split_k_tn",
     "sm120": "sm120_hgemm_tn",
     "sm90": "sm90_hgemm_tn",
     "sm90, clusters": "cutlass_hopper_cooperative",
+    "simt, alpha and beta": "simt_sgemm_tn",
     "sm90, bias and GELU": "sm90_hgemm_bias_gelu",
 }
-"""A shipped spec of each family, and of each way to launch within one."""
-OURS, ON_STREAM, NEW_RESULT = "kernel(a, b, out=)", "kernel(a, b, out=, stream=)", "kernel(a, b)"
-TORCH, TORCH_NEW = "torch.matmul(a, b, out=)", "torch.matmul(a, b)"
+"""A spec of each family, of each way to launch within one, and of calls with more operands."""
+OURS, ON_STREAM, NEW_RESULT = "kernel(a, b, out=)", "the same, stream=", "kernel(a, b)"
+IN_TURN = "kernel(a, b, out=), {:,} in turn"
+TORCH, TORCH_NEW = "torch, out=", "torch"
+"""torch.matmul; where a kernel's epilogue does more, torch.addmm, and what else it takes torch to do the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ def medians_us(calls: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) 
 
 
 def host_costs(kernels: Mapping[str, Kernel], rounds: int = ROUNDS) -> list[HostCost]:
-    """Of each kernel, whose result is checked first, by its name; torch.matmul on the same operands beside it."""
+    """Of each kernel, whose result is checked first, by its name; torch on the same operands beside it."""
     found = []
     for name, kernel in kernels.items():
         calls, _kept = _calls(name, kernel)
@@ -100,23 +109,46 @@ def _calls(name: str, kernel: Kernel) -> tuple[dict[str, Callable[[], object]], 
         raise CheckError(f"{name}: the kernel's result is wrong")
     *_, results = random_operands(contract, m, n, 8, seed=1, batch=MANY, **options)
     few, many = itertools.cycle(list(results[:FEW])), itertools.cycle(list(results))
-    stream, torch_out = torch.cuda.current_stream().cuda_stream, torch.empty_like(out)
-    given = partial(kernel, **extras)
+    stream = torch.cuda.current_stream().cuda_stream
+    given, (into, new) = partial(kernel, **extras), _of_torch(a, b, extras, torch.empty_like(out))
     return {
         OURS: lambda: given(a, b, out=out),
+        TORCH: into,
         ON_STREAM: lambda: given(a, b, out=out, stream=stream),
-        TORCH: lambda: torch.matmul(a, b, out=torch_out),
-        f"{OURS}, {FEW} in turn": lambda: given(a, b, out=next(few)),
-        f"{OURS}, {MANY:,} in turn": lambda: given(a, b, out=next(many)),
+        IN_TURN.format(FEW): lambda: given(a, b, out=next(few)),
+        IN_TURN.format(MANY): lambda: given(a, b, out=next(many)),
         NEW_RESULT: lambda: given(a, b),
-        TORCH_NEW: lambda: torch.matmul(a, b),
-    }, (a, b, out, results, torch_out)
+        TORCH_NEW: new,
+    }, (a, b, out, results)
+
+
+Call = Callable[[], object]
+
+
+def _of_torch(a: Any, b: Any, extras: Mapping[str, Any], out: Any) -> tuple[Call, Call]:
+    """What torch does for the same, into `out` and into new memory."""
+    import torch
+
+    if "bias" in extras:
+        bias, gelu = extras["bias"].to(out.dtype), torch.nn.functional.gelu
+        return (
+            lambda: gelu(torch.addmm(bias, a, b, out=out)),
+            lambda: gelu(torch.addmm(bias, a, b)),
+        )
+    if "c" in extras:
+        c, alpha, beta = (extras[name] for name in ("c", "alpha", "beta"))
+        return (
+            lambda: torch.addmm(c, a, b, alpha=alpha, beta=beta, out=out),
+            lambda: torch.addmm(c, a, b, alpha=alpha, beta=beta),
+        )
+    return lambda: torch.matmul(a, b, out=out), lambda: torch.matmul(a, b)
 
 
 def kernels_of(names: Iterable[str]) -> dict[str, Kernel]:
     """Kernels by the names of specs, or of artifacts' folders."""
     return {
-        name: Kernel.open(name) if (Path(name) / "manifest.json").is_file() else cutegen.compile(name) for name in names
+        name: Kernel.open(name) if (Path(name) / "manifest.json").is_file() else compile_gemm(as_spec(name))
+        for name in names
     }
 
 
@@ -125,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Host cost of a kernel's call beside torch.matmul, in microseconds.")
     parser.add_argument("kernels", nargs="*", help="specs, or artifacts' folders (default: one of each family)")
     asked = parser.parse_args().kernels
-    kernels = kernels_of(asked) if asked else {name: cutegen.compile(spec) for name, spec in FAMILIES.items()}
+    kernels = kernels_of(asked) if asked else {name: compile_gemm(as_spec(spec)) for name, spec in FAMILIES.items()}
     costs = host_costs(kernels)
     calls = list(dict.fromkeys(cost.call for cost in costs))
     us = {(cost.kernel, cost.call): cost.median_us for cost in costs}

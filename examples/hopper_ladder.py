@@ -116,7 +116,7 @@ def ladder() -> Iterator[Rung]:
     )
     yield rung(
         "e4m3",
-        'problem.{a,b}.dtype = "e4m3", tile.cta = [128, 256, 128], mma.promote_k = 0',
+        'with clusters of 2, problem.{a,b}.dtype = "e4m3", tile.cta = [128, 256, 128], mma.promote_k = 0',
         "twice the operations for the same bytes; sums keep some 14 bits",
         family="sm90",
         problem=replace(halves, a=byte, b=byte),

@@ -36,14 +36,15 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("--arch", metavar="TARGET", help="what `build` compiles for (default: the GPU here)")
     parser.add_argument("--quick", action="store_true", help="a few problems of each section: a first look")
+    parser.add_argument("--seconds", type=float, metavar="S", help="begin no further problem after so many")
     arguments = parser.parse_args(words)
-    asked = Asked(cutlass=tuple(arguments.cutlass), quick=arguments.quick)
+    asked = Asked(cutlass=tuple(arguments.cutlass), quick=arguments.quick, seconds=arguments.seconds)
     try:
         if arguments.verb == "build":
             compiled(asked, print, arguments.arch)
             return 0
         if arguments.verb != "write":
-            arguments.figures.write_text(dumped(measure(asked)), encoding="utf-8")
+            measure(asked, lambda found: arguments.figures.write_text(dumped(found), encoding="utf-8"))
         if arguments.verb != "measure":
             figures = loaded(arguments.figures.read_text(encoding="utf-8"))
             documents.FIGURES.write_text(dumped(figures), encoding="utf-8")

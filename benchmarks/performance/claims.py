@@ -111,5 +111,5 @@ def _of_host_cost(figures: Figures) -> Claim:
     over = {name: us[name, host_cost.OURS] - us[name, host_cost.TORCH] for name, call in us if call == host_cost.OURS}
     worst = max(over, key=over.__getitem__)
     ours, torch = (us[worst, call] for call in (host_cost.OURS, host_cost.TORCH))
-    text = "an eager call costs the host at most what `torch.matmul(out=)` does, of every family"
+    text = "an eager call costs the host at most what torch's does, of every family and with an epilogue"
     return Claim(text, f"{ours:.1f} us, torch {torch:.1f} us: {worst}", ours <= torch)

@@ -14,7 +14,7 @@ from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 
 OURS = "cutegen's choice"
-SECTIONS = ("suite", "sample", "kinds", "ladder")
+SECTIONS = ("suite", "sample", "quack", "kinds", "ladder")
 _DIGITS = 3
 
 
@@ -87,13 +87,14 @@ class Figures:
     read_tb_per_s: float
     copy_tb_per_s: float
     chosen: Mapping[ProblemShape, str]
-    clocks: tuple[Clock, ...]
-    suite: tuple[Time, ...]
-    sample: tuple[Time, ...]
-    kinds: tuple[Time, ...]
-    ladder: tuple[Time, ...]
-    energy: tuple[Energy, ...]
-    host: tuple[HostCost, ...]
+    clocks: tuple[Clock, ...] = ()
+    suite: tuple[Time, ...] = ()
+    sample: tuple[Time, ...] = ()
+    quack: tuple[Time, ...] = ()
+    kinds: tuple[Time, ...] = ()
+    ladder: tuple[Time, ...] = ()
+    energy: tuple[Energy, ...] = ()
+    host: tuple[HostCost, ...] = ()
 
     def ceiling(self, instruction: str, operands: str) -> float:
         """TFLOP/s."""

@@ -7,20 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks import host_cost
 from benchmarks.performance import by_hand, choice
 from benchmarks.performance.energy import Energy, energies
 from benchmarks.performance.figures import OURS, Ceiling, Clock, Figures, Time
 from benchmarks.performance.kinds import KINDS
-from benchmarks.performance.problems import ENERGY, LADDER, SQUARES, SUITE, sample
+from benchmarks.performance.problems import ENERGY, LADDER, QUACK_PROBLEMS, SQUARES, SUITE, sample
 from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Result, bench, require_gpu
-from cutegen.bench.ceilings import MmaCeiling, measure_ceilings
+from cutegen.bench.ceilings import Ceilings, MmaCeiling, measure_ceilings
 from cutegen.bench.conditions import conditions
 from cutegen.bench.contenders import QUACK, TORCH, TRITON, Against, Operands, Prepare, only, others
 from cutegen.bench.entrants import Entrant
@@ -30,7 +31,7 @@ from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Instruction
 from cutegen.run import Kernel
-from cutegen.spec import GemmSpec, load_spec
+from cutegen.spec import GemmSpec, as_spec, load_spec
 from cutegen.verify import random_operands
 from examples.hopper_ladder import ladder
 
@@ -48,10 +49,11 @@ CEILINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run takes part of: CUTLASS's files, and, for a first look, fewer problems."""
+    """What a run takes part of: CUTLASS's files, a limit in time, and, for a first look, fewer problems."""
 
     cutlass: tuple[Path, ...] = ()
     quick: bool = False
+    seconds: float | None = None
 
     @property
     def suite(self) -> tuple[ProblemShape, ...]:
@@ -62,6 +64,11 @@ class Asked:
     def sample(self) -> tuple[ProblemShape, ...]:
         """The random problems."""
         return sample()[:8] if self.quick else sample()
+
+    @property
+    def quack(self) -> tuple[ProblemShape, ...]:
+        """Those on which QuACK tunes itself, in the order of interest."""
+        return () if self.quick else QUACK_PROBLEMS
 
     @property
     def squares(self) -> tuple[ProblemShape, ...]:
@@ -87,7 +94,7 @@ def compiled(asked: Asked, say: Callable[[str], None], arch: str | None = None) 
     shipped = {name: (load_spec(name), None) for name in SHIPPED}
     kinds = {(name, problem): (spec, problem) for problem in asked.squares for name, spec in KINDS.items()}
     rungs = {rung.name: (rung.spec, LADDER) for rung in ladder()}
-    host = {name: (load_spec(spec), None) for name, spec in host_cost.FAMILIES.items()}
+    host = {name: (as_spec(spec), None) for name, spec in host_cost.FAMILIES.items()}
     with ThreadPoolExecutor(COMPILERS) as pool:
         one = partial(_compiled, arch)
         of_problems = pool.map(one, ((choice.SPEC, problem) for problem in problems))
@@ -114,8 +121,8 @@ def _compiled(arch: str | None, job: tuple[GemmSpec, ProblemShape | None]) -> Ke
     return compile_gemm(spec, arch, problem=extents)
 
 
-def measure(asked: Asked) -> Figures:
-    """Everything, in some minutes.
+def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) -> Figures:
+    """Everything, in some minutes; `save` is handed what there is after each problem.
 
     Raises DeviceError without a GPU, CheckError when a kernel of cutegen's is wrong, CompileError, OutsideError.
     """
@@ -123,18 +130,24 @@ def measure(asked: Asked) -> Figures:
     start = time.monotonic()
     say = partial(_say, start)
     wmma, kernels = by_hand.compile_by_hand(), compiled(asked, say)
-    run = _Run(say)
     ceilings = measure_ceilings(CEILINGS)
     say(f"ceilings: {[round(x.tflops) for x in ceilings.mma]}, {ceilings.read_bytes_per_s / 1e12:.2f} TB/s read")
-    kinds = run.times(asked.squares, lambda x: kernels.kinds[x], against=nobody, regimes=(Regime.GRAPH,))
-    rungs = run.times((LADDER,), lambda _: kernels.ladder, against=only(TORCH), regimes=(Regime.LAUNCH,))
-    energy = tuple(_energy(kernels.energy, say))
-    host = tuple(host_cost.host_costs(kernels.host, rounds=HOST_ROUNDS))
-    say("host costs")
+    chosen = {problem: described(kernel) for problem, kernel in kernels.chosen.items()}
+    run = _Run(_nothing_yet(ceilings, chosen), start, asked.seconds, say, save)
     ours = {problem: Entrant(OURS, kernel) for problem, kernel in kernels.chosen.items()}
-    everyone = partial(others, cutlass=asked.cutlass)
-    suite = run.times(asked.suite, lambda x: (*kernels.shipped, ours[x]), against=everyone)
-    sample = run.times(asked.sample, lambda x: (ours[x],), against=_of_sample(asked.cutlass, wmma))
+    run.times("kinds", asked.squares, lambda x: kernels.kinds[x], nobody, (Regime.GRAPH,))
+    run.times("ladder", (LADDER,), lambda _: kernels.ladder, only(TORCH), (Regime.LAUNCH,))
+    run.add(energy=tuple(_energy(kernels.energy, say)))
+    run.add(host=tuple(host_cost.host_costs(kernels.host, rounds=HOST_ROUNDS)))
+    say("host costs")
+    run.times("suite", asked.suite, lambda x: (*kernels.shipped, ours[x]), _but_quack(asked.cutlass))
+    run.times("sample", asked.sample, lambda x: (ours[x],), _of_sample(asked.cutlass, wmma))
+    run.times("quack", asked.quack, lambda x: (ours[x],), only(TORCH, QUACK))
+    return run.figures
+
+
+def _nothing_yet(ceilings: Ceilings, chosen: Mapping[ProblemShape, str]) -> Figures:
+    """Where and with what, and what the hardware allows."""
     made_with = conditions()
     return Figures(
         device=ceilings.device,
@@ -143,19 +156,12 @@ def measure(asked: Asked) -> Figures:
         cuda=made_with.cuda,
         date=datetime.now(UTC).date().isoformat(),
         versions=made_with.versions,
-        seconds=round(time.monotonic() - start),
+        seconds=0,
         rounds=ROUNDS,
         ceilings=tuple(map(_ceiling, ceilings.mma)),
         read_tb_per_s=round(ceilings.read_bytes_per_s / 1e12, 3),
         copy_tb_per_s=round(ceilings.copy_bytes_per_s / 1e12, 3),
-        chosen={problem: described(kernel) for problem, kernel in kernels.chosen.items()},
-        clocks=tuple(run.clocks),
-        suite=suite,
-        sample=sample,
-        kinds=kinds,
-        ladder=rungs,
-        energy=energy,
-        host=host,
+        chosen=chosen,
     )
 
 
@@ -173,29 +179,38 @@ def described(kernel: Kernel) -> str:
     return f"{plan['family']} {'x'.join(map(str, plan['tile']))}, {plan['stages']} stages{''.join(more)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
-    """What the sections of a run have in common; `clocks` are those behind each problem of every section."""
+    """A run's figures so far. When `seconds` have passed since `start`, no further problem is begun."""
 
+    figures: Figures
+    start: float
+    seconds: float | None
     say: Callable[[str], None]
-    clocks: list[Clock] = field(default_factory=list)
+    save: Callable[[Figures], object]
+
+    def add(self, **sections: Any) -> None:
+        """More of the figures."""
+        self.figures = replace(self.figures, seconds=round(time.monotonic() - self.start), **sections)
+        self.save(self.figures)
 
     def times(
         self,
+        section: str,
         problems: Iterable[ProblemShape],
         entrants: Callable[[ProblemShape], Sequence[Entrant]],
-        *,
         against: Against,
         regimes: Sequence[Regime] = tuple(Regime),
-    ) -> tuple[Time, ...]:
-        """Everyone on each problem."""
-        found: list[Time] = []
+    ) -> None:
+        """Everyone on each problem of a section; behind each, the GPU's clocks."""
         for problem in problems:
+            if self.seconds is not None and time.monotonic() > self.start + self.seconds:
+                self.say(f"{section}: no time for {problem}")
+                continue
             results = bench(entrants(problem), problem, rounds=ROUNDS, regimes=regimes, against=against)
-            found += map(Time.of, results)
-            self.clocks.extend(_clocks(results))
+            times = *getattr(self.figures, section), *map(Time.of, results)
+            self.add(**{section: times, "clocks": (*self.figures.clocks, *_clocks(results))})
             self.say(f"{problem}: " + ", ".join(f"{x.contender} {x.measurement.median_us:.1f}" for x in results))
-        return tuple(found)
 
 
 def _clocks(results: Iterable[Result]) -> Iterator[Clock]:
@@ -220,6 +235,11 @@ def nobody(contract: LaunchContract) -> Iterable[tuple[str, Prepare]]:
     return ()
 
 
+def _but_quack(cutlass: Sequence[Path]) -> Against:
+    """Everyone but QuACK, whose tuning takes longer than all else."""
+    return lambda contract: (x for x in others(contract, cutlass) if x[0] != QUACK)
+
+
 def _of_sample(cutlass: Sequence[Path], wmma: Callable[[Operands], Call] | None) -> Against:
     """Whoever does not tune for each of sixty problems: torch, CUTLASS's examples and the WMMA kernel."""
 
@@ -237,7 +257,7 @@ def _energy(kernel: Kernel, say: Callable[[str], None]) -> Iterator[Energy]:
         *random_operands(kernel.contract, ENERGY.m, ENERGY.n, ENERGY.k, seed=2, framework="torch", device="cuda")
     )
     (_, torch_prepare), *_ = only(TORCH)(kernel.contract)
-    calls = {TORCH: torch_prepare(x), OURS: partial(kernel, x.a, x.b, out=x.out)}
+    calls: dict[str, Call] = {TORCH: torch_prepare(x), OURS: partial(kernel, x.a, x.b, out=x.out)}
     for found in energies(calls, ENERGY):
         say(f"{found.contender}: {found.joules:.2f} J, {found.watts:.0f} W, {found.tflops:.0f} TFLOP/s")
         yield found

@@ -99,7 +99,7 @@ def floor_us(figures: Figures, problem: ProblemShape) -> float:
 def contenders(figures: Figures) -> str:
     """TFLOP/s of everyone in a graph, a row for each problem; of CUTLASS's Hopper example the best tile."""
     problems = by_problem(figures.suite, Regime.GRAPH)
-    names = [TORCH, QUACK, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
+    names = [TORCH, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
     rows = []
     for problem, row in problems.items():
         tiles = [time for name, time in row.items() if name.startswith(CUTLASS_HOPPER)]
@@ -117,6 +117,18 @@ def hopper(figures: Figures) -> str:
         return "Not measured: the run had no file of the example."
     rows = [[_spelled(p), *(_us(row.get(name)) for name in names), _us(row[OURS])] for p, row in problems.items()]
     return _table(["M x N x K", *(name.removeprefix(CUTLASS_HOPPER).strip() for name in names), "ours"], rows)
+
+
+def quack(figures: Figures) -> str:
+    """QuACK, which has tuned itself on the problem, beside torch and cutegen."""
+    rows = []
+    for problem, row in by_problem(figures.quack, Regime.GRAPH).items():
+        if QUACK in row:
+            times = [_us(row[name]) for name in (TORCH, QUACK, OURS)]
+            rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
+    if not rows:
+        return "Not measured: the run had no QuACK, or no time for it."
+    return _table(["M x N x K", "torch", QUACK, "ours", "x QuACK"], rows)
 
 
 def kinds(figures: Figures) -> str:
@@ -249,6 +261,7 @@ BLOCKS: Mapping[str, Callable[[Figures], str]] = {
     "suite_launch": suite_launch,
     "contenders": contenders,
     "hopper": hopper,
+    "quack": quack,
     "kinds": kinds,
     "claims": held,
     "sample": sample,

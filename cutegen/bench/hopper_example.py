@@ -40,7 +40,6 @@ class HopperTile:
 
 TILES = (
     HopperTile((128, 256), (2, 1)),
-    HopperTile((128, 256), (1, 1)),
     HopperTile((128, 128), (1, 1)),
     HopperTile((64, 128), (1, 1)),
 )

@@ -29,7 +29,7 @@ from cutegen.bench import benchmark as bench_room
 from cutegen.bench import checked
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.conditions import Conditions
-from cutegen.bench.contenders import CUTLASS_HOPPER, TORCH, TRITON, Operands
+from cutegen.bench.contenders import CUTLASS_HOPPER, QUACK, TORCH, TRITON, Operands
 from cutegen.bench.measure import Graph, Measurement, Regime
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
@@ -134,7 +134,7 @@ def test_the_floor_is_the_tighter_of_operations_and_bytes(figures: Figures) -> N
 
 
 def test_everyone_is_shown_and_the_examples_best_tile(figures: Figures) -> None:
-    assert tables.contenders(figures).splitlines()[2] == "| 4096 x 4096 x 4096 | 550 |  | 344 |  |  | 172 |  | 275 |"
+    assert tables.contenders(figures).splitlines()[2] == "| 4096 x 4096 x 4096 | 550 | 344 |  |  | 172 |  | 275 |"
     assert tables.hopper(figures).splitlines()[0] == "| M x N x K | 128x256 | 64x64 | ours |"
     assert tables.hopper(figures).splitlines()[2] == "| 4096 x 4096 x 4096 | 400.0 | 1,000 | 500.0 |"
 
@@ -153,6 +153,14 @@ def test_the_readme_ranks_by_speed(figures: Figures) -> None:
     )
     assert "0.50 times as fast as `torch.matmul`" in tables.headline(figures)
     assert "2.00 times over 2 random ones (0.25 to 16.00)" in tables.headline(figures)
+
+
+def test_quack_has_rows_where_it_took_part(figures: Figures) -> None:
+    assert tables.quack(figures).startswith("Not measured")
+    times = (*timed(LADDER, torch=250.0, ours=200.0, **{QUACK: 240.0}), *timed(THIN, torch=1.0, ours=2.0))
+    assert tables.quack(replace(figures, quack=times)).splitlines()[2:] == [
+        "| 4096 x 4096 x 4096 | 250.0 | 240.0 | 200.0 | 1.20 |"
+    ]
 
 
 def test_kinds_are_relative_to_tn(figures: Figures) -> None:
@@ -184,7 +192,7 @@ def test_claims_are_held_against_the_figures(figures: Figures) -> None:
     assert (alike.found, alike.holds) == ("+4.0% time, TN, bf16 at 4096x4096x4096", False)
     assert found["bias and tanh-GELU cost at most 3%"].found.startswith("+6.0%")
     assert not found["s8: at least 1.6 times fp16"].holds
-    cost = found["an eager call costs the host at most what `torch.matmul(out=)` does, of every family"]
+    cost = found["an eager call costs the host at most what torch's does, of every family and with an epilogue"]
     assert (cost.found, cost.holds) == ("12.0 us, torch 10.0 us: sm90", False)
     before = found["`sm80_hgemm_tn` at 4096^3 has as much of `mma.sync` as before, 72%"]
     assert (before.found, before.holds) == ("43%", False)
@@ -377,6 +385,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
     monkeypatch.setattr(run_room, "SQUARES", (small,))
     monkeypatch.setattr(run_room, "LADDER", small)
     monkeypatch.setattr(run_room, "ENERGY", small)
+    monkeypatch.setattr(run_room, "QUACK_PROBLEMS", (small,))
     monkeypatch.setattr(run_room, "sample", lambda: (ProblemShape(8, 16, 24),))
     monkeypatch.setattr(run_room, "energies", lambda calls, problem: [Energy(x, problem, 1.0, 2.0, 3) for x in calls])
     monkeypatch.setattr(host_cost, "host_costs", lambda kernels, rounds: [HostCost(x, "call", 1.0) for x in kernels])
@@ -386,7 +395,10 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
 
 @pytest.mark.usefixtures("on_the_cpu")
 def test_a_run_measures_every_section() -> None:
-    found = run_room.measure(Asked())
+    saved: list[Figures] = []
+    found = run_room.measure(Asked(), saved.append)
+    assert saved[-1] == found
+    assert [bool(x.sample) for x in saved].index(True) > [bool(x.suite) for x in saved].index(True)
     assert {x.contender for x in found.suite} == {TORCH, TRITON, *run_room.SHIPPED, OURS}
     assert {(str(x.problem), x.regime) for x in found.suite} == {
         (problem, regime) for problem in ("32x16x32", "16x16x16") for regime in Regime
@@ -399,6 +411,13 @@ def test_a_run_measures_every_section() -> None:
     assert {x.kernel for x in found.host} == set(host_cost.FAMILIES)
     assert (found.device, found.ceilings[0].tflops, found.read_tb_per_s) == ("Imaginary 100", 100.0, 1.25)
     assert loaded(dumped(found)) == found
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_when_time_is_up_no_further_problem_is_begun() -> None:
+    found = run_room.measure(Asked(seconds=-1.0))
+    assert (found.suite, found.sample, found.kinds) == ((), (), ())
+    assert found.host
 
 
 def test_a_problem_by_hand_lies_among_zeros(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,8 +207,9 @@ def memory(fake_api: Any) -> Memory:
 
 
 def use(held: Workspaces, stream: int, wanted: Workspace) -> tuple[int, int]:
-    with held.on(stream, wanted) as workspace:
-        return workspace
+    found: list[tuple[int, int]] = []
+    held.launch(stream, wanted, found.append)
+    return found[0]
 
 
 def test_a_stream_keeps_its_workspace_and_zeroes_it_once(memory: Memory) -> None:
@@ -301,8 +302,8 @@ def test_a_launch_that_adds_is_given_zeros(
     buffer = np.zeros((2, 301, 80), np.float32)
     out = cuda_array(buffer[:, :300, :72])
     Kernel(artifact(parts), driver=lambda: Driver(memory.api))(a, b, out=out)
-    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernel") == [
+    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernelEx") == [
         ("cuMemsetD2D32Async", buffer.ctypes.data, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
         ("cuMemsetD2D32Async", buffer.ctypes.data + 301 * 320, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
-        ("cuLaunchKernel", "function in 1000"),
+        ("cuLaunchKernelEx", "function in 1000"),
     ]
