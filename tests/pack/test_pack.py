@@ -135,7 +135,7 @@ def given(pack: Pack, request: Request) -> int | None:
         ({"a": Matrix("bf16", "m", 16), "b": Matrix("bf16", "k", 16), "c": Matrix("bf16", "n", 16)}, 2),
         ({"a": replace(ROW, align_bytes=8)}, None),
         ({"ops": ("relu",)}, None),
-        ({"bias": "f16"}, None),
+        ({"ops": ("bias_n",), "bias": "f16"}, None),
         ({"residual": Matrix("f16", "n", 16)}, None),
         ({"target": "sm_86", "device": "NVIDIA A10"}, 0),
         ({"target": "sm_90", "device": "NVIDIA H200"}, 3),
