@@ -4,8 +4,8 @@ Needs torch and a GPU. The problem is small enough for the GPU to keep up. Each 
 that fits the launch queue, the GPU idle before it; the calls compared take turns in random order, and the median of the
 samples counts.
 
-Where the kernel takes tensor maps, one is made for each new address. The maps of a few results in turn are kept; of a
-thousand in turn none is met again in time.
+Where the kernel takes tensor maps, one is made for each new address. The maps of a few results in turn are kept; of
+thousands in turn none is met again in time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cutegen.verify import compare, expected_outcome, random_extras, random_oper
 BURST_CALLS = 200
 ROUNDS = 100
 PROBLEM = (128, 128, 128)
-FEW, MANY = 4, 1000
+FEW, MANY = 4, 5000
 PLAIN_SIMT = GemmSpec(
     family="simt",
     problem=Problem(a=Operand("f32", "k"), b=Operand("f32", "k"), c=Operand("f32", "n"), accumulator="f32"),
