@@ -201,7 +201,7 @@ def _serves(entry: PackEntry, request: Request) -> bool:
 def _fits(tensor: TensorContract, request: Request) -> bool:
     """Whether what a call brings lies as a kernel's tensor does. C as it was is C's own."""
     if len(tensor.modes) == 1:
-        return tensor.dtype == (getattr(request, "scale", None) if tensor.name in SCALES else request.bias)
+        return tensor.dtype == (request.scale if tensor.name in SCALES else request.bias)
     matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)
     if matrix is None or matrix.align_bytes % tensor.align_bytes:
         return False

@@ -171,6 +171,15 @@ def test_an_open_pack_is_asked_until_it_is_closed(pack_path: Path) -> None:
     assert pack not in [provider for provider, _ in said]
 
 
+def test_matmul_takes_its_kernel_from_an_open_pack(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutegen.build.builder.compile_source", None)  # nothing is compiled
+    random = np.random.default_rng()
+    a, b = (random.standard_normal((rows, 64)).astype(np.float16) for rows in (33, 40))
+    result = cutegen.matmul(a, b.T)
+    np.testing.assert_allclose(result, a.astype(np.float64) @ b.T.astype(np.float64), rtol=2**-10, atol=1e-2)
+    assert f"the pack {pack.path}" in cutegen.explain(a, b.T)
+
+
 def test_a_damaged_pack_serves_nobody(pack_path: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.cutepack"
     damaged.write_bytes(pack_path.read_bytes()[:-1])
