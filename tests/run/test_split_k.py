@@ -228,6 +228,16 @@ def test_a_stream_keeps_its_workspace_and_zeroes_it_once(memory: Memory) -> None
     assert memory.named("cuMemsetD32Async") == [("cuMemsetD32Async", first[1], 0, 8, 5)]
 
 
+def test_of_the_default_stream_the_driver_is_not_asked(memory: Memory) -> None:
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
+    first = use(held, 0, wanted)
+    memory.api.calls.clear()
+    assert use(held, 1, wanted) == first  # the same stream by its other handle
+    assert memory.api.names() == ["cuCtxGetCurrent"]
+    assert not set(use(held, 2, wanted)) & set(first)  # a thread's own default stream is another
+    assert memory.named("cuStreamGetId") == [("cuStreamGetId", 2)]
+
+
 def test_streams_share_nothing(memory: Memory) -> None:
     held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
     assert not set(use(held, 5, wanted)) & set(use(held, 6, wanted))

@@ -22,6 +22,9 @@ from cutegen.run.driver import Driver
 from cutegen.run.gpu.raw_driver import raw_driver
 
 MOST_STREAMS = 32
+_LEGACY_STREAMS = (0, 1)
+"""Handles of the default stream: NULL and CU_STREAM_LEGACY. Source: CUDA Driver API, "Stream synchronization behavior"."""
+_LEGACY_STREAM_ID = -1
 COUNTER_BYTES = 4
 WORD_BYTES = 4
 COUNTERS_AT_ONCE = 1 << 14
@@ -75,11 +78,14 @@ class Workspaces:
                     self._launch(stream, wanted, launch)
 
     def _launch(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
-        if self._asked("cuStreamIsCapturing", self._raw.is_capturing, stream):
+        if stream in _LEGACY_STREAMS:  # one for all threads, which nobody can capture: the driver need not be asked
+            stream_id = _LEGACY_STREAM_ID
+        elif self._asked("cuStreamIsCapturing", self._raw.is_capturing, stream):
             self._launch_captured(stream, wanted, launch)
             return
-        # Handles are used again for other streams, and one handle means each thread's own; numbers are not.
-        stream_id = self._asked("cuStreamGetId", self._raw.stream_id, stream)
+        else:
+            # Handles are used again for other streams, and one handle means each thread's own; numbers are not.
+            stream_id = self._asked("cuStreamGetId", self._raw.stream_id, stream)
         held = self._held.get(stream_id)
         if held is None or held.sums_bytes < wanted.sums_bytes or held.count < wanted.counters:
             held = self._of(stream_id)
