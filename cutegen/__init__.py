@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutegen.api import compile, emit
     from cutegen.dispatch.pack import Pack, load_pack
+    from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
+    from cutegen.matmul import explain, matmul, prepare
     from cutegen.plan import GemmPlan, ProbePlan, plan
     from cutegen.run import Kernel, Probe
     from cutegen.spec import (
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         load_spec,
         shipped_specs,
     )
+    from cutegen.torch_ops.linear import Linear
 
 __all__ = [
     "CutegenError",
@@ -49,6 +52,7 @@ __all__ = [
     "GemmPlan",
     "GemmSpec",
     "Kernel",
+    "Linear",
     "Mma",
     "Operand",
     "Pack",
@@ -64,9 +68,13 @@ __all__ = [
     "Tile",
     "compile",
     "emit",
+    "explain",
     "load_pack",
     "load_spec",
+    "matmul",
+    "matmul_settings",
     "plan",
+    "prepare",
     "shipped_specs",
 ]
 
@@ -75,6 +83,9 @@ _ROOMS = {
     "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit"),
+    "cutegen.matmul": ("explain", "matmul", "prepare"),
+    "cutegen.torch_ops.linear": ("Linear",),
+    "cutegen.dispatch.settings": ("matmul_settings",),
     "cutegen.dispatch.pack": ("Pack", "load_pack"),
 }
 # All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a
@@ -85,7 +96,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         return _room(name)
-    value = globals()[name] = getattr(import_module(_ROOM_OF.get(name, "cutegen.spec")), name)
+    value = globals()[name] = getattr(_imported(_ROOM_OF.get(name, "cutegen.spec"), name), name)
     return value
 
 
@@ -93,7 +104,20 @@ def _room(name: str) -> ModuleType:
     """A room by its name, `cutegen.errors`, as if it had been imported."""
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+    return _imported(f"{__name__}.{name}", name)
+
+
+def _imported(room: str, name: str) -> ModuleType:
+    """A room of which `name` is asked for. Raises ImportError with the way out where a package is not installed."""
+    try:
+        return import_module(room)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith(__name__):
+            raise
+        raise ImportError(
+            f"cutegen.{name} needs {error.name}, which is not installed: this installation only runs kernels; "
+            "pip install cutegen, with its dependencies, brings the rest"
+        ) from error
 
 
 def __dir__() -> list[str]:

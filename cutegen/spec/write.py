@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from cutegen.spec.load import load_spec, shipped_specs
+from cutegen.spec.model import GemmSpec
 from cutegen.spec.schema import Part, keys_of
 
 
@@ -13,7 +15,7 @@ def spec_table(part: Part) -> dict[str, Any]:
 
     >>> from cutegen.spec import load_spec
     >>> spec_table(load_spec("sm80_hgemm_tn"))["tile"]
-    {'cta': (128, 128, 64)}
+    {'cta': (128, 128, 64), 'stages': 3}
     """
     defaults = {field.name: field.default for field in fields(part)}  # type: ignore[arg-type]  # every Part is one
     table: dict[str, Any] = {}
@@ -22,3 +24,10 @@ def spec_table(part: Part) -> dict[str, Any]:
         if key.required or value != defaults[key.name]:
             table[key.name] = spec_table(value) if isinstance(value, Part) else value
     return table
+
+
+def spec_reference(spec: GemmSpec) -> str | dict[str, Any]:
+    """The name of a shipped spec that is this one, else its table: what a list of kernels can be read by anywhere."""
+    if spec.name in shipped_specs() and load_spec(spec.name) == spec:
+        return spec.name
+    return spec_table(spec)

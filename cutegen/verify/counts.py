@@ -370,12 +370,14 @@ def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, 
 
 def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
     """Instructions before the main loop's last line."""
-    return [site for site in report.matching(opcode) if site.line <= _last_line(plan, report)]
+    last_line = _last_line(plan, report)
+    return [site for site in report.matching(opcode) if site.line <= last_line]
 
 
 def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
     """Instructions behind the main loop's last line."""
-    return [site for site in report.matching(opcode) if site.line > _last_line(plan, report)]
+    last_line = _last_line(plan, report)
+    return [site for site in report.matching(opcode) if site.line > last_line]
 
 
 def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
@@ -396,9 +398,11 @@ def _written(plan: GemmPlan, action: Action) -> int:
 
 
 def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
-    """Whether the matrices are cut into whole tiles, and there are some."""
-    extents, tile = size.problem.extents.values(), (*plan.launch.cta_tile, plan.cta_tile[2])
-    return all(extent and extent % part == 0 for extent, part in zip(extents, tile, strict=True))
+    """Whether the matrices are cut into whole tiles, no more and no fewer than the launch has, and there are some."""
+    problem, (m, n) = size.problem, plan.launch.cta_tile
+    covered = plan.launch.tiles(problem) * m * n
+    whole_k = problem.k > 0 and problem.k % plan.cta_tile[2] == 0
+    return whole_k and not problem.empty and covered == problem.m * problem.n * problem.batch
 
 
 def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:

@@ -30,6 +30,12 @@ def test_a_tile_that_was_chosen_must_not_spill(monkeypatch: pytest.MonkeyPatch) 
         inspected(monkeypatch, WGMMA, 128, chosen=True)
 
 
+def test_a_few_registers_may_wait_for_the_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert inspected(monkeypatch, WGMMA, 64, chosen=True) == ()
+    with pytest.raises(EmissionError):
+        inspected(monkeypatch, WGMMA, 72, chosen=True)
+
+
 def test_one_that_was_given_may_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     (warning,) = inspected(monkeypatch, WGMMA, 128, chosen=False)
     assert "128 bytes of a thread's registers spill" in warning
