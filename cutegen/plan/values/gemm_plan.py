@@ -118,6 +118,14 @@ class SplitPlan:
         """What the CTA of one slice of one tile leaves in the workspace: the tile, or its share where clusters add."""
         return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
+    def far_bytes(self, cta_tile: Extents) -> int:
+        """What a CTA reads in the shared memory of its cluster's other CTAs: its share of their sums."""
+        return self.sums_bytes(cta_tile) // self.clustered * (self.clustered - 1)
+
+    def last_bytes(self, cta_tile: Extents) -> int:
+        """What the last CTA reads in the workspace, by itself and after all others, of a tile or of its share."""
+        return self.groups * self.slice_bytes(cta_tile)
+
 
 @dataclass(frozen=True, slots=True)
 class RegisterSplit:
