@@ -38,15 +38,24 @@ class PartsChoice:
 
 
 def choose_parts(x: OperandTile, fusion: Fusion, by: Multiplied, registers: int) -> PartsChoice:
-    """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow."""
+    """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow.
+
+    Each of a cluster's CTAs that have slices of the tile brings out as many whole parts as any other.
+    """
     rows, columns, _ = by.atom.shape_mnk
+    warpgroups, ctas = by.tiled_mma.threads // WARPGROUP, by.cluster[2]
+    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
     line = LINE_BYTES // x.dtype.bytes
-    widths = [wide for wide in WIDTHS if wide <= line and columns % wide == 0 and _narrowed(by.atom, wide)]
+    widths = [
+        wide
+        for wide in WIDTHS
+        if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and _narrowed(by.atom, wide)
+    ]
     needed = {wide: _registers(x, fusion, by, wide) for wide in widths}
     width = next((wide for wide in widths if needed[wide] <= registers), widths[-1])
-    warpgroups = by.tiled_mma.threads // WARPGROUP
-    count = x.extents[0] * x.extents[1] // (warpgroups * rows * width)
-    parts = EpilogueParts(tile=(rows, width), columns=columns // width, count=count, warpgroups=warpgroups)
+    parts = EpilogueParts(
+        tile=(rows, width), columns=columns // width, count=held // width, warpgroups=warpgroups, ctas=ctas
+    )
     rejected = (
         Rejected(f"{extents((rows, wide))} parts", f"{needed[wide]} registers a thread, of which it has {registers}")
         for wide in widths[: widths.index(width)]
