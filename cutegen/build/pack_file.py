@@ -100,7 +100,7 @@ def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
     members: dict[str, PackMember] = {}
     data = bytearray()
     entries = tuple(_packed(each, members, data) for each in kernels)
-    index = PackIndex(metadata.version("cutegen"), entries)
+    index = PackIndex(_version(), entries)
     text = index.to_bytes()
     begin = _aligned(_HEADER.size + len(text))
     header = _HEADER.pack(MAGIC, PACK_VERSION, 0, len(text), begin + len(data), hashlib.sha256(text).digest())
@@ -123,6 +123,14 @@ def read_pack(path: Path | str) -> PackFile:
     _check_filled(data, end, begin, str(named))
     _check_members(index, data, begin, str(named))
     return PackFile(named, index, data, begin)
+
+
+def _version() -> str:
+    """That of the installed cutegen; there is none where it is imported from its sources alone."""
+    try:
+        return metadata.version("cutegen")
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _check_identities(kernels: Sequence[ToPack]) -> None:

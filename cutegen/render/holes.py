@@ -65,6 +65,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         or any(x.name == STORE for x in fusion.tensors),
         "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
         "slice_sums": plan.cluster[2] > 1,
+        "slices_left": "SPLIT_K",
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
         "chain": chain_comment(plan),

@@ -177,6 +177,13 @@ class Kernel:
         operands = (("a", a), ("b", b), ("out", out), *tensors)
         return check_call(self._read, *(view_of(x, name).form for name, x in operands)).size
 
+    def prepare(self, *forms: Form) -> PreparedCall:
+        """The launch of operands of these forms, in the order of the contract's tensors, for this thread alone.
+
+        For callers that keep it beside what they know of their operands. Raises OperandError when they do not fit.
+        """
+        return self._thread.prepare(*forms)
+
     def __repr__(self) -> str:
         a, b, c = (f"{t.name}: {t.dtype} {t.major}-major" for t in map(self.contract.tensor, (*OPERANDS, RESULT)))
         m, n = self.contract.cta_tile
@@ -187,12 +194,12 @@ class Kernel:
     def _result_storage(self, a: Form, b: Form) -> MatrixStorage:
         return self._result.storage(check_inputs(self._read, a, b))
 
-    def _prepare(self, *forms: Form) -> _PreparedCall:
+    def _prepare(self, *forms: Form) -> PreparedCall:
         call = check_call(self._read, *forms)
         if call.size.problem.empty:
-            return _PreparedCall.of(call, None)
+            return PreparedCall.of(call, None)
         backend = self._gpu if call.device[0] == "cuda" else self._cpu
-        return _PreparedCall.of(call, backend.prepare(call))
+        return PreparedCall.of(call, backend.prepare(call))
 
     def _order(self, call: CheckedCall, stream: int | None, views: tuple[TensorView, ...]) -> int:
         """The stream to launch on, made to wait for the streams that the operands name."""
@@ -212,7 +219,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _PreparedCall:
+class PreparedCall:
     """Checked forms, those of `placed` in the order of the addresses, and the launch; None for an empty result."""
 
     call: CheckedCall
@@ -221,7 +228,7 @@ class _PreparedCall:
     apart: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, call: CheckedCall, launch: Launch | None) -> _PreparedCall:
+    def of(cls, call: CheckedCall, launch: Launch | None) -> PreparedCall:
         """What is written lies apart from everything before it, and from everything behind it that is read."""
         placed = tuple(call.placed.values())
         written = [each.tensor.written for each in placed]
@@ -256,7 +263,7 @@ class _PerThread(threading.local):
     """The calls prepared on each thread: a launch's parameter block must not be shared between threads."""
 
     def __init__(
-        self, prepare: Callable[..., _PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
+        self, prepare: Callable[..., PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
     ) -> None:
         self.quick = QuickCalls()
         self.prepare = lru_cache(maxsize=_REMEMBERED_FORMS)(prepare)

@@ -116,6 +116,7 @@ class FakeApi(FakeEncoder):
     CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     fixed_answers: ClassVar = {
         "cuLibraryLoadData": ("library",),
         "cuLibraryGetKernel": ("kernel",),

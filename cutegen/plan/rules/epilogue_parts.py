@@ -40,12 +40,12 @@ class PartsChoice:
 def choose_parts(x: OperandTile, fusion: Fusion, by: Multiplied, registers: int) -> PartsChoice:
     """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow.
 
-    Each of a cluster's CTAs that have slices of the tile brings out as many whole parts as any other.
+    Each of a cluster's CTAs that have slices of the tile brings out as many whole parts of a warpgroup as any other.
     """
     rows, columns, _ = by.atom.shape_mnk
-    warpgroups, ctas = by.tiled_mma.threads // WARPGROUP, by.cluster[2]
+    line, ctas = LINE_BYTES // x.dtype.bytes, by.cluster[2]
+    warpgroups = by.tiled_mma.threads // WARPGROUP
     held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
-    line = LINE_BYTES // x.dtype.bytes
     widths = [
         wide
         for wide in WIDTHS

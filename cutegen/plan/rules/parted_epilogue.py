@@ -49,6 +49,9 @@ def choose_parted_epilogue(
         why = f"C is aligned to {whole.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}"
         return _direct(whole, fusion, of_parts, why)
     x = operand_tile(spec, "c", (*parts.tile, by.cta_tile[2]))
+    if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
+        why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
+        return _direct(whole, fusion, of_parts, why)
     check_bulk(spec, x, asked="tile.cta")
     stmatrix = stmatrix_of(x, parts.tile[1])
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)

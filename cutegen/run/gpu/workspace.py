@@ -2,7 +2,9 @@
 
 Launches on one stream come one after the other, so they share what is kept for that stream; a kernel leaves its
 counters as it found them. A launch that is being captured into a graph may be replayed on any stream at any time: it
-gets memory of its own, which the graph takes and gives back.
+gets memory of its own, which the graph takes and gives back, and counters that no other graph has. Those are zeroed
+once, when they are handed out: a node for that would take longer than many a kernel. A graph that takes memory exists
+once and runs once at a time (CUDA Programming Guide, "Graph Memory Nodes"), and so do its launches on one stream.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from cutegen.run.driver import Driver
 MOST_STREAMS = 32
 COUNTER_BYTES = 4
 WORD_BYTES = 4
-_ALIGN_BYTES = 16
+COUNTERS_AT_ONCE = 1 << 14
+"""Counters of captured launches are made so many at a time and kept: a graph may live as long as its process."""
 
 
 @dataclass(slots=True)
@@ -34,6 +37,15 @@ class _Held:
     count: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """The counters of a capture's launches on one stream, which come one after the other."""
+
+    capture: int
+    counters: int
+    count: int
+
+
 class Workspaces:
     """The workspaces of one GPU, for all kernels and threads of the process: kept for each stream, grown, reused."""
 
@@ -41,6 +53,8 @@ class Workspaces:
         self._driver, self._ordinal = driver, ordinal
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
+        self._captures: dict[int, _Captured] = {}
+        self._zeroed, self._left = 0, 0
 
     @contextmanager
     def on(self, stream: int, wanted: Workspace) -> Iterator[tuple[int, int]]:
@@ -61,12 +75,30 @@ class Workspaces:
                 yield held.sums, held.counters
 
     def _captured(self, stream: int, wanted: Workspace) -> Iterator[tuple[int, int]]:
-        """Nodes of the graph around the launch: take memory, zero the counters; give the memory back."""
-        offset = -(-wanted.sums_bytes // _ALIGN_BYTES) * _ALIGN_BYTES
-        address = int(self._driver.call("cuMemAllocAsync", offset + COUNTER_BYTES * wanted.counters, stream))
-        self._driver.call("cuMemsetD32Async", address + offset, 0, wanted.counters, stream)
-        yield address, address + offset
+        """Nodes of the graph around the launch: take memory; give it back."""
+        counters = self._counters_of_capture(stream, wanted.counters)
+        address = int(self._driver.call("cuMemAllocAsync", wanted.sums_bytes, stream))
+        yield address, counters
         self._driver.call("cuMemFreeAsync", address, stream)
+
+    def _counters_of_capture(self, stream: int, count: int) -> int:
+        """Counters of what is being captured on a stream, the same for its next launch there."""
+        capture = self._driver.capture(stream)
+        known = self._captures.get(stream)
+        if known is None or known.capture != capture or known.count < count:
+            if len(self._captures) >= MOST_STREAMS:
+                self._captures.clear()  # what is still being captured there gets others for its next launches
+            known = self._captures[stream] = _Captured(capture, self._zeros(count), count)
+        return known.counters
+
+    def _zeros(self, count: int) -> int:
+        """Zeroed counters that are handed out once."""
+        if count > self._left:
+            made = max(count, COUNTERS_AT_ONCE)
+            self._zeroed, self._left = self._driver.zeros(COUNTER_BYTES * made), made
+        address = self._zeroed
+        self._zeroed, self._left = address + COUNTER_BYTES * count, self._left - count
+        return address
 
     def _of(self, stream_id: int) -> _Held:
         if stream_id not in self._held and len(self._held) >= MOST_STREAMS:
