@@ -20,6 +20,9 @@ from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
 from cutegen.errors import OperandError
 
+_door: Any = None
+"""The room of torch, once torch is there."""
+
 
 def matmul(
     a: Any,
@@ -51,11 +54,13 @@ def matmul(
     Raises OperandError for tensors that do not go together, RequestError for other arguments, CompileError when a
     kernel cannot be built.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(a, torch.Tensor):
-        from cutegen.torch_ops.door import matmul as of_tensors
-
-        return of_tensors(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+    door = _door if _door is not None else _open_door()
+    if door is not None and isinstance(a, door.Tensor):
+        if residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
+            found = door.quick(a, b, bias, activation, out)
+            if found is not None:
+                return found
+        return door.matmul(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
     return _of_arrays(_Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
 
 
@@ -112,6 +117,16 @@ def prepare(
     resolved = [call.resolved(each, arch) for each in asked]
     requests = dict.fromkeys(each.request for each in resolved if not each.empty)
     return len({providers.kernel_for(request).kernel for request in requests})
+
+
+def _open_door() -> Any:
+    """The room of torch; None as long as nobody has imported torch, so that no operand can be a tensor."""
+    global _door
+    if "torch" in sys.modules:
+        from cutegen.torch_ops import door
+
+        _door = door
+    return _door
 
 
 class _Arguments(NamedTuple):

@@ -14,7 +14,9 @@ from torch import Tensor
 from cutegen.dispatch.formula import check_scalars
 from cutegen.errors import OperandError
 from cutegen.torch_ops import ops
-from cutegen.torch_ops.eager import TENSORS, Call, compute, plain
+from cutegen.torch_ops.call import TENSORS, Call
+from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.remembered import nobody_elses, quick
 from cutegen.torch_ops.sharding import register_sharding
 
 register_sharding()  # for calls that are compiled before any was made
@@ -35,34 +37,16 @@ def matmul(
     out: Tensor | None,
     out_dtype: torch.dtype | None,
 ) -> Tensor:
-    """`cutegen.matmul` with the arguments in this order."""
-    simple = residual is alpha is beta is c is scale_a is scale_b is out is out_dtype is None
-    if not torch.compiler.is_compiling() and _is_nobody_elses(a, b, bias):
-        if simple and (found := plain(a, b, bias, activation)) is not None:
-            return found
+    """`cutegen.matmul` of what `quick` does not know, with the arguments in this order."""
+    kind = a.device.type
+    alone = not torch.compiler.is_compiling() and nobody_elses(a, b, bias)
+    if alone and kind in ("cuda", "cpu") and not torch.is_autocast_enabled(kind):
         call = Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
         check(call)
         others = (residual, c, scale_a, scale_b, out)
         if all(type(x) in _PLAIN and not x.requires_grad for x in others if x is not None):
             return compute(call)[0]
     return dispatched(Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
-
-
-def _is_nobody_elses(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
-    """Whether plain tensors are multiplied, without a gradient, with nothing of torch's in between."""
-    if type(a) not in _PLAIN or type(b) not in _PLAIN or not (bias is None or type(bias) in _PLAIN):
-        return False
-    wants_grad = a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
-    if wants_grad and torch.is_grad_enabled():
-        return False
-    kind = a.device.type
-    return (kind == "cuda" or kind == "cpu") and not (
-        torch.is_autocast_enabled(kind)
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._is_torch_function_mode_enabled()
-        or torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
-    )
 
 
 def dispatched(call: Call) -> Tensor:
@@ -103,3 +87,6 @@ def check(call: Call) -> None:
                 fix=f"`torch.as_tensor({name})`",
             )
     check_scalars(call.alpha, call.beta, has_c=call.c is not None)
+
+
+__all__ = ["matmul", "quick"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import RequestError
-from cutegen.torch_ops.door import matmul
+from cutegen.torch_ops.door import matmul, quick
 from cutegen.torch_ops.main_grad import AccumulatingLinear
 from cutegen.torch_ops.sharding import register_sharding
 
@@ -51,11 +51,15 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def forward(self, input: Tensor) -> Tensor:
         """The layer's output, of the input's type."""
-        if getattr(self.weight, "main_grad", None) is not None and torch.is_grad_enabled():
-            found: Tensor = AccumulatingLinear.apply(input, self.weight, self.bias, self.activation)
-            return found
-        terms = (self.bias, self.activation, None, None, None, None, None, None, None, None)
-        return matmul(input, self.weight.t(), *terms)
+        weight, bias, activation = self.weight, self.bias, self.activation
+        if getattr(weight, "main_grad", None) is not None and torch.is_grad_enabled():
+            accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
+            return accumulated
+        across = weight.t()
+        found = quick(input, across, bias, activation, None)
+        if found is None:
+            found = matmul(input, across, bias, activation, None, None, None, None, None, None, None, None)
+        return found
 
     def extra_repr(self) -> str:
         """As torch shows it, with the activation."""

@@ -21,7 +21,8 @@ from cutegen.dispatch.types import check_operands, result_type
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
-from cutegen.torch_ops.eager import Call, compute
+from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.eager import compute
 
 NAMESPACE = "cutegen"
 _ARGUMENTS = (

@@ -243,7 +243,7 @@ class PlannedGemm:
         return self.atom.threads == 1
 
     @property
-    def must_not_spill(self) -> bool:
+    def tile_is_chosen(self) -> bool:
         """Whether tile and warpgroups were chosen for sums that leave registers for everything else."""
         given = {decision.key for decision in self.decisions if decision.given}
         return not self.a.s2r.in_registers and not given & {"tile.cta", "mma.atom_layout"}
