@@ -288,8 +288,8 @@ def test_captured_launches_share_counters_where_one_comes_after_the_other(memory
 
 def test_streams_that_are_gone_give_their_memory_back(memory: Memory) -> None:
     held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
-    first = use(held, 0, wanted)
-    for stream in range(1, MOST_STREAMS + 1):
+    first = use(held, 2, wanted)
+    for stream in range(3, MOST_STREAMS + 3):
         use(held, stream, wanted)
     assert [address for _, address in memory.named("cuMemFree")] == list(first)
     assert memory.api.names().index("cuCtxSynchronize") < memory.api.names().index("cuMemFree")

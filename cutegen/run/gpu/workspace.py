@@ -23,7 +23,7 @@ from cutegen.run.gpu.raw_driver import raw_driver
 
 MOST_STREAMS = 32
 _LEGACY_STREAMS = (0, 1)
-"""Handles of the default stream: NULL and CU_STREAM_LEGACY. Source: CUDA Driver API, "Stream synchronization behavior"."""
+"""Handles of the default stream, NULL and CU_STREAM_LEGACY: CUDA Driver API, "Stream synchronization behavior"."""
 _LEGACY_STREAM_ID = -1
 COUNTER_BYTES = 4
 WORD_BYTES = 4
