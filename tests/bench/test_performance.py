@@ -151,8 +151,9 @@ def test_the_readme_ranks_by_speed(figures: Figures) -> None:
 | `sm80_hgemm_tn` | 172 | 31% |
 | CUTLASS Hopper 64x64 | 137 | 25% |"""
     )
-    assert "0.50 times as fast as `torch.matmul`" in tables.headline(figures)
-    assert "2.00 times over 2 random ones (0.25 to 16.00)" in tables.headline(figures)
+    assert "in a CUDA graph 0.50 times as fast (0.50 to 0.50) over 1 problems" in tables.headline(figures)
+    assert "2.00 times as fast (0.25 to 16.00) over 2 random ones" in tables.headline(figures)
+    assert "random" not in tables.headline(replace(figures, sample=()))
 
 
 def test_quack_has_rows_where_it_took_part(figures: Figures) -> None:
@@ -217,6 +218,7 @@ def test_what_was_not_measured_is_said(figures: Figures) -> None:
     alone = replace(figures, suite=timed(LADDER, torch=250.0, ours=500.0), energy=(), clocks=())
     assert tables.hopper(alone).startswith("Not measured")
     assert tables.energy(alone).startswith("Not measured")
+    assert tables.sample(replace(alone, sample=())).startswith("Not measured")
     assert "NVML was not asked" in tables.run(alone)
     assert "250.0 torch.matmul" in tables.suite_graph(alone)
 
