@@ -14,10 +14,12 @@ from tests.house.documents import ROOT
 
 EXPECTED = {
     "explain_swizzle.py": "plain: 32 wavefronts",
+    "hopper_ladder.py": "clusters of 2",
     "ladder.py": "B transposed once",
     "missing_barrier.py": "without bar.sync: line",
     "quickstart.py": "relative error",
     "read_a_plan.py": "and not",
+    "transformer_block.py": "largest difference of a loss",
 }
 SLOW = {"ladder.py"}  # it builds ten kernels
 
