@@ -1,0 +1,181 @@
+"""What the sweep builds and measures: kernels with nothing left open, by names that say all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cutegen.hardware import target
+from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.rules.pipeline import STAGES
+from cutegen.plan.search.bulk_tiles import CANDIDATES as SM120_TILES
+from cutegen.plan.search.cp_async_tiles import CANDIDATES as SM80_TILES
+from cutegen.spec import GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
+
+TARGET = "sm_90"
+DEFAULT_ORDER = "n8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One kernel of the sweep. `consumers` are wgmma's, "mma" stands for the families that have none."""
+
+    family: str
+    cta: tuple[int, int, int]
+    warps: tuple[int, int] | None = None
+    stages: int | None = None
+    consumers: str = "mma"
+    cluster: tuple[int, int] = (1, 1)
+    slices: int = 1
+    order: str = DEFAULT_ORDER
+    swap: bool = False
+
+    @property
+    def name(self) -> str:
+        """As `sm90_128x256x64_cooperative_c2x1_k1_n8`, with `_swap` where A and B are exchanged."""
+        (m, n, k), (ctas_m, ctas_n) = self.cta, self.cluster
+        parts = (self.family, f"{m}x{n}x{k}", self.consumers, f"c{ctas_m}x{ctas_n}", f"k{self.slices}", self.order)
+        return "_".join((*parts, "swap") if self.swap else parts)
+
+    @property
+    def spec(self) -> GemmSpec:
+        """The spec of it: f16, K-major, f32 sums, C along N."""
+        row = Operand("f16", "k")
+        along, group = self.order[0], self.order[1:].rstrip("z")
+        assert along in ("m", "n")
+        described = self.consumers != "mma"
+        return GemmSpec(
+            family=self.family,
+            problem=Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32"),
+            tile=Tile(self.cta, self.stages),
+            mma=Mma(atom_layout=(*self.warps, 1) if self.warps else None),
+            schedule=Schedule(
+                raster=Raster("m" if along == "m" else "n", int(group), self.order.endswith("z")),
+                split_k=self.slices,
+                consumers=self.consumers if described else None,  # type: ignore[arg-type]
+                swap=self.swap if described else None,
+                cluster=self.cluster if described and self.cluster != (1, 1) else None,
+            ),
+            name=self.name,
+        )
+
+
+# tile, consumers, clusters, exchanged or not, slices of K, orders
+_Row = tuple[tuple[int, int, int], str, str, str, str, str]
+_WGMMA: tuple[_Row, ...] = (
+    ((128, 256, 64), "cooperative", "1x1 2x1 1x2", "no yes", "1", "n8"),
+    ((128, 256, 64), "cooperative", "1x1", "no", "1", "m8 n16 n4"),
+    ((128, 256, 64), "cooperative", "2x1", "no", "1", "m8 n4"),
+    ((128, 256, 64), "cooperative", "1x1", "no", "2 3 4 8", "n8"),
+    ((256, 128, 64), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((256, 128, 64), "cooperative", "1x1", "yes", "1", "n8"),
+    ((256, 192, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
+    ((192, 192, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
+    ((128, 192, 64), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((128, 192, 64), "cooperative", "1x1 2x1", "yes", "1", "n8"),
+    ((192, 128, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
+    ((128, 160, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
+    ((128, 128, 64), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((128, 128, 128), "cooperative", "1x1 2x1", "no", "1", "n8"),
+    ((128, 128, 64), "cooperative", "1x1", "no", "2 3 4 8 16 32", "n8"),
+    ((128, 128, 64), "pingpong", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((128, 128, 64), "pingpong", "1x1 2x1", "yes", "1", "n8"),
+    ((128, 128, 64), "pingpong", "1x1", "no", "1", "m8 n16 n4"),
+    ((128, 192, 64), "pingpong", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((128, 192, 64), "pingpong", "1x1", "yes", "1", "n8"),
+    ((128, 192, 64), "pingpong", "1x1", "no", "1", "m8 n4"),
+    ((128, 160, 64), "pingpong", "1x1 2x1", "no", "1", "n8"),
+    ((64, 256, 64), "pingpong", "1x1", "no yes", "1", "n8"),
+    ((64, 256, 64), "pingpong", "2x1", "no", "1", "n8"),
+    ((64, 192, 64), "pingpong", "1x1", "no yes", "1", "n8"),
+    ((64, 192, 64), "pingpong", "2x1", "no", "1", "n8"),
+    ((64, 128, 64), "pingpong", "1x1 2x1", "no", "1", "n8"),
+    ((64, 128, 128), "pingpong", "1x1", "no yes", "1", "n8"),
+    ((64, 64, 128), "pingpong", "1x1", "no yes", "1", "n8"),
+    ((128, 64, 128), "pingpong", "1x1", "no", "1", "n8"),
+    ((128, 96, 64), "pingpong", "1x1", "no", "1", "n8"),
+    ((64, 256, 64), "cooperative", "1x1 2x1", "no yes", "1", "n8"),
+    ((64, 256, 64), "cooperative", "1x1", "no", "2 4", "n8"),
+    ((64, 192, 64), "cooperative", "1x1", "no yes", "1", "n8"),
+    ((128, 64, 64), "cooperative", "1x1", "no", "1", "n8"),
+    ((128, 64, 128), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((128, 64, 128), "cooperative", "1x1", "no", "1", "m8"),
+    ((128, 64, 128), "cooperative", "1x1", "yes", "1 2 4", "n8"),
+    ((64, 128, 64), "cooperative", "1x1", "no", "1", "n8"),
+    ((64, 128, 128), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((64, 128, 128), "cooperative", "1x1", "yes", "1", "n8"),
+    ((64, 128, 128), "cooperative", "1x1", "no", "1", "m8"),
+    ((64, 128, 128), "cooperative", "1x1", "no", "2 3 4 8 16", "n8"),
+    ((64, 96, 128), "cooperative", "1x1", "no yes", "1", "n8"),
+    ((128, 96, 128), "cooperative", "1x1", "no yes", "1", "n8"),
+    ((64, 64, 128), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
+    ((64, 64, 128), "cooperative", "1x1", "no", "1", "m8"),
+    ((64, 64, 128), "cooperative", "1x1", "yes", "1 2 4 8", "n8"),
+    ((64, 64, 128), "cooperative", "2x1", "yes", "1", "n8"),
+    ((64, 64, 128), "cooperative", "1x1", "no", "2 3 4 8 16", "n8"),
+    ((64, 64, 64), "cooperative", "1x1", "no", "1", "n8"),
+    ((128, 32, 128), "cooperative", "1x1", "no yes", "1", "n8"),
+    ((64, 32, 128), "cooperative", "1x1", "no", "1 4 16", "n8"),
+    ((64, 32, 128), "cooperative", "1x1", "yes", "1 2 4 8", "n8"),
+    ((64, 32, 256), "cooperative", "1x1", "yes", "1", "n8"),
+    ((64, 48, 128), "cooperative", "1x1", "yes", "1", "n8"),
+    ((64, 16, 256), "cooperative", "1x1", "yes", "1 2 4 8", "n8"),
+    ((64, 16, 256), "cooperative", "1x1", "no", "1 4 16", "n8"),
+    ((64, 16, 128), "cooperative", "1x1", "yes", "1", "n8"),
+    ((64, 8, 256), "cooperative", "1x1", "yes", "1 2 4", "n8"),
+    ((64, 8, 256), "cooperative", "1x1", "no", "1", "n8"),
+)
+_SM80 = (((16, 128, 64), "1 2 4"), ((16, 64, 128), "1 2 4 8"), ((16, 32, 128), "1 2 4 8"), ((32, 64, 128), "1 2 4"))
+_SM80_WIDE = (((64, 16, 128), "1 4"), ((64, 64, 128), "1 4 16"), ((128, 128, 64), "1"), ((64, 64, 64), "1"))
+_SM120 = ((16, 128, 128), (16, 64, 128), (16, 32, 128), (32, 64, 128), (32, 32, 128), (64, 16, 128), (64, 64, 128))
+
+
+def _extents(text: str) -> tuple[int, int]:
+    first, second = map(int, text.split("x"))
+    return first, second
+
+
+def settings() -> Iterator[Setting]:
+    """Every kernel that is measured."""
+    for cta, consumers, clusters, exchanged, slices, orders in _WGMMA:
+        for cluster in clusters.split():
+            for swap in exchanged.split():
+                for count in slices.split():
+                    for order in orders.split():
+                        yield Setting(
+                            family="sm90",
+                            cta=cta,
+                            consumers=consumers,
+                            cluster=_extents(cluster),
+                            slices=int(count),
+                            order=order,
+                            swap=swap == "yes",
+                        )
+    for cta, slices in _SM80 + _SM80_WIDE:
+        row = next(row for row in SM80_TILES if row.cta == cta)
+        for count in slices.split():
+            yield Setting(
+                family="sm80", cta=cta, warps=row.atom_layout[:2], stages=row.stages, slices=int(count)
+            )
+    for cta in _SM120:
+        row = next(row for row in SM120_TILES if row.cta == cta)
+        yield Setting(family="sm120", cta=cta, warps=row.atom_layout[:2], stages=row.stages)
+
+
+def by_name() -> dict[str, Setting]:
+    """All of them; a name stands for one."""
+    found = {each.name: filled(each) for each in settings()}
+    assert len(found) == len(list(settings()))
+    return found
+
+
+def filled(setting: Setting) -> Setting:
+    """With warpgroups and as many stages as fit beside what C leaves through: 64 rows by a line, two a warpgroup."""
+    if setting.family != "sm90":
+        return setting
+    (m, n, k), pingpong = setting.cta, setting.consumers == "pingpong"
+    warpgroups = 1 if pingpong else {64: 1, 128: 2, 256: 2, 192: 3}[m]
+    width = next(wide for wide in (64, 32, 16, 8) if n % wide == 0)
+    parts_bytes = (2 if pingpong else warpgroups) * 2 * 64 * width * 2
+    stages = min(STAGES[-1], (capacity_bytes(target(TARGET)) - parts_bytes) // ((m + n) * k * 2))
+    return replace(setting, warps=(warpgroups, 1), stages=stages)
