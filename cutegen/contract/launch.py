@@ -161,6 +161,9 @@ class LaunchContract:
 
     `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers as
     many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
+
+    With `programmatic` the kernel itself waits for what comes before it on the stream, so that it may be launched while
+    that still runs (CUDA's programmatic dependent launch).
     """
 
     entry: str
@@ -176,6 +179,7 @@ class LaunchContract:
     split: SplitContract | None = None
     given: tuple[TensorContract, ...] = ()
     cluster: tuple[int, int] = ONE_CTA
+    programmatic: bool = False
 
     def tensor(self, role: str) -> TensorContract:
         """The tensor of a role, one of OPERANDS, RESULT and BESIDE_RESULT. Raises KeyError where the kernel has none.
@@ -302,10 +306,12 @@ class LaunchContract:
         return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `from_json` reads back; it names clusters only where there are any."""
+        """The plain form that `from_json` reads back; it names clusters, and `programmatic`, only where they are."""
         table = asdict(self)
         if self.cluster == ONE_CTA:
             del table["cluster"]
+        if not self.programmatic:
+            del table["programmatic"]
         return table
 
     @classmethod
@@ -314,7 +320,7 @@ class LaunchContract:
 
         Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
         """
-        whole = {"cluster": list(ONE_CTA), **table} if isinstance(table, dict) else table
+        whole = {"cluster": list(ONE_CTA), "programmatic": False, **table} if isinstance(table, dict) else table
         return read(cls, whole, file, "launch")
 
 

@@ -44,6 +44,7 @@ def launch_contract(
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
     cluster: tuple[int, int] = ONE_CTA,
+    programmatic: bool = False,
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
@@ -61,6 +62,7 @@ def launch_contract(
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
         cluster=cluster,
+        programmatic=programmatic,
         split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )
 

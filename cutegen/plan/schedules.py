@@ -18,6 +18,7 @@ class CtaPerTile:
 
     splits: bool = True
     ctas_per_multiprocessor: int | None = None
+    programmatic: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -46,6 +47,7 @@ class Persistent:
     why: str
     splits: bool = False
     ctas_per_multiprocessor: int | None = 1
+    programmatic: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""

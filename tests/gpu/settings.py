@@ -154,9 +154,7 @@ def settings() -> Iterator[Setting]:
     for cta, slices in _SM80 + _SM80_WIDE:
         row = next(row for row in SM80_TILES if row.cta == cta)
         for count in slices.split():
-            yield Setting(
-                family="sm80", cta=cta, warps=row.atom_layout[:2], stages=row.stages, slices=int(count)
-            )
+            yield Setting(family="sm80", cta=cta, warps=row.atom_layout[:2], stages=row.stages, slices=int(count))
     for cta in _SM120:
         row = next(row for row in SM120_TILES if row.cta == cta)
         yield Setting(family="sm120", cta=cta, warps=row.atom_layout[:2], stages=row.stages)

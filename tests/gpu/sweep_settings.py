@@ -59,7 +59,11 @@ def problems() -> tuple[Shape, ...]:
     shapes = [(int(m), int(n), int(k)) for m, n, k in np.maximum(np.round(sides / 8), 2) * 8]
     layers = [(m, *layer) for layer in LAYERS for m in TOKENS]
     picked = [layers[index] for index in drawn.permutation(len(layers))[:LAYER_PROBLEMS]]
-    mixed = [shape for index, shape in enumerate(shapes) for shape in (shape, *picked[index // 5 : index // 5 + (index % 5 == 0)])]
+    mixed = [
+        shape
+        for index, shape in enumerate(shapes)
+        for shape in (shape, *picked[index // 5 : index // 5 + (index % 5 == 0)])
+    ]
     return tuple(dict.fromkeys((*SUITE, *mixed)))
 
 
@@ -124,9 +128,7 @@ def measure_all(index: Path, out: Path, seconds: float) -> int:
             break
         bounds = {name: bound_us(settings[name], shape) for name in kernels}
         chosen = {name: kernels[name] for name in kernels if bounds[name] <= HOPELESS * min(bounds.values())}
-        replayed, launched, failures = _measure(
-            shape, chosen, flush=lambda: torch.sum(flushed, dim=1, out=total)
-        )
+        replayed, launched, failures = _measure(shape, chosen, flush=lambda: torch.sum(flushed, dim=1, out=total))
         wrong += failures
         table["us"]["x".join(map(str, shape))] = [
             [names.index(name), round(replayed[name], 2), round(launched[name], 2)] for name in replayed

@@ -135,6 +135,7 @@ class Family:
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
                 cluster=by.cluster,
+                programmatic=self.schedule.programmatic and split_k is None,
             ),
             decisions=(
                 *by.decisions,

@@ -144,7 +144,8 @@ class GpuLaunch:
             call.size.problem, multiprocessors=bound.multiprocessors, active_clusters=bound.active_clusters
         )
         self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)
-        self._config = None if bound.active_clusters is None else launch_config(self._api, geometry)
+        extended = bound.active_clusters is not None or contract.programmatic
+        self._config = launch_config(self._api, geometry, contract.programmatic) if extended else None
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses, asynchronously. Raises DeviceError."""
@@ -164,13 +165,13 @@ class GpuLaunch:
 
     def _launch(self, stream: int) -> None:
         if self._config is not None:
-            self._launch_clusters(self._config, stream)
+            self._launch_extended(self._config, stream)
             return
         (status,) = self._api.cuLaunchKernel(*self._arguments, stream, ctypes.addressof(self._pointers), 0)
         if status != _SUCCESS:
             raise self._driver.failure("cuLaunchKernel", status)
 
-    def _launch_clusters(self, config: Any, stream: int) -> None:
+    def _launch_extended(self, config: Any, stream: int) -> None:
         pointers = ctypes.addressof(self._pointers)
         config.hStream = self._api.CUstream(stream)
         (status,) = self._api.cuLaunchKernelEx(config, self._bound.function, pointers, 0)
@@ -204,17 +205,25 @@ class MappedLaunch(GpuLaunch):
         super().__call__(addresses, scalars, stream)
 
 
-def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
-    """Makes the configuration of `cuLaunchKernelEx` for a kernel with clusters, without the stream."""
-    cluster = api.CUlaunchAttribute()
-    cluster.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    dimensions = cluster.value.clusterDim
-    dimensions.x, dimensions.y, dimensions.z = geometry.cluster
+def launch_config(api: Any, geometry: LaunchGeometry, programmatic: bool = False) -> Any:
+    """Makes the configuration of `cuLaunchKernelEx`, for clusters or a programmatic launch, without the stream."""
+    attributes = []
+    if geometry.cluster != (1, 1, 1):
+        cluster = api.CUlaunchAttribute()
+        cluster.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dimensions = cluster.value.clusterDim
+        dimensions.x, dimensions.y, dimensions.z = geometry.cluster
+        attributes.append(cluster)
+    if programmatic:
+        early = api.CUlaunchAttribute()
+        early.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(early)
     config = api.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = geometry.grid
     config.blockDimX, config.blockDimY, config.blockDimZ = geometry.block
     config.sharedMemBytes = geometry.dynamic_smem_bytes
-    config.attrs, config.numAttrs = [cluster], 1
+    config.attrs, config.numAttrs = attributes, len(attributes)
     return config
 
 
