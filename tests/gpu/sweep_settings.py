@@ -3,9 +3,9 @@
     python -m tests.gpu.sweep_settings build INDEX.json                  where there is the CuTe DSL
     python -m tests.gpu.sweep_settings measure INDEX.json OUT.json       where there is the GPU
 
-Every result is checked before it is timed. Two times of each kernel and problem, torch.matmul's among them, kernels in a
-new random order each round, medians: of a launch in a CUDA graph that goes through more operands than the L2 holds, and
-of one launch with the host ahead and the L2 cold and clean, that is, read over and not written over.
+Every result is checked before it is timed. Two times of each kernel and problem, torch.matmul's among them, kernels in
+a new random order each round, medians: of a launch in a CUDA graph that goes through more operands than the L2 holds,
+and of one launch with the host ahead and the L2 cold and clean, that is, read over and not written over.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ not fit a target's shared memory.
 
 from __future__ import annotations
 
-from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.options import Candidate
 from cutegen.plan.search.tile_model import ModelConstants
 
 CANDIDATES: tuple[Candidate, ...] = (
