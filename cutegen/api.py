@@ -10,7 +10,7 @@ from cutegen.contract import ProblemLike, ProblemShape
 from cutegen.contract.source import KernelSource
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
-from cutegen.plan import GemmPlan, plan
+from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.plan.explain import plan_json
 from cutegen.render import render
 from cutegen.run import Kernel, Probe
@@ -39,10 +39,14 @@ def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLi
 def _build_request(
     spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None
 ) -> BuildRequest:
-    made = plan(spec, target, problem)
+    return request_of(plan(spec, target, problem))
+
+
+def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
+    """Render a plan: the request that the cache answers, or the compiler."""
     return BuildRequest(
         source=render(made),
-        target=target,
+        target=made.target,
         plan_json=plan_json(made),
         instructions=made.predictions.instructions,
         must_not_spill=isinstance(made, GemmPlan) and made.must_not_spill,

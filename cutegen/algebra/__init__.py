@@ -25,12 +25,13 @@ from cutegen.algebra.notation import Dyn, format_layout, parse_layout, spec_nota
 from cutegen.algebra.partition import Partition
 from cutegen.algebra.tables import offsets, offsets_2d, offsets_by_row
 from cutegen.algebra.tiled_copy import CopyAtomLike, TiledCopy
-from cutegen.algebra.tiled_mma import MmaAtomLike, OperandName, TiledMma
+from cutegen.algebra.tiled_mma import Extents, MmaAtomLike, OperandName, TiledMma
 
 __all__ = [
     "ComposedLayout",
     "CopyAtomLike",
     "Dyn",
+    "Extents",
     "Layout",
     "LayoutExpr",
     "MmaAtomLike",

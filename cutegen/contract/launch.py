@@ -33,8 +33,13 @@ SOURCE = "source"
 """The role of C as it was before, which the epilogue may read."""
 OPERANDS = ("a", "b")
 """The roles of what is multiplied."""
-BESIDE_RESULT = (SOURCE, "residual", "bias", "aux")
-"""The roles of what the epilogue reads and writes beside the result, in the order in which a kernel takes them."""
+SCALES = ("scale_m", "scale_n")
+"""The roles of the vectors that may be one value instead: the distance of their elements is a parameter."""
+BESIDE_RESULT = (SOURCE, "residual", "bias", "bias_n", "bias_m", *SCALES, "aux")
+"""The roles of what the epilogue reads and writes beside the result, in the order in which a kernel takes them.
+
+A kernel with one bias has it as "bias", along either mode.
+"""
 
 SUMS, COUNTERS = "sums", "counters"
 """What the kernel calls its workspace where K is split: the slices' sums, and how many slices of a tile are done."""
@@ -47,7 +52,7 @@ ONE_CTA = (1, 1)
 
 @dataclass(frozen=True, slots=True)
 class TensorContract:
-    """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias.
+    """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias or a scale.
 
     `name` is its role: "a", "b", "c", or what it is for the epilogue. `major` is the
     contiguous mode. Base address, leading stride and batch stride are multiples of `align_bytes`.
@@ -103,7 +108,10 @@ class LaunchGeometry:
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """A tensor's strides in elements: of the mode that is not contiguous (1 for a vector), and between batches."""
+    """A tensor's strides in elements: of the mode that is not contiguous, and between batches.
+
+    Of a vector `leading` is 1, or 0 where one value stands for all of it.
+    """
 
     leading: int
     batch: int = 0
@@ -140,9 +148,16 @@ def gemm_parameters(
         *(Parameter(name, "ptr") for name in workspace),
         *(Parameter(name, "f32") for name in scalars),
         *(Parameter(name, "i32") for name in "mnk"),
-        *(Parameter(f"ld{tensor.name}", "i64") for tensor in plain if len(tensor.modes) == 2),
+        *(Parameter(leading, "i64") for tensor in plain if (leading := leading_stride(tensor))),
         *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
     )
+
+
+def leading_stride(tensor: TensorContract) -> str:
+    """The parameter that is a tensor's leading stride: `ld` of a matrix, `inc` of a scale, as in BLAS; "" for none."""
+    if tensor.name in SCALES:
+        return f"inc_{tensor.name}"
+    return f"ld{tensor.name}" if len(tensor.modes) == 2 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +167,9 @@ class LaunchContract:
     With `split`, `grid.y` counts the slices of K.
 
     `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
-    "bias", "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
-    the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z` counts a batch.
+    the biases, the scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to
+    C, expressions in the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z`
+    counts a batch.
     `given` are tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
 
     With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes
@@ -161,6 +177,7 @@ class LaunchContract:
 
     `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers as
     many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
+    A `swapped` kernel multiplies B by A: what lies along its M are tiles along N here, and the other way round.
 
     With `programmatic` the kernel itself waits for what comes before it on the stream, so that it may be launched while
     that still runs (CUDA's programmatic dependent launch).
@@ -179,6 +196,7 @@ class LaunchContract:
     split: SplitContract | None = None
     given: tuple[TensorContract, ...] = ()
     cluster: tuple[int, int] = ONE_CTA
+    swapped: bool = False
     programmatic: bool = False
 
     def tensor(self, role: str) -> TensorContract:
@@ -209,11 +227,11 @@ class LaunchContract:
     def exchanged(self) -> LaunchContract:
         """The same kernel's contract for the exchanged product, transposed C = B A: what it calls A is B there.
 
-        Exchanging twice gives the contract back. The chain of the epilogue stays, whose biases change their names.
+        Exchanging twice gives the contract back. The chain of the epilogue stays, whose vectors change their names.
         """
         tensors = {tensor.name: tensor for tensor in map(_exchanged_tensor, self.tensors)}
         maps = {each.name: each for each in (replace(each, name=_exchanged(each.name)) for each in self.maps)}
-        order = [tensor.name for tensor in self.tensors]
+        order = [name for name in (*OPERANDS, RESULT, *BESIDE_RESULT) if name in tensors]
         m, n = self.cta_tile
         return replace(
             self,
@@ -221,6 +239,7 @@ class LaunchContract:
             parameters=tuple(replace(each, name=_exchanged(each.name)) for each in self.parameters),
             cta_tile=(n, m),
             maps=tuple(maps[name] for name in order if name in maps),
+            swapped=not self.swapped,
         )
 
     @property
@@ -249,8 +268,8 @@ class LaunchContract:
     @property
     def _cluster_tiles(self) -> tuple[int, int]:
         """The tiles of a cluster along M and N."""
-        x, y = self.cluster
-        return x, y if self.split is None else 1
+        x, y = self.cluster[0], self.cluster[1] if self.split is None else 1
+        return (y, x) if self.swapped else (x, y)
 
     def _clusters_of_one(self, problem: ProblemShape) -> int:
         """The clusters that cover one result, the slices of a tile counted once."""
@@ -294,7 +313,9 @@ class LaunchContract:
         values |= zip(self.pointers, addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)
         for name, strides in size.strides.items():
-            values |= {f"ld{name}": strides.leading, f"batch_stride_{name}": strides.batch}
+            values[f"batch_stride_{name}"] = strides.batch
+            if leading := leading_stride(self.tensor(name)):
+                values[leading] = strides.leading
         return tuple(values[parameter.name] for parameter in self.parameters)
 
     def map_fields(self, size: CallSize) -> tuple[TensorMapFields, ...]:
@@ -306,13 +327,9 @@ class LaunchContract:
         return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `from_json` reads back; it names clusters, and `programmatic`, only where they are."""
+        """The plain form that `from_json` reads back; clusters and the flags are named only where there are any."""
         table = asdict(self)
-        if self.cluster == ONE_CTA:
-            del table["cluster"]
-        if not self.programmatic:
-            del table["programmatic"]
-        return table
+        return {key: value for key, value in table.items() if key not in _WHERE_THERE or value != _WHERE_THERE[key]}
 
     @classmethod
     def from_json(cls, table: Any, file: str = "plan.json") -> LaunchContract:
@@ -320,14 +337,19 @@ class LaunchContract:
 
         Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
         """
-        whole = {"cluster": list(ONE_CTA), "programmatic": False, **table} if isinstance(table, dict) else table
+        absent = {"cluster": list(ONE_CTA), "swapped": False, "programmatic": False}
+        whole = {**absent, **table} if isinstance(table, dict) else table
         return read(cls, whole, file, "launch")
 
 
+_WHERE_THERE = {"cluster": ONE_CTA, "swapped": False, "programmatic": False}
+"""Fields that the plain form leaves out, and what they are then."""
+
 _EXCHANGED = {"m": "n", "n": "m"} | {
     f"{prefix}{name}": f"{prefix}{other}"
-    for prefix in ("", "map_", "ld", "batch_stride_")
-    for name, other in zip(OPERANDS, reversed(OPERANDS), strict=True)
+    for prefix in ("", "map_", "ld", "inc_", "batch_stride_")
+    for pair in (OPERANDS, SCALES, ("bias_n", "bias_m"))
+    for name, other in zip(pair, reversed(pair), strict=True)
 }
 
 

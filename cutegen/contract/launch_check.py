@@ -18,6 +18,7 @@ from cutegen.contract.launch import (
     SOURCE,
     LaunchContract,
     TensorContract,
+    leading_stride,
 )
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
@@ -42,6 +43,7 @@ _MODES = {
     "residual": _MATRIX,
     "aux": _MATRIX,
     "bias": (("n",), ("m",)),
+    **{f"{kind}_{mode}": ((mode,),) for kind in ("bias", "scale") for mode in "nm"},
     **dict.fromkeys(REGISTERS.values(), (("thread", "value"),)),
 }
 _ENTRY = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
@@ -151,5 +153,6 @@ def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
     yield from ((name, "i32") for name in "mnk")
     for tensor in contract.tensors:
         if tensor.name not in REGISTERS.values():
-            yield f"ld{tensor.name}", "i64"
+            if leading := leading_stride(tensor):
+                yield leading, "i64"
             yield f"batch_stride_{tensor.name}", "i64"

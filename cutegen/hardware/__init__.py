@@ -1,47 +1,58 @@
-"""The hardware as cited rows: element types, targets, rates, atoms; and what accesses to shared memory cost."""
+"""The hardware as cited rows: element types, targets, rates, atoms; and what accesses to shared memory cost.
+
+What is made of layouts is imported when a name of it is first asked for: whoever only launches kernels needs the rows
+of element types and targets, and has no tensor-layouts.
+"""
 
 from __future__ import annotations
 
-from cutegen.hardware.copy_atoms import (
-    BULK_TENSOR,
-    COPY_ATOMS,
-    CP_ASYNC_ATOMS,
-    LDMATRIX_ATOMS,
-    TMA_LOAD,
-    TMA_LOAD_MULTICAST,
-    TMA_STORE,
-    UNIVERSAL,
-    UNIVERSAL_BITS,
-    BulkTensorAtom,
-    CopyAtom,
-    CpAsyncAtom,
-    LdmatrixAtom,
-    StmatrixAtom,
-    cp_async_atom,
-    ldmatrix_atom,
-    ldmatrix_atoms,
-    universal_atom,
-)
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from cutegen.hardware.dtypes import DTYPES, DType, dtype
-from cutegen.hardware.fma_atom import UNIVERSAL_FMA, fma_atom
-from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
-from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
-from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
 from cutegen.hardware.line_writes import line_write_wavefronts
-from cutegen.hardware.matrix_descriptor import (
-    MatrixDescriptor,
-    NoDescriptorError,
-    OperandDescriptors,
-    operand_descriptors,
-)
-from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
 from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
-from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
+
+if TYPE_CHECKING:
+    from cutegen.hardware.copy_atoms import (
+        BULK_TENSOR,
+        COPY_ATOMS,
+        CP_ASYNC_ATOMS,
+        LDMATRIX_ATOMS,
+        TMA_LOAD,
+        TMA_LOAD_MULTICAST,
+        TMA_STORE,
+        UNIVERSAL,
+        UNIVERSAL_BITS,
+        BulkTensorAtom,
+        CopyAtom,
+        CpAsyncAtom,
+        LdmatrixAtom,
+        StmatrixAtom,
+        cp_async_atom,
+        ldmatrix_atom,
+        ldmatrix_atoms,
+        universal_atom,
+    )
+    from cutegen.hardware.fma_atom import UNIVERSAL_FMA, fma_atom
+    from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
+    from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
+    from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
+    from cutegen.hardware.matrix_descriptor import (
+        MatrixDescriptor,
+        NoDescriptorError,
+        OperandDescriptors,
+        operand_descriptors,
+    )
+    from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
+    from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
     "BULK_TENSOR",
@@ -100,3 +111,35 @@ __all__ = [
     "view_in_order",
     "wavefronts",
 ]
+
+_OF_LAYOUTS = (
+    "copy_atoms",
+    "fma_atom",
+    "fragment_order",
+    "gmma_layouts",
+    "ldmatrix",
+    "matrix_descriptor",
+    "mma_atoms",
+    "wgmma_atoms",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for module in _OF_LAYOUTS:
+        found = vars(import_module(f"{__name__}.{module}"))
+        globals().update({each: found[each] for each in __all__ if each in found})
+    return globals()[name]
+
+
+class _Package(ModuleType):
+    """The package, in which `gmma_layouts` is the function and not the module, whichever is imported first."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # The import system sets each module as an attribute of its package.
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cutegen.algebra import Extents
 from cutegen.contract.launch import (
     COUNTERS,
     ONE_CTA,
@@ -36,7 +37,7 @@ def kernel_name(spec: GemmSpec) -> str:
 def launch_contract(
     spec: GemmSpec,
     fusion: Fusion,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     threads: int,
     smem_bytes: int,
     split_k: SplitPlan | None = None,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
+from cutegen.plan.rules.pipeline import sharing_more
 from cutegen.plan.rules.split_k import check_alone, choose_split_k, refuse_split_k
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import RasterMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,10 @@ class CtaPerTile:
             return None, ()
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
+    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
+        """Along N."""
+        return "n"
+
     def loop(self, of_a_tile: Loop) -> Loop:
         """A CTA runs it once."""
         return of_a_tile
@@ -48,6 +55,7 @@ class Persistent:
     splits: bool = False
     ctas_per_multiprocessor: int | None = 1
     programmatic: bool = False
+    shares_wider: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -60,6 +68,11 @@ class Persistent:
             return None, ()
         check_alone(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
+
+    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
+        """Along N, or where `shares_wider`, as CTAs side by side share the wider of their tiles."""
+        (m, n, _), (ctas_m, ctas_n) = by.cta_tile, by.cluster
+        return sharing_more((m * ctas_m, n * ctas_n), problem) if self.shares_wider else "n"
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""

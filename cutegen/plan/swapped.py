@@ -35,9 +35,9 @@ def as_multiplied(spec: GemmSpec) -> GemmSpec:
     return replace(spec, problem=exchanged, epilogue=_other_epilogue(spec.epilogue), schedule=schedule)
 
 
-def shape_multiplied(problem: ProblemShape | None) -> ProblemShape | None:
+def shape_multiplied(problem: ProblemShape) -> ProblemShape:
     """The extents of the exchanged product."""
-    return None if problem is None else replace(problem, m=problem.n, n=problem.m)
+    return replace(problem, m=problem.n, n=problem.m)
 
 
 def as_called(plan: GemmPlan, spec: GemmSpec, problem: ProblemShape | None) -> GemmPlan:
@@ -60,14 +60,14 @@ def _other_extra(extra: Extra | None) -> Extra | None:
 
 
 def _other_epilogue(epilogue: Epilogue) -> Epilogue:
-    """A bias along N is one along M there."""
-    ops = None if epilogue.ops is None else tuple(_other_bias(op) for op in epilogue.ops)
-    expression = None if epilogue.expression is None else _other_bias(epilogue.expression)
+    """A vector along N is one along M there."""
+    ops = None if epilogue.ops is None else tuple(_other_vectors(op) for op in epilogue.ops)
+    expression = None if epilogue.expression is None else _other_vectors(epilogue.expression)
     return replace(epilogue, ops=ops, expression=expression)
 
 
-def _other_bias(text: str) -> str:
-    return re.sub(r"\bbias_([mn])\b", lambda found: f"bias_{_OTHER[found[1]]}", text)
+def _other_vectors(text: str) -> str:
+    return re.sub(r"\b(bias|scale)_([mn])\b", lambda found: f"{found[1]}_{_OTHER[found[2]]}", text)
 
 
 def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] = ()) -> Decision:

@@ -23,7 +23,7 @@ def as_read(spec: GemmSpec) -> GemmSpec:
 
 def as_given(plan: GemmPlan, spec: GemmSpec) -> GemmPlan:
     """The kernel's plan with what `spec` says of B: how a call passes it, and that a copy of it is kept."""
-    major, read = spec.problem.b.major.upper(), plan.b.major.upper()
+    major, read = spec.problem.b.major.upper(), plan.launch.tensor("b").major.upper()
     chosen = f"once: calls pass B {major}-major, the kernel reads a {read}-major copy"
     why = "given; the first call with a B makes the copy, the next ones use it until B changes or is gone"
     return replace(

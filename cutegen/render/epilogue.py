@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
-from cutegen.contract.launch import SCALARS
+from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.hardware import DType
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor, Fusion
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.spec import OPS, STORE, Binary, Call, Expression, Name, Negation, Number, Step, names_of, parts_of
+from cutegen.spec import (
+    OPS,
+    STORE,
+    VECTORS,
+    Binary,
+    Call,
+    Expression,
+    Name,
+    Negation,
+    Number,
+    Step,
+    names_of,
+    parts_of,
+)
 
+_ROLES = {"c": SOURCE, "residual": "residual"} | {name: name for name in VECTORS}
+"""What tensors are called in the kernel, unless its fusion says otherwise."""
 _TIGHTNESS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _UNARY, _ATOMIC = 3, 4
+
+
+def title(name: str) -> str:
+    """A tensor's name as part of CuTe's.
+
+    >>> title("scale_m")
+    'ScaleM'
+    """
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _fragment(role: str) -> str:
+    return f"tCr{title(role)}"
+
+
+def _in_torch(operand: str, role: str) -> str:
+    """An operand spread over (M,N) by PyTorch's rules: a vector along M is a column."""
+    return f"{role}.double()" + ("[:, None]" if operand in VECTORS and operand.endswith("_m") else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +73,7 @@ DSL = Dialect(
         "silu": "silu",
         "tanh": "cute.math.tanh",
     },
-    operands={"c": "tCrSource", "residual": "tCrResidual", "bias_n": "tCrBias", "bias_m": "tCrBias"},
+    operands={name: _fragment(role) for name, role in _ROLES.items()},
     full_like="cute.full_like",
 )
 TORCH = Dialect(
@@ -57,12 +90,7 @@ TORCH = Dialect(
         "silu": "torch.nn.functional.silu",
         "tanh": "torch.tanh",
     },
-    operands={
-        "c": "source.double()",
-        "residual": "residual.double()",
-        "bias_n": "bias.double()",
-        "bias_m": "bias.double()[:, None]",
-    },
+    operands={name: _in_torch(name, role) for name, role in _ROLES.items()},
     full_like="torch.full_like",
 )
 _MORE_ARGUMENTS = {("torch.nn.functional.gelu", "gelu_tanh"): ', approximate="tanh"'}
@@ -167,23 +195,36 @@ def _calls(expression: Expression) -> Iterator[str]:
         yield from _calls(part)
 
 
+def _of_dsl(fusion: Fusion) -> Dialect:
+    """The DSL with the names that tensors have in this kernel."""
+    return replace(DSL, operands={**DSL.operands, **{x.operand: _fragment(x.name) for x in fusion.tensors}})
+
+
+def _of_torch(fusion: Fusion) -> Dialect:
+    """PyTorch with the names that tensors have in this kernel."""
+    return replace(
+        TORCH, operands={**TORCH.operands, **{x.operand: _in_torch(x.operand, x.name) for x in fusion.tensors}}
+    )
+
+
 def kernel_lines(fusion: Fusion, part: str = "[part]") -> tuple[str, ...]:
     """The chain in the DSL: x is a part of the accumulators. Each operand is loaded where it is first used.
 
     `part` is the subscript that takes an operand's part, and empty where the kernel has made it beforehand.
     """
+    dialect = _of_dsl(fusion)
     lines: list[str] = []
     loaded: set[str] = set()
     for step in fusion.steps:
         if step.expression is None:
             lines += _store_aux(fusion, part)
             continue
-        tensors = {DSL.operands[name]: name for name in names_of(step.expression) if name in DSL.operands}
+        tensors = {dialect.operands[name]: name for name in names_of(step.expression) if name in dialect.operands}
         for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
             if fragment not in loaded:
                 lines.append(_load(fragment, part, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
-        lines += _assignments(step, DSL)
+        lines += _assignments(step, dialect)
     return tuple(lines)
 
 
@@ -245,8 +286,11 @@ def _joined(expression: Expression, parts: list[Expression]) -> Expression:
             return expression
 
 
-def torch_lines(steps: tuple[Step, ...]) -> tuple[str, ...]:
+def torch_lines(fusion: Fusion) -> tuple[str, ...]:
     """The chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
+    dialect = _of_torch(fusion)
     return tuple(
-        line for step in steps for line in (("expected_aux = x",) if step.text == STORE else _assignments(step, TORCH))
+        line
+        for step in fusion.steps
+        for line in (("expected_aux = x",) if step.text == STORE else _assignments(step, dialect))
     )

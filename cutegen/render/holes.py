@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.algebra import Layout, inner_layout
 from cutegen.contract import TensorContract
-from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters
+from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters, leading_stride
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.copies import TileCopy, VectorCopy
@@ -286,21 +286,22 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
     """What the template writes of a tensor in global memory."""
     # C as it was has the type, the major and the alignment of C as it will be.
     constants = "C" if tensor.name == SOURCE else tensor.name.upper()
+    leading = leading_stride(tensor)
+    along, other = ("1", leading) if len(tensor.modes) == 2 else (leading or "1", "0")
     modes = tensor.modes if len(tensor.modes) == 2 else ("m", "n")
-    leading = f"ld{tensor.name}" if len(tensor.modes) == 2 else "0"
     return TensorHoles(
         name=tensor.name,
-        title=tensor.name.capitalize(),
+        title=epilogue.title(tensor.name),
         dtype=f"{constants}_DTYPE",
         align=f"{constants}_ALIGN_ELEMS",
         shape=f"({', '.join(modes)})",
-        stride=f"({leading}, 1)" if tensor.major == modes[1] else f"(1, {leading})",
+        stride=f"({other}, {along})" if tensor.major == modes[1] else f"({along}, {other})",
     )
 
 
 def _divisor(stride: str) -> str:
     """The constant of which a stride among the parameters is a multiple."""
-    tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
+    tensor = stride.removeprefix("batch_stride_").removeprefix("inc_").removeprefix("ld")
     return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
 
 
@@ -310,7 +311,10 @@ def _epilogue_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     return {
         "epilogue.smem": _c_constants(plan),
         "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
-        **{f"problem.{x.name}": _extra_constants(x) for x in tensors},
+        **{
+            f"problem.{table}": tuple(line for x in tensors if x.table == table for line in _extra_constants(x))
+            for table in dict.fromkeys(x.table for x in tensors)
+        },
     }
 
 

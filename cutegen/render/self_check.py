@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
+from cutegen.contract.launch import leading_stride
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor
@@ -22,7 +23,7 @@ class SelfCheckHoles:
 
     operands: tuple[str, ...]
     tensors: str
-    matrices: str
+    strided: str
     scalars: str
     steps: tuple[str, ...]
     results: str
@@ -37,9 +38,9 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
     return SelfCheckHoles(
         operands=tuple(operands),
         tensors=", ".join(x.name for x in plan.launch.tensors),
-        matrices=", ".join(x.name for x in plan.launch.tensors if len(x.modes) == 2),
+        strided=", ".join(x.name for x in plan.launch.tensors if leading_stride(x)),
         scalars="".join(f"{name}, " for name in fusion.scalars),
-        steps=epilogue.torch_lines(fusion.steps),
+        steps=epilogue.torch_lines(fusion),
         results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
         integers=any(x.is_integer for x in epilogue.stored_types(plan)),
     )

@@ -64,6 +64,10 @@ class Kernel:
         c: Any = None,
         residual: Any = None,
         bias: Any = None,
+        bias_n: Any = None,
+        bias_m: Any = None,
+        scale_m: Any = None,
+        scale_n: Any = None,
         aux: Any = None,
         alpha: float | None = None,
         beta: float | None = None,
@@ -72,8 +76,9 @@ class Kernel:
         """`a @ b`, for `a` (M,K) and `b` (K,N) whose strides say the major; returns (M,N), or `out` if it is given.
 
         What the spec's epilogue names is handed in by name, and nothing else is: `c` and `residual` (M,N), `bias` (N,)
-        or (M,), the scalars `alpha` and `beta`, and `aux` (M,N), which is written. Any tensor may have a batch L before
-        its extents: `a` or `b` without one is used for the whole batch, so are `c`, `residual` and `bias`.
+        or (M,), of both `bias_n` and `bias_m`, `scale_m` (M,) and `scale_n` (N,), each of which may be one element
+        instead, the scalars `alpha` and `beta`, and `aux` (M,N), which is written. Any tensor may have a batch L before
+        its extents: `a` or `b` without one is used for the whole batch, so is what the epilogue reads.
 
         Operands are torch tensors, NumPy arrays, or objects with `__cuda_array_interface__` or DLPack. Without `out`,
         the result is allocated by `a`'s framework, its leading stride padded to what the kernel was compiled for. `out`
@@ -85,14 +90,14 @@ class Kernel:
         """
         if self._transposed is not None:
             b = self._transposed(b, None if stream is None else streams.stream_handle(stream))
-        plain = c is residual is bias is aux is alpha is beta is None
+        plain = c is residual is bias is bias_n is bias_m is scale_m is scale_n is aux is alpha is beta is None
         if plain and (result := self._thread.quick(a, b, out, stream)) is not None:
             if kept_copies.entries:
                 begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
                 kept_copies.written(begin, begin + elems * result.element_size())
             return result
         handle = None if stream is None else streams.stream_handle(stream)
-        tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
+        tensors, scalars = self._extras.take(c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, alpha, beta)
         view_a, view_b, given = view_of(a, "a", handle), view_of(b, "b", handle), out
         if out is None:
             storage = self._thread.result_storage(view_a.form, view_b.form)
@@ -119,6 +124,10 @@ class Kernel:
         c: Any = None,
         residual: Any = None,
         bias: Any = None,
+        bias_n: Any = None,
+        bias_m: Any = None,
+        scale_m: Any = None,
+        scale_n: Any = None,
         aux: Any = None,
         alpha: float | None = None,
         beta: float | None = None,
@@ -137,7 +146,7 @@ class Kernel:
         Raises OperandError when an operand does not fit or is not in host memory, or when the result is empty;
         LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
         """
-        tensors, scalars = self._extras.take(c, residual, bias, aux, alpha, beta)
+        tensors, scalars = self._extras.take(c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, alpha, beta)
         if self._transposed is not None:
             b = self._transposed(b, None)
         views = {name: view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors)}

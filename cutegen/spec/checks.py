@@ -15,7 +15,6 @@ import numpy.typing as npt
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
 from cutegen.hardware.units import WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
-from cutegen.spec.families import FAMILIES
 from cutegen.support.literals import alternatives, literal, nearest, typed
 
 MAX_THREADS_PER_CTA = 1024
@@ -109,27 +108,6 @@ class OneOf:
         else:
             closest = nearest(str(value), [str(choice) for choice in (*self.choices, *self.more)])
         fix = f"the nearest is {literal(closest)}" if closest is not None else ""
-        return Mismatch(found=literal(value), expected=self.expected, fix=fix)
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyName:
-    """The name of an instruction family that exists already."""
-
-    @property
-    def expected(self) -> str:
-        """In words."""
-        return alternatives([family.name for family in FAMILIES.values() if family.available])
-
-    def __call__(self, value: object) -> Mismatch | None:
-        family = FAMILIES.get(value) if isinstance(value, str) else None
-        if family is None:
-            known = OneOf(tuple(FAMILIES))(value)
-            return Mismatch(found=known.found, expected=self.expected, fix=known.fix) if known else None
-        if family.available:
-            return None
-        now = FAMILIES[family.instead]
-        fix = f"{family.name} ({family.instructions}) comes later; {now.instructions} are family = {literal(now.name)}"
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
 
 

@@ -10,25 +10,27 @@ from cutegen.hardware import Instruction
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What its kernels are made of, what a target must have for them, and whether kernels can be planned for it.
+    """What its kernels are made of, and what a target must have for them.
 
     `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
-    family that has them, or serves while this one is not `available`; `bulk_copies` says that it copies by TMA.
+    family that has them; `bulk_copies` says that it copies by TMA.
     """
 
     name: str
     instructions: str
     needs: frozenset[Instruction]
-    available: bool
     without: Mapping[str, str] = field(default_factory=dict)
     instead: str = ""
     bulk_copies: bool = False
 
 
-NO_PROMOTION = "the sums are float32 all along"
-NO_CONSUMERS = "no warpgroup multiplies as one"
-NO_SWAP = "an instruction has few rows of C as well as few columns"
-NO_CLUSTER = "each CTA copies for itself"
+OF_WARPGROUPS = {
+    "mma.promote_k": "the sums are float32 all along",
+    "schedule.consumers": "no warpgroup multiplies as one",
+    "schedule.swap": "an instruction has few rows of C as well as few columns",
+    "schedule.cluster": "each CTA copies for itself",
+}
+"""Keys of what warpgroups multiply, which the other families are without."""
 
 FAMILIES: dict[str, Family] = {
     row.name: row
@@ -37,25 +39,17 @@ FAMILIES: dict[str, Family] = {
             "sm80",
             "mma.sync, ldmatrix, cp.async",
             frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC}),
-            available=True,
             without={
                 "mma.threads": "mma.atom_layout lays out warps",
-                "mma.promote_k": NO_PROMOTION,
-                "schedule.consumers": NO_CONSUMERS,
-                "schedule.swap": NO_SWAP,
-                "schedule.cluster": NO_CLUSTER,
+                **OF_WARPGROUPS,
             },
         ),
         Family(
             "simt",
             "fused multiply-add without tensor cores",
             frozenset({Instruction.FMA}),
-            available=True,
             without={
-                "mma.promote_k": NO_PROMOTION,
-                "schedule.consumers": NO_CONSUMERS,
-                "schedule.swap": NO_SWAP,
-                "schedule.cluster": NO_CLUSTER,
+                **OF_WARPGROUPS,
                 "mma.atom": "a thread multiplies by itself, one fma at a time",
                 "mma.atom_layout": "mma.threads lays out threads",
                 "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -67,13 +61,9 @@ FAMILIES: dict[str, Family] = {
             "sm120",
             "mma.sync, ldmatrix, bulk tensor copies",
             frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
-            available=True,
             bulk_copies=True,
             without={
-                "mma.promote_k": NO_PROMOTION,
-                "schedule.consumers": NO_CONSUMERS,
-                "schedule.swap": NO_SWAP,
-                "schedule.cluster": NO_CLUSTER,
+                **OF_WARPGROUPS,
                 "mma.threads": "mma.atom_layout lays out warps",
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
@@ -83,7 +73,6 @@ FAMILIES: dict[str, Family] = {
             "sm90",
             "wgmma, bulk tensor copies",
             frozenset({Instruction.WGMMA, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
-            available=True,
             instead="sm120",
             bulk_copies=True,
             without={

@@ -33,6 +33,9 @@ from cutegen.spec.values import (
 )
 from cutegen.support.literals import alternatives, literal
 
+_USED_BY = {"residual": "residual", "bias": "bias_n or bias_m", "scale": "scale_m or scale_n", "aux": "aux"}
+"""The tables of what the epilogue reads and writes beside C, and what uses each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmSpec(Part):
@@ -110,7 +113,7 @@ class GemmSpec(Part):
 
     def _unused(self) -> Mismatch | None:
         asked = {name.partition("_")[0] for name in self.epilogue.operands}
-        for name, use in (("residual", "residual"), ("bias", "bias_n or bias_m"), ("aux", "aux")):
+        for name, use in _USED_BY.items():
             if getattr(self.problem, name) is not None and name not in asked:
                 return Mismatch(
                     key=f"problem.{name}",
@@ -123,7 +126,7 @@ class GemmSpec(Part):
     @property
     def instructions(self) -> frozenset[Instruction]:
         """What a target must have for it: its family's, those that it names, and those that know its element types."""
-        parts = (getattr(self.problem, name) for name in (*MODES, "residual", "bias", "aux"))
+        parts = (getattr(self.problem, name) for name in (*MODES, *_USED_BY))
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
         named = {atom.needs for atom in loads if atom is not None}

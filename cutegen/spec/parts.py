@@ -37,6 +37,7 @@ from cutegen.spec.values import (
     RasterGroup,
     RasterMode,
     Reduction,
+    ScaleDTypeName,
     SharedLoadName,
     SliceCount,
     StageCount,
@@ -92,9 +93,16 @@ class Extra(Part):
 
 @dataclass(frozen=True, slots=True)
 class Bias(Part):
-    """A vector along M or N, added by the epilogue; its elements lie side by side."""
+    """A vector along M or N, added by the epilogue; its elements lie side by side. Both vectors have one type."""
 
     dtype: DTypeName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale(Part):
+    """A factor for each row of C, for each column, or both; without a type in f32."""
+
+    dtype: ScaleDTypeName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,7 @@ class Problem(Part):
     accumulator: AccumulatorName | None = None
     residual: Extra | None = None
     bias: Bias | None = None
+    scale: Scale | None = None
     aux: Extra | None = None
 
     def contradiction(self) -> Mismatch | None:
@@ -261,13 +270,6 @@ class Epilogue(Part):
     smem: SmemLayout | Literal[False] | None = None
     ops: EpilogueOps | None = None
     expression: EpilogueExpression | None = None
-
-    def contradiction(self) -> Mismatch | None:
-        """A kernel has one bias."""
-        if {"bias_n", "bias_m"} <= set(operands_of(self.steps)):
-            fix = "the other can be a residual, a whole matrix"
-            return Mismatch(found="bias_n and bias_m together", expected="one of them", fix=fix)
-        return None
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -9,7 +9,7 @@ from cutegen.contract.launch import SCALARS
 from cutegen.spec.expression import Expression, names_of, parse_expression
 
 MATRICES = ("c", "residual")
-VECTORS = ("bias_n", "bias_m")
+VECTORS = ("bias_n", "bias_m", "scale_m", "scale_n")
 OPERANDS = (*SCALARS, *MATRICES, *VECTORS)
 """What an expression may name beside x."""
 
@@ -18,6 +18,8 @@ STORE = "aux"
 OPS: Mapping[str, str] = {
     "alpha": "x -> alpha * x",
     "beta": "x -> x + beta * c",
+    "scale_m": "x -> scale_m * x",
+    "scale_n": "x -> scale_n * x",
     "bias_n": "x -> x + bias_n",
     "bias_m": "x -> x + bias_m",
     "relu": "x -> relu(x)",

@@ -25,7 +25,6 @@ from cutegen.spec.checks import (
     ClusterExtents,
     ExpressionText,
     Extents,
-    FamilyName,
     Integer,
     LayoutText,
     Line,
@@ -33,6 +32,7 @@ from cutegen.spec.checks import (
     OneOf,
     SwizzleBits,
 )
+from cutegen.spec.families import FAMILIES
 from cutegen.spec.steps import OPERANDS, OPS
 
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
@@ -42,9 +42,10 @@ _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
 Flag: TypeAlias = Annotated[bool, Boolean()]
-FamilyKey: TypeAlias = Annotated[str, FamilyName()]
+FamilyKey: TypeAlias = Annotated[str, OneOf(tuple(FAMILIES))]
 KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
+ScaleDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "f16", "bf16"))]
 AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
 Transposition: TypeAlias = Annotated[str, OneOf(("once",))]

@@ -15,7 +15,7 @@ from cutegen.errors import DeviceError, OperandError
 from cutegen.hardware import DType, dtype
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
-from cutegen.spec import chain_of, guards_source
+from cutegen.spec import VECTORS, chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
@@ -242,14 +242,19 @@ def expected_outcome(
     operands |= {name: float(extras[name]) for name in contract.scalars}
     if guards_source(chain) and operands["beta"] == 0:
         operands["c"] = 0.0
-    if "bias_m" in operands:
-        operands["bias_m"] = operands["bias_m"][..., :, None]
-    if "bias_n" in operands:
-        operands["bias_n"] = operands["bias_n"][..., None, :]
+    for name in set(operands) & set(VECTORS):
+        operands[name] = _spread(operands[name], name[-1])
     sums = float64_reference(a, b, contract).bounded(accumulator)
     if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     return run_chain(sums, chain, operands)
+
+
+def _spread(vector: Any, mode: str) -> Any:
+    """A vector along M or N, or a batch of them, as (M,N) is combined with it; a number stays one."""
+    if vector.ndim == 0:
+        return vector
+    return vector[..., :, None] if mode == "m" else vector[..., None, :]
 
 
 def _read(contract: LaunchContract) -> list[CallTensor]:
@@ -276,8 +281,10 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
     operands of a product loses up to 2**-10 of itself, half of that on average, which is a loss of 2**-10 |product| and
     a deviation from it of K terms that do not know of each other, none above 2**-10 of the product of its elements: e =
     2**-9 (|product| + scale). Of a sum of products of 8-bit floats, the tensor cores of sm_89 keep 13 bits behind the
-    point, cut towards zero in each of the n = K / 32 instructions, as do those of sm_90 in wgmma: on average 2 * 2**-13
-    scale each, and among millions of elements some lose five deviations more: e = 2 * 2**-13 (n + 5 sqrt(n)) scale.
+    point, cut towards zero in each of the n = K / 32 instructions, as do those of sm_90 in wgmma: 2 * 2**-13 scale
+    on average. The cuts add up, since all go towards zero, to n of them. None knows of another, and one that is
+    anything from nothing to twice the average deviates from it by less than the average: their sum deviates by sqrt(n)
+    at most, and beyond five times that in one element of 3.5 million: e = 2 * 2**-13 (n + 5 sqrt(n)) scale.
     (mma.sync of sm_90 multiplies such floats as f16 and stays within g. Zhang et al., "SageAttention2", arXiv
     2411.10958.)
 

@@ -170,7 +170,12 @@ def _integers(kernel: Kernel, extras: dict[str, Any], numbers: np.random.Generat
             dtype = _dtype(kernel, "source" if name == "c" else name)
             value[...] = small_integers(numbers, value.shape, dtype)
             wide = decoded(value, dtype)
-            operands |= {"bias_m": wide[..., :, None], "bias_n": wide[..., None, :]} if name == "bias" else {name: wide}
+            spread = {"m": wide[..., :, None], "n": wide[..., None, :]}
+            kind, _, mode = name.partition("_")
+            if kind in ("bias", "scale"):
+                operands |= {f"{kind}_{each}": spread[each] for each in mode or spread}
+            else:
+                operands[name] = wide
     return operands
 
 

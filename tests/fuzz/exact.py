@@ -21,6 +21,7 @@ _TORCH = {
 _BITS = {"bf16": torch.uint16, "e4m3": torch.uint8, "e5m2": torch.uint8}
 _ENDS = {"s8": (-128, 127), "u8": (0, 255), "s32": (-(2**31), 2**31 - 1), "e4m3": (-448, 448), "e5m2": (-57344, 57344)}
 _OPS = {
+    "scale_m": "scale_m * x", "scale_n": "scale_n * x",
     "alpha": "alpha * x", "beta": "x + beta * c", "bias_n": "x + bias_n", "bias_m": "x + bias_m", "relu": "relu(x)",
     "residual": "x + residual", "gelu_tanh": "gelu_tanh(x)", "gelu_erf": "gelu_erf(x)", "silu": "silu(x)",
 }  # fmt: skip

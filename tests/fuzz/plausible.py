@@ -23,9 +23,40 @@ LOADS = ("universal", *(atom.name for atom in COPY_ATOMS.values() if isinstance(
 WIDTHS = (8, 16, 32, 64, 128)
 WARPS = (1, 1, 2, 2, 2, 4, 4, 3, 5, 6, 7)
 WARPGROUPS = ((1, 1), (2, 1), (2, 1), (1, 2), (3, 1), (1, 3))
-OPS = ("alpha", "beta", "bias_n", "bias_m", "relu", "gelu_tanh", "gelu_erf", "silu", "residual", "aux")
+OPS = (
+    "alpha",
+    "beta",
+    "scale_m",
+    "scale_n",
+    "bias_n",
+    "bias_m",
+    "relu",
+    "gelu_tanh",
+    "gelu_erf",
+    "silu",
+    "residual",
+    "aux",
+)
 FUNCTIONS = ("abs", "erf", "exp", "gelu_erf", "gelu_tanh", "relu", "sigmoid", "silu", "tanh")
-LEAVES = ("x", "x", "x", "x", "alpha", "beta", "c", "residual", "bias_n", "0", "1", "2", "0.5", "1e-3", "6", "3e4")
+LEAVES = (
+    "x",
+    "x",
+    "x",
+    "x",
+    "alpha",
+    "beta",
+    "c",
+    "residual",
+    "bias_n",
+    "scale_m",
+    "0",
+    "1",
+    "2",
+    "0.5",
+    "1e-3",
+    "6",
+    "3e4",
+)
 
 
 def chance(rng: random.Random, share: float) -> bool:
@@ -214,8 +245,6 @@ def _s2r(rng: random.Random, family: str, table: Table) -> Table:
 def _epilogue(rng: random.Random, family: str, table: Table) -> Table:
     made: Table = {}
     ops = rng.sample(OPS, rng.choice((0, 1, 1, 2, 3, 4)))
-    if "bias_n" in ops and "bias_m" in ops:
-        ops.remove("bias_m")
     if ops and chance(rng, 0.7):
         made["epilogue.ops"] = f"[{', '.join(map(text, ops))}]"
     if chance(rng, 0.35):
@@ -234,6 +263,8 @@ def _extras(rng: random.Random, used: str) -> Table:
             made |= {f"problem.{name}.dtype": text(kind), f"problem.{name}.major": text(rng.choice("nnm"))}
     if "bias" in used and chance(rng, 0.5):
         made["problem.bias.dtype"] = text(rng.choice(("f16", "f32", "bf16", "s32")))
+    if "scale" in used and chance(rng, 0.5):
+        made["problem.scale.dtype"] = text(rng.choice(("f16", "f32", "bf16")))
     return made
 
 

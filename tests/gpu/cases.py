@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Operand, Problem, Schedule, Smem, SmemLayout, Tile
+from tests.run.wgmma import CASES as WGMMA_CASES
+from tests.run.wgmma import spec as wgmma
 
 COUNTERS = "counters_"
 SANITIZE = "sanitize_"
@@ -24,6 +26,10 @@ def _problem(majors: str, dtype: str = "f16", accumulator: str = "f32", align: i
 def _gemm(name: str, majors: str = "kkn", dtype: str = "f16", *, k: int = 64, **parts: Any) -> GemmSpec:
     tile = Tile(cta=(CTA_M, CTA_N, k), stages=3)
     return GemmSpec(**{"family": "sm80", "problem": _problem(majors, dtype), "tile": tile, "name": name, **parts})
+
+
+def _wgmma(name: str, *problem: Any, **parts: Any) -> GemmSpec:
+    return wgmma(f"wgmma_{name}", *problem, **parts)
 
 
 def _both(layout: SmemLayout) -> Smem:
@@ -56,7 +62,19 @@ _MEASURED = (
     _gemm("cp_async_ca_64", g2s=G2s(a=G2sCopy(op="cp.async.ca", bits=64), b=G2sCopy(op="cp.async.ca", bits=64))),
 )
 
+_OF_WARPGROUPS = (
+    _wgmma("cooperative", cta=(128, 128, 64)),
+    _wgmma("column_major", "mnm", cta=(128, 64, 64)),
+    _wgmma("pingpong", cta=(64, 64, 64), stages=3, consumers="pingpong"),
+    _wgmma("cluster_2x1", cta=(64, 64, 64), stages=3, cluster=(2, 1)),
+    _wgmma("split_k", cta=(64, 64, 64), split_k=3),
+    _wgmma("e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128)),
+)
+"""Kernels of family sm90, each with another way for its warpgroups and CTAs to meet."""
+
 _SANITIZED = (
+    *_OF_WARPGROUPS,
+    replace(wgmma("swap", cta=(64, 32, 64)), schedule=Schedule(swap=True), name="wgmma_swap"),
     _gemm("f16_tn"),
     _gemm(
         "bf16_padded",
@@ -94,3 +112,31 @@ CHOSEN = tuple(
     for dtype, accumulator in (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"))
 )
 """What tests/run/test_gpu.py compiles."""
+
+OF_TESTS = (*CHOSEN, *WGMMA_CASES.values())
+"""What the tests on a GPU compile."""
+
+PLANTED = "planted_"
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A kernel of CASES, and what its text says in place of what is right."""
+
+    case: str
+    before: str
+    after: str
+
+
+RELEASED = "warpgroup.wait_group(1)\n                release(empty + previous)"
+MISTAKES: Mapping[str, Mistake] = {
+    PLANTED + "released_before_it_is_read": Mistake(
+        "sanitize_wgmma_cooperative",
+        RELEASED,
+        "release(empty + previous)\n                warpgroup.wait_group(1)",
+    ),
+    PLANTED + "stored_before_it_is_written": Mistake(
+        "sanitize_wgmma_cooperative", "cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)", "pass"
+    ),
+}
+"""Races: what racecheck is asked to find."""

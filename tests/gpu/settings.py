@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.plan.rules.bulk_memory import capacity_bytes
-from cutegen.plan.rules.pipeline import STAGES
+from cutegen.plan.rules.pipeline import STAGES, sharing_more
 from cutegen.plan.search.bulk_tiles import CANDIDATES as SM120_TILES
 from cutegen.plan.search.cp_async_tiles import CANDIDATES as SM80_TILES
 from cutegen.spec import GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
@@ -38,6 +39,17 @@ class Setting:
         return "_".join((*parts, "swap") if self.swap else parts)
 
     @property
+    def block(self) -> tuple[int, int]:
+        """The tiles of a cluster."""
+        return self.cta[0] * self.cluster[0], self.cta[1] * self.cluster[1]
+
+    def has_order(self, shape: tuple[int, int, int]) -> bool:
+        """Whether a plan for the problem would have this order of the tiles."""
+        m, n, k = shape
+        problem = ProblemShape(n, m, k) if self.swap else ProblemShape(m, n, k)
+        return self.family != "sm90" or self.order[0] == sharing_more(self.block, problem)
+
+    @property
     def spec(self) -> GemmSpec:
         """The spec of it: f16, K-major, f32 sums, C along N."""
         row = Operand("f16", "k")
@@ -60,70 +72,47 @@ class Setting:
         )
 
 
-# tile, consumers, clusters, exchanged or not, slices of K, orders
-_Row = tuple[tuple[int, int, int], str, str, str, str, str]
+# tile, consumers, clusters, exchanged or not, slices of K
+_Row = tuple[tuple[int, int, int], str, str, str, str]
 _WGMMA: tuple[_Row, ...] = (
-    ((128, 256, 64), "cooperative", "1x1 2x1 1x2", "no yes", "1", "n8"),
-    ((128, 256, 64), "cooperative", "1x1", "no", "1", "m8 n16 n4"),
-    ((128, 256, 64), "cooperative", "2x1", "no", "1", "m8 n4"),
-    ((128, 256, 64), "cooperative", "1x1", "no", "2 3 4 8", "n8"),
-    ((256, 128, 64), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((256, 128, 64), "cooperative", "1x1", "yes", "1", "n8"),
-    ((256, 192, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
-    ((192, 192, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
-    ((128, 192, 64), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((128, 192, 64), "cooperative", "1x1 2x1", "yes", "1", "n8"),
-    ((192, 128, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
-    ((128, 160, 64), "cooperative", "1x1 2x1", "no", "1", "n8"),
-    ((128, 128, 64), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((128, 128, 128), "cooperative", "1x1 2x1", "no", "1", "n8"),
-    ((128, 128, 64), "cooperative", "1x1", "no", "2 3 4 8 16 32", "n8"),
-    ((128, 128, 64), "pingpong", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((128, 128, 64), "pingpong", "1x1 2x1", "yes", "1", "n8"),
-    ((128, 128, 64), "pingpong", "1x1", "no", "1", "m8 n16 n4"),
-    ((128, 192, 64), "pingpong", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((128, 192, 64), "pingpong", "1x1", "yes", "1", "n8"),
-    ((128, 192, 64), "pingpong", "1x1", "no", "1", "m8 n4"),
-    ((128, 160, 64), "pingpong", "1x1 2x1", "no", "1", "n8"),
-    ((64, 256, 64), "pingpong", "1x1", "no yes", "1", "n8"),
-    ((64, 256, 64), "pingpong", "2x1", "no", "1", "n8"),
-    ((64, 192, 64), "pingpong", "1x1", "no yes", "1", "n8"),
-    ((64, 192, 64), "pingpong", "2x1", "no", "1", "n8"),
-    ((64, 128, 64), "pingpong", "1x1 2x1", "no", "1", "n8"),
-    ((64, 128, 128), "pingpong", "1x1", "no yes", "1", "n8"),
-    ((64, 64, 128), "pingpong", "1x1", "no yes", "1", "n8"),
-    ((128, 64, 128), "pingpong", "1x1", "no", "1", "n8"),
-    ((128, 96, 64), "pingpong", "1x1", "no", "1", "n8"),
-    ((64, 256, 64), "cooperative", "1x1 2x1", "no yes", "1", "n8"),
-    ((64, 256, 64), "cooperative", "1x1", "no", "2 4", "n8"),
-    ((64, 192, 64), "cooperative", "1x1", "no yes", "1", "n8"),
-    ((128, 64, 64), "cooperative", "1x1", "no", "1", "n8"),
-    ((128, 64, 128), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((128, 64, 128), "cooperative", "1x1", "no", "1", "m8"),
-    ((128, 64, 128), "cooperative", "1x1", "yes", "1 2 4", "n8"),
-    ((64, 128, 64), "cooperative", "1x1", "no", "1", "n8"),
-    ((64, 128, 128), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((64, 128, 128), "cooperative", "1x1", "yes", "1", "n8"),
-    ((64, 128, 128), "cooperative", "1x1", "no", "1", "m8"),
-    ((64, 128, 128), "cooperative", "1x1", "no", "2 3 4 8 16", "n8"),
-    ((64, 96, 128), "cooperative", "1x1", "no yes", "1", "n8"),
-    ((128, 96, 128), "cooperative", "1x1", "no yes", "1", "n8"),
-    ((64, 64, 128), "cooperative", "1x1 2x1 1x2", "no", "1", "n8"),
-    ((64, 64, 128), "cooperative", "1x1", "no", "1", "m8"),
-    ((64, 64, 128), "cooperative", "1x1", "yes", "1 2 4 8", "n8"),
-    ((64, 64, 128), "cooperative", "2x1", "yes", "1", "n8"),
-    ((64, 64, 128), "cooperative", "1x1", "no", "2 3 4 8 16", "n8"),
-    ((64, 64, 64), "cooperative", "1x1", "no", "1", "n8"),
-    ((128, 32, 128), "cooperative", "1x1", "no yes", "1", "n8"),
-    ((64, 32, 128), "cooperative", "1x1", "no", "1 4 16", "n8"),
-    ((64, 32, 128), "cooperative", "1x1", "yes", "1 2 4 8", "n8"),
-    ((64, 32, 256), "cooperative", "1x1", "yes", "1", "n8"),
-    ((64, 48, 128), "cooperative", "1x1", "yes", "1", "n8"),
-    ((64, 16, 256), "cooperative", "1x1", "yes", "1 2 4 8", "n8"),
-    ((64, 16, 256), "cooperative", "1x1", "no", "1 4 16", "n8"),
-    ((64, 16, 128), "cooperative", "1x1", "yes", "1", "n8"),
-    ((64, 8, 256), "cooperative", "1x1", "yes", "1 2 4", "n8"),
-    ((64, 8, 256), "cooperative", "1x1", "no", "1", "n8"),
+    ((128, 256, 64), "cooperative", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((128, 256, 64), "cooperative", "1x1 2x1", "yes", "1"),
+    ((256, 128, 64), "cooperative", "1x1 1x2", "no", "1"),
+    ((256, 128, 64), "cooperative", "1x1 1x2", "yes", "1"),
+    ((256, 192, 64), "cooperative", "2x1", "no", "1"),
+    ((192, 192, 64), "cooperative", "1x1 2x1", "no", "1"),
+    ((128, 192, 64), "cooperative", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((128, 192, 64), "cooperative", "2x1", "yes", "1"),
+    ((192, 128, 64), "cooperative", "2x1 1x2", "no", "1"),
+    ((128, 160, 64), "cooperative", "2x1", "no", "1"),
+    ((128, 128, 64), "cooperative", "1x1 2x1", "no", "1"),
+    ((128, 128, 64), "pingpong", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((128, 128, 64), "pingpong", "1x1 2x1", "yes", "1"),
+    ((128, 192, 64), "pingpong", "1x1 2x1 1x2 2x2 4x1", "no", "1"),
+    ((128, 192, 64), "pingpong", "1x1 2x1", "yes", "1"),
+    ((128, 160, 64), "pingpong", "1x1 2x1", "no", "1"),
+    ((64, 256, 64), "pingpong", "1x1 2x1", "no", "1"),
+    ((64, 256, 64), "cooperative", "1x1 2x1", "no yes", "1"),
+    ((64, 192, 64), "pingpong", "1x1 2x1", "no yes", "1"),
+    ((128, 96, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
+    ((64, 128, 64), "pingpong", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((64, 128, 64), "pingpong", "1x1 2x1", "yes", "1"),
+    ((64, 128, 128), "pingpong", "2x1", "no", "1"),
+    ((64, 128, 64), "cooperative", "1x1 2x1", "no yes", "1"),
+    ((64, 128, 128), "cooperative", "1x1 2x1", "no yes", "1"),
+    ((128, 64, 64), "cooperative", "1x1 1x2", "no", "1"),
+    ((128, 64, 128), "cooperative", "1x1 1x2", "no", "1"),
+    ((64, 96, 128), "cooperative", "1x1 2x1", "no yes", "1"),
+    ((64, 64, 128), "cooperative", "1x1 2x1 1x2", "no", "1"),
+    ((64, 64, 128), "cooperative", "1x1 2x1", "yes", "1"),
+    ((64, 64, 64), "cooperative", "1x1 2x1", "no", "1"),
+    ((64, 64, 64), "cooperative", "1x1", "yes", "1"),
+    ((128, 32, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 32, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 48, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 16, 256), "cooperative", "1x1", "no yes", "1"),
+    ((64, 16, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 8, 256), "cooperative", "1x1", "no yes", "1"),
 )
 _SM80 = (((16, 128, 64), "1 2 4"), ((16, 64, 128), "1 2 4 8"), ((16, 32, 128), "1 2 4 8"), ((32, 64, 128), "1 2 4"))
 _SM80_WIDE = (((64, 16, 128), "1 4"), ((64, 64, 128), "1 4 16"), ((128, 128, 64), "1"), ((64, 64, 64), "1"))
@@ -135,13 +124,19 @@ def _extents(text: str) -> tuple[int, int]:
     return first, second
 
 
+def _orders(cta: tuple[int, int, int], cluster: tuple[int, int]) -> tuple[str, ...]:
+    """The order of the tiles that a plan has; of equal sides the problem decides."""
+    block = cta[0] * cluster[0], cta[1] * cluster[1]
+    return ("m8", "n8") if block[0] == block[1] else (f"{sharing_more(block, None)}8",)
+
+
 def settings() -> Iterator[Setting]:
     """Every kernel that is measured."""
-    for cta, consumers, clusters, exchanged, slices, orders in _WGMMA:
+    for cta, consumers, clusters, exchanged, slices in _WGMMA:
         for cluster in clusters.split():
             for swap in exchanged.split():
                 for count in slices.split():
-                    for order in orders.split():
+                    for order in _orders(cta, _extents(cluster)):
                         yield Setting(
                             family="sm90",
                             cta=cta,

@@ -84,11 +84,12 @@ def bound_us(setting: Setting, shape: Shape) -> float:
     return 2 + max(busy, moved) + sums
 
 
-def build_all(index: Path) -> int:
+def build_all(index: Path, families: Sequence[str]) -> int:
     """Builds every kernel into the cache; INDEX says where each is, and is written as they come."""
     begin, found, failed = time.monotonic(), {}, 0
     with ProcessPoolExecutor(16) as pool:
-        jobs = {pool.submit(build_one, setting): name for name, setting in by_name().items()}
+        wanted = {name: setting for name, setting in by_name().items() if setting.family in families}
+        jobs = {pool.submit(build_one, setting): name for name, setting in wanted.items()}
         for job in as_completed(jobs):
             try:
                 path, registers, spilled = job.result()
@@ -126,8 +127,8 @@ def measure_all(index: Path, out: Path, seconds: float) -> int:
     for shape in problems():
         if time.monotonic() - begin > seconds:
             break
-        bounds = {name: bound_us(settings[name], shape) for name in kernels}
-        chosen = {name: kernels[name] for name in kernels if bounds[name] <= HOPELESS * min(bounds.values())}
+        bounds = {name: bound_us(settings[name], shape) for name in kernels if settings[name].has_order(shape)}
+        chosen = {name: kernels[name] for name in bounds if bounds[name] <= HOPELESS * min(bounds.values())}
         replayed, launched, failures = _measure(shape, chosen, flush=lambda: torch.sum(flushed, dim=1, out=total))
         wrong += failures
         table["us"]["x".join(map(str, shape))] = [
@@ -222,14 +223,16 @@ def main() -> int:
     """0 when everything was built, or every result was right."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("build").add_argument("index", type=Path)
+    building = verbs.add_parser("build")
+    building.add_argument("index", type=Path)
+    building.add_argument("--families", nargs="+", default=["sm80", "sm90", "sm120"])
     measuring = verbs.add_parser("measure")
     measuring.add_argument("index", type=Path)
     measuring.add_argument("out", type=Path)
     measuring.add_argument("--seconds", type=float, default=180.0)
     arguments = parser.parse_args()
     if arguments.verb == "build":
-        return build_all(arguments.index)
+        return build_all(arguments.index, arguments.families)
     return measure_all(arguments.index, arguments.out, arguments.seconds)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from cutegen.analysis.counters import ASKED, LDMATRIX, STORE_SECTORS, WAVEFRONTS, longer_k, predict
+from cutegen.api import build_request
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
-from tests.gpu.cases import CASES, COUNTERS, SANITIZE
+from tests.gpu.cases import CASES, COUNTERS, MISTAKES, SANITIZE
 from tests.gpu.counters import STORED, compared, must_equal, planned, store, stored, summary, wavefronts
 from tests.gpu.pages import in_the_page
+from tests.gpu.prebuild import with_mistake
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(COUNTERS)])
@@ -52,6 +54,13 @@ def test_the_page_says_what_ncu_printed(request: pytest.FixtureRequest) -> None:
     assert [row for found in rows.values() for row in found if must_equal(row) and not row.equal] == []
     assert STORED.stat().st_size < 200_000
     in_the_page(request, "counters", [*summary(rows), "", *wavefronts(rows)])
+
+
+def test_every_race_can_be_planted() -> None:
+    for name, mistake in MISTAKES.items():
+        right = build_request(CASES[mistake.case], "sm_90").source.text
+        wrong = with_mistake(mistake).source.text
+        assert right.replace(mistake.before, mistake.after) == wrong != right, name
 
 
 def test_kernels_are_told_apart_by_their_names() -> None:

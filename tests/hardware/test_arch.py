@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -230,3 +232,13 @@ def test_a_later_target_need_not_have_what_an_earlier_one_has(instruction: Instr
     """PTX ISA, "Target ISA Notes": `wgmma.mma_async` requires sm_90a, and no later target has it."""
     assert targets_with(instruction) == tuple(having.split())
     assert {name for name, row in TARGETS.items() if row.has(Instruction.CP_ASYNC, instruction)} == {*having.split()}
+
+
+def test_every_name_of_the_room_is_there_whichever_module_comes_first() -> None:
+    ask = (
+        "import cutegen.hardware.gmma_layouts, cutegen.hardware as room\n"
+        "missing = [name for name in room.__all__ if getattr(room, name, None) is None]\n"
+        "print(missing, callable(room.gmma_layouts), callable(room.fma_atom))"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], check=True, capture_output=True, text=True)
+    assert done.stdout.split("\n")[0] == "[] True True"

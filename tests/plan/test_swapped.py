@@ -10,6 +10,7 @@ import pytest
 from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.contract.launch import LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, GemmSpec, Schedule, Tile
@@ -57,6 +58,28 @@ def test_exchanging_twice_changes_nothing() -> None:
     assert found.exchanged() != found
     assert found.exchanged().exchanged() == found
     assert LaunchContract.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(("cluster", "clusters"), [((2, 1), 6), ((1, 2), 6), ((2, 2), 4)])
+def test_a_cluster_covers_tiles_of_the_product_that_is_multiplied(cluster: tuple[int, int], clusters: int) -> None:
+    """Of 40x150 there are 3 tiles along N, the kernel's M, and 3 along M."""
+    found = launch(replace(swapped(), schedule=Schedule(swap=True, cluster=cluster)))
+    problem, (x, y) = ProblemShape(40, 150, 64), cluster
+    assert found.tiles(problem) == clusters * x * y
+    assert found.tiles(ProblemShape(16, 64 * 6, 64)) == 6 * y
+    assert found.geometry(problem, multiprocessors=132).grid == (clusters * x, y, 1)
+
+
+@pytest.mark.parametrize("major", ["k", "n"])
+def test_what_a_transposed_copy_of_b_is_read_as(major: str) -> None:
+    """The kernel's A is B."""
+    asked = replace(swapped(f"k{major}n"), tile=Tile(cta=(64, 16, 64)))
+    b = replace(asked.problem.b, transposed="once")
+    found = plan(replace(asked, problem=replace(asked.problem, b=b)), "sm_90")
+    (decided,) = (decision for decision in found.decisions if decision.key == "problem.b.transposed")
+    assert decided.chosen.endswith(f"reads a {'K' if major == 'n' else 'N'}-major copy")
+    assert found.launch.tensor("b").major != major
+    assert found.launch.of_a_call().tensor("b").major == major
 
 
 @pytest.mark.parametrize(("problem", "exchanged"), [((16, 4096, 4096), True), ((64, 8192, 8192), False)])

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutegen.plan import plan
+from cutegen.plan.rules.fusion import choose_fusion
 from cutegen.plan.values.epilogue import Fusion
 from cutegen.render import render
 from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
@@ -102,7 +103,8 @@ def test_the_file_defines_what_it_calls() -> None:
         text = render(plan(case, "sm_80")).text
         for helper in ("relu", "sigmoid", "silu", "gelu_tanh", "gelu_erf", "maximum", "minimum"):
             assert (f"def {helper}(" in text) is (helper in helpers(case.epilogue.steps))
-        assert ("def load_operand(" in text) is any(x in text for x in ("tCrSource", "tCrResidual", "tCrBias"))
+        loaded = ("tCrSource", "tCrResidual", "tCrBias", "tCrScale")
+        assert ("def load_operand(" in text) is any(x in text for x in loaded)
         assert ("def store_result(" in text) is (text.count("store_result(") > 1)
 
 
@@ -114,15 +116,20 @@ def test_the_files_own_check_says_the_same_in_pytorch() -> None:
     for case in CASES.values():
         bias_m = "bias_m" in case.epilogue.operands
         scope |= {"bias": torch.randn(m if bias_m else n, generator=generator), "alpha": 1.25, "beta": -0.75}
+        along = {name: m if name.endswith("m") else n for name in ("bias_m", "scale_m", "bias_n", "scale_n")}
+        scope |= {name: torch.randn(extent, generator=generator) for name, extent in along.items()}
+        two_biases = {"bias_n", "bias_m"} <= set(case.epilogue.operands)
         x = torch.randn(m, n, generator=generator).double()
         local = {"torch": torch, "x": x, **scope}
-        for line in torch_lines(case.epilogue.steps):
+        for line in torch_lines(choose_fusion(case)[0]):
             exec(line, local)
         operands = {
             "c": scope["source"].double(),
             "residual": scope["residual"].double(),
-            "bias_n": scope["bias"].double(),
-            "bias_m": scope["bias"].double()[:, None],
+            "bias_n": scope["bias_n" if two_biases else "bias"].double(),
+            "bias_m": scope["bias_m" if two_biases else "bias"].double()[:, None],
+            "scale_n": scope["scale_n"].double(),
+            "scale_m": scope["scale_m"].double()[:, None],
             "alpha": 1.25,
             "beta": -0.75,
         }

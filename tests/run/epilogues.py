@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, SmemLayout, Tile
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Scale, SmemLayout, Tile
 
 SMALL = Tile(cta=(64, 32, 32), stages=2)
 EVERY_FUNCTION = (
@@ -24,9 +24,9 @@ def spec(
     accumulator: str = "f32",
     smem: Any = None,
     tile: Tile = SMALL,
-    **extras: Extra | Bias,
+    **extras: Extra | Bias | Scale,
 ) -> GemmSpec:
-    """`majors` of A, B and C; `extras` are problem.residual, problem.bias, problem.aux."""
+    """`majors` of A, B and C; `extras` are problem.residual, problem.bias, problem.scale, problem.aux."""
     a, b, out = (Operand(kind, major) for kind, major in zip((dtype, dtype, c or dtype), majors, strict=True))
     return GemmSpec(
         family="sm80",
@@ -47,6 +47,8 @@ CASES: Mapping[str, GemmSpec] = {
         spec("bias_m_residual_silu", "bias_m", "residual", "silu", residual=Extra("bf16", "m", 4), smem=False),
         spec("bf16_gelu_erf_staged_column", "gelu_erf", "aux", majors="mkm", dtype="bf16", smem=SmemLayout(pad=8)),
         spec("relu", "relu"),
+        spec("scales_two_biases", "scale_m", "scale_n", "alpha", "bias_n", "bias_m", "gelu_erf", scale=Scale("f32")),
+        spec("scales_f16_column_major", "bias_m", "scale_n", "scale_m", majors="mnm", scale=Scale("f16"), c="f32"),
         spec("residual_twice", "residual", expression="x -> max(x, residual) - 0.5 * residual"),
         spec("every_function", "alpha", expression=EVERY_FUNCTION, c="f32"),
     )

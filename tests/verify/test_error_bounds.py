@@ -54,7 +54,7 @@ def _both(x: Any, y: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 30.0])
 def test_float32_is_within_the_bound_and_the_bound_is_close(text: str, scale: float) -> None:
     generator = torch.Generator().manual_seed(len(text))
-    names = ("x", "c", "residual", "bias_n", "bias_m")
+    names = ("x", "c", "residual", "bias_n", "bias_m", "scale_m", "scale_n")
     single = {name: scale * torch.randn(4000, generator=generator) for name in names}
     single |= {"alpha": 0.75, "beta": -1.25}
     double = {name: value if isinstance(value, float) else value.double().numpy() for name, value in single.items()}
@@ -70,8 +70,9 @@ def test_float32_is_within_the_bound_and_the_bound_is_close(text: str, scale: fl
 def test_an_error_of_x_is_passed_on() -> None:
     """Values moved by what x may be off stay within the bound."""
     x = np.linspace(-6, 6, 1001)
-    for text in SINGLE[4:-2]:
-        operands = {"c": x[::-1], "residual": x[::-1], "bias_n": 0.5 + 0 * x, "alpha": 1.0}
+    vectors = {"bias_n": 0.5 + 0 * x, "bias_m": x / 7, "scale_m": x / 3, "scale_n": -2 + x / 5}
+    for text in SINGLE[:-2]:
+        operands = {"c": x[::-1], "residual": x[::-1], "alpha": 1.0, "beta": 0.5, **vectors}
         exact = run_chain(Bounded(x, np.full_like(x, 1e-3)), chain_of([text]), operands).result
         for moved in (x + 1e-3, x - 1e-3):
             other = run_chain(Bounded(moved, 0 * x), chain_of([text]), operands).result

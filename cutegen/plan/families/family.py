@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan import swapped
@@ -23,7 +24,6 @@ from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_fli
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions
-from cutegen.plan.values.multiplied import Extents
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 
@@ -64,7 +64,8 @@ class Family:
         """The kernel of the product that the spec asks for, or of the exchanged one."""
         if not spec.schedule.swap:
             return self._decide(spec, target, problem)
-        exchanged = self._decide(swapped.as_multiplied(spec), target, swapped.shape_multiplied(problem))
+        shape = swapped.shape_multiplied(problem) if problem else None
+        exchanged = self._decide(swapped.as_multiplied(spec), target, shape)
         return swapped.as_called(exchanged, spec, problem)
 
     def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
@@ -84,7 +85,8 @@ class Family:
 
         threads = by.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
-        raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
+        in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction)
+        raster = choose_raster(spec, in_flight, self.schedule.along(by, problem))
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)

@@ -5,6 +5,7 @@ CTAs are persistent, so that the next tile's copies are under way while C leaves
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
 from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.families.family import Family
@@ -15,7 +16,6 @@ from cutegen.plan.rules.mma import becomes_f16, choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search.bulk import settled_for
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.multiplied import Extents
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 

@@ -9,7 +9,7 @@ from cutegen.plan.families.family import Family
 from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.feeds.described import DescribedTiles
 from cutegen.plan.multipliers.wgmma import Wgmma
-from cutegen.plan.rules.wgmma_atom import choose_cta_tile
+from cutegen.plan.rules.warpgroups import choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search.warpgroups import settled_for
 
@@ -21,6 +21,7 @@ SM90 = Family(
         "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves",
         splits=True,
         programmatic=True,
+        shares_wider=True,
     ),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,

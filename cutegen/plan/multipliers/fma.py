@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Operands
@@ -14,7 +15,7 @@ from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.multiplied import Extents, Multiplied
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import OPS, STORE, GemmSpec
 
 

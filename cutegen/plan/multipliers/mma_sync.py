@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout, TiledMma
+from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.hardware import Target
 from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.predict.occupancy import estimate_registers
 from cutegen.plan.rules.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
 from cutegen.plan.rules.permutation import choose_permutation
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.multiplied import Extents, Multiplied
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
 
 

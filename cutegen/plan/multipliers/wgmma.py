@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout, TiledMma
+from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.hardware import Target
-from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.rules.cluster import choose_cluster
 from cutegen.plan.rules.consumers import choose_consumers
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.promotion import choose_promotion
-from cutegen.plan.rules.wgmma_atom import REGISTERS_BESIDE_SUMS, check_operands, choose_atom, choose_warpgroups
+from cutegen.plan.rules.warpgroups import choose_warpgroups
+from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
+from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, sum_registers
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.multiplied import Extents, Multiplied
+from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
 
 
@@ -46,9 +47,9 @@ class Wgmma:
 
     def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
-        m, n, _ = by.cta_tile
-        sums = m * n * by.atom.c_dtype.bits // (REGISTER_BITS * by.tiled_mma.threads)
-        return (2 * sums if by.promote_k else sums) + REGISTERS_BESIDE_SUMS
+        promoted = by.promote_k != 0
+        sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads, promoted=promoted)
+        return sums + REGISTERS_BESIDE_SUMS
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """All of the main loop."""

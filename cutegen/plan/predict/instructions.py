@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import MmaAtom, Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.values.gemm_plan import OperandPlan, step_opcodes
-
-CtaTile = tuple[int, int, int]
 
 
 def written_instructions(
@@ -15,7 +13,7 @@ def written_instructions(
     operands: tuple[OperandPlan, OperandPlan],
     atom: MmaAtom,
     tiled_mma: TiledMma,
-    cta_tile: CtaTile,
+    cta_tile: Extents,
     target: Target,
 ) -> dict[str, int]:
     """Opcodes of the main loop as often as the PTX text holds them."""

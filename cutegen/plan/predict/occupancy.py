@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import MmaAtom, Target
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan.values.gemm_plan import Occupancy
@@ -13,9 +13,7 @@ FRAGMENT_BUFFERS = 2
 REGISTER_GRANULE = 8
 
 
-def estimate_registers(
-    target: Target, cta_tile: tuple[int, int, int], tiled_mma: TiledMma, atom: MmaAtom, passing: int
-) -> int:
+def estimate_registers(target: Target, cta_tile: Extents, tiled_mma: TiledMma, atom: MmaAtom, passing: int) -> int:
     """Registers a thread: accumulators, two buffers of fragments, and what addresses and predicates took in practice.
 
     `passing` are those through which the next k-tile goes to shared memory.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
@@ -37,7 +37,7 @@ def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
 
 
 def predict_sectors(
-    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: tuple[int, int, int]
+    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: Extents
 ) -> dict[str, Sectors]:
     """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
     found: dict[str, Sectors] = {
@@ -60,7 +60,7 @@ def predict_sectors(
     return found
 
 
-def predict_split_sectors(split_k: SplitPlan | None, cta_tile: tuple[int, int, int]) -> dict[str, Sectors]:
+def predict_split_sectors(split_k: SplitPlan | None, cta_tile: Extents) -> dict[str, Sectors]:
     """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors."""
     if split_k is None or split_k.atomics:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import BULK_TENSOR, TMA_STORE
 from cutegen.plan.geometry.access import by_warp
@@ -25,7 +25,7 @@ def choose_epilogue(
     spec: GemmSpec,
     fusion: Fusion,
     tiled_mma: TiledMma,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     stage_bytes: int,
     capacity_bytes: int,
 ) -> Choice[EpiloguePlan]:
@@ -43,22 +43,29 @@ def choose_epilogue(
     ranking = _rank(spec, x, tiled_mma)
     staged = lay_out(ranking.value, x.extents, None)
     stages = spec.tile.stages or (2 if asked else WORTHWHILE_STAGES)
-    if stages * stage_bytes + staged.bytes > capacity_bytes:
-        arithmetic = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
-        if asked:
-            raise spec.error(
-                "epilogue.smem",
-                found=arithmetic,
-                expected=f"at most {capacity_bytes:,} bytes of shared memory",
-                fix=f"smem = false stores {DIRECT}, or fewer stages",
-            )
-        return _direct(x, fusion, arithmetic)
+    if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
+        return _direct(x, fusion, why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     why = f"stores go on while the next tile is multiplied; {ranking.decision.why}"
     rejected = (Rejected(DIRECT, "a thread's stores would hold up its next tile"), *ranking.decision.rejected)
     chosen = f"{staged.chosen.name}, {BULK_TENSOR}"
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
     return Choice(_plan(x, fusion, staged, store), decision)
+
+
+def beyond_capacity(spec: GemmSpec, stages: int, stage_bytes: int, staged: SmemTile, capacity_bytes: int) -> str | None:
+    """Why C does not fit beside so many stages; None where it does. Raises SpecError where the spec wants it there."""
+    if stages * stage_bytes + staged.bytes <= capacity_bytes:
+        return None
+    found = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
+    if spec.epilogue.smem is None:
+        return found
+    raise spec.error(
+        "epilogue.smem",
+        found=found,
+        expected=f"at most {capacity_bytes:,} bytes of shared memory",
+        fix=f"smem = false stores {DIRECT}, or fewer stages",
+    )
 
 
 def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Choice[SmemRanking]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.errors import SpecError
 from cutegen.hardware import universal_atom
 from cutegen.plan.geometry.access import by_warp, vectors
@@ -22,7 +22,7 @@ DIRECT = "straight from registers"
 
 
 def choose_epilogue(
-    spec: GemmSpec, fusion: Fusion, tiled_mma: TiledMma, cta_tile: tuple[int, int, int], smem_capacity_bytes: int
+    spec: GemmSpec, fusion: Fusion, tiled_mma: TiledMma, cta_tile: Extents, smem_capacity_bytes: int
 ) -> Choice[EpiloguePlan]:
     """C through shared memory, so that each thread stores whole 16-byte vectors; or straight from registers.
 

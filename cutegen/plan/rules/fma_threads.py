@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cutegen.algebra import Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
+from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
 from cutegen.hardware import UNIVERSAL_FMA, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import available_registers
@@ -14,8 +14,6 @@ from cutegen.plan.rules.vectors import thread_grid
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import extents, plural
-
-Extents = tuple[int, int, int]
 
 DEFAULT_CTA_TILE = (128, 128, 8)
 SUMS_PER_THREAD = 64

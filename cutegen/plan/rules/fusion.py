@@ -9,28 +9,38 @@ from cutegen.plan.values.epilogue import EpilogueTensor, Fusion
 from cutegen.plan.values.operand import align_bytes
 from cutegen.spec import OPS, STORE, GemmSpec, guards_source
 
-_NAMES = {"c": SOURCE, "residual": "residual", "bias_n": "bias", "bias_m": "bias", STORE: "aux"}
+_MATRICES = {"c": SOURCE, "residual": "residual", STORE: "aux"}
+_BIASES = ("bias_n", "bias_m")
+_LEFT_OUT = {"scale": "f32, as quantization has it, where the spec says nothing"}
 
 
 def choose_fusion(spec: GemmSpec) -> tuple[Fusion, tuple[Decision, ...]]:
     """The chain as the spec writes it, with a decision for it and for each tensor it names; none without a chain."""
     operands = spec.epilogue.operands
-    tensors = tuple(_tensor(spec, name) for name in operands if name in _NAMES)
+    tensors = tuple(_tensor(spec, name) for name in operands if name not in SCALARS)
     scalars = tuple(name for name in operands if name in SCALARS)
     fusion = Fusion(spec.epilogue.steps, tensors, scalars, guards_source(spec.epilogue.steps))
     if not fusion.steps:
         return fusion, ()
-    extras = (_tensor_decision(spec, tensor) for tensor in tensors if tensor.name != SOURCE)
+    tables = dict.fromkeys(tensor.table for tensor in tensors if tensor.name != SOURCE)
+    extras = (_table_decision(spec, [tensor for tensor in tensors if tensor.table == table]) for table in tables)
     return fusion, (_chain_decision(spec, fusion), *extras)
 
 
 def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:
-    if name.startswith("bias"):
-        element = dtype((spec.problem.bias and spec.problem.bias.dtype) or spec.problem.c.dtype)
-        mode = name[-1]
-        return EpilogueTensor("bias", element, (mode,), mode, element.bytes)
+    if name not in _MATRICES:
+        return _vector(spec, name)
     operand = spec.problem.matrix(name)
-    return EpilogueTensor(_NAMES[name], dtype(operand.dtype), ("m", "n"), operand.major, align_bytes(operand))
+    return EpilogueTensor(_MATRICES[name], dtype(operand.dtype), ("m", "n"), operand.major, align_bytes(operand), name)
+
+
+def _vector(spec: GemmSpec, name: str) -> EpilogueTensor:
+    """A bias, which calls pass as "bias" where it is the only one, or a scale."""
+    table, mode = name.split("_")
+    asked = getattr(spec.problem, table)
+    element = dtype((asked and asked.dtype) or (spec.problem.c.dtype if table == "bias" else "f32"))
+    only = table == "bias" and not set(_BIASES) <= set(spec.epilogue.operands)
+    return EpilogueTensor(table if only else name, element, (mode,), mode, element.bytes, name)
 
 
 def _chain_decision(spec: GemmSpec, fusion: Fusion) -> Decision:
@@ -42,11 +52,15 @@ def _chain_decision(spec: GemmSpec, fusion: Fusion) -> Decision:
     return Decision(key, chosen, why, given=True)
 
 
-def _tensor_decision(spec: GemmSpec, tensor: EpilogueTensor) -> Decision:
-    asked = getattr(spec.problem, tensor.name)
-    matrix = len(tensor.modes) == 2
-    chosen = f"{tensor.dtype.name}, " + (f"{tensor.major}-major" if matrix else f"along {tensor.major}")
-    missing = [key for key in (("dtype", "major") if matrix else ("dtype",)) if getattr(asked, key, None) is None]
+def _table_decision(spec: GemmSpec, tensors: list[EpilogueTensor]) -> Decision:
+    """What a table of the problem comes to: one matrix, or the vectors of a kind."""
+    first, key = tensors[0], f"problem.{tensors[0].table}"
+    asked = getattr(spec.problem, first.table)
+    matrix = len(first.modes) == 2
+    along = f"along {' and '.join(tensor.major for tensor in tensors)}"
+    chosen = f"{first.dtype.name}, " + (f"{first.major}-major" if matrix else along)
+    missing = [name for name in (("dtype", "major") if matrix else ("dtype",)) if getattr(asked, name, None) is None]
     if not missing:
-        return Decision(f"problem.{tensor.name}", chosen, "given", given=True)
-    return Decision(f"problem.{tensor.name}", chosen, f"{' and '.join(missing)} as C has, where the spec says nothing")
+        return Decision(key, chosen, "given", given=True)
+    as_c = f"{' and '.join(missing)} as C has, where the spec says nothing"
+    return Decision(key, chosen, _LEFT_OUT.get(first.table, as_c))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, targets_with
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
@@ -10,8 +11,6 @@ from cutegen.plan.rules.register_staging import expected_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents
-
-Extents = tuple[int, int, int]
 
 DEFAULT_CTA_ROWS = (128, 128)
 DEFAULT_ACCUMULATOR = "f32"
@@ -103,7 +102,7 @@ def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
 
 def check_dtypes(spec: GemmSpec, target: Target) -> None:
     """Raises SpecError for an element type that `target` does not know, or that no array has."""
-    for name in ("a", "b", "c", "residual", "bias", "aux"):
+    for name in ("a", "b", "c", "residual", "bias", "scale", "aux"):
         part = getattr(spec.problem, name)
         if part is None or part.dtype is None:
             continue

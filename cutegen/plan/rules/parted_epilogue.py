@@ -15,6 +15,7 @@ from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
+from cutegen.plan.rules.bulk_epilogue import beyond_capacity
 from cutegen.plan.rules.epilogue import DIRECT
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
@@ -51,16 +52,8 @@ def choose_parted_epilogue(
     buffers = BUFFERS * by.threads // by.tiled_mma.threads
     staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
     stages = spec.tile.stages or WORTHWHILE_STAGES
-    if stages * stage_bytes + staged.bytes > capacity_bytes:
-        arithmetic = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
-        if asked:
-            raise spec.error(
-                "epilogue.smem",
-                found=arithmetic,
-                expected=f"at most {capacity_bytes:,} bytes of shared memory",
-                fix=f"smem = false stores {DIRECT}, or fewer stages",
-            )
-        return _direct(whole, fusion, parts, arithmetic)
+    if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
+        return _direct(whole, fusion, parts, why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
     chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, bulk stores"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, format_layout
+from cutegen.algebra import Extents, Layout, format_layout
 from cutegen.hardware import UNIVERSAL, MmaAtom, Target, dtype
 from cutegen.plan.rules.s2r import transposing
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
-Extents = tuple[int, int, int]
 Permutation = tuple[int, int | Layout, int]
 
 K_BLOCK_BYTES = 32

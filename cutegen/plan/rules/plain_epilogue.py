@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
 from cutegen.plan.geometry.accumulators import accumulators
 from cutegen.plan.predict.traffic import sectors_of
@@ -17,7 +17,7 @@ def choose_store(
     spec: GemmSpec,
     fusion: Fusion,
     tiled_mma: TiledMma,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     target: Target,
     pipeline_bytes: int,
 ) -> Choice[EpiloguePlan]:

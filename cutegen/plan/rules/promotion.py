@@ -6,9 +6,9 @@ end. (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.3
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
 from cutegen.hardware import dtype
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.multiplied import Extents
 from cutegen.spec import GemmSpec
 
 DEFAULT_K = 128

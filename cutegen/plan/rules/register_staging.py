@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
 from cutegen.hardware import UNIVERSAL, dtype
 from cutegen.plan.values.copies import passing_registers
 from cutegen.plan.values.operand import align_bytes
@@ -18,7 +19,7 @@ def through_registers(spec: GemmSpec, name: str) -> bool:
     return given.op == UNIVERSAL or (given.op is None and widest_bytes < NARROWEST_CP_ASYNC_BYTES)
 
 
-def expected_registers(spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int) -> int:
+def expected_registers(spec: GemmSpec, cta_tile: Extents, threads: int) -> int:
     """Registers a thread for the k-tiles of both operands, before their copies are settled."""
     total = 0
     for name, extent in zip("ab", cta_tile[:2], strict=True):

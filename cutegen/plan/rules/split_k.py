@@ -7,6 +7,7 @@ the same bits, and C is rounded once. Atomic additions to C are for who asks for
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
 from cutegen.hardware import DTYPES, MmaAtom
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
@@ -18,7 +19,7 @@ VALUES_IN_FLIGHT = 64
 
 
 def choose_split_k(
-    spec: GemmSpec, cta_tile: tuple[int, int, int], threads: int, atom: MmaAtom
+    spec: GemmSpec, cta_tile: Extents, threads: int, atom: MmaAtom
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 

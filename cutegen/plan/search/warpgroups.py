@@ -1,7 +1,7 @@
 """What is compared for a problem where warpgroups multiply, as the model of time sees it.
 
-Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether A
-and B are exchanged, and the slices of K. Of all that, what the spec says is kept.
+Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether
+A and B are exchanged, and the slices of K. Of all that, what the spec says is kept.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from functools import partial
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Target, dtype
 from cutegen.hardware.units import LINE_BYTES
+from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.parted_epilogue import BUFFERS, NARROWER_PARTS
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED, STAGES
-from cutegen.plan.rules.wgmma_atom import ROWS, choose_warpgroups
+from cutegen.plan.rules.warpgroups import choose_warpgroups
+from cutegen.plan.rules.wgmma_sums import ROWS
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
@@ -29,7 +31,7 @@ CLUSTERS = ((1, 1), (2, 1), (1, 2))
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """Specs with the open keys filled in, the fastest for `problem` first."""
-    exchanged, gpu = replace(problem, m=problem.n, n=problem.m), GPUS[target.name]
+    exchanged, gpu = swapped.shape_multiplied(problem), GPUS[target.name]
     options = (
         Option(
             candidate,
@@ -82,7 +84,7 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Ite
 
 
 def _having(rows: list[Row], key: str, open_value: object, asked: object) -> list[Row]:
-    """The rows with the value that the spec asks for; where none was measured with it, all of them as if they had it."""
+    """The rows with the value that the spec asks for; where none was measured with it, all of them as if it had."""
     if asked is None:
         return rows
     having = [row for row in rows if getattr(row, key) == asked]

@@ -17,7 +17,7 @@ from cutegen.spec import Step as ChainStep
 class EpilogueTensor:
     """What the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
 
-    Base address and leading stride are multiples of `align_bytes`.
+    `operand` is what an expression calls it. Base address and leading stride are multiples of `align_bytes`.
     """
 
     name: str
@@ -25,6 +25,12 @@ class EpilogueTensor:
     modes: tuple[str, ...]
     major: str
     align_bytes: int
+    operand: str
+
+    @property
+    def table(self) -> str:
+        """The table of the spec's `problem` that speaks of it."""
+        return self.name.partition("_")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.algebra import (
+    Extents,
     OperandName,
     TiledMma,
     modes,
@@ -97,7 +98,7 @@ class SplitPlan:
     in_flight: int
     atomics: bool = False
 
-    def slice_bytes(self, cta_tile: tuple[int, int, int]) -> int:
+    def slice_bytes(self, cta_tile: Extents) -> int:
         """What one slice of one tile leaves in the workspace: the whole tile, also where C's edge cuts it."""
         return 0 if self.atomics else cta_tile[0] * cta_tile[1] * self.dtype.bytes
 
@@ -161,7 +162,7 @@ class PlannedGemm:
     target: Target
     problem: ProblemShape | None = None
     kernel_name: str
-    cta_tile: tuple[int, int, int]
+    cta_tile: Extents
     stages: int
     atom: MmaAtom
     tiled_mma: TiledMma
@@ -202,7 +203,7 @@ class PlannedGemm:
         return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
 
     @property
-    def atoms_mnk(self) -> tuple[int, int, int]:
+    def atoms_mnk(self) -> Extents:
         """Atoms side by side along M, N and K, each carried out by one of what `atoms_are`."""
         m, n, k = map(size, modes(self.tiled_mma.atom_layout))
         return m, n, k
@@ -238,7 +239,7 @@ def step_opcodes(
     operands: Iterable[OperandPlan],
     atom: MmaAtom,
     tiled_mma: TiledMma,
-    cta_tile: tuple[int, int, int],
+    cta_tile: Extents,
     target: Target,
 ) -> Counter[str]:
     """What each thread that takes part issues for a step on a whole k-tile; what a warp issues together counts once."""

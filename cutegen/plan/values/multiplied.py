@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import MmaAtom
 from cutegen.plan.values.decision import Decision
-
-Extents = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

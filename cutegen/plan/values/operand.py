@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import OperandName, tile_to_shape
+from cutegen.algebra import Extents, OperandName, tile_to_shape
 from cutegen.hardware import DType, dtype
 from cutegen.plan.geometry.access import contiguity
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape, requested_shapes
@@ -38,7 +38,7 @@ class OperandTile:
         return MODES[self.name][self.major_mode]
 
 
-def operand_tile(spec: GemmSpec, name: str, cta_tile: tuple[int, int, int]) -> OperandTile:
+def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
     """What `spec` says of the operand `name`. Raises SpecError when its shared layout cannot hold the tile."""
     operand: Operand = getattr(spec.problem, name)
     element = dtype(operand.dtype)

@@ -92,11 +92,12 @@ def leading(placed: Placed) -> Strides:
 def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
     """Rank, dtype, extents, device kind."""
     rank = len(tensor.modes)
-    if len(form.shape) not in (rank, rank + 1):
+    if len(form.shape) not in (rank, rank + 1) and not (tensor.may_be_one_value and not form.shape):
         raise OperandError(
             operand=tensor.name,
             found=f"{plural(len(form.shape), 'dimension')}, shape {tuple(form.shape)}",
-            expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch before them",
+            expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch before them"
+            + _or_one(tensor),
             fix=_rank_fix(tensor, form),
         )
     if not _has_type(tensor, form):
@@ -144,6 +145,8 @@ def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
 
 
 def _take_apart(tensor: CallTensor, form: Form) -> _Matrices:
+    if not form.shape:
+        return _Matrices(form._replace(shape=(1,), strides=(0,)), None, 0)
     if len(form.shape) == len(tensor.modes):
         return _Matrices(form, None, 0)
     one = form._replace(shape=tuple(form.shape[1:]), strides=tuple(form.strides[1:]))
@@ -205,12 +208,15 @@ def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device:
     matrices = _check_kind(tensor, form)
     *batch, m, n = shape
     extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
-    if tuple(matrices.one.shape) != extents or matrices.batch not in (None, *batch):
+    fits = tuple(matrices.one.shape) in (extents, *(((1,),) if tensor.may_be_one_value else ()))
+    if not fits or matrices.batch not in (None, *batch):
         wanted = f"{extents}, ({', '.join(tensor.modes).upper()}) of the result"
+        whole = f"{wanted}, or {(*batch, *extents)}" if batch else wanted
         raise OperandError(
             operand=tensor.name,
             found=f"shape {tuple(form.shape)}",
-            expected=f"{wanted}, or {(*batch, *extents)}" if batch else wanted,
+            expected=whole + _or_one(tensor),
+            fix=_flattened(tensor, form, extents),
         )
     _check_device(tensor, form, device)
 
@@ -220,8 +226,7 @@ def place(tensor: CallTensor, form: Form) -> Placed:
     matrices = _take_apart(tensor, form)
     one, size = matrices.one, tensor.dtype.bytes
     if len(tensor.modes) == 1:
-        _check_side_by_side(tensor, form, one)
-        rows, columns, stride = 1, one.shape[0], 1
+        rows, (columns, stride) = 1, _vector(tensor, form, one)
     else:
         rows, columns = one.shape if tensor.row_major else one.shape[::-1]
         stride = _leading_stride(tensor, form, one)
@@ -239,14 +244,29 @@ def place(tensor: CallTensor, form: Form) -> Placed:
     return placed
 
 
-def _check_side_by_side(tensor: CallTensor, form: Form, vector: Form) -> None:
-    if vector.shape[0] > 1 and vector.strides[0] != 1 and 0 not in form.shape:
+def _vector(tensor: CallTensor, form: Form, vector: Form) -> tuple[int, int]:
+    """The elements of a vector, and their distance: 1, or 0 of one that stands for all."""
+    (extent,), (stride,) = vector.shape, vector.strides
+    if tensor.may_be_one_value and (extent == 1 or (extent and stride == 0)):
+        return 1, 0
+    if extent > 1 and stride != 1 and 0 not in form.shape:
         raise OperandError(
             operand=tensor.name,
-            found=f"stride {vector.strides[0]}{_oddity(vector)}",
-            expected="elements side by side, stride 1",
+            found=f"stride {stride}{_oddity(vector)}",
+            expected="elements side by side, stride 1" + _or_one(tensor),
             fix=copy_fix(tensor, form),
         )
+    return extent, 1
+
+
+def _or_one(tensor: CallTensor) -> str:
+    return "; or one element for all" if tensor.may_be_one_value else ""
+
+
+def _flattened(tensor: CallTensor, form: Form, extents: tuple[int, ...]) -> str:
+    """The way out of a scale that is kept as a row, a column or a matrix of one element."""
+    written_as_matrix = tensor.may_be_one_value and sorted(form.shape) in ([1, *extents], [1, 1])
+    return f"`{tensor.name}.reshape(-1)`" if written_as_matrix else ""
 
 
 def _check_batch_stride(placed: Placed, stride: int) -> None:

@@ -13,7 +13,7 @@ from cutegen.errors import OperandError
 from cutegen.run.call.storage import call_tensor
 from cutegen.support.literals import literal
 
-TENSOR_NAMES = ("c", "residual", "bias", "aux")
+TENSOR_NAMES = ("c", "residual", "bias", "bias_n", "bias_m", "scale_m", "scale_n", "aux")
 """The epilogue's tensors by the names that a call gives them, in the order of a contract."""
 
 _NOTHING = (False,) * len((*TENSOR_NAMES, *SCALARS))
@@ -22,6 +22,10 @@ _USES = {
     "c": 'the op "beta", or c in epilogue.expression',
     "residual": 'the op "residual", or residual in epilogue.expression',
     "bias": 'the op "bias_n" or "bias_m"',
+    "bias_n": 'the ops "bias_n" and "bias_m"; of one of them, the vector is bias=',
+    "bias_m": 'the ops "bias_n" and "bias_m"; of one of them, the vector is bias=',
+    "scale_m": 'the op "scale_m"',
+    "scale_n": 'the op "scale_n"',
     "aux": 'the op "aux"',
     "alpha": 'the op "alpha", or alpha in epilogue.expression',
     "beta": 'the op "beta", or beta in epilogue.expression',
@@ -30,6 +34,10 @@ _MEANING = {
     "c": "C as it was, which the epilogue reads",
     "residual": "the matrix that the epilogue reads",
     "bias": "the vector that the epilogue reads",
+    "bias_n": "the vector (N,) that the epilogue reads beside bias_m",
+    "bias_m": "the vector (M,) that the epilogue reads beside bias_n",
+    "scale_m": "the factors of C's rows, or one for all",
+    "scale_n": "the factors of C's columns, or one for all",
     "aux": "the matrix that the epilogue writes",
     "alpha": "a number that the epilogue reads",
     "beta": "a number that the epilogue reads",
@@ -48,30 +56,21 @@ class Extras:
         names = {*(tensor.name for tensor in map(call_tensor, contract.beside_result)), *contract.scalars}
         return cls(tuple(name in names for name in (*TENSOR_NAMES, *SCALARS)))
 
-    def take(
-        self, c: Any, residual: Any, bias: Any, aux: Any, alpha: Any, beta: Any
-    ) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
-        """The tensors with their names, and the scalars, that the kernel takes.
+    def take(self, *handed: Any) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
+        """The tensors with their names, and the scalars, that the kernel takes, of what was `handed` in, None or not.
 
-        Raises OperandError for one that is missing, one that was not asked for, and a scalar that is no number.
+        They stand in the order of `TENSOR_NAMES` and `SCALARS`. Raises OperandError for one that is missing, one that
+        was not asked for, and a scalar that is no number.
         """
-        # Written out, because every call comes by here and most have nothing to hand in.
-        given = (
-            c is not None,
-            residual is not None,
-            bias is not None,
-            aux is not None,
-            alpha is not None,
-            beta is not None,
-        )
+        given = tuple([value is not None for value in handed])  # from a list, which is faster than from a generator
         if given != self.asked:
             raise self._mismatch(given)
         if given == _NOTHING:
             return _NONE
-        tensors = zip(TENSOR_NAMES, (c, residual, bias, aux), strict=True)
-        named = tuple((name, value) for name, value in tensors if value is not None)
-        numbers = zip(SCALARS, (alpha, beta), strict=True)
-        return named, tuple(_number(name, value) for name, value in numbers if value is not None)
+        tensors = zip(TENSOR_NAMES, handed, strict=False)
+        named = tuple([(name, value) for name, value in tensors if value is not None])
+        numbers = zip(SCALARS, handed[len(TENSOR_NAMES) :], strict=True)
+        return named, tuple([_number(name, value) for name, value in numbers if value is not None])
 
     def _mismatch(self, given: tuple[bool, ...]) -> OperandError:
         names = (*TENSOR_NAMES, *SCALARS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.contract.launch import REGISTERS, RESULT, SOURCE, LaunchContract, TensorContract
+from cutegen.contract.launch import REGISTERS, RESULT, SCALES, SOURCE, LaunchContract, TensorContract
 from cutegen.errors import OperandError
 from cutegen.hardware import DTYPES, DType, dtype
 from cutegen.run.call.bits import CARRIERS
@@ -21,7 +21,7 @@ from cutegen.run.call.operands import Form
 class CallTensor:
     """One of the operands of `a @ b -> c` as the caller writes it: B is (K,N) here and (N,K) in the contract.
 
-    `name` is what a message calls it, `contract` what the kernel was compiled for. A bias has one mode.
+    `name` is what a message calls it, `contract` what the kernel was compiled for. Biases and scales have one mode.
     """
 
     name: str
@@ -50,7 +50,12 @@ class CallTensor:
 
     def key(self, name: str) -> str:
         """The spec's key that says this of the operand: C as it was is what C will be."""
-        return f"problem.{'c' if self.name == 'c' else self.contract.name}.{name}"
+        return f"problem.{'c' if self.name == 'c' else self.contract.name.partition('_')[0]}.{name}"
+
+    @property
+    def may_be_one_value(self) -> bool:
+        """Whether a call may hand in one element that stands for the whole vector."""
+        return self.contract.name in SCALES
 
     def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
         """The storage of a matrix, or of a batch of them, of this kind; `shape` as the caller writes it."""

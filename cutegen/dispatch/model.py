@@ -1,0 +1,82 @@
+"""The provider that has a kernel for everything that can be planned: the model of time chooses, the compiler builds."""
+
+from __future__ import annotations
+
+import threading
+
+from cutegen.api import request_of
+from cutegen.build import BuildRequest, Cache, build
+from cutegen.dispatch.provider import Answer
+from cutegen.dispatch.request import Matrix, Request
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.run import Kernel
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Schedule
+from cutegen.support.words import extents
+
+
+def spec_of(request: Request) -> GemmSpec:
+    """The spec that asks for what `request` does, with everything else left open. Raises SpecError.
+
+    Where rows must not depend on their number, K has one slice: how many there are would follow from the rows.
+    """
+    return GemmSpec(
+        name=request.name,
+        problem=Problem(
+            a=_operand(request.a),
+            b=_operand(request.b),
+            c=_operand(request.c),
+            bias=None if request.bias is None else Bias(request.bias),
+            residual=_extra(request.residual),
+            aux=_extra(request.aux),
+        ),
+        epilogue=Epilogue(ops=request.ops or None),
+        schedule=Schedule(split_k=1) if request.batch_invariant else Schedule(),
+    )
+
+
+class ModelProvider:
+    """Plans and builds. Kernels that several requests come to are opened once."""
+
+    name = "the model of time"
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Kernel] = {}
+        self._answers: dict[Request, tuple[str, BuildRequest | None]] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Answer:
+        """The plan of the least predicted time; no kernel where no family can do what is asked."""
+        why, asked = self._answers.get(request) or self._answers.setdefault(request, _planned(request))
+        if asked is None:
+            return Answer(why)
+        return Answer(why, lambda: self._open(asked), ready=asked.inputs.key in self._kernels)
+
+    def _open(self, asked: BuildRequest) -> Kernel:
+        kernel = self._kernels.get(asked.inputs.key) or Kernel(build(asked, Cache.from_environment()))
+        with self._lock:
+            return self._kernels.setdefault(asked.inputs.key, kernel)
+
+
+model = ModelProvider()
+"""That of this process."""
+
+
+def _planned(request: Request) -> tuple[str, BuildRequest | None]:
+    """Why which kernel, and what builds it; None where none can be."""
+    try:
+        made = plan(spec_of(request), request.target, request.problem)
+        assert isinstance(made, GemmPlan)
+        asked = request_of(made)
+    except SpecError as error:
+        return str(error), None
+    chosen = f"family {made.family}, CTA tile {extents(made.cta_tile)}"
+    return f"{chosen}: the least predicted time for {request.problem} on {request.target}", asked
+
+
+def _operand(matrix: Matrix) -> Operand:
+    return Operand(matrix.dtype, matrix.major, matrix.align_bytes)
+
+
+def _extra(matrix: Matrix | None) -> Extra | None:
+    return None if matrix is None else Extra(matrix.dtype, matrix.major, matrix.align_bytes)

@@ -1,0 +1,70 @@
+"""What a call asks of a kernel, as one value: calls that may be served by the same kernel make equal requests."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.support.typed_json import read
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """One matrix in memory: its element type, its contiguous mode, and what addresses and strides are multiples of."""
+
+    dtype: str
+    major: str
+    align_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.major}-major, {self.align_bytes}-byte aligned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`c = epilogue(a b)` on a target: A is (M,K), B (N,K) and C (M,N), as in a spec.
+
+    `ops` are the epilogue's, in their order; `bias` is the element type of the vector that they add, `residual` and
+    `aux` the matrices that they read and write. `problem` is the bucket of the call's, `target` as in
+    `cutegen.hardware.TARGETS`, `device` what the driver calls the GPU, and None off a GPU. With `batch_invariant` an
+    element of C must not depend on how many rows C has.
+    """
+
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    ops: tuple[str, ...] = ()
+    bias: str | None = None
+    residual: Matrix | None = None
+    aux: Matrix | None = None
+    problem: ProblemShape
+    target: str
+    device: str | None = None
+    batch_invariant: bool = False
+
+    @property
+    def name(self) -> str:
+        """What kernels that are made for it are called: `matmul_f16_tn`, with the letters of BLAS."""
+        letters = ("t" if self.a.major == "k" else "n") + ("n" if self.b.major == "k" else "t")
+        types = self.a.dtype if self.a.dtype == self.b.dtype else f"{self.a.dtype}_{self.b.dtype}"
+        return "_".join(("matmul", types, letters, *self.ops))
+
+    def __str__(self) -> str:
+        parts = [f"{self.problem} on {self.device or self.target}"]
+        parts += [f"{name}: {getattr(self, name)}" for name in ("a", "b", "c")]
+        if self.ops:
+            parts.append(f"epilogue: {', '.join(self.ops)}")
+        parts += [f"{name}: {value}" for name in ("bias", "residual", "aux") if (value := getattr(self, name))]
+        if self.batch_invariant:
+            parts.append("batch-invariant")
+        return "; ".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """As a table of JSON, which `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, table: Any, file: str) -> Request:
+        """Of what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
+        return read(cls, table, file, "request")

@@ -1,0 +1,126 @@
+"""Rules for the tile that warpgroups multiply, and for how many share it out.
+
+A warpgroup multiplies 64 rows by all columns that it has of the tile with one instruction, since A comes from shared
+memory once for each of them: the more columns, the less of shared memory's rate it takes.
+"""
+
+from __future__ import annotations
+
+from cutegen.algebra import Extents
+from cutegen.hardware import Target, dtype
+from cutegen.hardware.units import LINE_BYTES
+from cutegen.plan.rules.consumers import pingpong
+from cutegen.plan.rules.promotion import promotes
+from cutegen.plan.rules.wgmma_atom import OTHER
+from cutegen.plan.rules.wgmma_sums import ROWS, check_room, lacks_room, sums_of
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.spec import GemmSpec
+from cutegen.support.words import either, extents, plural
+
+WARPGROUPS = (1, 2, 3)
+"""Warpgroups that multiply: four would leave each thread fewer registers than a tile of theirs needs."""
+
+
+def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
+    """The extents along M, N and K that one CTA computes at a time."""
+    if spec.tile.cta is not None:
+        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+    element = dtype(spec.problem.a.dtype)
+    m, n, k = chosen = (*_default_rows(spec), LINE_BYTES // element.bytes)
+    why = (
+        f"{m * n // (m + n)} multiply-adds for each element fetched; {_shares(spec, m)}; {k} "
+        f"elements along K are one {LINE_BYTES}-byte line"
+    )
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why))
+
+
+def _default_rows(spec: GemmSpec) -> tuple[int, int]:
+    """Rows and columns: as many as leave each thread registers for its sums."""
+    if pingpong(spec):
+        return (ROWS, 128) if promotes(spec) else (128, 128)
+    return (128, 128) if promotes(spec) else (128, 256)
+
+
+def _shares(spec: GemmSpec, m: int) -> str:
+    return "a warpgroup has all of it" if pingpong(spec) else f"two warpgroups have {m // 2} rows each"
+
+
+def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[Extents]:
+    """How many warpgroups lie along M, N and K: two where the tile's rows allow, so that one works while another waits.
+
+    Along M, since each then has all columns, and shared memory is read for A once.
+    """
+    if spec.mma.atom_layout is not None:
+        given = _given_warpgroups(spec, cta_tile)
+        check_room(spec, given, cta_tile, target)
+        return Choice(given, Decision("mma.atom_layout", extents(given), "given", given=True))
+    m = cta_tile[0]
+    numbers = (1,) if pingpong(spec) else WARPGROUPS
+    options = [(groups, 1, 1) for groups in numbers if m % (ROWS * groups) == 0]
+    if not options:
+        raise spec.error(
+            "tile.cta",
+            found=extents(cta_tile),
+            expected=f"M a multiple of {ROWS}, the rows of a wgmma",
+            fix=f"M = {max(1, round(m / ROWS)) * ROWS} is the nearest; {OTHER} on 16 rows",
+        )
+    chosen = min(options, key=lambda option: _rank(spec, option, cta_tile, target))
+    check_room(spec, chosen, cta_tile, target)
+    rejected = tuple(
+        Rejected(extents(option), _why_not(spec, option, chosen, cta_tile, target))
+        for option in options
+        if option != chosen
+    )
+    if pingpong(spec):
+        why = f"one warpgroup for all of a tile: {sums_of(spec, chosen, cta_tile)} registers a thread for sums"
+        return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why))
+    why = (
+        f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns: "
+        f"{sums_of(spec, chosen, cta_tile)} registers a thread for sums"
+    )
+    return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
+
+
+def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:
+    """Smaller is better: sums have room, then two warpgroups, then the fewest."""
+    return lacks_room(spec, option, cta_tile, target) is not None, abs(option[0] - 2)
+
+
+def _why_not(spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, target: Target) -> str:
+    if (lack := lacks_room(spec, option, cta_tile, target)) is not None:
+        return lack.why
+    if option[0] < chosen[0]:
+        return "nobody would multiply while the warpgroup stores its part of C"
+    return f"{option[0]} warpgroups where {chosen[0]} do, with fewer registers each"
+
+
+def _given_warpgroups(spec: GemmSpec, cta_tile: Extents) -> Extents:
+    """The layout that the spec asks for. Raises SpecError where the tile is none for it."""
+    layout = spec.mma.atom_layout
+    assert layout is not None
+    m, n, k = layout
+    if pingpong(spec) and layout != (1, 1, 1):
+        raise spec.error(
+            "mma.atom_layout",
+            found=f"{extents(layout)} warpgroups, and consumers that take turns",
+            expected="1x1x1: each of the two has a tile of its own",
+            fix='leave mma.atom_layout out, or schedule.consumers = "cooperative"',
+        )
+    if k != 1 or m * n not in WARPGROUPS:
+        raise spec.error(
+            "mma.atom_layout",
+            found=f"{extents(layout)} warpgroups",
+            expected=f"{either([str(groups) for groups in WARPGROUPS])} warpgroups, 1 along K: in family sm90 the "
+            "layout counts warpgroups of 128 threads, not warps",
+            fix="use 2x1x1",
+        )
+    for mode, unit, found in ((0, ROWS * m, m), (1, n, n)):
+        if cta_tile[mode] % unit:
+            letter = "MN"[mode]
+            raise spec.error(
+                "mma.atom_layout",
+                found=f"{extents(layout)}: {plural(found, 'warpgroup')} along {letter} of {extents(cta_tile)}",
+                expected=f"a divisor of the CTA tile's {letter} = {cta_tile[mode]}, in units of {unit // found}",
+                fix=f"{letter} = {max(1, round(cta_tile[mode] / unit)) * unit} is the nearest tile",
+            )
+    return layout

@@ -1,0 +1,96 @@
+"""Room for the sums of warpgroups in registers: of a thread's share of the tile, and of one instruction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.algebra import Extents
+from cutegen.hardware import DType, Target
+from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
+from cutegen.plan.predict.occupancy import available_registers
+from cutegen.plan.rules.consumers import pingpong
+from cutegen.plan.rules.promotion import promotes
+from cutegen.plan.rules.register_split import most_registers
+from cutegen.plan.rules.wgmma_atom import accumulator
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
+
+ROWS = 64
+"""Rows of A that every wgmma multiplies (PTX ISA, "wgmma.mma_async": `.shape`)."""
+REGISTERS_BESIDE_SUMS = 32
+"""What addresses, barriers and the epilogue took in practice."""
+REGISTERS_BESIDE_ONE_WGMMA = 26
+"""What ptxas 13 wants beside the sums of one instruction, of the registers that threads have at launch (C7602)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LackOfRoom:
+    """What of the sums has no room: how many registers it takes, what is expected, and what to do."""
+
+    found: str
+    why: str
+    expected: str
+    fix: str
+
+
+def check_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> None:
+    """Raise SpecError where sums have no room in registers: they would spill."""
+    if (lack := lacks_room(spec, warpgroups, cta_tile, target)) is not None:
+        raise spec.error(
+            "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
+            found=f"{extents(cta_tile)} for {extents(warpgroups)} warpgroups: {lack.found}",
+            expected=lack.expected,
+            fix=lack.fix,
+        )
+
+
+def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> LackOfRoom | None:
+    """What has no room; None where all sums have."""
+    sums, most = sums_of(spec, warpgroups, cta_tile), _most_sums(spec, warpgroups, target)
+    if sums > most:
+        found = f"{sums} registers a thread for sums"
+        return LackOfRoom(
+            found=found,
+            why=f"{found}, more than {most}",
+            expected=f"at most {most} beside the {REGISTERS_BESIDE_SUMS} for everything else",
+            fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta",
+        )
+    columns = cta_tile[1] // warpgroups[1]
+    one = sum_registers((ROWS, columns), accumulator(spec), WARPGROUP)
+    most = _most_sums_of_one(spec, warpgroups, target)
+    if one > most:
+        found, of_launch = f"{one} registers for one wgmma's sums", "of those that a thread has at launch"
+        return LackOfRoom(
+            found=found,
+            why=f"{found}, more than {most} {of_launch}",
+            expected=f"at most {most} {of_launch}, {columns * most // one // 8 * 8} columns a warpgroup",
+            fix="use a narrower tile, or fewer warpgroups",
+        )
+    return None
+
+
+def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
+    """Registers a thread for the sums of its share of the tile, and for those that are promoted."""
+    threads = WARPGROUP * warpgroups[0] * warpgroups[1]
+    return sum_registers(cta_tile[:2], accumulator(spec), threads, promoted=promotes(spec))
+
+
+def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int, *, promoted: bool = False) -> int:
+    """Registers that each of `threads` has for so many sums; twice as many where they are promoted to others."""
+    sums = extents_mn[0] * extents_mn[1] * element.bits // (REGISTER_BITS * threads)
+    return 2 * sums if promoted else sums
+
+
+def _most_sums(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
+    """What a thread that multiplies can have, less what it needs for the rest."""
+    return most_registers(target, WARPGROUP * _groups(spec, warpgroups)) - REGISTERS_BESIDE_SUMS
+
+
+def _most_sums_of_one(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
+    """The most that the compiler allots an instruction: what threads have before setmaxnreg gives them more."""
+    return available_registers(target, WARPGROUP * (_groups(spec, warpgroups) + 1)) - REGISTERS_BESIDE_ONE_WGMMA
+
+
+def _groups(spec: GemmSpec, warpgroups: Extents) -> int:
+    """Warpgroups that multiply: those of one tile, or both that take turns."""
+    return warpgroups[0] * warpgroups[1] * (2 if pingpong(spec) else 1)
