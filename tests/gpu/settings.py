@@ -162,6 +162,29 @@ def by_name() -> dict[str, Setting]:
     return found
 
 
+def parsed(name: str) -> Setting:
+    """The kernel of a name.
+
+    >>> parsed("sm90_64x8x256_cooperative_c1x1_k2_n8_swap").name
+    'sm90_64x8x256_cooperative_c1x1_k2_n8_swap'
+    """
+    family, tile, consumers, cluster, slices, order, *swap = name.split("_")
+    m, n, k = map(int, tile.split("x"))
+    found = Setting(
+        family=family,
+        cta=(m, n, k),
+        consumers=consumers,
+        cluster=_extents(cluster[1:]),
+        slices=int(slices[1:]),
+        order=order,
+        swap=bool(swap),
+    )
+    if family == "sm90":
+        return filled(found)
+    row = next(row for row in (SM80_TILES if family == "sm80" else SM120_TILES) if row.cta == found.cta)
+    return replace(found, warps=row.atom_layout[:2], stages=row.stages)
+
+
 def filled(setting: Setting) -> Setting:
     """With warpgroups and as many stages as fit beside what C leaves through: 64 rows by a line, two a warpgroup."""
     if setting.family != "sm90":

@@ -1,21 +1,24 @@
 """How long a kernel whose warpgroups multiply takes on a problem, about: to rank tiles, consumers, clusters and slices.
 
-A k-tile takes a multiprocessor the longest of what its tensor cores, its shared memory, its share of the L2 cache and
-the latency of its copies over the stages that hide it take. A persistent CTA fills its stages once. Warpgroups that
-share a tile store it before they go on; those that take turns store while the other multiplies, all but the last tile.
-Device memory moves the operands at its rate meanwhile, and what a GPU does at full power lowers its clock.
+A k-tile takes a multiprocessor the longest of what its tensor cores, its shared memory, its copies, its share of the
+L2 cache, and the latency of a copy over the stages that hide it take; these overlap in part. The CTAs of a cluster read
+once what they share. Rows that begin between lines of the L2 cache take more of it. A persistent CTA fills its stages
+once. Warpgroups that share a tile store it before they go on; those that take turns store while the other multiplies,
+all but the last tile. Device memory moves the operands at its rate meanwhile, and what a GPU does at full power for
+long lowers its clock.
 
-The constants are fitted to times on an H200 (`docs/tile_model.md`), with a correction for each tile that was measured;
-on other GPUs and for other tiles only the rates of the hardware are known: estimates.
+The constants are fitted to times on an H200 (`docs/tile_model.md`), with a correction for each kernel that was
+measured; for other tiles only the rates of the hardware are known, and times are estimates.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
-from cutegen.hardware.units import BANK_ROW_BYTES
+from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
 from cutegen.plan.search.tile_model import SUM_BYTES, Estimate
 
 ROWS = 64
@@ -26,48 +29,54 @@ ROWS = 64
 class WarpgroupConstants:
     """What was measured rather than looked up.
 
-    In cycles: `k_tile_alone` and `k_tile_together` are a k-tile's waits where one warpgroup multiplies at a time and
-    where several do; `latency` is from a copy's issue to its data; `turn` hands the tensor cores to the other
-    warpgroup; `tile` is a tile's end and `store_per_kib` its result; `fill` a CTA's start; `sum` adds slices. In bytes a
-    cycle: `fetched` reach one multiprocessor, `l2` leave the L2 cache for all of them, `summed` are added. `launch_us`
-    is a launch, and `sm_us` each multiprocessor that has work. `memory_share` is of the device memory's peak,
-    `clock_share` of the boost clock; `power` is the share that a long product at full rate takes longer, and `power_us`
-    how long is long. `sharpness` and `joined` are the norms that join what a k-tile waits for, and the two times.
+    In cycles: `latency` is from a copy's issue to its data, `turn` hands the tensor cores to the other warpgroup,
+    `store_per_kib` is of a result, and `exchanged_store` the share that one of exchanged operands takes more;
+    `fill_per_kib` is of a CTA's first k-tile, `warpgroup_start` of each warpgroup, `cluster_start` of a cluster. In
+    bytes a cycle: `fetched` reach one multiprocessor, `l2` leave the L2 cache for all of them, `summed` are added where
+    K is split, after `sum_us`. `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache
+    rows take that begin at multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor
+    that has work. `memory_share` is of the device memory's peak, which `torn_lines` take a share more of; `clock_share`
+    is of the boost clock; `power` is the share that a product takes longer when it is long, and `power_us` is long.
+    `sharpness` and `joined` are the norms that join what a k-tile waits for, and the two times.
     """
 
-    k_tile_alone: float
-    k_tile_together: float
     latency: float
     turn: float
-    tile: float
     store_per_kib: float
-    fill: float
-    sum: float
-    summed: float
+    exchanged_store: float
+    fill_per_kib: float
+    warpgroup_start: float
+    cluster_start: float
     fetched: float
     l2: float
+    summed: float
+    sum_us: float
+    half_line: float
+    quarter_line: float
+    eighth_line: float
     launch_us: float
     sm_us: float
     memory_share: float
+    torn_lines: float
     clock_share: float
     power: float
     power_us: float
     sharpness: float
     joined: float
-    cluster_wait: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpgroupWork:
-    """A kernel as the model sees it. `warpgroups` share a tile, or with `pingpong` two have a tile each.
+    """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
     `cluster` are its CTAs along M and N, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
-    `mma_flops` are of a multiprocessor in a cycle. `correction` is measured: of the cycles that the model knows.
+    `mma_flops` are of a multiprocessor in a cycle. `correction` is measured: of a k-tile's cycles by the model.
     """
 
     cta: tuple[int, int, int]
     warpgroups: int
     pingpong: bool
+    swap: bool
     stages: int
     cluster: tuple[int, int]
     slices: int
@@ -78,69 +87,91 @@ class WarpgroupWork:
 
 
 def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> Estimate:
-    """The time of a launch among others, as in a CUDA graph."""
+    """The time of a launch among others, as in a CUDA graph. `problem` is what the kernel multiplies."""
     (m, n, k), (ctas_m, ctas_n) = work.cta, work.cluster
     tiles = -(-problem.m // (m * ctas_m)) * -(-problem.n // (n * ctas_n)) * ctas_m * ctas_n * problem.batch
     ctas = tiles * work.slices
     at_once = min(ctas, gpu.sms // (ctas_m * ctas_n) * ctas_m * ctas_n)
-    rounds = -(-ctas // at_once)
     whole = -(-problem.k // k)
-    k_tiles = -(-whole // work.slices)
-    k_tile, bound = _k_tile_cycles(work, at_once, constants)
-    multiplied = k_tiles * k_tile * work.correction
-    stored = _stored_cycles(work, constants)
-    if work.pingpong:
-        each = max(multiplied + constants.turn, (multiplied + stored) / 2)
-        cycles = constants.fill + rounds * each + stored
-    else:
-        cycles = constants.fill + rounds * (multiplied + stored)
-    busy_us = cycles / (constants.clock_share * gpu.clock_hz / 1e6)
+    k_tile, bound = _k_tile_cycles(work, problem, at_once, constants)
+    multiplied = -(-whole // work.slices) * k_tile * work.correction
+    cycles = _start_cycles(work, constants) + _tiles_cycles(work, problem, -(-ctas // at_once), multiplied, constants)
+    clock_per_us = constants.clock_share * gpu.clock_hz / 1e6
+    busy_us = cycles / clock_per_us
     busy_us *= 1 + constants.power * busy_us / (busy_us + constants.power_us)
-    moved = problem.batch * (
-        (problem.m + problem.n) * problem.k * work.element_bytes + problem.m * problem.n * work.result_bytes
+    memory_us = _memory_us(work, problem, gpu, constants)
+    around_us = constants.launch_us + constants.sm_us * at_once
+    if work.slices > 1:
+        around_us += constants.sum_us + work.slices * m * n * SUM_BYTES / constants.summed / clock_per_us
+    return Estimate(
+        around_us + _norm((busy_us, memory_us), constants.joined), bound if busy_us > memory_us else "device memory"
     )
-    memory_us = moved / (constants.memory_share * gpu.memory_bytes_per_s) * 1e6
-    together = _norm((busy_us, memory_us), constants.joined)
-    launch_us = constants.launch_us + constants.sm_us * at_once + _sum_us(work, gpu, constants)
-    return Estimate(launch_us + together, bound if busy_us > memory_us else "device memory")
 
 
-def _k_tile_cycles(work: WarpgroupWork, ctas: int, constants: WarpgroupConstants) -> tuple[float, str]:
+def _k_tile_cycles(
+    work: WarpgroupWork, problem: ProblemShape, ctas: int, constants: WarpgroupConstants
+) -> tuple[float, str]:
     """Cycles from one k-tile to the next while so many CTAs work, and what most of them are for."""
     (m, n, k), (ctas_m, ctas_n) = work.cta, work.cluster
     row_bytes = k * work.element_bytes
+    read_bytes = (m / ctas_n + n / ctas_m) * row_bytes * _lines(work, problem, constants)
     parts = {
         "tensor cores": 2 * m * n * k / work.mma_flops,
         "shared memory": (m + n * (m // ROWS)) * row_bytes / BANK_ROW_BYTES,
-        "copies": max(
-            (m + n) * row_bytes / constants.fetched,
-            (m / ctas_n + n / ctas_m) * row_bytes * ctas / constants.l2,
-        ),
+        "copies": (m + n) * row_bytes / constants.fetched,
+        "L2 requests": read_bytes / constants.fetched,
+        "the L2 cache": read_bytes * ctas / constants.l2,
         "latency": constants.latency / (work.stages - 1),
     }
-    waits = constants.k_tile_together if work.warpgroups > 1 else constants.k_tile_alone
-    if work.cluster != (1, 1):
-        waits += constants.cluster_wait
-    return waits + _norm(tuple(parts.values()), constants.sharpness), max(parts, key=lambda name: parts[name])
+    return _norm(tuple(parts.values()), constants.sharpness), max(parts, key=lambda name: parts[name])
 
 
-def _stored_cycles(work: WarpgroupWork, constants: WarpgroupConstants) -> float:
-    """What a tile's result takes, or a slice's sums."""
+def _lines(work: WarpgroupWork, problem: ProblemShape, constants: WarpgroupConstants) -> float:
+    """How many times as much of the L2 cache rows of A and B take as those that begin with a line."""
+    pitch_bytes = problem.k * work.element_bytes
+    if pitch_bytes % LINE_BYTES == 0:
+        return 1.0
+    if pitch_bytes % (LINE_BYTES // 2) == 0:
+        return constants.half_line
+    return constants.eighth_line if pitch_bytes % (LINE_BYTES // 4) else constants.quarter_line
+
+
+def _tiles_cycles(
+    work: WarpgroupWork, problem: ProblemShape, rounds: int, multiplied: float, constants: WarpgroupConstants
+) -> float:
+    """A CTA's way through so many tiles: what it multiplies of each, and what it stores."""
     m, n, _ = work.cta
-    kib = m * n * (work.result_bytes if work.slices == 1 else SUM_BYTES) / 1024
-    return constants.tile + constants.store_per_kib * kib
+    result_bytes = work.result_bytes if work.slices == 1 else SUM_BYTES
+    stored = constants.store_per_kib * min(m, problem.m) * min(n, problem.n) * result_bytes / 1024
+    if work.swap:
+        stored *= 1 + constants.exchanged_store
+    if not work.pingpong:
+        return rounds * (multiplied + stored)
+    return rounds * max(multiplied + constants.turn, (multiplied + stored) / 2) + stored
 
 
-def _sum_us(work: WarpgroupWork, gpu: Gpu, constants: WarpgroupConstants) -> float:
-    """The last CTA's way through the sums of all slices."""
-    if work.slices == 1:
-        return 0.0
-    m, n, _ = work.cta
-    cycles = constants.sum + work.slices * m * n * SUM_BYTES / constants.summed
-    return cycles / (constants.clock_share * gpu.clock_hz / 1e6)
+def _start_cycles(work: WarpgroupWork, constants: WarpgroupConstants) -> float:
+    """Until the first k-tile is multiplied."""
+    m, n, k = work.cta
+    alone = work.cluster == (1, 1)
+    return (
+        constants.fill_per_kib * (m + n) * k * work.element_bytes / 1024
+        + constants.warpgroup_start * work.warpgroups
+        + (0.0 if alone else constants.cluster_start)
+    )
+
+
+def _memory_us(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> float:
+    """What device memory takes for each element once."""
+    operands = float((problem.m + problem.n) * problem.k * work.element_bytes)
+    if problem.k * work.element_bytes % LINE_BYTES:
+        operands *= 1 + constants.torn_lines
+    moved = problem.batch * (operands + problem.m * problem.n * work.result_bytes)
+    return moved / (constants.memory_share * gpu.memory_bytes_per_s) * 1e6
 
 
 def _norm(values: tuple[float, ...], sharpness: float) -> float:
     """What overlaps in part is more than the largest of it."""
     largest = max(values)
-    return largest * sum((value / largest) ** sharpness for value in values) ** (1 / sharpness) if largest else 0.0
+    relative: float = sum((value / largest) ** sharpness for value in values)
+    return largest * math.pow(relative, 1 / sharpness)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Target, dtype
@@ -89,7 +90,8 @@ def _having(rows: list[Row], key: str, open_value: object, asked: object) -> lis
         return rows
     having = [row for row in rows if getattr(row, key) == asked]
     others = (row for row in rows if getattr(row, key) == open_value)
-    return having or [replace(row, correction=UNMEASURED, **{key: asked}) for row in others]
+    changed: dict[str, Any] = {key: asked, "correction": UNMEASURED}
+    return having or [replace(row, **changed) for row in others]
 
 
 def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
@@ -130,8 +132,9 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
     """A row as the model sees it."""
     return WarpgroupWork(
         cta=row.cta,
-        warpgroups=row.warpgroups[0] * row.warpgroups[1],
+        warpgroups=multiplying(row),
         pingpong=row.consumers == PINGPONG,
+        swap=row.swap,
         stages=candidate.stages,
         cluster=row.cluster,
         slices=row.slices,
