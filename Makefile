@@ -7,16 +7,18 @@ FUZZ ?=
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPILES := $(VENV)/.compiles
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:  # two installations into one environment
 .PHONY: help run quick test test-slow test-all test-gpu fuzz check format bench-cost gallery mutants clean
 
 help: ## these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
 	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
 
-run: $(INSTALLED) ## the main job: plan SPEC, build its kernel, run it (on the CPU where there is no GPU), check the result
+run: $(COMPILES) ## the main job: plan SPEC, build its kernel, run it (on the CPU where there is no GPU), check the result
 	$(BIN)/cutegen plan $(SPEC)
 	$(BIN)/cutegen build $(SPEC)
 	$(BIN)/cutegen run $(SPEC) --device auto
@@ -61,9 +63,11 @@ gallery: $(INSTALLED) ## draw docs/pictures again, and write docs/gallery.md
 clean: ## remove .venv and what the tools leave behind
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
 
-# Up to date until the project file or the constraints change.
-$(INSTALLED): pyproject.toml constraints.txt
+# Up to date until the project file or the constraints change: with what plans, compiles and runs, or with everything.
+$(COMPILES): EXTRAS :=
+$(INSTALLED): EXTRAS := [torch,dev]
+$(COMPILES) $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("cutegen needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[torch,dev]' --constraint constraints.txt
-	@touch $@
+	$(BIN)/python -m pip install --quiet --editable '.$(EXTRAS)' --constraint constraints.txt
+	@touch $(COMPILES) $@

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cutegen.api import compile, emit
+    from cutegen.dispatch.pack import Pack, load_pack
     from cutegen.errors import CutegenError
     from cutegen.plan import GemmPlan, ProbePlan, plan
     from cutegen.run import Kernel, Probe
@@ -50,6 +51,7 @@ __all__ = [
     "Kernel",
     "Mma",
     "Operand",
+    "Pack",
     "Probe",
     "ProbePlan",
     "Problem",
@@ -62,6 +64,7 @@ __all__ = [
     "Tile",
     "compile",
     "emit",
+    "load_pack",
     "load_spec",
     "plan",
     "shipped_specs",
@@ -72,6 +75,7 @@ _ROOMS = {
     "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit"),
+    "cutegen.dispatch.pack": ("Pack", "load_pack"),
 }
 # All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a
 # cached kernel waits for neither the planner nor the executor.
@@ -81,7 +85,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         return _room(name)
-    value = globals()[name] = getattr(import_module(_ROOM_OF.get(name, "cutegen.spec")), name)
+    value = globals()[name] = getattr(_imported(_ROOM_OF.get(name, "cutegen.spec"), name), name)
     return value
 
 
@@ -89,7 +93,20 @@ def _room(name: str) -> ModuleType:
     """A room by its name, `cutegen.errors`, as if it had been imported."""
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+    return _imported(f"{__name__}.{name}", name)
+
+
+def _imported(room: str, name: str) -> ModuleType:
+    """A room of which `name` is asked for. Raises ImportError with the way out where a package is not installed."""
+    try:
+        return import_module(room)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith(__name__):
+            raise
+        raise ImportError(
+            f"cutegen.{name} needs {error.name}, which is not installed: this installation only runs kernels; "
+            "pip install cutegen, with its dependencies, brings the rest"
+        ) from error
 
 
 def __dir__() -> list[str]:

@@ -74,3 +74,10 @@ def _compiled_warm(request: pytest.FixtureRequest, compiler_kept_warm: WarmCompi
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Of the tests' helpers no doctests are taken: that would import them, and some need torch or a GPU."""
     return True if collection_path.suffix == ".py" and not collection_path.name.startswith("test_") else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests recorded as worth knowing, as the size of an environment."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")

@@ -42,6 +42,12 @@ class Content:
                 os.fsync(file.fileno())
         sync_directory(directory)
 
+    def sealed(self) -> Content:
+        """The same files with a manifest that has the digests of all of them, of the plan that was put in too."""
+        digests = {name: Digest.of(data) for name, data in self.files.items() if name != MANIFEST}
+        manifest = replace(self.manifest, files=digests)
+        return Content(manifest, {**self.files, MANIFEST: manifest.to_bytes()})
+
     def with_plan(self, plan_json: str) -> Content:
         """The same kernel with the plan that it is asked for by: the key covers the kernel's text, not `plan.json`."""
         return replace(self, files={**self.files, PLAN: plan_json.encode()})
@@ -109,12 +115,17 @@ def read_content(directory: Path, *, owner: int | None = None) -> Content:
             name: read_file(directory / name, limit_bytes, owner=owner, folder=folder)
             for name, limit_bytes in FILES.items()
         }
+    return verified_content(files, directory)
+
+
+def verified_content(files: Mapping[str, bytes], where: Path) -> Content:
+    """An artifact's five files, held against their manifest; messages begin with `where`. Raises ArtifactError."""
     try:
         manifest = Manifest.from_bytes(files[MANIFEST])
         _check_digests(manifest, files)
         _check_texts(files)
     except ArtifactError as error:
-        raise ArtifactError(f"{directory}: {error}") from error
+        raise ArtifactError(f"{where}: {error}") from error
     return Content(manifest, files)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -60,6 +60,51 @@ ProblemOption: TypeAlias = Annotated[
 BatchOption: TypeAlias = Annotated[
     int | None,
     typer.Option("--batch", metavar="L", min=1, help="L such problems in one launch.", show_default=False),
+]
+_SPECS = typer.Argument(
+    metavar="SPEC...",
+    help="Spec files, or names of shipped specs.",
+    show_default=False,
+    autocompletion=complete_spec,
+)
+SpecsArgument: TypeAlias = Annotated[list[str] | None, _SPECS]
+ArchsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="ARCH[,ARCH...]",
+        help="Targets: sm_80, sm_90a and the like, or GPUs' names; default: the present GPU's, else the first that "
+        "knows a spec's element types.",
+        show_default=False,
+    ),
+]
+ProblemsOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--problem",
+        metavar="M,N,K",
+        help="A problem that kernels are chosen for; may be given several times.",
+        show_default=False,
+    ),
+]
+ListOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="LIST.toml",
+        help="Kernels from a list, as CUTEGEN_RECORD writes it.",
+        show_default=False,
+    ),
+]
+CompilersOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Compilers at a time; default: the cores, up to 16.",
+        show_default=False,
+    ),
 ]
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
@@ -179,6 +224,25 @@ def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape
             raise RequestError(f"--batch: found {batch} without --problem; expected --problem M,N,K beside it")
         return None
     return replace(parse_problem(problem), batch=batch or 1)
+
+
+def named_problems(problems: Sequence[str] | None, batch: int | None = None) -> tuple[ProblemShape, ...]:
+    """The problems that kernels are to be chosen for; none where none is named. Raises RequestError."""
+    if not problems:
+        named_problem(None, batch)
+    return tuple(replace(parse_problem(each), batch=batch or 1) for each in problems or ())
+
+
+def named_archs(text: str | None) -> tuple[str, ...]:
+    """The names in a list with commas. Raises RequestError for an empty one.
+
+    >>> named_archs("sm_80, h100"), named_archs(None)
+    (('sm_80', 'h100'), ())
+    """
+    names = tuple(part.strip() for part in text.split(",")) if text is not None else ()
+    if "" in names:
+        raise RequestError(f"--arch: found {text!r}; expected targets with commas between them, as in sm_80,sm_90a")
+    return names
 
 
 def parse_problem(text: str) -> ProblemShape:

@@ -48,15 +48,15 @@ class Lines:
 
 
 @contextmanager
-def progress() -> Iterator[Tell]:
-    """What to call with (done, total) CTAs."""
+def progress(what: str = "CTAs") -> Iterator[Tell]:
+    """What to call with (done, total) of `what` is counted."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Lines("CTAs").tell
+        yield Lines(what).tell
         return
-    columns = (TextColumn("CTAs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("CTAs", total=None)
+        task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

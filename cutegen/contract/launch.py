@@ -77,12 +77,18 @@ class Parameter:
 class SplitContract:
     """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add.
 
-    With `atomics` each adds its sums to C, whose elements are to be 0 before the launch.
+    Where that is nothing, the CTAs of a cluster have all of a tile's slices and add them there. With `atomics` each
+    adds its sums to C, whose elements are to be 0 before the launch.
     """
 
     slices: int
     bytes_per_slice: int
     atomics: bool = False
+
+    @property
+    def leaves_sums(self) -> bool:
+        """Whether a launch brings a workspace."""
+        return not self.atomics and self.bytes_per_slice > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +251,7 @@ class LaunchContract:
     @property
     def pointers(self) -> tuple[str, ...]:
         """What a launcher brings an address of, in order: the tensors, mapped ones among them, then the workspace."""
-        workspace = () if self.split is None or self.split.atomics else (SUMS, COUNTERS)
+        workspace = (SUMS, COUNTERS) if self.split and self.split.leaves_sums else ()
         return (*(tensor.name for tensor in self.tensors), *workspace)
 
     @property
@@ -254,11 +260,14 @@ class LaunchContract:
         return self.split is not None and self.split.atomics
 
     def workspace(self, problem: ProblemShape) -> Workspace | None:
-        """What a launch needs beside its tensors; None when it needs nothing."""
-        if self.split is None or self.split.atomics:
+        """What a launch needs beside its tensors; None when it needs nothing.
+
+        Each CTA of a cluster that has slices of one tile counts its share of the tile by itself.
+        """
+        if self.split is None or not self.split.leaves_sums:
             return None
         tiles = self.tiles(problem)
-        return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles)
+        return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles * self.cluster[1])
 
     def tiles(self, problem: ProblemShape) -> int:
         """The tiles of the whole batch, those included that edges cut off and those that fill clusters up."""

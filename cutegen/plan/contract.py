@@ -44,13 +44,13 @@ def launch_contract(
     *,
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
-    cluster: tuple[int, int] = ONE_CTA,
+    cluster: Extents = (*ONE_CTA, 1),
     programmatic: bool = False,
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
-    workspace = () if split_k is None or split_k.atomics else (SUMS, COUNTERS)
+    workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
         tensors=tensors,
@@ -62,7 +62,7 @@ def launch_contract(
         dynamic_smem_bytes=smem_bytes,
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
-        cluster=cluster,
+        cluster=(cluster[0], cluster[1] if split_k is None else cluster[2]),
         programmatic=programmatic,
         split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )

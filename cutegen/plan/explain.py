@@ -11,7 +11,7 @@ from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.hardware.units import WARP
-from cutegen.plan.values.accesses import IN_PLACE, SHARED_ACCESSES
+from cutegen.plan.values.accesses import OF_FEW, SHARED_ACCESSES
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions
 from cutegen.plan.values.smem import SmemCandidate, SmemTile
@@ -98,7 +98,7 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "wavefronts": {
             key: _wavefronts_table(plan, key)
             for key in SHARED_ACCESSES
-            if key in predictions.wavefronts or key not in IN_PLACE
+            if key in predictions.wavefronts or key not in OF_FEW
         },
         "line_writes": {key: asdict(value) for key, value in predictions.line_writes.items()},
         "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
@@ -208,7 +208,13 @@ def _split_table(plan: PlannedGemm) -> dict[str, Any] | None:
     split = plan.split_k
     if split is None:
         return None
-    return {"slices": split.slices, "dtype": split.dtype.name, "in_flight": split.in_flight, "atomics": split.atomics}
+    return {
+        "slices": split.slices,
+        "clustered": split.clustered,
+        "dtype": split.dtype.name,
+        "in_flight": split.in_flight,
+        "atomics": split.atomics,
+    }
 
 
 def _wavefronts_table(plan: PlannedGemm, key: str) -> dict[str, int]:

@@ -201,7 +201,6 @@ class Loop:
 
     def executed(self, action: Action, k_tiles: int) -> Executed:
         """How often a tile with so many k-tiles executes a step, whichever part does it."""
-        k_tiles = max(k_tiles, self.least_k_tiles)
         found = Executed(Fraction(0), Fraction(0))
         for part in self.parts:
             for step in part.steps:
@@ -222,9 +221,12 @@ class Loop:
     def _times(self, part: Part, step: Step, k_tiles: int) -> Executed:
         """How often `part` executes `step`, where all k-tiles lie whole in the matrices.
 
+        One that is taken though there is none lies past the end.
+
         Where they do not, edge turns take k-tiles from the turns, and the sum over the parts stays the same.
         """
-        marks = (k_tiles, self.whole(k_tiles), self.stages)
+        taken = max(k_tiles, self.least_k_tiles)
+        marks = (taken, self.whole(taken), self.stages)
         stop = part.last.of(*marks) + step.ahead
         if step.below is not None:
             stop = min(stop, step.below.of(*marks))

@@ -109,10 +109,6 @@ class Schedule(Protocol):
     def ctas_per_multiprocessor(self) -> int | None:
         """CTAs of a launch for each multiprocessor where they are persistent."""
 
-    @property
-    def programmatic(self) -> bool:
-        """Whether kernels wait themselves for what comes before them, so that launches may overlap."""
-
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError for a spec that shares out work otherwise."""
 

@@ -295,7 +295,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
     split, launch = plan.split_k, plan.launch
     slices = 1 if split is None else split.slices
-    (m, n), (tile_m, tile_n, tile_k) = plan.cluster, plan.cta_tile
+    (m, n, k), (tile_m, tile_n, tile_k) = plan.cluster, plan.cta_tile
     grid = launch.geometry(ProblemShape(m * tile_m, n * tile_n, tile_k)).grid
     _demand(grid == (m, n if split is None else slices, 1), "a launch would split K another way")
     mapped = {each.name for each in launch.maps}
@@ -309,14 +309,27 @@ def _prove_split_k(plan: GemmPlan) -> None:
         _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
         return
     sums = plan.cta_tile[0] * plan.cta_tile[1]
-    vectors, rest = divmod(sums, plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
+    _demand(k == split.clustered and slices % k == 0, "split-K has slices that no cluster adds")
+    shares, rest = divmod(sums, plan.tiled_mma.threads * SUM_VECTOR_ELEMS * k)
+    vectors = shares * k
     vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.tiled_mma.threads), np.arange(vectors)
     places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.tiled_mma.threads * index[:, None]) + vector
-    _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place in the workspace")
-    needed = launch.workspace(ProblemShape(*plan.cta_tile))
-    enough = needed is not None and needed.sums_bytes == slices * sums * split.dtype.bytes
+    _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place where they are added")
+    if k > 1:
+        parts, end_of_stages = plan.epilogue.parts, plan.smem_b_offset_bytes + plan.b.smem.bytes
+        even = parts is not None and parts.ctas == k and parts.count % k == 0
+        _demand(even, "the CTAs of a cluster would bring out other parts of C than they add")
+        _demand(sums * split.dtype.bytes <= end_of_stages, "the stages have no room for the sums that a cluster adds")
+    if not split.leaves_sums:
+        _demand(launch.workspace(ProblemShape(*plan.cta_tile)) is None, "a launch would bring a workspace for nothing")
+        return
+    needed = launch.workspace(ProblemShape(m * tile_m, tile_n, tile_k))
+    enough = needed is not None and needed.sums_bytes == m * split.groups * sums * split.dtype.bytes
     _demand(enough, "a launch would bring a workspace of another size")
-    _demand(split.slices % split.in_flight == 0, "split-K loads slices that are not there")
+    _demand(
+        needed is not None and needed.counters == m * k, "a launch would bring other counters than there are shares"
+    )
+    _demand(split.groups % split.in_flight == 0, "split-K loads slices that are not there")
 
 
 def _prove_capacity(plan: GemmPlan) -> None:

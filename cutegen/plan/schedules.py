@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.pipeline import sharing_more
-from cutegen.plan.rules.split_k import check_alone, choose_split_k, refuse_split_k
+from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_clusters, refuse_split_k
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
@@ -21,7 +21,6 @@ class CtaPerTile:
 
     splits: bool = True
     ctas_per_multiprocessor: int | None = None
-    programmatic: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -32,6 +31,7 @@ class CtaPerTile:
         """The slices that the spec asks for."""
         if not self.splits:
             return None, ()
+        refuse_clusters(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
     def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
@@ -54,7 +54,6 @@ class Persistent:
     why: str
     splits: bool = False
     ctas_per_multiprocessor: int | None = 1
-    programmatic: bool = False
     shares_wider: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
@@ -66,12 +65,12 @@ class Persistent:
         """The slices that the spec asks for: as many persistent CTAs for each as without them for all of K."""
         if not self.splits:
             return None, ()
-        check_alone(spec)
-        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
+        check_together(spec)
+        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom, clustered=by.cluster[2])
 
     def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
         """Along N, or where `shares_wider`, as CTAs side by side share the wider of their tiles."""
-        (m, n, _), (ctas_m, ctas_n) = by.cta_tile, by.cluster
+        (m, n, _), (ctas_m, ctas_n, _) = by.cta_tile, by.cluster
         return sharing_more((m * ctas_m, n * ctas_n), problem) if self.shares_wider else "n"
 
     def loop(self, of_a_tile: Loop) -> Loop:

@@ -63,14 +63,15 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
         or any(x.name == STORE for x in fusion.tensors),
-        "adds_slices": plan.split_k is not None and not plan.split_k.atomics,
+        "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
+        "slice_sums": plan.cluster[2] > 1,
         "loads_operands": any(x.name != STORE for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
         "chain": chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,
         "asynchronous": plan.asynchronous,
-        "clusters": plan.cluster != (1, 1),
+        "clusters": plan.cluster != (1, 1, 1),
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "tolerance": tolerance(plan),
@@ -137,7 +138,9 @@ def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
         return {"schedule.split_k": (f"SPLIT_K = {split_k.slices}",)}
     return {
         "schedule.split_k": (
-            f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}",
+            f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}"
+            if split_k.leaves_sums
+            else f"SPLIT_K = {split_k.slices}",
             f"SUM_DTYPE, SUM_VECTOR = cutlass.{split_k.dtype.dsl_name}, {SUM_VECTOR_ELEMS}",
         )
     }

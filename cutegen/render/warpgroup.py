@@ -35,6 +35,10 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "promotes_each": plan.promote_k == plan.cta_tile[2],
         "adds": "False" if plan.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
         "tile_range": _tile_range(plan),
+        "shares_copies": plan.cluster[:2] != (1, 1),
+        "tile_of_cta": _tile_of_cta(plan),
+        "share_of_cta": _share_of_cta(plan),
+        **_host_clusters(plan),
         "a_multicast": plan.cluster[1] > 1,
         "b_multicast": plan.cluster[0] > 1,
         "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
@@ -54,8 +58,32 @@ def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
 
 def _tile_range(plan: GemmPlan) -> str:
     """The tiles of a warpgroup, in those of its CTA: all of them, or every other one."""
-    step = "ctas" if plan.cluster == (1, 1) else "clusters"
+    step = "ctas" if plan.cluster[:2] == (1, 1) else "clusters"
     return f"first_tile + group * {step}, tiles, 2 * {step}" if plan.pingpong else f"first_tile, tiles, {step}"
+
+
+def _tile_of_cta(plan: GemmPlan) -> str:
+    """The tile of one CTA of a cluster, out of the block of tiles that the cluster has."""
+    along_n = "tile_n" if plan.split_k else "tile_n * CLUSTER_N + rank_n"
+    return f"tile_m * CLUSTER_M + rank_m, {along_n}"
+
+
+def _share_of_cta(plan: GemmPlan) -> str:
+    """The share of a tile that a CTA adds, among all shares of one result, and how many those are."""
+    if plan.cluster[0] == 1:
+        return "tile * CLUSTER_K + rank_k, tiles * CLUSTER_K"
+    return "(tile * CLUSTER_M + rank_m) * CLUSTER_K + rank_k, tiles * CLUSTER_M * CLUSTER_K"
+
+
+def _host_clusters(plan: GemmPlan) -> dict[str, str]:
+    """How the host counts a result's clusters where K is split, the multiprocessors of one, and its workspace."""
+    m, _, k = plan.cluster
+    along_m = "cute.ceil_div(m, CTA_M * CLUSTER_M)" if m > 1 else "cute.ceil_div(m, CTA_M)"
+    ctas = {(True, False): "CLUSTER_M", (False, True): "CLUSTER_K", (True, True): "(CLUSTER_M * CLUSTER_K)"}
+    return {
+        "cluster_tiles": f"{along_m} * cute.ceil_div(n, CTA_N)",
+        "cluster_ctas": ctas.get((m > 1, k > 1), ""),
+    }
 
 
 def _operation(element: DType) -> tuple[str, str]:
@@ -88,7 +116,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
 
 def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """The warps that multiply, and how many of them read a stage, in all CTAs that it goes to."""
-    (m, n), readers = plan.cluster, plan.tiled_mma.threads // WARP
+    (m, n, _), readers = plan.cluster, plan.tiled_mma.threads // WARP
     return (
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
@@ -108,12 +136,14 @@ def _promotion(plan: GemmPlan) -> tuple[str, ...]:
 
 def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
     """Bit r of a mask is the CTA of rank r; ranks run along M first."""
-    m, n = plan.cluster
-    masks = (
+    m, n, k = plan.cluster
+    lines = (
+        f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) else "",
         f"ROW_MASK = {sum(1 << m * i for i in range(n)):#b}" if n > 1 else "",
         f"COLUMN_MASK = {(1 << m) - 1:#b}" if m > 1 else "",
+        f"CLUSTER_K, SLICE_GROUPS = {k}, {plan.split_k.groups}" if k > 1 and plan.split_k else "",
     )
-    return () if (m, n) == (1, 1) else (f"CLUSTER_M, CLUSTER_N = {m}, {n}", *filter(None, masks))
+    return tuple(filter(None, lines))
 
 
 def _part_constants(plan: GemmPlan) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def load_driver() -> Driver:
     try:
         from cuda.bindings import driver as api
     except ImportError as error:
-        raise DeviceError(f"cuda-python cannot be imported ({error}); install it: pip install cuda-python") from error
+        raise DeviceError(f"cuda-bindings cannot be imported ({error}); pip install cuda-bindings") from error
     driver = Driver(api)
     try:
         driver.call("cuInit", 0)

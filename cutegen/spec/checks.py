@@ -7,6 +7,7 @@ or with the mismatch. Checks know one value only; what two keys must agree on is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -230,16 +231,18 @@ MAX_CLUSTER_CTAS = 8
 
 @dataclass(frozen=True, slots=True)
 class ClusterExtents:
-    """CTAs of a cluster along M and N: powers of two, no more than every GPU can schedule together."""
+    """CTAs of a cluster along M, N and, where given, K: powers of two, no more than every GPU can schedule together."""
 
-    expected: str = f"two integers [M, N], each 1, 2, 4 or 8, at most {MAX_CLUSTER_CTAS} CTAs together"
+    expected: str = (
+        f"two integers [M, N] or three [M, N, K], each 1, 2, 4 or 8, at most {MAX_CLUSTER_CTAS} CTAs together"
+    )
 
     def __call__(self, value: object) -> Mismatch | None:
-        if wrong := _not_integers(value, 2, self.expected):
+        modes = 3 if isinstance(value, tuple) and len(value) == 3 else 2
+        if wrong := _not_integers(value, modes, self.expected):
             return wrong
         assert isinstance(value, tuple)
-        m, n = value
-        if all(extent in (1, 2, 4, 8) for extent in (m, n)) and m * n <= MAX_CLUSTER_CTAS:
+        if all(extent in (1, 2, 4, 8) for extent in value) and prod(value) <= MAX_CLUSTER_CTAS:
             return None
         return Mismatch(found=literal(value), expected=self.expected, fix="[2, 1] is the smallest that shares anything")
 

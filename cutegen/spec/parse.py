@@ -31,6 +31,14 @@ def parse_spec(toml: str, *, file: str = "", name: str = "") -> GemmSpec:
         raise SpecError(
             file=file, key="", found=found, expected=_A_SPEC, fix="the shipped spec sm80_hgemm_tn is a short one"
         )
+    return spec_of_table(table, file=file, name=name)
+
+
+def spec_of_table(table: Mapping[str, Any], *, file: str = "", name: str = "") -> GemmSpec:
+    """The spec that a table of TOML writes, wherever it stood; `file` and `name` as in `parse_spec`. Raises SpecError.
+
+    >>> spec_of_table({"problem": {x: {"dtype": "f16", "major": "k" if x != "c" else "n"} for x in "abc"}}).tile.cta
+    """
     return GemmSpec(**_fields(GemmSpec, table, "", file), file=file, name=name)
 
 

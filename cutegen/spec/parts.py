@@ -298,10 +298,12 @@ class Raster(Part):
 class Schedule(Part):
     """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
 
-    `reduction` is how their sums come together: through a workspace and in a fixed order, or by atomic additions to C.
+    `reduction` is how their sums come together: through a workspace and in a fixed order, likewise but first in the
+    shared memory of a cluster, or by atomic additions to C.
     With `swap` the kernel multiplies B by A, which suits few rows of C.
-    `cluster` are the CTAs along M and N that share what they copy.
+    `cluster` are the CTAs along M and N that share what they copy, and along K those that add a tile's slices.
     `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
+    `programmatic` launches may begin before what comes before them on the stream has ended.
     """
 
     raster: Raster | None = None
@@ -310,3 +312,4 @@ class Schedule(Part):
     consumers: Consumers | None = None
     swap: Flag | None = None
     cluster: ClusterCtas | None = None
+    programmatic: Flag | None = None

@@ -151,17 +151,34 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
         counts[key] = count(often.step(Action.STORE), unit[key], _main_loop_sites(plan, report, "st.shared"))
         counts = dict(sorted(counts.items()))
     counts |= {key: count(often.step(Action.LOAD), unit[key], sites) for key, sites in _loads(plan, report)}
+    if vectors := _clustered_vectors(plan):
+        left = _epilogue_sites(plan, report, "st.shared")[:vectors]
+        counts[AccessKey.CLUSTER_WRITE] = count(often.slice, unit[AccessKey.CLUSTER_WRITE], left)
+        added = report.matching("ld.shared::cluster")
+        counts[AccessKey.CLUSTER_READ] = count(often.slice, unit[AccessKey.CLUSTER_READ], added)
     if plan.epilogue.smem is not None:
         opcode = "stmatrix" if plan.epilogue.stmatrix else "st.shared"
         stores, reads = _epilogue_sites(plan, report, opcode), _epilogue_sites(plan, report, "ld.shared")
         if opcode == "st.shared" and plan.split_k is not None and plan.loop.persistent:
-            stores = stores[1:]  # before them one thread says to the others whether the tile's other slices are done
+            stores = stores[_clustered_vectors(plan) :]
+            # Before them one thread says to the others whether the tile's other slices are done.
+            stores = stores[1:] if plan.split_k.leaves_sums else stores
         counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
     if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
         unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
         measured = sum(site.wavefronts for site in reads)
         counts[AccessKey.EPILOGUE_READ] = _unless(unknown, often.tile, unit[AccessKey.EPILOGUE_READ], measured)
     return counts
+
+
+def _sum_vectors(plan: GemmPlan) -> int:
+    """Vectors of sums that a thread has of a tile."""
+    return plan.cta_tile[0] * plan.cta_tile[1] // (plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
+
+
+def _clustered_vectors(plan: GemmPlan) -> int:
+    """Those that it leaves in shared memory for its cluster, before whatever the epilogue stores there."""
+    return _sum_vectors(plan) if plan.split_k is not None and plan.split_k.clustered > 1 else 0
 
 
 def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
@@ -197,9 +214,9 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
     loads = _epilogue_sites(plan, report, "ld.global")
-    if plan.split_k is not None and not plan.split_k.atomics:
+    if plan.split_k is not None and plan.split_k.leaves_sums:
         # The text has them before whatever the epilogue stores and loads.
-        vectors = plan.cta_tile[0] * plan.cta_tile[1] // (plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
+        vectors = _sum_vectors(plan) // plan.split_k.clustered
         for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
             unit, measured = plan.predictions.sectors[f"split_k.{key}"].predicted, sum(site.sectors for site in sites)
             counts[f"split_k.{key}"] = often.slice.predict(unit, measured)
@@ -353,12 +370,14 @@ def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, 
 
 def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
     """Instructions before the main loop's last line."""
-    return [site for site in report.matching(opcode) if site.line <= _last_line(plan, report)]
+    last_line = _last_line(plan, report)
+    return [site for site in report.matching(opcode) if site.line <= last_line]
 
 
 def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
     """Instructions behind the main loop's last line."""
-    return [site for site in report.matching(opcode) if site.line > _last_line(plan, report)]
+    last_line = _last_line(plan, report)
+    return [site for site in report.matching(opcode) if site.line > last_line]
 
 
 def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
@@ -379,9 +398,11 @@ def _written(plan: GemmPlan, action: Action) -> int:
 
 
 def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
-    """Whether the matrices are cut into whole tiles, and there are some."""
-    extents, tile = size.problem.extents.values(), (*plan.launch.cta_tile, plan.cta_tile[2])
-    return all(extent and extent % part == 0 for extent, part in zip(extents, tile, strict=True))
+    """Whether the matrices are cut into whole tiles, no more and no fewer than the launch has, and there are some."""
+    problem, (m, n) = size.problem, plan.launch.cta_tile
+    covered = plan.launch.tiles(problem) * m * n
+    whole_k = problem.k > 0 and problem.k % plan.cta_tile[2] == 0
+    return whole_k and not problem.empty and covered == problem.m * problem.n * problem.batch
 
 
 def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:

@@ -147,3 +147,18 @@ def test_without_a_driver_it_is_sm_80(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_target_is_refused() -> None:
     with pytest.raises(RequestError, match="sm_99 is not supported, the nearest is sm_90"):
         targeting.choose_target("99")
+
+
+def test_without_the_packages_of_the_command_line_it_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['typer'] = sys.modules['tensor_layouts'] = None\n"
+        "import cutegen, cutegen.__main__\n"
+        "print(cutegen.__main__.main())\n"
+        "try: cutegen.plan\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "the command line needs typer, which is not installed" in done.stderr
+    code, why = done.stdout.splitlines()
+    assert code == "3"
+    assert why.startswith("cutegen.plan needs tensor_layouts, which is not installed: this installation only runs")

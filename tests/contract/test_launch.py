@@ -155,7 +155,9 @@ def test_a_cluster_may_hold_a_tiles_slices() -> None:
     split = SplitContract(slices=4, bytes_per_slice=64)
     contract = replace(CONTRACT, split=split, ctas_per_multiprocessor=None, cluster=(1, 4))
     assert contract.geometry(ProblemShape(257, 128, 64)).grid == (6, 4, 1)
-    assert contract.workspace(ProblemShape(257, 128, 64)) == Workspace(6 * 4 * 64, 6)
+    assert contract.workspace(ProblemShape(257, 128, 64)) == Workspace(6 * 4 * 64, 6 * 4), "a counter for each share"
+    whole = replace(contract, split=replace(split, bytes_per_slice=0))
+    assert (whole.workspace(ProblemShape(257, 128, 64)), whole.pointers) == (None, ("a", "b", "c", "bias"))
 
 
 def test_a_contract_names_its_clusters_where_it_has_any() -> None:

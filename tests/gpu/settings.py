@@ -28,15 +28,21 @@ class Setting:
     consumers: str = "mma"
     cluster: tuple[int, int] = (1, 1)
     slices: int = 1
+    reduction: str = "workspace"
     order: str = DEFAULT_ORDER
     swap: bool = False
 
     @property
     def name(self) -> str:
-        """As `sm90_128x256x64_cooperative_c2x1_k1_n8`, with `_swap` where A and B are exchanged."""
+        """As `sm90_128x256x64_cooperative_c2x1_k1_n8`, with `_swap` where A and B are exchanged, `k4c` in clusters."""
         (m, n, k), (ctas_m, ctas_n) = self.cta, self.cluster
-        parts = (self.family, f"{m}x{n}x{k}", self.consumers, f"c{ctas_m}x{ctas_n}", f"k{self.slices}", self.order)
+        parts = (self.family, f"{m}x{n}x{k}", self.consumers, f"c{ctas_m}x{ctas_n}", self.split, self.order)
         return "_".join((*parts, "swap") if self.swap else parts)
+
+    @property
+    def split(self) -> str:
+        """The slices of K, and whether they are added in a cluster."""
+        return f"k{self.slices}{'c' if self.reduction == 'cluster' else ''}"
 
     @property
     def block(self) -> tuple[int, int]:
@@ -64,6 +70,7 @@ class Setting:
             schedule=Schedule(
                 raster=Raster("m" if along == "m" else "n", int(group), self.order.endswith("z")),
                 split_k=self.slices,
+                reduction="cluster" if self.reduction == "cluster" else None,
                 consumers=self.consumers if described else None,  # type: ignore[arg-type]
                 swap=self.swap if described else None,
                 cluster=self.cluster if described and self.cluster != (1, 1) else None,
@@ -75,44 +82,61 @@ class Setting:
 # tile, consumers, clusters, exchanged or not, slices of K
 _Row = tuple[tuple[int, int, int], str, str, str, str]
 _WGMMA: tuple[_Row, ...] = (
-    ((128, 256, 64), "cooperative", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((128, 256, 64), "cooperative", "1x1 2x1 1x2", "no", "1"),
     ((128, 256, 64), "cooperative", "1x1 2x1", "yes", "1"),
+    ((128, 256, 64), "cooperative", "1x1", "no", "2c"),
     ((256, 128, 64), "cooperative", "1x1 1x2", "no", "1"),
-    ((256, 128, 64), "cooperative", "1x1 1x2", "yes", "1"),
+    ((256, 128, 64), "cooperative", "1x1", "yes", "1"),
     ((256, 192, 64), "cooperative", "2x1", "no", "1"),
-    ((192, 192, 64), "cooperative", "1x1 2x1", "no", "1"),
-    ((128, 192, 64), "cooperative", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((192, 192, 64), "cooperative", "2x1", "no", "1"),
+    ((128, 192, 64), "cooperative", "1x1 2x1 1x2", "no", "1"),
     ((128, 192, 64), "cooperative", "2x1", "yes", "1"),
+    ((128, 192, 64), "cooperative", "1x1", "no", "2c"),
     ((192, 128, 64), "cooperative", "2x1 1x2", "no", "1"),
     ((128, 160, 64), "cooperative", "2x1", "no", "1"),
     ((128, 128, 64), "cooperative", "1x1 2x1", "no", "1"),
-    ((128, 128, 64), "pingpong", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((128, 128, 64), "cooperative", "1x1", "no", "2c 4c 8c"),
+    ((128, 128, 64), "cooperative", "1x1", "no", "3"),
+    ((128, 128, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
     ((128, 128, 64), "pingpong", "1x1 2x1", "yes", "1"),
-    ((128, 192, 64), "pingpong", "1x1 2x1 1x2 2x2 4x1", "no", "1"),
+    ((128, 192, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
     ((128, 192, 64), "pingpong", "1x1 2x1", "yes", "1"),
     ((128, 160, 64), "pingpong", "1x1 2x1", "no", "1"),
     ((64, 256, 64), "pingpong", "1x1 2x1", "no", "1"),
     ((64, 256, 64), "cooperative", "1x1 2x1", "no yes", "1"),
     ((64, 192, 64), "pingpong", "1x1 2x1", "no yes", "1"),
     ((128, 96, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
-    ((64, 128, 64), "pingpong", "1x1 2x1 1x2 2x2", "no", "1"),
+    ((64, 128, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
     ((64, 128, 64), "pingpong", "1x1 2x1", "yes", "1"),
-    ((64, 128, 128), "pingpong", "2x1", "no", "1"),
     ((64, 128, 64), "cooperative", "1x1 2x1", "no yes", "1"),
     ((64, 128, 128), "cooperative", "1x1 2x1", "no yes", "1"),
+    ((64, 128, 128), "cooperative", "1x1", "no", "2c 4c 8c 16c"),
+    ((64, 128, 128), "cooperative", "1x1", "yes", "2c 4c"),
     ((128, 64, 64), "cooperative", "1x1 1x2", "no", "1"),
     ((128, 64, 128), "cooperative", "1x1 1x2", "no", "1"),
+    ((128, 64, 128), "cooperative", "1x1", "no yes", "2c 4c"),
     ((64, 96, 128), "cooperative", "1x1 2x1", "no yes", "1"),
+    ((64, 96, 128), "cooperative", "1x1", "no yes", "2c"),
     ((64, 64, 128), "cooperative", "1x1 2x1 1x2", "no", "1"),
     ((64, 64, 128), "cooperative", "1x1 2x1", "yes", "1"),
+    ((64, 64, 128), "cooperative", "1x1", "no yes", "2c 4c 8c"),
+    ((64, 64, 128), "cooperative", "1x1", "no", "16c"),
     ((64, 64, 64), "cooperative", "1x1 2x1", "no", "1"),
     ((64, 64, 64), "cooperative", "1x1", "yes", "1"),
     ((128, 32, 128), "cooperative", "1x1", "no yes", "1"),
+    ((128, 32, 128), "cooperative", "1x1", "no yes", "2c 4c"),
     ((64, 32, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 32, 128), "cooperative", "1x1", "no yes", "2c 4c"),
+    ((64, 32, 256), "cooperative", "1x1", "yes", "1"),
     ((64, 48, 128), "cooperative", "1x1", "no yes", "1"),
-    ((64, 16, 256), "cooperative", "1x1", "no yes", "1"),
-    ((64, 16, 128), "cooperative", "1x1", "no yes", "1"),
-    ((64, 8, 256), "cooperative", "1x1", "no yes", "1"),
+    ((64, 48, 128), "cooperative", "1x1", "yes", "2c"),
+    ((64, 16, 256), "cooperative", "1x1", "no", "1 4"),
+    ((64, 16, 256), "cooperative", "1x1", "yes", "1 2c 4"),
+    ((64, 16, 128), "cooperative", "1x1", "no", "1"),
+    ((64, 16, 128), "cooperative", "1x1", "yes", "1 2c"),
+    ((64, 8, 256), "cooperative", "1x1", "no yes", "1 2 4"),
+    ((128, 16, 128), "cooperative", "1x1", "yes", "1 2c"),
+    ((128, 8, 128), "cooperative", "1x1", "yes", "1"),
 )
 _SM80 = (((16, 128, 64), "1 2 4"), ((16, 64, 128), "1 2 4 8"), ((16, 32, 128), "1 2 4 8"), ((32, 64, 128), "1 2 4"))
 _SM80_WIDE = (((64, 16, 128), "1 4"), ((64, 64, 128), "1 4 16"), ((128, 128, 64), "1"), ((64, 64, 64), "1"))
@@ -142,7 +166,8 @@ def settings() -> Iterator[Setting]:
                             cta=cta,
                             consumers=consumers,
                             cluster=_extents(cluster),
-                            slices=int(count),
+                            slices=int(count.rstrip("c")),
+                            reduction="cluster" if count.endswith("c") else "workspace",
                             order=order,
                             swap=swap == "yes",
                         )
@@ -175,7 +200,8 @@ def parsed(name: str) -> Setting:
         cta=(m, n, k),
         consumers=consumers,
         cluster=_extents(cluster[1:]),
-        slices=int(slices[1:]),
+        slices=int(slices[1:].rstrip("c")),
+        reduction="cluster" if slices.endswith("c") else "workspace",
         order=order,
         swap=bool(swap),
     )

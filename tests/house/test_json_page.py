@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.bench.conftest import ceilings as ceilings
 from tests.bench.conftest import result
 from tests.house.documents import ROOT
 from tests.house.replay import printed
+from tests.pack.conftest import pack_path as pack_path
 
 PAGE = ROOT / "docs" / "json.md"
 ROWS = dict(re.findall(r"^\| `cutegen ([^`]+)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE))
@@ -40,18 +42,24 @@ def _cached(monkeypatch: pytest.MonkeyPatch, kernels: Cache) -> None:
     monkeypatch.chdir(ROOT)
 
 
+OTHERS = {"ANOTHER": "sm80_bf16_nn", "NEW.cutepack": "{new}", "OLD.cutepack": "{old}"}
+
+
 def command(row: str) -> str:
     """A row with its placeholders filled in, part by part: `show SPEC mma` says the SPEC first."""
     spec = next((words for name, words in WORDS.items() if name in row), "")
     name = next((name for name in WORDS if name in row), "")
     small = " --device cpu" if row.startswith(("run SPEC", "run PROBE", "probe SPEC")) else ""
-    return f"cutegen {row.replace(name, spec) if name else row}{small} --json"
+    filled = row.replace(name, spec) if name else row
+    for other, words in OTHERS.items():
+        filled = filled.replace(other, words)
+    return f"cutegen {filled}{small} --json"
 
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("row", sorted(ROWS.keys() - {NEEDS_GPU}))
-def test_a_command_prints_the_keys_that_the_page_names(row: str) -> None:
-    table = json.loads(printed(command(row)))
+def test_a_command_prints_the_keys_that_the_page_names(row: str, pack_path: Path, tmp_path: Path) -> None:
+    table = json.loads(printed(command(row).format(new=tmp_path / "new.cutepack", old=pack_path)))
     assert list(table) == keys(row)
     assert table["schema"] == SCHEMA
 

@@ -10,12 +10,12 @@ import pytest
 from cutegen.contract import LaunchContract
 from cutegen.plan import GemmPlan, Sectors, plan
 from cutegen.plan.explain import plan_json
-from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Tile
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Scale, Tile
 
 A, C = Operand("f16", "k"), Operand("bf16", "m", 8)
 
 
-def planned(*ops: str, expression: str | None = None, c: Operand = C, **extras: Extra | Bias) -> GemmPlan:
+def planned(*ops: str, expression: str | None = None, c: Operand = C, **extras: Extra | Bias | Scale) -> GemmPlan:
     spec = GemmSpec(
         family="sm80",
         problem=Problem(a=A, b=A, c=c, **extras),  # type: ignore[arg-type]
@@ -139,3 +139,24 @@ def test_the_decision_stands_at_the_key_that_the_chain_comes_from() -> None:
     for ops in (None, ()):
         found = plan(replace(spec, epilogue=replace(spec.epilogue, ops=ops)), "sm_80")
         assert decisions(found)["epilogue.expression"] == ("x -> 2 * x", True)
+
+
+def test_two_biases_and_scales_go_by_their_own_names() -> None:
+    found = planned("scale_n", "bias_m", "scale_m", "bias_n", bias=Bias("f32"))
+    assert [(x.name, x.dtype.name, x.modes, x.align_bytes) for x in found.epilogue.fusion.tensors] == [
+        ("bias_n", "f32", ("n",), 4),
+        ("bias_m", "f32", ("m",), 4),
+        ("scale_m", "f32", ("m",), 4),
+        ("scale_n", "f32", ("n",), 4),
+    ]
+    settled = decisions(found)
+    assert settled["problem.bias"] == ("f32, along n and m", True)
+    assert settled["problem.scale"] == ("f32, along m and n", False)
+    names = [x.name for x in found.launch.parameters]
+    assert [x for x in names if x.startswith(("ld", "inc"))] == ["lda", "ldb", "ldc", "inc_scale_m", "inc_scale_n"]
+    assert LaunchContract.from_json(json.loads(json.dumps(found.launch.to_json()))) == found.launch
+
+
+def test_a_scale_has_a_type_of_its_own_whatever_c_is() -> None:
+    assert decisions(planned("scale_m", scale=Scale("f16")))["problem.scale"] == ("f16, along m", True)
+    assert planned("scale_n", c=Operand("s8", "n")).epilogue.fusion.tensors[0].dtype.name == "f32"

@@ -137,3 +137,11 @@ def test_one_edit_changes_everything_and_the_old_template_is_refused(
             build(build_request(spec, "sm_80"), Cache(tmp_path))
     finally:
         import_module("cutegen.api")._build_request.cache_clear()
+
+
+def test_a_k_tile_that_is_taken_of_an_empty_k_lies_past_the_end() -> None:
+    """Nothing of it is read: a slice of K may have none."""
+    loop = LOOPS["tma"]
+    empty, one = (loop.executed(Action.BULK_FETCH, k_tiles) for k_tiles in (0, 1))
+    assert (empty.k_tiles, empty.past_end) == (0, 1)
+    assert (one.k_tiles, one.past_end) == (1, 0)

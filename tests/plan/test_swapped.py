@@ -112,3 +112,15 @@ def test_it_is_right_at_odd_sizes(majors: str, ops: tuple[str, ...] | None, kern
         assert compare(out, expected.result, dtype="f16").ok, (m, n, k)
         if ops is None:
             assert count_launch(planned, kernel.call_size(a, b, out), report).differing() == {}
+
+
+@pytest.mark.parametrize("op", ["scale_m", "scale_n"])
+def test_a_scale_of_rows_is_one_of_columns_there(op: str) -> None:
+    """Its name, its mode and its stride change places with the other's, and twice gives them back."""
+    found, other = launch(swapped(ops=(op, "bias_m", "bias_n"))), {"scale_m": "scale_n", "scale_n": "scale_m"}[op]
+    assert found.tensor(op).modes == (op[-1],)
+    names = [parameter.name for parameter in found.parameters]
+    assert {f"inc_{op}", f"batch_stride_{op}"} <= set(names)
+    assert [x.name for x in found.exchanged().tensors[3:]] == ["bias_n", "bias_m", other]
+    assert found.exchanged().tensor(other).modes == (other[-1],)
+    assert found.exchanged().exchanged() == found

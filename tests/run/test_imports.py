@@ -11,6 +11,7 @@ import pytest
 import cutegen
 from cutegen.build import Cache
 from tests.house.documents import ROOT
+from tests.pack.conftest import pack_path as pack_path
 
 OPEN = """
 import sys
@@ -32,6 +33,15 @@ for _ in range(2):
     kernel(a, b, out=out)
 assert len(api.launches) == 2
 """
+
+OUT_OF_A_PACK = """
+import cutegen
+with cutegen.load_pack({folder!r}) as pack:
+    kernel = pack.open(pack.entries[0])
+a, b, out = np.ones((8, 16), np.float16), np.ones((8, 16), np.float16).T, np.full((8, 8), np.nan, np.float16)
+{call}
+"""
+CALLED = "kernel(a, b, out=out); assert (out == 16).all()"
 
 ON_THE_CPU = """
 kernel = Kernel.open({folder!r})
@@ -58,6 +68,14 @@ def rooms_after(script: str) -> set[str]:
 def folder(request: pytest.FixtureRequest, kernels: Cache) -> Path:
     name, arch = request.param
     return cutegen.compile(cutegen.load_spec(name), arch, cache=kernels).artifact.path
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(("call", "brings"), [("", set()), (CALLED, {"ptx"})])
+def test_a_kernel_out_of_a_pack_needs_no_more(call: str, brings: set[str], pack_path: Path) -> None:
+    rooms = rooms_after(OUT_OF_A_PACK.format(folder=str(pack_path), call=call))
+    assert {"run", "contract", "dispatch"} <= rooms
+    assert rooms & {"plan", "render", "ptx", "spec", "api", "verify", "pack", *NOT_TO_RUN} == brings
 
 
 def test_the_rooms_that_are_looked_for_are_there() -> None:

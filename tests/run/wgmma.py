@@ -24,8 +24,9 @@ def spec(
     smem: Any = None,
     promote_k: int | None = None,
     consumers: str | None = None,
-    cluster: tuple[int, int] | None = None,
+    cluster: tuple[int, ...] | None = None,
     split_k: int | None = None,
+    reduction: str | None = None,
     **extras: Extra | Bias,
 ) -> GemmSpec:
     """`majors` of A, B and C; `groups` are the warpgroups that multiply; `extras` are problem.residual and so on."""
@@ -36,7 +37,7 @@ def spec(
         tile=Tile(cta=cta, stages=stages),
         mma=Mma(atom_layout=groups, promote_k=promote_k),
         epilogue=Epilogue(smem, ops or None),
-        schedule=Schedule(raster, split_k, consumers=consumers, cluster=cluster),
+        schedule=Schedule(raster, split_k, reduction, consumers=consumers, cluster=cluster),
         name=name,
     )
 
@@ -78,6 +79,20 @@ CASES: Mapping[str, GemmSpec] = {
         spec("split_k_of_two_warpgroups", "mnm", "bf16", "alpha", "bias_n", "relu", cta=(128, 128, 64), split_k=2),
         spec("more_slices_than_k_tiles", "kkm", accumulator="f16", cta=(64, 64, 64), split_k=5),
         spec("s8_in_slices", dtype="s8", c=Operand("s32", "n"), cta=(64, 32, 128), split_k=2),
+        spec("slices_of_a_cluster", cta=(64, 64, 64), split_k=4, reduction="cluster"),
+        spec(
+            "clusters_leave_shares", "mnm", "bf16", "alpha", "bias_n", cta=(128, 64, 64), split_k=4, cluster=(1, 1, 2)
+        ),
+        spec("eight_slices_fused", "kkn", "f16", *FUSED, cta=(128, 128, 64), split_k=8, cluster=(1, 1, 8)),
+        spec("slices_share_copies", cta=(64, 64, 64), split_k=3, cluster=(2, 1)),
+        spec("cluster_of_tiles_and_slices", "kkm", cta=(64, 64, 64), stages=3, split_k=4, cluster=(2, 1, 2)),
+        spec("two_atoms_in_slices", cta=(256, 64, 64), stages=3, split_k=2, reduction="cluster"),
+        spec("slices_from_registers", c=Operand("f16", "n", 2), cta=(64, 64, 64), split_k=6, reduction="cluster"),
+        spec("f16_sums_in_a_cluster", accumulator="f16", cta=(64, 64, 64), split_k=2, reduction="cluster"),
+        spec("s8_in_a_cluster", "kkn", "s8", c=Operand("s32", "n"), cta=(64, 32, 128), split_k=8, cluster=(1, 1, 4)),
+        spec(
+            "e4m3_in_a_cluster", "kkn", "e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128), split_k=6, cluster=(1, 1, 2)
+        ),
         spec("s8", dtype="s8", c=Operand("s32", "n"), cta=(64, 64, 128)),
         spec("u8_to_f16", dtype="u8", c=Operand("f16", "n"), cta=(64, 64, 128)),
         spec("s8_column_major", "kkm", "s8", cta=(64, 64, 128)),

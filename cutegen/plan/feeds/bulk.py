@@ -22,6 +22,7 @@ from cutegen.plan.rules.bulk_memory import (
     STAGE_BARRIERS_BYTES,
     SWIZZLE_PERIOD_BYTES,
     capacity_bytes,
+    stages_for_sums,
 )
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import choose_stages
@@ -127,6 +128,7 @@ class Bulk:
         registers: Registers,
     ) -> Memory:
         """C has memory of its own behind the stages, which the next tile's copies fill while it leaves."""
+        why = "a stage is left when the next one is being multiplied"
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
         capacity = capacity_bytes(target)
@@ -134,7 +136,9 @@ class Bulk:
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
         least, most = self.consumers.least_stages, self.consumers.most_stages
-        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least)
+        if (for_sums := stages_for_sums(by, sum(stage_bytes))) > least:
+            least, why = for_sums, "a tile's sums lie in the stages while a cluster adds them"
+        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least, why_least=why)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)

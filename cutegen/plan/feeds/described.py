@@ -36,7 +36,7 @@ class DescribedTiles:
         """The layout decides the boxes and is all that the multiplier is told."""
         check_bulk(spec, x, asked="tile.cta")
         smem, described = choose_described(spec, x, by)
-        m, n = by.cluster
+        m, n, _ = by.cluster
         g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)
         return OperandChoices(x, g2s, described, smem)
 

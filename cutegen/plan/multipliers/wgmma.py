@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.hardware import Target
@@ -30,9 +31,10 @@ class Wgmma:
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
         """Warpgroups, and the atom that has all of one's columns."""
-        consumers, cluster = choose_consumers(spec), choose_cluster(spec)
+        consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
+        cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
         promotion = choose_promotion(spec, cta_tile.value)
         choices = (cta_tile, atom, warpgroups, consumers, cluster, *((promotion,) if promotion else ()))
         return Multiplied(

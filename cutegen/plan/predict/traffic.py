@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.algebra import Extents, TiledMma
-from cutegen.hardware.units import SECTOR_BYTES
+from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.values.accesses import AccessKey
@@ -12,8 +12,18 @@ from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
 from cutegen.plan.values.smem import Sectors, Wavefronts
 
 
-def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> dict[str, Wavefronts]:
-    """Of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none."""
+def predict_wavefronts(
+    a: OperandPlan,
+    b: OperandPlan,
+    epilogue: EpiloguePlan,
+    split_k: SplitPlan | None = None,
+    cta_tile: Extents = (0, 0, 0),
+) -> dict[str, Wavefronts]:
+    """Of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none.
+
+    Where a cluster adds slices, of all sums that a CTA leaves, and as many that it reads: neighbouring threads have
+    neighbouring vectors, so that both are whole lines of banks.
+    """
     found: dict[str, Wavefronts] = {
         AccessKey.G2S_A: a.smem.chosen.write,
         AccessKey.G2S_B: b.smem.chosen.write,
@@ -24,6 +34,9 @@ def predict_wavefronts(a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -
         },
         **{AccessKey.s2r(x.name): x.smem.chosen.read for x in (a, b) if x.s2r.in_registers},
     }
+    if split_k is not None and split_k.clustered > 1:
+        lines = split_k.sums_bytes(cta_tile) // LINE_BYTES
+        found[AccessKey.CLUSTER_WRITE] = found[AccessKey.CLUSTER_READ] = Wavefronts(lines, lines)
     if epilogue.smem is not None:
         found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write.times(epilogue.pieces)
         found[AccessKey.EPILOGUE_READ] = epilogue.smem.chosen.read.times(epilogue.pieces)
@@ -61,8 +74,11 @@ def predict_sectors(
 
 
 def predict_split_sectors(split_k: SplitPlan | None, cta_tile: Extents) -> dict[str, Sectors]:
-    """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors."""
-    if split_k is None or split_k.atomics:
+    """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors.
+
+    Where a cluster adds slices, of the share of the tile that a CTA leaves; none where all of them are in one cluster.
+    """
+    if split_k is None or not split_k.leaves_sums:
         return {}
     sectors = split_k.slice_bytes(cta_tile) // SECTOR_BYTES
     return {key: Sectors(sectors, sectors) for key in ("split_k.write", "split_k.read")}

@@ -16,6 +16,7 @@ from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
 from cutegen.plan.rules.bulk_epilogue import beyond_capacity
+from cutegen.plan.rules.bulk_memory import stages_for_sums
 from cutegen.plan.rules.epilogue import DIRECT
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
@@ -51,7 +52,7 @@ def choose_parted_epilogue(
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
     buffers = BUFFERS * by.threads // by.tiled_mma.threads
     staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
-    stages = spec.tile.stages or WORTHWHILE_STAGES
+    stages = spec.tile.stages or max(WORTHWHILE_STAGES, stages_for_sums(by, stage_bytes))
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
         return _direct(whole, fusion, parts, why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
@@ -79,6 +80,7 @@ def choose_parted_epilogue(
             columns=parts.columns,
             count=parts.count,
             warpgroups=parts.warpgroups,
+            ctas=parts.ctas,
             buffers=buffers,
             stmatrix=stmatrix,
         ),
@@ -91,12 +93,25 @@ def _tile_bytes(x: OperandTile) -> int:
 
 
 def _parts(x: OperandTile, by: Multiplied) -> EpilogueParts:
-    """Parts of all rows of an instruction, and as many columns as a line of C has elements, or fewer that divide it."""
+    """Parts of all rows of an instruction, and as many columns as a line of C has elements, or fewer that divide it.
+
+    Each of a cluster's CTAs that have slices of the tile brings out as many whole parts as any other.
+    """
     rows, columns, _ = by.atom.shape_mnk
-    width = next(wide for wide in (LINE_BYTES // x.dtype.bytes, *NARROWER_PARTS) if _fits(wide, columns, by.atom))
     warpgroups = by.tiled_mma.threads // WARPGROUP
-    count = x.extents[0] * x.extents[1] // (warpgroups * rows * width)
-    return EpilogueParts(tile=(rows, width), columns=columns // width, count=count, warpgroups=warpgroups)
+    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
+    width = next(
+        wide
+        for wide in (LINE_BYTES // x.dtype.bytes, *NARROWER_PARTS)
+        if _fits(wide, columns, by.atom) and held % (wide * by.cluster[2]) == 0
+    )
+    return EpilogueParts(
+        tile=(rows, width),
+        columns=columns // width,
+        count=held // width,
+        warpgroups=warpgroups,
+        ctas=by.cluster[2],
+    )
 
 
 def _fits(width: int, columns: int, atom: MmaAtom) -> bool:

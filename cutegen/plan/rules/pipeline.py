@@ -43,6 +43,7 @@ def choose_stages(
     asynchronous: bool = True,
     most: int = DEFAULT_MAX_STAGES,
     least: int = STAGES[0],
+    why_least: str = "",
 ) -> Choice[int]:
     """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
@@ -56,11 +57,11 @@ def choose_stages(
         raise spec.error(
             "tile.stages",
             found=str(given),
-            expected=f"{least} or more: a stage is left when the next one is being multiplied",
+            expected=f"{least} or more: {why_least}",
             fix=f"tile.stages = {least}",
         )
     if not fitting or given not in (None, *fitting):
-        raise too_much(spec, target, stage_bytes, given or STAGES[0], fitting, reserved_bytes)
+        raise too_much(spec, target, stage_bytes, given or least, fitting, reserved_bytes)
     if given is not None:
         return Choice(given, Decision("tile.stages", str(given), "given", given=True))
 

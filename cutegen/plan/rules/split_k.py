@@ -2,27 +2,30 @@
 
 Every CTA multiplies its slice of the k-tiles and leaves the sums in a workspace. The last of a tile's CTAs to arrive,
 which a counter tells, adds the slices in their order and runs the epilogue: nobody waits for anybody, every run gives
-the same bits, and C is rounded once. Atomic additions to C are for who asks for them.
+the same bits, and C is rounded once. In a cluster the CTAs wait for each other anyhow, and a tile's slices are added
+there first (`cluster.py`), each CTA its share: then the workspace has fewer sums, or none. Atomic additions to C are
+for who asks for them.
 """
 
 from __future__ import annotations
 
 from cutegen.algebra import Extents
 from cutegen.hardware import DTYPES, MmaAtom
+from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.spec import GemmSpec
-from cutegen.support.words import extents
 
 SUM_TYPE = "f32"
 VALUES_IN_FLIGHT = 64
 
 
 def choose_split_k(
-    spec: GemmSpec, cta_tile: Extents, threads: int, atom: MmaAtom
+    spec: GemmSpec, cta_tile: Extents, threads: int, atom: MmaAtom, clustered: int = 1
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 
+    The CTAs of a cluster have `clustered` of them, and add those first.
     Raises SpecError where atomics are asked for and C cannot be added to.
     """
     if spec.schedule.reduction == "atomics":
@@ -39,14 +42,42 @@ def choose_split_k(
         )
         plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
         return plan, (Decision("schedule.split_k", f"{slices}, by atomics", why, given=True),)
-    values = cta_tile[0] * cta_tile[1] // threads
-    in_flight = max(x for x in range(1, slices + 1) if slices % x == 0 and (x == 1 or x * values <= VALUES_IN_FLIGHT))
-    plan = SplitPlan(slices, atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE], in_flight)
+    values, groups = cta_tile[0] * cta_tile[1] // (threads * clustered), slices // clustered
+    in_flight = max(x for x in range(1, groups + 1) if groups % x == 0 and (x == 1 or x * values <= VALUES_IN_FLIGHT))
+    sums = atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE]
+    plan = SplitPlan(slices, sums, in_flight, clustered=clustered)
+    if clustered > 1:
+        return plan, (
+            Decision("schedule.split_k", f"{slices}, {clustered} a cluster", _clustered(plan, cta_tile), given=True),
+        )
     why = (
         f"given; each slice leaves {plan.slice_bytes(cta_tile):,} bytes of {plan.dtype.name} sums a tile, which "
         "the last CTA to arrive adds in the slices' order, before the epilogue"
     )
     return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
+
+
+def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
+    """Where the sums of clustered slices come together."""
+    far = plan.sums_bytes(cta_tile) // plan.clustered * (plan.clustered - 1)
+    why = f"given; each CTA reads {far:,} bytes of {plan.dtype.name} sums out of its cluster's other CTAs"
+    if not plan.leaves_sums:
+        return f"{why}, and no workspace is needed"
+    return (
+        f"{why}, and leaves {plan.slice_bytes(cta_tile):,} for the last of {plan.groups} CTAs to arrive, which adds "
+        "them in the clusters' order, before the epilogue"
+    )
+
+
+def refuse_clusters(spec: GemmSpec) -> None:
+    """Raise SpecError where slices are to be added in a cluster and the family has none."""
+    if spec.schedule.reduction == CLUSTER and (spec.schedule.split_k or 1) > 1:
+        raise spec.error(
+            "schedule.reduction",
+            found=f'"{CLUSTER}" in a family without clusters',
+            expected='"workspace" or "atomics"',
+            fix='family = "sm90" has clusters',
+        )
 
 
 def refuse_split_k(spec: GemmSpec, why: str) -> None:
@@ -56,17 +87,10 @@ def refuse_split_k(spec: GemmSpec, why: str) -> None:
         raise spec.error("schedule.split_k", found=found, expected=f"1: {why}", fix=fix)
 
 
-def check_alone(spec: GemmSpec) -> None:
-    """Raise SpecError where CTAs would share copies as well as a tile's K, or add to C without a workspace."""
+def check_together(spec: GemmSpec) -> None:
+    """Raise SpecError where warpgroups would take turns at a slice, or add to C without a workspace."""
     if (spec.schedule.split_k or 1) == 1:
         return
-    if spec.schedule.cluster not in (None, (1, 1)):
-        raise spec.error(
-            "schedule.cluster",
-            found=f"{extents(spec.schedule.cluster)} with K in {spec.schedule.split_k} slices",
-            expected="[1, 1]: the CTAs of a cluster would have different tiles of one slice",
-            fix="leave one of the two keys out",
-        )
     if spec.schedule.consumers == "pingpong":
         raise spec.error(
             "schedule.consumers",
@@ -78,7 +102,7 @@ def check_alone(spec: GemmSpec) -> None:
         raise spec.error(
             "schedule.reduction",
             found='"atomics" in family "sm90"',
-            expected='"workspace": bulk tensor stores leave C whole',
+            expected='"workspace" or "cluster": bulk tensor stores leave C whole',
             fix='family = "sm80" adds to C',
         )
 

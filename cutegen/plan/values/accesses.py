@@ -6,7 +6,10 @@ from enum import StrEnum
 
 
 class AccessKey(StrEnum):
-    """Who moves what: A and B to shared memory, and to fragments or straight to multiplications; C through and out."""
+    """Who moves what: A and B to shared memory, and to fragments or straight to multiplications; C through and out.
+
+    Where a cluster adds slices of K, the sums to a CTA's shared memory, and shares of them from that of all.
+    """
 
     G2S_A = "g2s.a"
     G2S_B = "g2s.b"
@@ -14,6 +17,8 @@ class AccessKey(StrEnum):
     S2R_B = "s2r.b"
     MMA_A = "mma.a"
     MMA_B = "mma.b"
+    CLUSTER_WRITE = "cluster.write"
+    CLUSTER_READ = "cluster.read"
     EPILOGUE_WRITE = "epilogue.write"
     EPILOGUE_READ = "epilogue.read"
     EPILOGUE = "epilogue"
@@ -49,10 +54,12 @@ SHARED_ACCESSES = (
     AccessKey.S2R_B,
     AccessKey.MMA_A,
     AccessKey.MMA_B,
+    AccessKey.CLUSTER_WRITE,
+    AccessKey.CLUSTER_READ,
     AccessKey.EPILOGUE_WRITE,
     AccessKey.EPILOGUE_READ,
 )
 """Those to shared memory, in the order of the kernel."""
 
-IN_PLACE = (AccessKey.MMA_A, AccessKey.MMA_B)
-"""Those of multiplications that read shared memory themselves."""
+OF_FEW = (AccessKey.MMA_A, AccessKey.MMA_B, AccessKey.CLUSTER_WRITE, AccessKey.CLUSTER_READ)
+"""Those that few kernels have: multiplications that read shared memory themselves, clusters that add."""

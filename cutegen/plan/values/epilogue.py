@@ -51,6 +51,7 @@ class EpilogueParts:
     """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
 
     A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
+    Of several `ctas` that have the tile each brings out as many parts of every warpgroup, one CTA behind the other.
     Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
     among them; `stmatrix` writes them where that is not None, else plain stores.
     """
@@ -59,6 +60,7 @@ class EpilogueParts:
     columns: int
     count: int
     warpgroups: int
+    ctas: int = 1
     buffers: int = 0
     stmatrix: StmatrixAtom | None = None
 
@@ -68,12 +70,17 @@ class EpilogueParts:
         return self.count * self.warpgroups
 
     @property
+    def of_cta(self) -> int:
+        """Parts that one CTA brings out of one warpgroup's sums."""
+        return self.count // self.ctas
+
+    @property
     def stmatrix_opcodes(self) -> dict[str, int]:
         """`stmatrix` as often as the PTX text holds it: each of four warps stores 16 rows."""
         if self.stmatrix is None:
             return {}
         matrices = self.tile[1] // 8 * 2
-        return {self.stmatrix.ptx: self.count * matrices // self.stmatrix.matrices}
+        return {self.stmatrix.ptx: self.of_cta * matrices // self.stmatrix.matrices}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,5 +129,5 @@ class EpiloguePlan:
 
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
-        written = self.parts.count if self.parts else 1
+        written = self.parts.of_cta if self.parts else 1
         return {opcode: written * boxes for opcode, boxes in (self.store.boxes_issued if self.store else {}).items()}

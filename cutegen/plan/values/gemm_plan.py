@@ -90,17 +90,33 @@ class SplitPlan:
     """K in `slices`, each for a CTA of its own; the last of a tile's CTAs adds all their sums, kept as `dtype`.
 
     `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no such last CTA:
-    each adds its sums to C.
+    each adds its sums to C. Where the CTAs of a cluster have `clustered` slices of a tile, each adds its share of them
+    in shared memory first, and what comes together in the workspace are the sums of `groups` clusters, share by share.
     """
 
     slices: int
     dtype: DType
     in_flight: int
     atomics: bool = False
+    clustered: int = 1
+
+    @property
+    def groups(self) -> int:
+        """How many sums of a share of a tile, or of a whole one, the last CTA adds; 1 where a cluster has all."""
+        return self.slices // self.clustered
+
+    @property
+    def leaves_sums(self) -> bool:
+        """Whether anything goes through the workspace."""
+        return not self.atomics and self.groups > 1
+
+    def sums_bytes(self, cta_tile: Extents) -> int:
+        """The sums of a whole tile, also where C's edge cuts it."""
+        return cta_tile[0] * cta_tile[1] * self.dtype.bytes
 
     def slice_bytes(self, cta_tile: Extents) -> int:
-        """What one slice of one tile leaves in the workspace: the whole tile, also where C's edge cuts it."""
-        return 0 if self.atomics else cta_tile[0] * cta_tile[1] * self.dtype.bytes
+        """What the CTA of one slice of one tile leaves in the workspace: the tile, or its share where clusters add."""
+        return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +147,10 @@ class Predictions:
     """What the plan says the hardware will do.
 
     `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" where
-    multiplications themselves read shared memory, of the whole tile for
-    "epilogue.write" and "epilogue.read". `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies that
-    bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b" and "epilogue", and where K is
-    split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
+    multiplications themselves read shared memory, of the whole tile for "epilogue.write" and "epilogue.read", and for
+    "cluster.write" and "cluster.read" where a cluster adds slices of K. `line_writes` are "g2s.a" and "g2s.b" as an
+    H200 counts 16-byte copies that bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b"
+    and "epilogue", and where K is split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
     counts opcodes as they stand in the PTX text, unrolled code as often as it is written.
     """
 
@@ -154,7 +170,7 @@ class PlannedGemm:
     a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
     barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's. With
     `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
-    M and along N, share what they copy.
+    M and along N, share what they copy, and those along K add the sums of as many slices.
     """
 
     spec: GemmSpec
@@ -178,7 +194,7 @@ class PlannedGemm:
     smem_barriers_offset_bytes: int | None = None
     producer_threads: int = 0
     registers: RegisterSplit | None = None
-    cluster: tuple[int, int] = (1, 1)
+    cluster: Extents = (1, 1, 1)
     pingpong: bool = False
     swapped: bool = False
     predictions: Predictions

@@ -15,7 +15,7 @@ class Multiplied:
 
     After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. With
     `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
-    M and along N, share what they copy.
+    M and along N, share what they copy, and those along K add the sums of as many slices.
     """
 
     cta_tile: Extents
@@ -24,7 +24,7 @@ class Multiplied:
     rounds_to_tf32: bool = False
     promote_k: int = 0
     pingpong: bool = False
-    cluster: tuple[int, int] = (1, 1)
+    cluster: Extents = (1, 1, 1)
     decisions: tuple[Decision, ...]
 
     @property

@@ -1,0 +1,238 @@
+"""A pack: many artifacts in one file, which is verified to the last byte before any of them is used.
+
+A header of 64 bytes, a JSON index, and the artifacts' files one after the other, as docs/pack_format.md says. There are
+no paths in it, nothing is compressed, and there is no host code: reading one runs nothing, writes nothing, and takes as
+much memory as the file is long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from cutegen.build.artifact import FILES, PLAN, Artifact, verified_content
+from cutegen.build.disk import read_file, sync_directory
+from cutegen.build.pack_index import INDEX, PackEntry, PackIndex, PackMember, launch_of
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ArtifactError, OutsideError, RequestError
+from cutegen.support.typed_json import shown
+
+MAGIC = b"CUTEPACK"
+PACK_VERSION = 1
+ALIGN_BYTES = 64
+"""What the offset of each member is a multiple of: enough for the driver to take a cubin where it lies."""
+MAX_PACK_BYTES = 4 << 30
+MAX_INDEX_BYTES = 64 << 20
+SUFFIX = ".cutepack"
+
+_HEADER = struct.Struct("<8sIIQQ32s")
+"""Magic, version, zero, bytes of the index, bytes of the file, SHA-256 of the index; little-endian."""
+_AGAIN = "copy the file again, or make the pack again with `cutegen pack`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToPack:
+    """An artifact that is to be packed: what a pack's users ask for it by."""
+
+    name: str
+    problem: ProblemShape | None
+    target: str
+    ops: tuple[str, ...] | None
+    artifact: Artifact
+
+    @property
+    def identity(self) -> tuple[str, str, ProblemShape | None]:
+        """What no two kernels of a pack have in common."""
+        return self.name, self.target, self.problem
+
+
+@dataclass(frozen=True, slots=True)
+class PackFile:
+    """A pack that was read and verified; the bytes that were verified are those that are handed out.
+
+    Members lie in `_data` from `_begin` on.
+    """
+
+    path: Path
+    index: PackIndex
+    _data: bytes = field(repr=False)
+    _begin: int = field(repr=False)
+
+    @property
+    def entries(self) -> tuple[PackEntry, ...]:
+        """The kernels, in the order in which they were packed."""
+        return self.index.entries
+
+    def artifact(self, entry: PackEntry) -> Artifact:
+        """The artifact of an entry. Raises ArtifactError where its files contradict each other or the index."""
+        where = self.path / entry.name / entry.target
+        content = verified_content({name: self._bytes(entry.files[name]) for name in FILES}, where)
+        artifact = Artifact(where, content, hit=True)
+        kind, launch = launch_of(artifact.plan_json, f"{where}: {PLAN}")
+        said = (entry.key, entry.gpu_arch, entry.kind, entry.launch)
+        held = (artifact.key, content.manifest.inputs.gpu_arch, kind, launch)
+        for name, found, expected in zip(("key", "gpu_arch", "kind", "launch"), said, held, strict=True):
+            if found != expected:
+                raise ArtifactError(
+                    f"{self.path}: {INDEX}: {entry}: {name}: found {shown(found)}; expected {shown(expected)}, as the "
+                    f"artifact says; {_AGAIN}"
+                )
+        return artifact
+
+    def _bytes(self, member: PackMember) -> bytes:
+        begin = self._begin + member.offset
+        return self._data[begin : begin + member.size_bytes]
+
+
+def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
+    """Write a pack of `kernels` to `path`, at once and whole; files that are equal are kept once.
+
+    Raises RequestError for two kernels that would be asked for alike, OutsideError when it cannot be written.
+    """
+    _check_identities(kernels)
+    members: dict[str, PackMember] = {}
+    data = bytearray()
+    entries = tuple(_packed(each, members, data) for each in kernels)
+    index = PackIndex(metadata.version("cutegen"), entries)
+    text = index.to_bytes()
+    begin = _aligned(_HEADER.size + len(text))
+    header = _HEADER.pack(MAGIC, PACK_VERSION, 0, len(text), begin + len(data), hashlib.sha256(text).digest())
+    _write(path, (header + text).ljust(begin, b"\0") + data)
+    return index
+
+
+def read_pack(path: Path | str) -> PackFile:
+    """Read the pack at `path` and verify every byte of it.
+
+    Raises ArtifactError for whatever else lies there: no pack, one of another format version, cut off, damaged, with
+    bytes that no entry names, or larger than MAX_PACK_BYTES.
+    """
+    named = Path(path)
+    # The name may be a link, as mounted volumes have them; nothing in a pack is the name of a file.
+    data = read_file(Path(os.path.realpath(named)), MAX_PACK_BYTES)
+    end = _HEADER.size + _index_bytes(data, str(named))
+    index = PackIndex.from_bytes(data[_HEADER.size : end], str(named))
+    begin = _aligned(end)
+    _check_filled(data, end, begin, str(named))
+    _check_members(index, data, begin, str(named))
+    return PackFile(named, index, data, begin)
+
+
+def _check_identities(kernels: Sequence[ToPack]) -> None:
+    seen: set[object] = set()
+    for each in kernels:
+        if each.identity in seen:
+            problem = f", {each.problem}" if each.problem else ""
+            raise RequestError(
+                f"pack: found two kernels called {each.name} for {each.target}{problem}; expected one; "
+                "give one of the specs another name"
+            )
+        seen.add(each.identity)
+
+
+def _packed(each: ToPack, members: dict[str, PackMember], data: bytearray) -> PackEntry:
+    """The entry of one artifact, whose files are added to `data` unless `members`, by digest, has them."""
+    content = each.artifact.content.sealed()
+    kind, launch = launch_of(each.artifact.plan_json, f"{each.artifact.path}: {PLAN}")
+    return PackEntry(
+        name=each.name,
+        problem=each.problem,
+        target=each.target,
+        gpu_arch=content.manifest.inputs.gpu_arch,
+        kind=kind,
+        ops=each.ops,
+        key=content.manifest.key,
+        launch=launch,
+        files={name: _member(content.files[name], members, data) for name in FILES},
+    )
+
+
+def _member(file: bytes, members: dict[str, PackMember], data: bytearray) -> PackMember:
+    digest = hashlib.sha256(file).hexdigest()
+    if digest not in members:
+        data += bytes(_aligned(len(data)) - len(data))
+        members[digest] = PackMember(len(data), len(file), digest)
+        data += file
+    return members[digest]
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A file that appears by one rename, and is on disk then. Raises OutsideError."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)  # a pack is there to be handed on
+            os.rename(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        sync_directory(path.parent)
+    except OSError as error:
+        raise OutsideError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _index_bytes(data: bytes, file: str) -> int:
+    """The length of the index, which is verified with the header. Raises ArtifactError."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise ArtifactError(
+            f"{file}: no pack: begins with {shown(data[:8])}; expected {shown(MAGIC)}; `cutegen pack` makes packs"
+        )
+    if len(data) < _HEADER.size:
+        raise ArtifactError(f"{file}: found {len(data)} bytes; expected a header of {_HEADER.size}; {_AGAIN}")
+    _, version, zero, index_bytes, file_bytes, digest = _HEADER.unpack_from(data)
+    if version != PACK_VERSION:
+        raise ArtifactError(
+            f"{file}: found pack format {version}; this version of cutegen reads {PACK_VERSION}; make the pack again "
+            "with it, or install the version that made it"
+        )
+    if file_bytes != len(data) or zero:
+        raise ArtifactError(f"{file}: found {len(data):,} bytes; its header says {file_bytes:,}; {_AGAIN}")
+    if index_bytes > min(MAX_INDEX_BYTES, len(data) - _HEADER.size):
+        raise ArtifactError(f"{file}: {INDEX}: found {index_bytes:,} bytes, more than can be; {_AGAIN}")
+    if hashlib.sha256(data[_HEADER.size : _HEADER.size + index_bytes]).digest() != digest:
+        raise ArtifactError(f"{file}: {INDEX}: its SHA-256 is not the one in the header; {_AGAIN}")
+    return int(index_bytes)
+
+
+def _check_members(index: PackIndex, data: bytes, begin: int, file: str) -> None:
+    """Each member as its digest says, and all of them side by side to the end of the file. Raises ArtifactError."""
+    named = {member: f"{entry}: {name}" for entry in index.entries for name, member in entry.files.items()}
+    end = begin
+    for member in sorted(named, key=lambda each: (each.offset, each.size_bytes)):
+        address = f"{file}: {named[member]}"
+        start = begin + member.offset
+        if start != _aligned(end) or not 0 <= member.size_bytes <= len(data) - start:
+            raise ArtifactError(
+                f"{address}: found {member.size_bytes:,} bytes at offset {member.offset:,}; expected them at "
+                f"{_aligned(end) - begin:,}, within the file; {_AGAIN}"
+            )
+        _check_filled(data, end, start, file)
+        end = start + member.size_bytes
+        if (found := hashlib.sha256(memoryview(data)[start:end]).hexdigest()) != member.sha256:
+            raise ArtifactError(
+                f"{address}: found SHA-256 {shown(found)}; expected {shown(member.sha256)}; "
+                f"the file is damaged; {_AGAIN}"
+            )
+    if end != len(data):
+        raise ArtifactError(f"{file}: found {len(data) - end:,} bytes that no entry names; {_AGAIN}")
+
+
+def _check_filled(data: bytes, end: int, start: int, file: str) -> None:
+    if any(data[end:start]):
+        raise ArtifactError(f"{file}: found bytes other than 0 between {end:,} and {start:,}; {_AGAIN}")
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGN_BYTES) * ALIGN_BYTES

@@ -1,0 +1,158 @@
+"""The index of a pack: for each kernel what it answers, how it is launched, and where in the file its bytes lie.
+
+It is JSON, the same for every language that reads packs; docs/pack_format.md describes each field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutegen.build.artifact import FILES
+from cutegen.contract.launch import GEMM, KINDS, LaunchContract
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ArtifactError, RequestError
+from cutegen.support.typed_json import parse_object, read, shown
+
+INDEX = "index"
+"""What messages call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackMember:
+    """Where the bytes of one file lie, counted from where the index ends, rounded up; and their SHA-256 in hex."""
+
+    offset: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackEntry:
+    """One kernel of a pack: the spec called `name`, planned for `problem` and compiled for `target`.
+
+    Without a `problem` it answers every one. `ops` are those of the spec's epilogue; None where it is an expression.
+    `files` are those of the artifact, by their names.
+    """
+
+    name: str
+    problem: ProblemShape | None
+    target: str
+    gpu_arch: str
+    kind: str
+    ops: tuple[str, ...] | None
+    key: str
+    launch: LaunchContract
+    files: Mapping[str, PackMember]
+
+    def __str__(self) -> str:
+        """As in `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
+        return f"{self.name} for {self.target}" + (f", {self.problem}" if self.problem else "")
+
+    @property
+    def identity(self) -> tuple[str, str, ProblemShape | None]:
+        """What no two entries of a pack have in common."""
+        return self.name, self.target, self.problem
+
+    def to_json(self) -> dict[str, Any]:
+        """The plain form that `PackIndex.from_bytes` reads back."""
+        return {
+            "name": self.name,
+            "problem": None if self.problem is None else asdict(self.problem),
+            "target": self.target,
+            "gpu_arch": self.gpu_arch,
+            "kind": self.kind,
+            "ops": None if self.ops is None else list(self.ops),
+            "key": self.key,
+            "launch": self.launch.to_json(),
+            "files": {name: asdict(member) for name, member in self.files.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PackIndex:
+    """The entries in the order in which they were packed; `cutegen` is the version that packed them."""
+
+    cutegen: str
+    entries: tuple[PackEntry, ...]
+
+    def to_bytes(self) -> bytes:
+        """The JSON text."""
+        entries = [entry.to_json() for entry in self.entries]
+        return json.dumps({"cutegen": self.cutegen, "entries": entries}, indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, file: str) -> PackIndex:
+        """Read what `to_bytes` wrote, out of the pack called `file`.
+
+        Raises ArtifactError, with its address, for a value of another type, a key that is missing or unknown, other
+        files than an artifact's, and a kernel that is there twice.
+        """
+        address = f"{file}: {INDEX}"
+        table = parse_object(data, address)
+        listed = table.get("entries")
+        if table.keys() != {"cutegen", "entries"} or not isinstance(listed, list):
+            raise ArtifactError(f"{address}: found the keys {shown(sorted(table))}; expected cutegen, entries: a list")
+        version = read(str, table["cutegen"], address, "cutegen")
+        entries = tuple(_entry(each, address, f"entries[{i}]") for i, each in enumerate(listed))
+        _check_distinct(entries, address)
+        return cls(version, entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlainEntry:
+    """An entry without its launch contract, which is read by rules of its own."""
+
+    name: str
+    problem: ProblemShape | None
+    target: str
+    gpu_arch: str
+    kind: str
+    ops: tuple[str, ...] | None
+    key: str
+    files: Mapping[str, PackMember]
+
+
+def _entry(table: Any, file: str, address: str) -> PackEntry:
+    launch = table.pop("launch", None) if isinstance(table, dict) else None
+    try:
+        plain = read(_PlainEntry, table, file, address)
+    except RequestError as error:  # a problem that cannot be
+        raise ArtifactError(f"{file}: {address}.{error}") from error
+    if plain.kind not in KINDS:
+        raise ArtifactError(f"{file}: {address}.kind: found {shown(plain.kind)}; expected one of {', '.join(KINDS)}")
+    if plain.files.keys() != FILES.keys():
+        raise ArtifactError(
+            f"{file}: {address}.files: found {shown(sorted(plain.files))}; expected those of an artifact, "
+            f"{', '.join(sorted(FILES))}"
+        )
+    for name, member in plain.files.items():
+        if member.size_bytes > FILES[name]:
+            found = f"found {member.size_bytes:,} bytes; expected at most {FILES[name]:,}"
+            raise ArtifactError(f"{file}: {address}.files.{name}: {found}")
+    return PackEntry(
+        name=plain.name,
+        problem=plain.problem,
+        target=plain.target,
+        gpu_arch=plain.gpu_arch,
+        kind=plain.kind,
+        ops=plain.ops,
+        key=plain.key,
+        launch=LaunchContract.from_json(launch, f"{file}: {address}"),
+        files=plain.files,
+    )
+
+
+def _check_distinct(entries: tuple[PackEntry, ...], address: str) -> None:
+    seen: dict[object, int] = {}
+    for index, entry in enumerate(entries):
+        if (first := seen.setdefault(entry.identity, index)) != index:
+            raise ArtifactError(f"{address}: entries[{first}] and entries[{index}] are both {entry}; expected one")
+
+
+def launch_of(plan_json: str, file: str) -> tuple[str, LaunchContract]:
+    """The kind of a kernel and its launch contract, out of its `plan.json`. Raises ArtifactError."""
+    table = parse_object(plan_json, file)
+    return read(str, table.get("kind", GEMM), file, "kind"), LaunchContract.from_json(table.get("launch"), file)

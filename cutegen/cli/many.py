@@ -1,0 +1,45 @@
+"""What `cutegen build` and `cutegen pack` share: many kernels named, built with progress, their failures told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cutegen.build import Cache
+from cutegen.cli.output import complain
+from cutegen.cli.progress import progress
+from cutegen.contract import ProblemShape
+from cutegen.errors import CheckError, CutegenError, OutsideError, RequestError
+from cutegen.pack.building import Outcome, build_all
+from cutegen.pack.wanted import Wanted, combinations, read_list
+from cutegen.support.words import plural
+
+_BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, OutsideError)}
+
+
+def named_kernels(
+    specs: Sequence[str], problems: Sequence[ProblemShape], archs: Sequence[str], listed: Path | None
+) -> tuple[Wanted, ...]:
+    """Each spec for each problem and target, and those of a list. Raises RequestError."""
+    if problems and not specs:
+        raise RequestError("--problem: found no SPEC beside it; the kernels of a list name their own problems")
+    rows = () if listed is None else read_list(listed, archs)
+    return tuple(dict.fromkeys((*combinations(specs, problems, archs), *rows)))
+
+
+def built(wanted: Sequence[Wanted], jobs: int | None) -> tuple[Outcome, ...]:
+    """What became of each, with a bar on stderr meanwhile; what failed is complained of there."""
+    with progress("kernels") as tell:
+        outcomes = build_all(wanted, Cache.from_environment(), jobs=jobs, tell=tell)
+    for each in outcomes:
+        if each.failure is not None:
+            complain("error", f"{each.wanted}: {each.failure.why}")
+    return outcomes
+
+
+def refuse_failures(outcomes: Sequence[Outcome], consequence: str) -> None:
+    """Raise an error with the exit code of the worst failure, if there is any; say what `consequence` it has."""
+    failures = [each.failure for each in outcomes if each.failure is not None]
+    if failures:
+        error: type[CutegenError] = _BY_EXIT_CODE[max(failure.exit_code for failure in failures)]
+        raise error(f"{plural(len(failures), 'kernel')} of {len(outcomes):,} failed; {consequence}")

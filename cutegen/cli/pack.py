@@ -1,0 +1,97 @@
+"""`cutegen pack`: many kernels, compiled ahead of time into one file; or what is in such a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cutegen.build.pack_file import SUFFIX, read_pack
+from cutegen.cli.many import built, named_kernels, refuse_failures
+from cutegen.cli.options import (
+    ArchsOption,
+    BatchOption,
+    CompilersOption,
+    JsonOption,
+    ListOption,
+    ProblemsOption,
+    SpecsArgument,
+    named_archs,
+    named_problems,
+    refuse_options,
+)
+from cutegen.cli.output import Answer
+from cutegen.errors import RequestError
+from cutegen.pack.building import Outcome
+from cutegen.pack.making import make_pack
+from cutegen.pack.tables import outcome_lines, outcome_table, pack_lines, pack_table, packed_line
+
+OF_MAKING = frozenset({"specs", "problem", "batch", "arch", "listed", "out", "partial", "jobs"})
+
+
+def pack(
+    context: typer.Context,
+    specs: SpecsArgument = None,
+    problem: ProblemsOption = None,
+    batch: BatchOption = None,
+    arch: ArchsOption = None,
+    listed: ListOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE.cutepack", help="The pack to write.", show_default=False),
+    ] = None,
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Where kernels fail, write the others; the exit code is not 0."),
+    ] = False,
+    jobs: CompilersOption = None,
+    shown: Annotated[
+        Path | None,
+        typer.Option(
+            "--list", metavar="FILE.cutepack", help="Verify a pack, and say what is in it.", show_default=False
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compiles specs x problems x targets, without a GPU, into one file that `cutegen.load_pack` opens.
+
+    Kernels that were built stay in the cache, whichever others fail.
+    """
+    answer = Answer.asked(json=json)
+    if shown is not None:
+        refuse_options(context, OF_MAKING, "beside --list, which makes nothing")
+        file, size_bytes = read_pack(shown), shown.stat().st_size
+        answer.give(lambda: pack_table(shown, file.index, size_bytes), lambda: pack_lines(file, size_bytes))
+        return
+    path = _asked_path(out)
+    wanted = named_kernels(specs or (), named_problems(problem, batch), named_archs(arch), listed)
+    if not wanted:
+        raise RequestError("pack: found neither SPEC nor --from LIST.toml; expected kernels to pack")
+    outcomes = built(wanted, jobs)
+    if not partial:
+        refuse_failures(outcomes, f"{path} was not written, and the others are in the cache; --partial packs them")
+    _write(path, outcomes, answer)
+    refuse_failures(outcomes, f"{path} has the others")
+
+
+def _asked_path(out: Path | None) -> Path:
+    if out is None:
+        raise RequestError(f"pack: found no --out; expected --out FILE{SUFFIX}; --list FILE{SUFFIX} looks into one")
+    if out.suffix != SUFFIX:
+        raise RequestError(f"--out: found {out}; expected a name that ends with {SUFFIX}")
+    if not out.parent.is_dir():  # now, and not when everything is compiled
+        raise RequestError(f"--out: found {out}, where no folder {out.parent} is; expected an existing folder")
+    return out
+
+
+def _write(path: Path, outcomes: tuple[Outcome, ...], answer: Answer) -> None:
+    index = make_pack(path, outcomes)
+    size_bytes = path.stat().st_size
+    table = {**pack_table(path, index, size_bytes), **outcome_table(outcomes)}
+    answer.give(lambda: table, lambda: [*outcome_lines(outcomes), "", packed_line(path, index, size_bytes)])
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(pack)

@@ -1,0 +1,215 @@
+"""Kernels that were compiled ahead of time: a pack is opened, and answers with kernels that can be called.
+
+Opening one and calling its kernels needs neither the compiler nor the planner: what `cutegen.run` needs is enough. An
+open pack is asked by `cutegen.matmul`, before the model of time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from cutegen.build.pack_file import PackFile, read_pack
+from cutegen.build.pack_index import PackEntry
+from cutegen.contract.launch import GEMM, OPERANDS, PROBE, RESULT, TensorContract
+from cutegen.contract.problem import ProblemLike, ProblemShape
+from cutegen.dispatch.buckets import bucket
+from cutegen.dispatch.provider import PACK, Answer
+from cutegen.dispatch.providers import providers
+from cutegen.dispatch.request import Matrix, Request
+from cutegen.errors import RequestError
+from cutegen.hardware import TARGETS, Target, resolve_target
+from cutegen.hardware.targeting import present_target
+from cutegen.run.gpu.launch import runs_on
+from cutegen.run.kernel import Kernel
+from cutegen.run.probe import Probe
+from cutegen.support.literals import nearest
+
+
+class Pack:
+    """The kernels of one file, every byte of which was verified. They are loaded when they are first called.
+
+    It is a provider of kernels for `cutegen.matmul` until it is closed; its kernels stay usable after that.
+    """
+
+    def __init__(self, file: PackFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._kernels: dict[tuple[str, str, ProblemShape | None], Kernel | Probe] = {}
+
+    @property
+    def path(self) -> Path:
+        """The file, as it was named."""
+        return self._file.path
+
+    @property
+    def entries(self) -> tuple[PackEntry, ...]:
+        """What is in it, in the order in which it was packed: names, problems, targets, launch contracts."""
+        return self._file.entries
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the specs, each once, in the order in which they were packed."""
+        return tuple(dict.fromkeys(entry.name for entry in self.entries))
+
+    def kernel(
+        self, name: str | None = None, *, problem: ProblemLike | None = None, target: str | None = None
+    ) -> Kernel | Probe:
+        """The kernel of the spec called `name`, which may be left out where there is but one.
+
+        The one that was packed for the `problem` is taken, else the one that was packed without any. `target` is as in
+        `compile`; without it the present GPU's, or one whose kernels run on it, and without a GPU the first.
+
+        Raises RequestError when there is none such, ArtifactError when the kernel contradicts what the pack says of it.
+        """
+        return self.open(self.entry(name, problem=problem, target=target))
+
+    def entry(
+        self, name: str | None = None, *, problem: ProblemLike | None = None, target: str | None = None
+    ) -> PackEntry:
+        """What `kernel` opens. Raises RequestError."""
+        of_name = [entry for entry in self.entries if entry.name == self._named(name)]
+        of_target = self._of_target(of_name, target)
+        shape = ProblemShape.of(problem)
+        for wanted in dict.fromkeys((shape, None)):
+            if found := [entry for entry in of_target if entry.problem == wanted]:
+                return found[0]
+        if shape is None and len({entry.problem for entry in of_target}) == 1:
+            return of_target[0]
+        raise self._without(of_target[0], shape, of_target)
+
+    def open(self, entry: PackEntry) -> Kernel | Probe:
+        """The kernel of an entry, the same one each time. Raises ArtifactError."""
+        with self._lock:
+            if (kernel := self._kernels.get(entry.identity)) is None:
+                kind = Probe if entry.kind == PROBE else Kernel
+                kernel = self._kernels[entry.identity] = kind(self._file.artifact(entry))
+            return kernel
+
+    @property
+    def name(self) -> str:
+        """What messages call it as a provider."""
+        return f"the pack {self.path}"
+
+    def answer(self, request: Request) -> Answer:
+        """The kernel for a call of `matmul`: that of the same bucket of problems, else one that was packed without any.
+
+        Off a GPU, where PTX is executed, the kernels of every target will do.
+        """
+        able = [entry for entry in self.entries if _serves(entry, request)]
+        targets = dict.fromkeys(entry.target for entry in able)
+        target = _suited(TARGETS[request.target], targets, exactly=False) if request.target in TARGETS else None
+        if target is None and request.device is None:
+            target = next(iter(targets), None)
+        of_target = sorted((entry for entry in able if entry.target == target), key=_least_aligned, reverse=True)
+        for wanted in (request.problem, None):
+            for entry in of_target:
+                if _bucket_of(entry, request) == wanted:
+                    made_for = f"made for {entry.problem}" if entry.problem else "made for every problem"
+                    return Answer(f"{entry.name}, {made_for}", partial(self._gemm, entry), ready=True)
+        return Answer(f"none of its {len(self.entries)} kernels does this on {request.target} for {request.problem}")
+
+    def close(self) -> None:
+        """Serve no more calls of `matmul`."""
+        providers.withdraw(self)
+
+    def __enter__(self) -> Pack:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _gemm(self, entry: PackEntry) -> Kernel:
+        kernel = self.open(entry)
+        assert isinstance(kernel, Kernel)  # only GEMMs serve calls
+        return kernel
+
+    def __repr__(self) -> str:
+        return f"Pack({str(self.path)!r}, {len(self.entries)} kernels)"
+
+    def _named(self, name: str | None) -> str:
+        names = self.names()
+        if name is None and len(names) == 1:
+            return names[0]
+        if name in names:
+            return name
+        close = nearest(name or "", names)
+        way_out = f"did you mean {close}?" if close else "add it with `cutegen pack`"
+        raise RequestError(f"{self.path}: found no kernel called {name}; it has {', '.join(names)}; {way_out}")
+
+    def _of_target(self, entries: list[PackEntry], asked: str | None) -> list[PackEntry]:
+        """Those of one target, in their order."""
+        wanted = resolve_target(asked) if asked is not None else present_target()
+        targets = dict.fromkeys(entry.target for entry in entries)
+        chosen = next(iter(targets)) if wanted is None else _suited(wanted, targets, exactly=asked is not None)
+        if chosen is None:
+            assert wanted is not None
+            there = ", ".join(targets)
+            raise RequestError(
+                f"{self.path}: found nothing of {entries[0].name} for {wanted.name}; it has {there}; "
+                f"pack it with --arch {wanted.name}"
+            )
+        return [entry for entry in entries if entry.target == chosen]
+
+    def _without(self, like: PackEntry, shape: ProblemShape | None, entries: Iterable[PackEntry]) -> RequestError:
+        there = ", ".join(str(entry.problem) for entry in entries)
+        asked = "any problem" if shape is None else str(shape)
+        return RequestError(
+            f"{self.path}: found nothing of {like.name} on {like.target} for {asked}; it has {there}; name one of "
+            "them, or pack one without --problem, which answers all"
+        )
+
+
+def load_pack(path: Path | str) -> Pack:
+    """Open the pack at `path`, all of which is verified first, and let `cutegen.matmul` use it until it is closed.
+
+    Of several open packs the last is asked first. Raises ArtifactError for a file that is damaged, or no pack.
+    """
+    pack = Pack(read_pack(path))
+    providers.register(PACK, pack)
+    return pack
+
+
+def _suited(wanted: Target, targets: Iterable[str], *, exactly: bool) -> str | None:
+    """That of `targets` which is `wanted`, or unless `exactly` the latest whose kernels run on its GPUs."""
+    there = tuple(targets)
+    if wanted.name in there:
+        return wanted.name
+    if exactly:
+        return None
+    able = [name for name in there if name in TARGETS and runs_on(TARGETS[name].gpu_arch, wanted.compute_capability)]
+    return max(able, key=lambda name: TARGETS[name].compute_capability, default=None)
+
+
+def _serves(entry: PackEntry, request: Request) -> bool:
+    """Whether a kernel computes what is asked, on operands that lie so."""
+    if entry.kind != GEMM or entry.ops is None or entry.ops != request.ops:
+        return False
+    if request.batch_invariant and entry.launch.split is not None:
+        return False
+    called = entry.launch.of_a_call()
+    tensors = {tensor.name: tensor for tensor in called.tensors}
+    asked = {name: getattr(request, name) for name in (*OPERANDS, RESULT, "residual", "aux")}
+    bias = tensors.get("bias")
+    return request.bias == (None if bias is None else bias.dtype) and all(
+        _fits(tensors.get(name), matrix) for name, matrix in asked.items()
+    )
+
+
+def _fits(tensor: TensorContract | None, matrix: Matrix | None) -> bool:
+    if tensor is None or matrix is None:
+        return tensor is None and matrix is None
+    return (tensor.dtype, tensor.major) == (matrix.dtype, matrix.major) and matrix.align_bytes % tensor.align_bytes == 0
+
+
+def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:
+    """The bucket of the problem that a kernel was made for, as that of a request is."""
+    return None if entry.problem is None else bucket(entry.problem, batch_invariant=request.batch_invariant)
+
+
+def _least_aligned(entry: PackEntry) -> int:
+    return min(tensor.align_bytes for tensor in entry.launch.tensors)

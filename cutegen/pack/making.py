@@ -1,0 +1,87 @@
+"""What was built, into a pack or into folders."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from cutegen.build.artifact import MANIFEST
+from cutegen.build.disk import remove
+from cutegen.build.pack_file import ToPack, write_pack
+from cutegen.build.pack_index import PackIndex
+from cutegen.errors import OutsideError, RequestError
+from cutegen.pack.building import Outcome
+from cutegen.pack.wanted import Wanted
+
+
+def make_pack(path: Path, outcomes: Iterable[Outcome]) -> PackIndex:
+    """Write the kernels that were built to a pack. Raises RequestError where none was, OutsideError."""
+    kernels = [
+        ToPack(
+            name=each.wanted.name,
+            problem=each.wanted.problem,
+            target=each.wanted.target,
+            ops=_ops(each.wanted),
+            artifact=each.artifact,
+        )
+        for each in outcomes
+        if each.artifact is not None
+    ]
+    if not kernels:
+        raise RequestError(f"{path}: found no kernel to pack; expected one or more")
+    return write_pack(path, kernels)
+
+
+def _ops(wanted: Wanted) -> tuple[str, ...] | None:
+    epilogue = wanted.spec.epilogue
+    return (epilogue.ops or ()) if epilogue.expression is None else None
+
+
+def folder_name(wanted: Wanted) -> str:
+    """What the folder of a kernel is called: `sm80_hgemm_tn-sm_80-64x8192x8192`; of a batch `...-4x64x64x64`."""
+    name = re.sub(r"[^\w.-]", "_", wanted.name, flags=re.ASCII).lstrip(".") or "kernel"
+    problem = () if wanted.problem is None else (str(wanted.problem).replace(" ", ""),)
+    return "-".join((name, wanted.target, *problem))
+
+
+def copy_artifacts(folder: Path, outcomes: Iterable[Outcome]) -> dict[Wanted, Path]:
+    """Write each artifact to a folder of its own in `folder`, in the place of what lay there; those folders.
+
+    `Kernel.open` opens them. Raises RequestError for two of one name, OutsideError when they cannot be written.
+    """
+    written: dict[Wanted, Path] = {}
+    for each in outcomes:
+        if each.artifact is None:
+            continue
+        target = folder / folder_name(each.wanted)
+        if target in written.values():
+            raise RequestError(
+                f"{folder}: found two kernels called {target.name}; expected one; rename one of the specs"
+            )
+        try:
+            _copy(each, target)
+        except OSError as error:
+            raise OutsideError(f"{target} cannot be written: {error.strerror or error}") from error
+        written[each.wanted] = target
+    return written
+
+
+def _copy(outcome: Outcome, target: Path) -> None:
+    """The files, in a folder that appears by one rename. Raises OSError."""
+    assert outcome.artifact is not None
+    if target.exists() and not (target / MANIFEST).is_file():
+        raise FileExistsError(errno.EEXIST, "something lies there that is no artifact; remove it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".cutegen-", dir=target.parent))
+    try:
+        staging.chmod(0o755)
+        outcome.artifact.content.sealed().write(staging)
+        remove(target)
+        os.rename(staging, target)
+    except OSError:
+        remove(staging)
+        raise

@@ -1,0 +1,125 @@
+"""How the building of many kernels went, and what is in a pack: in tables, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cutegen.build.artifact import CUBIN, PTX
+from cutegen.build.pack_file import PackFile
+from cutegen.build.pack_index import PackEntry, PackIndex
+from cutegen.contract.problem import ProblemShape
+from cutegen.pack.building import Outcome
+from cutegen.pack.wanted import Wanted
+from cutegen.support.columns import aligned
+from cutegen.support.words import plural
+
+EVERY = "every"
+"""The problem of a kernel that was packed without one."""
+
+
+def outcome_table(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The kernels that were built, and the others with the reason, for programs."""
+    built = [(each.wanted, each.artifact) for each in outcomes if each.artifact is not None]
+    return {
+        "kernels": [
+            {
+                "name": wanted.name,
+                "target": wanted.target,
+                "problem": _problem(wanted.problem),
+                "key": artifact.key,
+                "path": str(artifact.path),
+                "hit": artifact.hit,
+                "registers": artifact.manifest.registers,
+                "spills": artifact.manifest.spill_bytes,
+                "warnings": list(artifact.manifest.warnings),
+            }
+            for wanted, artifact in built
+        ],
+        "failures": [
+            {
+                "name": each.wanted.name,
+                "target": each.wanted.target,
+                "problem": _problem(each.wanted.problem),
+                "why": each.failure.why,
+            }
+            for each in outcomes
+            if each.failure is not None
+        ],
+    }
+
+
+def outcome_lines(outcomes: Sequence[Outcome], paths: Mapping[Wanted, Path] | None = None) -> list[str]:
+    """The same for people, a line a kernel; `paths` say where those that were built were written."""
+    rows = []
+    for each in outcomes:
+        wanted, artifact = each.wanted, each.artifact
+        if artifact is None:
+            how, registers, path = "failed", "", ""
+        else:
+            how, registers = "hit" if artifact.hit else "compiled", f"{artifact.manifest.registers:,}"
+            path = artifact.key[:16] if paths is None else str(paths[wanted])
+        rows.append((wanted.name, wanted.target, _shown(wanted.problem), how, registers, path))
+    where = "key" if paths is None else "folder"
+    counts = Counter(row[3] for row in rows)
+    said = ", ".join(f"{counts[how]:,} {how}" for how in ("compiled", "hit", "failed") if counts[how])
+    header = ("name", "target", "problem", "how", "registers", where)
+    return [f"{plural(len(rows), 'kernel')}: {said}", *aligned(rows, header=header, right={4})]
+
+
+def pack_table(path: Path, index: PackIndex, size_bytes: int) -> dict[str, Any]:
+    """What is in a pack, for programs."""
+    return {
+        "path": str(path),
+        "bytes": size_bytes,
+        "cutegen": index.cutegen,
+        "entries": [_entry_row(entry) for entry in index.entries],
+    }
+
+
+def pack_lines(file: PackFile, size_bytes: int) -> list[str]:
+    """The same for people."""
+    rows = [
+        (
+            entry.name,
+            entry.target,
+            _shown(entry.problem),
+            entry.kind,
+            f"{entry.files[CUBIN].size_bytes:,}",
+            f"{entry.files[PTX].size_bytes:,}",
+            entry.key[:16],
+        )
+        for entry in file.entries
+    ]
+    header = ("name", "target", "problem", "kind", "cubin bytes", "PTX bytes", "key")
+    return [packed_line(file.path, file.index, size_bytes), *aligned(rows, header=header, right={4, 5})]
+
+
+def packed_line(path: Path, index: PackIndex, size_bytes: int) -> str:
+    """What a pack is, in a line."""
+    kernels = plural(len(index.entries), "kernel")
+    return f"{path}: {kernels} in {size_bytes:,} bytes, packed by cutegen {index.cutegen}; every digest agrees"
+
+
+def _entry_row(entry: PackEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "target": entry.target,
+        "problem": _problem(entry.problem),
+        "gpu_arch": entry.gpu_arch,
+        "kind": entry.kind,
+        "key": entry.key,
+        "cubin_bytes": entry.files[CUBIN].size_bytes,
+        "ptx_bytes": entry.files[PTX].size_bytes,
+    }
+
+
+def _problem(problem: ProblemShape | None) -> dict[str, int] | None:
+    return None if problem is None else asdict(problem)
+
+
+def _shown(problem: ProblemShape | None) -> str:
+    return EVERY if problem is None else str(problem)

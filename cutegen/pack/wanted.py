@@ -1,0 +1,163 @@
+"""The kernels that are to be built: specs, problems and targets of a command line, or of a list in TOML.
+
+[[kernel]]
+spec = "sm80_hgemm_tn"               # a shipped spec's name, a path as seen from the list, or a table of a spec's keys
+problems = [[4096, 4096, 4096]]      # M, N, K and maybe the batch; left out: one kernel for every problem
+targets = ["sm_80", "sm_90a"]        # left out: those of --arch
+name = "gemm"                        # what its users ask for; left out: the spec's name
+
+[[kernel]]
+request = { ... }                    # what a call of `cutegen.matmul` asked for, as CUTEGEN_RECORD writes it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cutegen.build.disk import read_file
+from cutegen.contract.problem import ProblemLike, ProblemShape
+from cutegen.dispatch.model import spec_of
+from cutegen.dispatch.request import Request
+from cutegen.errors import RequestError
+from cutegen.hardware.targeting import choose_target
+from cutegen.spec import GemmSpec, SpecLike, as_spec
+from cutegen.spec.parse import DEEPEST_NESTING, nesting, spec_of_table
+from cutegen.support.literals import literal
+
+LARGEST_BYTES = 16 << 20
+KEYS = ("spec", "name", "problems", "targets", "request")
+_WAY_OUT = "docs/deploying.md describes the list"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One kernel: what its users call it, the spec, the problem that is chosen for, the target by its name."""
+
+    name: str
+    spec: GemmSpec
+    problem: ProblemShape | None
+    target: str
+
+    def __str__(self) -> str:
+        """As in `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
+        return f"{self.name} for {self.target}" + (f", {self.problem}" if self.problem else "")
+
+
+def combinations(
+    specs: Iterable[SpecLike], problems: Sequence[ProblemLike | None] = (), archs: Sequence[str] = ()
+) -> tuple[Wanted, ...]:
+    """Each spec for each problem and each target, once; for every problem and the default target where none is named.
+
+    Raises RequestError for what is unknown.
+
+    >>> [str(each) for each in combinations(["sm80_hgemm_tn"], [(64, 64, 64)], ["80", "a100", "sm_90"])]
+    ['sm80_hgemm_tn for sm_80, 64x64x64', 'sm80_hgemm_tn for sm_90, 64x64x64']
+    """
+    return _distinct(
+        Wanted(name=spec.name, spec=spec, problem=ProblemShape.of(problem), target=target)
+        for spec in map(as_spec, specs)
+        for target in _targets(spec, archs)
+        for problem in problems or (None,)
+    )
+
+
+def read_list(path: Path, archs: Sequence[str] = ()) -> tuple[Wanted, ...]:
+    """The kernels of the list at `path`; `archs` are for those that name no target.
+
+    Raises ArtifactError for a file that cannot be read, RequestError with the address of what cannot be.
+    """
+    table = _table(path)
+    if table.keys() != {"kernel"} or not isinstance(table["kernel"], list):
+        raise _wrong(f"{path}", f"the keys {', '.join(table) or 'none'}", "[[kernel]] tables, one or more")
+    rows = [(f"{path}: kernel[{index}]", row) for index, row in enumerate(table["kernel"])]
+    return _distinct(wanted for address, row in rows for wanted in _row(row, address, path.parent, archs))
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(read_file(path.resolve(), LARGEST_BYTES).decode("utf-8-sig"))
+    except RecursionError:
+        raise _wrong(f"{path}", "tables or lists nested too deeply to read", "TOML") from None
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError among them
+        raise _wrong(f"{path}", f"a syntax error: {error}", "TOML") from error
+    if nesting(table) > DEEPEST_NESTING:
+        raise _wrong(f"{path}", f"tables or lists nested more than {DEEPEST_NESTING} deep", "TOML")
+    return table
+
+
+def _row(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wanted, ...]:
+    if not isinstance(row, dict):
+        raise _wrong(address, literal(row), "a table")
+    if unknown := [name for name in row if name not in KEYS]:
+        raise _wrong(f"{address}.{literal(unknown[0])}", "an unknown key", ", ".join(KEYS))
+    if ("spec" in row) == ("request" in row):
+        raise _wrong(address, "both spec and request" if "spec" in row else "neither spec nor request", "one of them")
+    targets = [_text(each, f"{address}.targets") for each in _list(row, "targets", address)] or list(archs)
+    if "request" in row:
+        return _asked(row, address, targets)
+    name = _text(row.get("name", ""), f"{address}.name")
+    spec = _spec(row["spec"], f"{address}.spec", folder, name)
+    problems = [_problem(each, f"{address}.problems[{i}]") for i, each in enumerate(_list(row, "problems", address))]
+    return tuple(replace(each, name=name or each.name) for each in combinations([spec], problems, targets))
+
+
+def _asked(row: Mapping[str, Any], address: str, targets: Sequence[str]) -> tuple[Wanted, ...]:
+    """The kernels that a call asked for, under a name which no other request has."""
+    if others := [name for name in ("name", "problems") if name in row]:
+        raise _wrong(f"{address}.{others[0]}", "a key beside request", "nothing: a request says its problem itself")
+    request = Request.from_json(row["request"], address)
+    own = {name: value for name, value in request.as_json().items() if name not in ("problem", "target", "device")}
+    digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    made = combinations([spec_of(request)], [request.problem], targets or [request.target])
+    return tuple(replace(each, name=f"{request.name}-{digest[:8]}") for each in made)
+
+
+def _spec(value: Any, address: str, folder: Path, name: str) -> GemmSpec:
+    """A spec by its name, by a path as seen from `folder`, or by its keys."""
+    if isinstance(value, dict):
+        return spec_of_table(value, file=address, name=name or "kernel")
+    text = _text(value, address)
+    is_path = "/" in text or text.endswith(".toml")
+    return as_spec(folder / text if is_path else text)
+
+
+def _problem(value: Any, address: str) -> ProblemShape:
+    if not isinstance(value, list):
+        raise _wrong(address, literal(value), "[M, N, K] or [M, N, K, batch]")
+    try:
+        shape = ProblemShape.of(tuple(value))
+    except RequestError as error:
+        raise RequestError(f"{address}: {error}; {_WAY_OUT}") from error
+    assert shape is not None
+    return shape
+
+
+def _list(row: Mapping[str, Any], key: str, address: str) -> list[Any]:
+    value = row.get(key, [])
+    if not isinstance(value, list):
+        raise _wrong(f"{address}.{key}", literal(value), "a list")
+    return value
+
+
+def _text(value: Any, address: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(address, literal(value), "a string")
+    return value
+
+
+def _targets(spec: GemmSpec, archs: Sequence[str]) -> Iterable[str]:
+    return dict.fromkeys(choose_target(arch, least=spec.needs).name for arch in archs or (None,))
+
+
+def _distinct(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    return tuple(dict.fromkeys(wanted))
+
+
+def _wrong(address: str, found: str, expected: str) -> RequestError:
+    return RequestError(f"{address}: found {found}; expected {expected}; {_WAY_OUT}")

@@ -1,0 +1,24 @@
+"""A spec as the table that its file would be: what was given, and nothing that was left open."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from cutegen.spec.schema import Part, keys_of
+
+
+def spec_table(part: Part) -> dict[str, Any]:
+    """The keys of a spec, or of one of its tables, that are not left out; `spec_of_table` reads them back.
+
+    >>> from cutegen.spec import load_spec
+    >>> spec_table(load_spec("sm80_hgemm_tn"))["tile"]
+    {'cta': (128, 128, 64), 'stages': 3}
+    """
+    defaults = {field.name: field.default for field in fields(part)}  # type: ignore[arg-type]  # every Part is one
+    table: dict[str, Any] = {}
+    for key in keys_of(type(part)):
+        value = getattr(part, key.name)
+        if key.required or value != defaults[key.name]:
+            table[key.name] = spec_table(value) if isinstance(value, Part) else value
+    return table

@@ -1,0 +1,128 @@
+"""`cutegen pack`, and `cutegen build` of many: what is built, written and shown, and what becomes of failures."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from cutegen.build import Cache, open_artifact
+from cutegen.build.pack_file import read_pack
+from cutegen.pack.building import build_all
+from cutegen.pack.wanted import combinations
+from tests.cli.commands import Cli
+
+pytestmark = pytest.mark.dsl
+
+NOT_FOR_SM_80 = "sm90_hgemm_tn"
+
+
+@pytest.fixture(autouse=True)
+def _shared(monkeypatch: pytest.MonkeyPatch, kernels: Cache, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_pack_is_made_and_shown(cli: Cli) -> None:
+    made = cli("pack sm80_hgemm_tn sm80_bf16_nn --arch a100 --out model.cutepack")
+    assert made.code == 0, made.err
+    assert made.out.startswith("2 kernels: ")
+    shown = cli("pack --list model.cutepack")
+    assert shown.out.splitlines()[0] == made.out.splitlines()[-1]
+    table = cli("pack --list model.cutepack --json").json
+    assert [(x["name"], x["target"], x["problem"]) for x in table["entries"]] == [
+        ("sm80_hgemm_tn", "sm_80", None),
+        ("sm80_bf16_nn", "sm_80", None),
+    ]
+    assert table["bytes"] == Path("model.cutepack").stat().st_size
+
+
+def test_a_list_is_packed_beside_specs(cli: Cli) -> None:
+    Path("list.toml").write_text("[[kernel]]\nspec = 'sm80_bf16_nn'\nname = 'of the list'\n")
+    assert cli("pack sm80_hgemm_tn --from list.toml --arch sm_80 --out model.cutepack").code == 0
+    assert [entry.name for entry in read_pack("model.cutepack").entries] == ["sm80_hgemm_tn", "of the list"]
+
+
+def test_what_fails_is_said_and_leaves_no_pack_but_loses_nothing(cli: Cli) -> None:
+    sentence = f"pack sm80_hgemm_tn {NOT_FOR_SM_80} --arch sm_80 --out model.cutepack"
+    failed = cli(sentence)
+    assert failed.code == 2
+    why, verdict = failed.err.splitlines()[-2:]  # behind what a busy machine sees of progress
+    assert why.startswith(f"cutegen: error: {NOT_FOR_SM_80} for sm_80: ")
+    assert verdict.endswith(
+        "1 kernel of 2 failed; model.cutepack was not written, and the others are in the cache; --partial packs them"
+    )
+    assert not Path("model.cutepack").exists()
+    partial = cli(f"{sentence} --partial --json")
+    assert partial.code == 2
+    assert [each["hit"] for each in partial.json["kernels"]] == [True]
+    assert [each["name"] for each in partial.json["failures"]] == [NOT_FOR_SM_80]
+    assert [entry.name for entry in read_pack("model.cutepack").entries] == ["sm80_hgemm_tn"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("pack sm80_hgemm_tn", "found no --out"),
+        ("pack sm80_hgemm_tn --out model.zip", "expected a name that ends with .cutepack"),
+        ("pack --out model.cutepack", "found neither SPEC nor --from"),
+        ("pack --problem 1,2,3 --from list.toml --out model.cutepack", "--problem: found no SPEC beside it"),
+        ("pack sm80_hgemm_tn --list x.cutepack", "specs: found beside --list, which makes nothing"),
+        ("pack sm80_hgemm_tn --arch sm_80,, --out model.cutepack", "--arch: found 'sm_80,,'"),
+        ("pack sm80_hgemm_tn --batch 3 --out model.cutepack", "--batch: found 3 without --problem"),
+        ("pack sm80_hgemm_tn --out no/model.cutepack --arch sm_80", "expected an existing folder"),
+        ("pack --list nothing.cutepack", "nothing.cutepack: cannot be opened"),
+        ("build", "found neither SPEC nor --from"),
+        ("build sm80_hgemm_tn sm80_bf16_nn --arch x", "unknown target 'x'"),
+    ],
+)
+def test_what_cannot_be_is_refused(sentence: str, said: str, cli: Cli) -> None:
+    refused = cli(sentence)
+    assert refused.code in (2, 3)
+    assert said in refused.error
+
+
+def test_many_are_built_into_folders_that_open(cli: Cli, kernels: Cache) -> None:
+    built = cli("build sm80_hgemm_tn sm80_bf16_nn --arch sm_80 --problem 256,256,128 --out artifacts")
+    assert built.code == 0, built.err
+    names = ["sm80_bf16_nn-sm_80-256x256x128", "sm80_hgemm_tn-sm_80-256x256x128"]
+    assert sorted(path.name for path in Path("artifacts").iterdir()) == names
+    for name in names:
+        artifact = open_artifact(Path("artifacts", name))
+        assert kernels.holds(artifact.key)
+        assert '"m": 256' in artifact.plan_json
+    again = cli("build sm80_hgemm_tn sm80_bf16_nn --arch sm_80 --problem 256,256,128 --out artifacts --json").json
+    assert [each["hit"] for each in again["kernels"]] == [True, True]
+
+
+def test_a_folder_of_somebody_elses_is_not_replaced(cli: Cli) -> None:
+    Path("artifacts/sm80_hgemm_tn-sm_80").mkdir(parents=True)
+    Path("artifacts/sm80_hgemm_tn-sm_80/thesis.txt").write_text("years")
+    refused = cli("build sm80_hgemm_tn --arch sm_80 --out artifacts")
+    assert refused.code == 3
+    assert "no artifact" in refused.error
+    assert Path("artifacts/sm80_hgemm_tn-sm_80/thesis.txt").read_text() == "years"
+
+
+def test_one_kernel_is_answered_as_ever(cli: Cli) -> None:
+    table = cli("build sm80_hgemm_tn --arch sm_80 --json").json
+    assert "instructions" in table
+    assert cli("build sm80_hgemm_tn --arch sm_80 --out answer.txt").out == ""
+    assert Path("answer.txt").read_text().startswith("sm80_hgemm_tn for sm_80: hit")
+
+
+@pytest.mark.slow
+def test_processes_serve_as_threads_do(kernels: Cache) -> None:
+    wanted = combinations(["sm80_hgemm_tn", NOT_FOR_SM_80, "sm80_bf16_nn"], archs=["sm_80"])
+    told: list[tuple[int, int]] = []
+    with ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        outcomes = build_all(wanted, kernels, executor=processes, tell=lambda *done: told.append(done))
+    assert [each.failure is None for each in outcomes] == [True, False, True]
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    threads = build_all(wanted, kernels, jobs=1)
+    assert [each.failure for each in outcomes] == [each.failure for each in threads]
+    assert [each.artifact and each.artifact.cubin for each in outcomes] == [
+        each.artifact and each.artifact.cubin for each in threads
+    ]

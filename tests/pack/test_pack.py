@@ -1,0 +1,188 @@
+"""An open pack: which kernel it answers with, what the kernel computes, and when `cutegen.matmul` gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.contract import ProblemShape
+from cutegen.dispatch.buckets import bucket
+from cutegen.dispatch.pack import Pack
+from cutegen.dispatch.provider import PACK, Answer
+from cutegen.dispatch.providers import Providers, providers
+from cutegen.dispatch.request import Matrix, Request
+from cutegen.errors import ArtifactError, RequestError
+from cutegen.hardware import target
+from cutegen.run import Kernel, Probe
+from tests.pack.conftest import SMALL
+
+pytestmark = pytest.mark.dsl
+
+ROW = Matrix("f16", "k", 16)
+REQUEST = Request(a=ROW, b=ROW, c=Matrix("f16", "n", 16), problem=ProblemShape(512, 512, 512), target="sm_80")
+
+
+@pytest.fixture
+def pack(pack_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
+    present(monkeypatch, None)
+    with cutegen.load_pack(pack_path) as opened:
+        yield opened
+
+
+def present(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
+    monkeypatch.setattr("cutegen.dispatch.pack.present_target", lambda: None if name is None else target(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "expected"),
+    [
+        ("sm80_hgemm_tn", {}, 0),
+        ("sm80_hgemm_tn", {"problem": SMALL}, 1),
+        ("sm80_hgemm_tn", {"problem": (64, 64, 64)}, 0),
+        ("sm80_hgemm_tn", {"problem": SMALL, "target": "a100"}, 1),
+        ("sm80_bf16_nn", {"problem": SMALL}, 2),
+        ("sm90_hgemm_tn", {"target": "sm_90a"}, 3),
+    ],
+)
+def test_a_kernel_is_found_by_name_problem_and_target(
+    pack: Pack, name: str, asked: dict[str, object], expected: int
+) -> None:
+    assert pack.entry(name, **asked) is pack.entries[expected]  # type: ignore[arg-type]
+    assert pack.kernel(name, **asked) is pack.kernel(name, **asked)  # type: ignore[arg-type]
+
+
+def test_a_probe_is_opened_as_one(pack: Pack) -> None:
+    assert isinstance(pack.kernel("ldmatrix_probe"), Probe)
+    assert pack.names() == ("sm80_hgemm_tn", "sm80_bf16_nn", "sm90_hgemm_tn", "ldmatrix_probe")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "asked", "expected"),
+    [
+        ("sm_80", "sm80_hgemm_tn", "sm_80"),
+        ("sm_86", "sm80_hgemm_tn", "sm_80"),  # whose cubins run there
+        ("sm_90", "sm90_hgemm_tn", "sm_90"),
+    ],
+)
+def test_the_present_gpu_decides(
+    pack: Pack, gpu: str, asked: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present(monkeypatch, gpu)
+    assert pack.entry(asked).target == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "asked", "said"),
+    [
+        (None, "sm80_hgem_tn", {}, "did you mean sm80_hgemm_tn?"),
+        (None, None, {}, "it has sm80_hgemm_tn, sm80_bf16_nn, sm90_hgemm_tn, ldmatrix_probe"),
+        (None, "sm80_hgemm_tn", {"target": "sm_86"}, "it has sm_80; pack it with --arch sm_86"),
+        (None, "sm80_hgemm_tn", {"target": "x"}, "unknown target"),
+        ("sm_90", "sm80_hgemm_tn", {}, "nothing of sm80_hgemm_tn for sm_90; it has sm_80"),
+        ("sm_100", "sm90_hgemm_tn", {}, "nothing of sm90_hgemm_tn for sm_100"),  # sm_90a runs on no later GPU
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(
+    pack: Pack, gpu: str | None, name: str | None, asked: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present(monkeypatch, gpu)
+    with pytest.raises(RequestError) as refused:
+        pack.kernel(name, **asked)  # type: ignore[arg-type]
+    assert said in str(refused.value)
+
+
+def test_a_kernel_of_one_problem_is_not_given_for_another(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pack, "entries", pack.entries[1:])
+    assert pack.entry("sm80_hgemm_tn").problem == ProblemShape(*SMALL)  # the only one
+    with pytest.raises(RequestError, match="nothing of sm80_hgemm_tn on sm_80 for 64x64x64; it has 256x256x128"):
+        pack.entry("sm80_hgemm_tn", problem=(64, 64, 64))
+
+
+def test_a_packed_kernel_computes(pack: Pack) -> None:
+    random = np.random.default_rng()
+    a, b = (random.standard_normal((rows, 72)).astype(np.float16) for rows in (60, 72))
+    kernel = pack.kernel("sm80_hgemm_tn")
+    assert isinstance(kernel, Kernel)
+    out = np.full((60, 72), np.nan, np.float16)
+    kernel(a, b.T, out=out)
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    np.testing.assert_allclose(out, exact, rtol=2**-10, atol=1e-2)
+
+
+def given(pack: Pack, request: Request) -> int | None:
+    """The index of the entry that serves `request`."""
+    answer = pack.answer(request)
+    if answer.open is None:
+        return None
+    assert answer.ready
+    kernel = answer.open()
+    return next(index for index, entry in enumerate(pack.entries) if pack.open(entry) is kernel)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 0),
+        ({"problem": bucket(ProblemShape(*SMALL))}, 1),
+        ({"problem": bucket(ProblemShape(250, 256, 120))}, 1),  # whose bucket is the same
+        ({"a": replace(ROW, dtype="bf16"), "b": replace(ROW, dtype="bf16")}, None),
+        ({"a": Matrix("bf16", "m", 16), "b": Matrix("bf16", "n", 16), "c": Matrix("bf16", "n", 16)}, None),
+        ({"a": Matrix("bf16", "m", 16), "b": Matrix("bf16", "k", 16), "c": Matrix("bf16", "n", 16)}, 2),
+        ({"a": replace(ROW, align_bytes=8)}, None),
+        ({"ops": ("relu",)}, None),
+        ({"bias": "f16"}, None),
+        ({"residual": Matrix("f16", "n", 16)}, None),
+        ({"target": "sm_86", "device": "NVIDIA A10"}, 0),
+        ({"target": "sm_90", "device": "NVIDIA H200"}, 3),
+        ({"target": "sm_100", "device": "NVIDIA B200"}, None),
+        ({"target": "sm_100"}, 0),  # executed on the CPU
+    ],
+)
+def test_a_call_is_served_by_what_does_the_same(pack: Pack, changes: dict[str, object], expected: int | None) -> None:
+    assert given(pack, replace(REQUEST, **changes)) == expected  # type: ignore[arg-type]
+
+
+def test_of_two_that_serve_a_call_the_wider_accesses_are_taken(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = pack.entries[0]
+    tensors = tuple(replace(each, align_bytes=8) for each in wide.launch.tensors)
+    narrow = replace(wide, name="narrow", launch=replace(wide.launch, tensors=tensors))
+    monkeypatch.setattr(Pack, "entries", (narrow, wide))
+    assert pack.answer(REQUEST).why == "sm80_hgemm_tn, made for every problem"
+    eight = Matrix("f16", "k", 8)
+    assert pack.answer(replace(REQUEST, a=eight)).why == "narrow, made for every problem"
+
+
+def test_an_epilogue_of_the_spec_is_asked_for_by_its_ops(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pack, "entries", (replace(pack.entries[0], ops=None),))
+    assert given(pack, REQUEST) is None
+
+
+def test_an_open_pack_is_asked_until_it_is_closed(pack_path: Path) -> None:
+    with cutegen.load_pack(pack_path) as pack:
+        served = providers.kernel_for(REQUEST)
+        assert served.kernel is pack.kernel("sm80_hgemm_tn")
+        assert served.provider == f"the pack {pack_path}"
+    said: list[tuple[object, Answer]] = list(providers.answers(REQUEST))
+    assert pack not in [provider for provider, _ in said]
+
+
+def test_a_damaged_pack_serves_nobody(pack_path: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.cutepack"
+    damaged.write_bytes(pack_path.read_bytes()[:-1])
+    before = providers.changes
+    with pytest.raises(ArtifactError, match="copy the file again"):
+        cutegen.load_pack(damaged)
+    assert providers.changes == before
+
+
+def test_several_packs_are_asked_the_last_first(pack: Pack, pack_path: Path) -> None:
+    mine = Providers()
+    with cutegen.load_pack(pack_path) as second:
+        for each in (pack, second):
+            mine.register(PACK, each)
+        assert mine.kernel_for(REQUEST).kernel is second.kernel("sm80_hgemm_tn")

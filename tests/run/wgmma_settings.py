@@ -1,0 +1,169 @@
+"""Every setting of family sm90 with its values, which of them go together, and the kernel and problem that they mean.
+
+A new key of the spec is a row in SETTINGS, its line in `spec_of`, and a row in RULES for each plan that refuses it.
+Tiles are as small as still have each kind of edge; K is 0, less than a k-tile, or some k-tiles and a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cutegen.hardware import dtype
+from cutegen.spec import Bias, Extra, GemmSpec, Operand, Raster
+from tests.run import wgmma
+from tests.run.covering import Row, Rule
+
+FLOATS_OF_8_BITS = ("e4m3", "e5m2")
+ONCE = "n once"
+EPILOGUES: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "bias, gelu": ("bias_n", "gelu_tanh"),
+    "blas and residual": ("alpha", "beta", "residual"),
+    "aux": ("bias_m", "aux", "silu"),
+}
+SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    "dtype": ("f16", "bf16", "e4m3", "e5m2", "s8", "u8"),
+    "sums": (None, "f16"),
+    "c_bits": (16, 32, 8),
+    "a_major": ("k", "m"),
+    "b_major": ("k", "n", ONCE),
+    "c_major": ("n", "m"),
+    "tile": ((64, 16), (64, 32), (128, 32), (128, 64)),
+    "k_tile_bytes": (64, 128),
+    "stages": (2, 3, 4),
+    "warpgroups": (None, (1, 2, 1)),
+    "consumers": ("cooperative", "pingpong"),
+    "cluster": ((1, 1), (2, 1), (1, 2)),
+    "swap": (False, True),
+    "split_k": (1, 2, 3),
+    "epilogue": tuple(EPILOGUES),
+    "c_way": ("shared memory", "registers", "unaligned"),
+    "promote_k": (None, "never", "every second"),
+    "raster": (None, ("m", 3)),
+    "extents": ("odd", "whole tiles", "less than a tile"),
+    "k": ("tiles and a part", "whole tiles", "part", "none"),
+    "batch": (None, 2, "of the same b"),
+    "policy": ("in-order", "reversed", "random:7"),
+}
+
+
+def _of_16_bits(name: str) -> bool:
+    return dtype(name).bits == 16
+
+
+def _promoted(name: str, sums: str | None) -> bool:
+    return name in FLOATS_OF_8_BITS and sums is None
+
+
+RULES = (
+    Rule(("dtype", "a_major"), lambda name, major: major == "k" or _of_16_bits(name), "8 bits are read along K alone"),
+    Rule(("dtype", "b_major"), lambda name, major: major != "n" or _of_16_bits(name), "8 bits are read along K alone"),
+    Rule(
+        ("dtype", "sums"), lambda name, sums: sums is None or name in ("f16", *FLOATS_OF_8_BITS), "no such accumulator"
+    ),
+    Rule(
+        ("dtype", "sums", "promote_k"),
+        lambda name, sums, every: every != "every second" or _promoted(name, sums),
+        "no others lose digits in the tensor core",
+    ),
+    Rule(
+        ("split_k", "cluster"), lambda slices, cluster: slices == 1 or cluster == (1, 1), "different tiles of a slice"
+    ),
+    Rule(
+        ("split_k", "consumers"),
+        lambda slices, consumers: slices == 1 or consumers == "cooperative",
+        "all threads that multiply count a tile's slices together",
+    ),
+    Rule(
+        ("consumers", "warpgroups"),
+        lambda consumers, groups: groups is None or consumers == "cooperative",
+        "each warpgroup has a tile of its own",
+    ),
+)
+"""Which settings a plan takes together: what breaks a rule is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A row as a spec and a problem."""
+
+    spec: GemmSpec
+    m: int
+    n: int
+    k: int
+    batch: int | None
+    same_b: bool
+    policy: str
+
+
+def case_of(row: Row) -> Case:
+    """What a row stands for."""
+    batch = row["batch"]
+    spec = spec_of(row)
+    assert spec.tile.cta is not None
+    m, n = _extents(row)
+    k = {"tiles and a part": 5, "whole tiles": 4, "part": 1, "none": 0}[row["k"]] * spec.tile.cta[2] // 2
+    return Case(
+        spec=spec,
+        m=m,
+        n=n,
+        k=k - (row["k"] == "part"),
+        batch=None if batch is None else 2,
+        same_b=batch == "of the same b",
+        policy=row["policy"],
+    )
+
+
+def _extents(row: Row) -> tuple[int, int]:
+    """M and N in tiles, an odd number of them and an odd number of elements, or a part of one."""
+    m, n = reversed(row["tile"]) if row["swap"] else row["tile"]
+    match row["extents"]:
+        case "odd":
+            return m + m // 2 + 1, n + 5
+        case "whole tiles":
+            return 2 * m, 3 * n
+        case _:
+            return m // 2 - 1, n - 3
+
+
+def spec_of(row: Row) -> GemmSpec:
+    """The kernel of a row."""
+    element, ops = row["dtype"], EPILOGUES[row["epilogue"]]
+    k = row["k_tile_bytes"] // dtype(element).bytes
+    c = Operand(
+        _result_type(row), row["c_major"], dtype(_result_type(row)).bytes if row["c_way"] == "unaligned" else 16
+    )
+    extras: dict[str, Extra | Bias] = {"aux": Extra("f32", "m")} if "aux" in ops else {}
+    made = wgmma.spec(
+        "pairs",
+        f"{row['a_major']}{row['b_major'][0]}{row['c_major']}",
+        element,
+        *ops,
+        c=c,
+        accumulator=row["sums"],
+        cta=(*row["tile"], k),
+        stages=row["stages"],
+        groups=row["warpgroups"],
+        raster=None if row["raster"] is None else Raster(*row["raster"], zigzag=True),
+        smem=False if row["c_way"] == "registers" else None,
+        promote_k={None: None, "never": 0, "every second": 2 * k}[row["promote_k"]],
+        consumers=row["consumers"],
+        cluster=row["cluster"],
+        split_k=row["split_k"],
+        **extras,
+    )
+    b = replace(made.problem.b, transposed="once" if row["b_major"] == ONCE else None)
+    schedule = replace(made.schedule, swap=row["swap"] or None)
+    return replace(made, problem=replace(made.problem, b=b), schedule=schedule)
+
+
+def _result_type(row: Row) -> str:
+    """C's type: the operands' where it has as many bits."""
+    element = dtype(row["dtype"])
+    if row["c_bits"] == element.bits:
+        return element.name
+    if row["c_bits"] == 32:
+        return "s32" if element.is_integer else "f32"
+    return "bf16" if row["c_bits"] == 16 else "e4m3"

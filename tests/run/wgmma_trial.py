@@ -1,0 +1,74 @@
+"""A case of family sm90, tried: planned, built, run on the CPU or a GPU, held against float64 and the plan's counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutegen.build import BuildRequest, Cache, build
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.explain import plan_json
+from cutegen.render import render
+from cutegen.run import Kernel
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.counts import count_launch
+from tests.run.wgmma_settings import Case
+
+ARCH = "sm_90"
+Operands = tuple[Any, Any, Any, dict[str, Any]]
+
+
+def try_case(case: Case, kernels: Cache, device: str = "cpu") -> None:
+    """Raise AssertionError with what is wrong with the case, and CutegenError where it cannot be made or run."""
+    planned = plan(case.spec, ARCH)
+    assert isinstance(planned, GemmPlan)
+    kernel = Kernel(build(_request(planned), kernels))
+    assert kernel.artifact.manifest.warnings == ()
+    operands = _operands(kernel, case, device)
+    run: Callable[..., None] = _execute if device == "cpu" else _call
+    run(planned, kernel, case, operands)
+    _compare(kernel, planned.atom.c_dtype.name, operands)
+
+
+def _request(planned: GemmPlan) -> BuildRequest:
+    """What `cutegen.api.build_request` makes of the spec, which is then planned once."""
+    return BuildRequest(
+        source=render(planned),
+        target=planned.target,
+        plan_json=plan_json(planned),
+        instructions=planned.predictions.instructions,
+        must_not_spill=planned.must_not_spill,
+    )
+
+
+def _operands(kernel: Kernel, case: Case, device: str) -> Operands:
+    """A, B, a poisoned result and what the epilogue takes."""
+    options: dict[str, Any] = {"seed": case.m * case.n + case.k, "batch": case.batch}
+    if device != "cpu":
+        options |= {"framework": "torch", "device": device}
+    a, b, out = random_operands(kernel.contract, case.m, case.n, case.k, **options)
+    return a, b[0] if case.same_b else b, out, random_extras(kernel.contract, case.m, case.n, **options)
+
+
+def _execute(planned: GemmPlan, kernel: Kernel, case: Case, operands: Operands) -> None:
+    a, b, out, extras = operands
+    report = kernel.execute(a, b, out=out, **extras, policy=case.policy)
+    assert report.violations == ()
+    differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report).differing()
+    assert differing == {}, differing
+
+
+def _call(planned: GemmPlan, kernel: Kernel, case: Case, operands: Operands) -> None:
+    a, b, out, extras = operands
+    kernel(a, b, out=out, **extras)
+
+
+def _compare(kernel: Kernel, accumulator: str, operands: Operands) -> None:
+    a, b, out, extras = operands
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
+    found = compare(out, expected.result, dtype=dtypes["c"], accumulator=accumulator)
+    assert found.ok, found
+    if expected.aux is not None:
+        aux = compare(extras["aux"], expected.aux, dtype=dtypes["aux"], accumulator=accumulator)
+        assert aux.ok, aux
