@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from cutegen.algebra import Extents
 from cutegen.hardware import SM_RATES, Instruction, Target
+from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import PINGPONG
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.spec import GemmSpec
-from cutegen.spec.values import Consumers
+from cutegen.spec.values import Consumers, Reduction
 from cutegen.support.words import extents, plural
 
 UNKNOWN_MMA_FLOPS = 4096.0
 """A cycle and multiprocessor, where no source says: as on sm_90, about, which only ranks tiles against each other."""
+
+
+def cluster_text(cluster: Extents) -> str:
+    """A cluster as specs have it: along K only where slices are added there.
+
+    >>> cluster_text((2, 1, 1)), cluster_text((1, 1, 4))
+    ('2x1', '1x1x4')
+    """
+    return extents(cluster if cluster[2] > 1 else cluster[:2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class Candidate:
     stages: int
     atoms_are: str = "warps"
     consumers: Consumers | None = None
-    cluster: tuple[int, int] = (1, 1)
+    cluster: Extents = ALONE
     swap: bool = False
 
     def __str__(self) -> str:
@@ -38,8 +49,8 @@ class Candidate:
         warps_m, warps_n, _ = self.atom_layout
         shared = f"{warps_m}x{warps_n} {self.atoms_are}" if self.consumers != PINGPONG else PINGPONG
         text = f"{m}x{n}x{k}, {shared}, {self.stages} stages"
-        if self.cluster != (1, 1):
-            text += f", clusters of {extents(self.cluster)}"
+        if self.cluster != ALONE:
+            text += f", clusters of {cluster_text(self.cluster)}"
         return f"{text}, exchanged" if self.swap else text
 
     @property
@@ -58,6 +69,11 @@ class Option:
 
     def __str__(self) -> str:
         return f"{self.candidate}, {plural(self.slices, 'slice')} of K" if self.slices > 1 else str(self.candidate)
+
+
+def reduction_of(option: Option) -> Reduction:
+    """How the slices of an option come together."""
+    return CLUSTER if option.candidate.cluster[2] > 1 else "workspace"
 
 
 def tile_is_open(spec: GemmSpec) -> bool:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Target
 from cutegen.plan import swapped
+from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
-from cutegen.plan.search.options import Option, tile_is_open
+from cutegen.plan.search.options import Option, cluster_text, tile_is_open
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
 
 SHOWN_DIGITS = 3
-ALONE = (1, 1)
 WHY_CONSUMERS = {
     COOPERATIVE: "the warpgroups share a tile, which takes less from L2 for each multiplication",
     PINGPONG: "each of two warpgroups has a tile of its own: one stores while the other multiplies",
@@ -67,7 +69,7 @@ def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Seque
     rejected = tuple(
         Rejected(plural(other.slices, "slice"), f"{microseconds(other.estimate)} predicted")
         for other in ranked
-        if other.candidate == candidate and other.slices != option.slices
+        if replace(other.candidate, cluster=candidate.cluster) == candidate and other.slices != option.slices
     )
     why = "for a problem, the slices of the least predicted time"
     yield Decision("schedule.split_k", str(option.slices), why, rejected=rejected, for_problem=for_problem)
@@ -81,19 +83,20 @@ def _warpgroups(spec: GemmSpec, problem: ProblemShape, option: Option, ranked: S
         rejected = _rejected(option, ranked, lambda other: other.candidate.consumers or "")
         yield Decision("schedule.consumers", candidate.consumers, WHY_CONSUMERS[candidate.consumers], rejected=rejected)
     if schedule.cluster is None:
-        rejected = _rejected(option, ranked, lambda other: extents(other.candidate.cluster))
-        yield Decision(
-            "schedule.cluster", extents(candidate.cluster), _why_cluster(candidate.cluster), rejected=rejected
-        )
+        rejected = _rejected(option, ranked, lambda other: cluster_text(other.candidate.cluster))
+        why = _why_cluster(candidate.cluster)
+        yield Decision("schedule.cluster", cluster_text(candidate.cluster), why, rejected=rejected)
     if schedule.swap is None and candidate.swap:
         rejected = _rejected(option, ranked, lambda other: str(other.candidate.swap).lower())
         yield swapped.decide(problem, rejected)
 
 
-def _why_cluster(cluster: tuple[int, int]) -> str:
+def _why_cluster(cluster: Extents) -> str:
     if cluster == ALONE:
         return "each CTA copies what it multiplies, and waits for no other"
-    shared = " and ".join(name for name, ctas in zip("BA", cluster, strict=True) if ctas > 1)
+    if cluster[2] > 1:
+        return "CTAs of one tile add its slices of K out of each other's shared memory"
+    shared = " and ".join(name for name, ctas in zip("BA", cluster, strict=False) if ctas > 1)
     return f"CTAs side by side read {shared} from L2 once, and wait for each other's copies"
 
 

@@ -16,13 +16,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
+from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.search.tile_model import SUM_BYTES, Estimate
 
 ROWS = 64
 """Rows of A that every wgmma multiplies."""
+PAIR, TOGETHER = 2, 8
+"""Clusters of two fill a GPU; of larger ones a GPC, which has 16 or 18 multiprocessors, holds whole ones alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +36,13 @@ class WarpgroupConstants:
     In cycles: `latency` is from a copy's issue to its data, `turn` hands the tensor cores to the other warpgroup,
     `store_per_kib` is of a result, and `exchanged_store` the share that one of exchanged operands takes more;
     `fill_per_kib` is of a CTA's first k-tile, `warpgroup_start` of each warpgroup, `cluster_start` of a cluster. In
-    bytes a cycle: `fetched` reach one multiprocessor, `l2` leave the L2 cache for all of them, `summed` are added where
-    K is split, after `sum_us`. `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache
-    rows take that begin at multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor
-    that has work. `memory_share` is of the device memory's peak, which `torn_lines` take a share more of; `clock_share`
-    is of the boost clock; `power` is the share that a product takes longer when it is long, and `power_us` is long.
-    `sharpness` and `joined` are the norms that join what a k-tile waits for, and the two times.
+    bytes a cycle: `fetched` reach one multiprocessor, `l2` leave the L2 cache for all of them, `summed` are added
+    where K is split, after `sum_us`, and `cluster_summed` in a cluster, after `cluster_sum_us`. `half_line`,
+    `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at multiples of
+    64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work. `memory_share` is
+    of the device memory's peak, which `torn_lines` take a share more of; `clock_share` is of the boost clock;
+    `power` is the share that a product takes longer when it is long, and `power_us` is long. `sharpness` and
+    `joined` are the norms that join what a k-tile waits for, and the two times.
     """
 
     latency: float
@@ -51,6 +56,8 @@ class WarpgroupConstants:
     l2: float
     summed: float
     sum_us: float
+    cluster_summed: float
+    cluster_sum_us: float
     half_line: float
     quarter_line: float
     eighth_line: float
@@ -78,7 +85,7 @@ class WarpgroupWork:
     pingpong: bool
     swap: bool
     stages: int
-    cluster: tuple[int, int]
+    cluster: Extents
     slices: int
     element_bytes: int
     result_bytes: int
@@ -88,10 +95,10 @@ class WarpgroupWork:
 
 def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> Estimate:
     """The time of a launch among others, as in a CUDA graph. `problem` is what the kernel multiplies."""
-    (m, n, k), (ctas_m, ctas_n) = work.cta, work.cluster
+    (m, n, k), (ctas_m, ctas_n, ctas_k) = work.cta, work.cluster
     tiles = -(-problem.m // (m * ctas_m)) * -(-problem.n // (n * ctas_n)) * ctas_m * ctas_n * problem.batch
     ctas = tiles * work.slices
-    at_once = min(ctas, gpu.sms // (ctas_m * ctas_n) * ctas_m * ctas_n)
+    at_once = min(ctas, gpu.sms if ctas_m * ctas_n * ctas_k <= PAIR else gpu.sms // TOGETHER * TOGETHER)
     whole = -(-problem.k // k)
     k_tile, bound = _k_tile_cycles(work, problem, at_once, constants)
     multiplied = -(-whole // work.slices) * k_tile * work.correction
@@ -101,8 +108,7 @@ def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: Wa
     busy_us *= 1 + constants.power * busy_us / (busy_us + constants.power_us)
     memory_us = _memory_us(work, problem, gpu, constants)
     around_us = constants.launch_us + constants.sm_us * at_once
-    if work.slices > 1:
-        around_us += constants.sum_us + work.slices * m * n * SUM_BYTES / constants.summed / clock_per_us
+    around_us += _sum_us(work, clock_per_us, constants)
     return Estimate(
         around_us + _norm((busy_us, memory_us), constants.joined), bound if busy_us > memory_us else "device memory"
     )
@@ -112,7 +118,7 @@ def _k_tile_cycles(
     work: WarpgroupWork, problem: ProblemShape, ctas: int, constants: WarpgroupConstants
 ) -> tuple[float, str]:
     """Cycles from one k-tile to the next while so many CTAs work, and what most of them are for."""
-    (m, n, k), (ctas_m, ctas_n) = work.cta, work.cluster
+    (m, n, k), (ctas_m, ctas_n, _) = work.cta, work.cluster
     row_bytes = k * work.element_bytes
     read_bytes = (m / ctas_n + n / ctas_m) * row_bytes * _lines(work, problem, constants)
     parts = {
@@ -141,7 +147,7 @@ def _tiles_cycles(
 ) -> float:
     """A CTA's way through so many tiles: what it multiplies of each, and what it stores."""
     m, n, _ = work.cta
-    result_bytes = work.result_bytes if work.slices == 1 else SUM_BYTES
+    result_bytes = work.result_bytes if work.slices == work.cluster[2] else SUM_BYTES
     stored = constants.store_per_kib * min(m, problem.m) * min(n, problem.n) * result_bytes / 1024
     if work.swap:
         stored *= 1 + constants.exchanged_store
@@ -153,12 +159,24 @@ def _tiles_cycles(
 def _start_cycles(work: WarpgroupWork, constants: WarpgroupConstants) -> float:
     """Until the first k-tile is multiplied."""
     m, n, k = work.cta
-    alone = work.cluster == (1, 1)
+    alone = work.cluster == ALONE
     return (
         constants.fill_per_kib * (m + n) * k * work.element_bytes / 1024
         + constants.warpgroup_start * work.warpgroups
         + (0.0 if alone else constants.cluster_start)
     )
+
+
+def _sum_us(work: WarpgroupWork, clock_per_us: float, constants: WarpgroupConstants) -> float:
+    """Adding a tile's slices: in a cluster each CTA a share, and what clusters leave by one CTA through a workspace."""
+    tile_bytes, clustered = work.cta[0] * work.cta[1] * SUM_BYTES, work.cluster[2]
+    total_us = 0.0
+    if clustered > 1:
+        far_bytes = tile_bytes * (clustered - 1) / clustered
+        total_us += constants.cluster_sum_us + far_bytes / constants.cluster_summed / clock_per_us
+    if work.slices > clustered:
+        total_us += constants.sum_us + work.slices // clustered * tile_bytes / constants.summed / clock_per_us
+    return total_us
 
 
 def _memory_us(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> float:

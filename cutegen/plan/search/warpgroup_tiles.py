@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.algebra import Extents
+from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE
 from cutegen.plan.search.warpgroup_model import WarpgroupConstants
 from cutegen.spec.values import Consumers
@@ -22,7 +24,7 @@ class Row:
     cta: tuple[int, int, int]
     warpgroups: tuple[int, int]
     consumers: Consumers = COOPERATIVE
-    cluster: tuple[int, int] = (1, 1)
+    cluster: Extents = ALONE
     swap: bool = False
     slices: int = 1
     correction: float = UNMEASURED
@@ -40,6 +42,8 @@ H200 = WarpgroupConstants(
     l2=12500.0,
     summed=41.5,
     sum_us=3.58,
+    cluster_summed=60.0,
+    cluster_sum_us=0.8,
     half_line=1.50,
     quarter_line=1.64,
     eighth_line=2.47,

@@ -16,6 +16,7 @@ from cutegen.hardware import GPUS, Instruction, Target, dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.parted_epilogue import BUFFERS, NARROWER_PARTS
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED, STAGES
@@ -27,7 +28,7 @@ from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, UNMEASURED, Row
 from cutegen.spec import GemmSpec
 
-CLUSTERS = ((1, 1), (2, 1), (1, 2))
+CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
@@ -50,11 +51,13 @@ def _candidates(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     schedule = spec.schedule
     for key, open_value, asked in (
         ("consumers", COOPERATIVE, schedule.consumers),
-        ("cluster", (1, 1), schedule.cluster),
+        ("cluster", ALONE, _whole(schedule.cluster)),
         ("swap", False, schedule.swap),
         ("slices", 1, schedule.split_k),
     ):
         rows = _having(rows, key, open_value, asked)
+    if schedule.reduction is not None:
+        rows = [row for row in rows if row.slices == 1 or (row.cluster[2] > 1) == (schedule.reduction == CLUSTER)]
     for row in rows:
         candidate = candidate_of(spec, target, row)
         if spec.tile.stages is not None or candidate.stages >= DOUBLE_BUFFERED:
@@ -82,6 +85,11 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Ite
         for cluster in CLUSTERS:
             for swap in swaps:
                 yield Row(spec.tile.cta, warpgroups[:2], consumers, cluster, swap)
+
+
+def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The cluster that a spec asks for, along M, N and K."""
+    return cluster and (*cluster, 1)[:3]
 
 
 def _having(rows: list[Row], key: str, open_value: object, asked: object) -> list[Row]:
