@@ -26,7 +26,7 @@ from cutegen.plan.search.tile_model import SUM_BYTES, Estimate
 ROWS = 64
 """Rows of A that every wgmma multiplies."""
 PAIR, TOGETHER = 2, 8
-"""Clusters of two fill a GPU; of larger ones a GPC, which has 16 or 18 multiprocessors, holds whole ones alone."""
+"""Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,8 @@ def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: Wa
     (m, n, k), (ctas_m, ctas_n, ctas_k) = work.cta, work.cluster
     tiles = -(-problem.m // (m * ctas_m)) * -(-problem.n // (n * ctas_n)) * ctas_m * ctas_n * problem.batch
     ctas = tiles * work.slices
-    at_once = min(ctas, gpu.sms if ctas_m * ctas_n * ctas_k <= PAIR else gpu.sms // TOGETHER * TOGETHER)
+    room = gpu.sms if ctas_m * ctas_n * ctas_k <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
+    at_once = max(1, min(ctas, room))
     whole = -(-problem.k // k)
     k_tile, bound = _k_tile_cycles(work, problem, at_once, constants)
     multiplied = -(-whole // work.slices) * k_tile * work.correction
