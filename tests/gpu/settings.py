@@ -56,15 +56,19 @@ class Setting:
         return self.family != "sm90" or self.order[0] == sharing_more(self.block, problem)
 
     @property
-    def spec(self) -> GemmSpec:
-        """The spec of it: f16, K-major, f32 sums, C along N."""
+    def open_spec(self) -> GemmSpec:
+        """What every kernel of the sweep computes, with everything else open: f16, K-major, f32 sums, C along N."""
         row = Operand("f16", "k")
+        problem = Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32")
+        return GemmSpec(family=self.family, problem=problem, name=self.name)
+
+    @property
+    def spec(self) -> GemmSpec:
+        """The spec of it, nothing left open that a problem could settle."""
         along, group = self.order[0], self.order[1:].rstrip("z")
-        assert along in ("m", "n")
         described = self.consumers != "mma"
-        return GemmSpec(
-            family=self.family,
-            problem=Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32"),
+        return replace(
+            self.open_spec,
             tile=Tile(self.cta, self.stages),
             mma=Mma(atom_layout=(*self.warps, 1) if self.warps else None),
             schedule=Schedule(
@@ -75,7 +79,6 @@ class Setting:
                 swap=self.swap if described else None,
                 cluster=self.cluster if described and self.cluster != (1, 1) else None,
             ),
-            name=self.name,
         )
 
 

@@ -1,7 +1,7 @@
 """Measures kernels on many problems: what the choice among kernels is fitted to and judged by.
 
-    python -m tests.gpu.sweep_settings build INDEX.json                  where there is the CuTe DSL
-    python -m tests.gpu.sweep_settings measure INDEX.json OUT.json       where there is the GPU
+    python -m tests.gpu.sweep_warpgroups build INDEX.json                  where there is the CuTe DSL
+    python -m tests.gpu.sweep_warpgroups measure INDEX.json OUT.json       where there is the GPU
 
 Every result is checked before it is timed. Two times of each kernel and problem, torch.matmul's among them, kernels in
 a new random order each round, medians: of a launch in a CUDA graph that goes through more operands than the L2 holds,
