@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutegen.api import compile, emit
     from cutegen.dispatch.pack import Pack, load_pack
+    from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
+    from cutegen.matmul import explain, matmul, prepare
     from cutegen.plan import GemmPlan, ProbePlan, plan
     from cutegen.run import Kernel, Probe
     from cutegen.spec import (
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         load_spec,
         shipped_specs,
     )
+    from cutegen.torch_ops.linear import Linear
 
 __all__ = [
     "CutegenError",
@@ -49,6 +52,7 @@ __all__ = [
     "GemmPlan",
     "GemmSpec",
     "Kernel",
+    "Linear",
     "Mma",
     "Operand",
     "Pack",
@@ -64,9 +68,13 @@ __all__ = [
     "Tile",
     "compile",
     "emit",
+    "explain",
     "load_pack",
     "load_spec",
+    "matmul",
+    "matmul_settings",
     "plan",
+    "prepare",
     "shipped_specs",
 ]
 
@@ -75,6 +83,9 @@ _ROOMS = {
     "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit"),
+    "cutegen.matmul": ("explain", "matmul", "prepare"),
+    "cutegen.torch_ops.linear": ("Linear",),
+    "cutegen.dispatch.settings": ("matmul_settings",),
     "cutegen.dispatch.pack": ("Pack", "load_pack"),
 }
 # All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from cutegen.build import BuildRequest, Cache, build
+from cutegen.build.record import record
 from cutegen.contract import ProblemLike, ProblemShape
 from cutegen.contract.source import KernelSource
 from cutegen.hardware import Target
@@ -15,6 +16,8 @@ from cutegen.plan.explain import plan_json
 from cutegen.render import render
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
+from cutegen.spec.write import spec_reference
+from cutegen.support.environment import record_file
 
 
 def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
@@ -49,7 +52,7 @@ def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
         target=made.target,
         plan_json=plan_json(made),
         instructions=made.predictions.instructions,
-        must_not_spill=isinstance(made, GemmPlan) and made.must_not_spill,
+        tile_is_chosen=isinstance(made, GemmPlan) and made.tile_is_chosen,
     )
 
 
@@ -68,7 +71,18 @@ def compile(
     """
     spec = as_spec(spec)
     kind = Probe if spec.kind == PROBE else Kernel
-    return kind(build(build_request(spec, arch, problem=problem), cache or Cache.from_environment()))
+    asked = build_request(spec, arch, problem=problem)
+    _record(spec, asked.target, ProblemShape.of(problem))
+    return kind(build(asked, cache or Cache.from_environment()))
+
+
+def _record(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
+    """Add what was asked for to the list of CUTEGEN_RECORD, if there is one."""
+    if record_file() is not None:
+        reference = spec_reference(spec)
+        name = spec.name if isinstance(reference, dict) and spec.name else None
+        problems = None if problem is None else [(*problem.extents.values(), problem.batch)]
+        record({"name": name, "spec": reference, "problems": problems, "targets": [target.name]})
 
 
 def compile_gemm(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> Kernel:

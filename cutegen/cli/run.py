@@ -45,13 +45,10 @@ from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.spec import GemmSpec, load_spec
 from cutegen.support.words import plural
-from cutegen.verify.cost_estimate import estimate_s, worthwhile_jobs
+from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s, worthwhile_jobs
 from cutegen.verify.probe_trial import probe_lines, probe_table, try_probe, wrong_probe
 from cutegen.verify.trial import Asked, Execution, small_problem, try_kernel
 from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, wrong_result
-
-LONG_S = 120.0
-LONGEST_S = 3600.0
 
 OF_A_SPEC = frozenset({"problem", "batch", "device", "arch", "strict", "yes"})
 OF_PTX = frozenset({"entry", "grid", "block", "arg", "smem", "save"})
@@ -204,22 +201,13 @@ def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOpti
     way_out = f"--problem {small} takes seconds"
     if seconds > LONGEST_S and not yes:
         raise RequestError(
-            f"--problem: found {asked}, about {_duration(seconds)} on the CPU with {plural(jobs, 'job')}; expected at "
-            f"most {_duration(LONGEST_S)}; {way_out}, a GPU takes it at once, and --yes runs it here all the same"
+            f"--problem: found {asked}, about {duration(seconds)} on the CPU with {plural(jobs, 'job')}; expected at "
+            f"most {duration(LONGEST_S)}; {way_out}, a GPU takes it at once, and --yes runs it here all the same"
         )
     if seconds > LONG_S:
-        took = f"about {_duration(seconds)} on the CPU with {plural(jobs, 'job')}"
+        took = f"about {duration(seconds)} on the CPU with {plural(jobs, 'job')}"
         complain("note", f"--problem {asked} takes {took}; {way_out}")
     return replace(execution, jobs=jobs)
-
-
-def _duration(seconds: float) -> str:
-    """Seconds as people say them.
-
-    >>> _duration(119 * 60), _duration(7200)
-    ('119 minutes', '2.0 hours')
-    """
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.1f} hours"
 
 
 def register(app: typer.Typer) -> None:

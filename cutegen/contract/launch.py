@@ -154,7 +154,7 @@ def gemm_parameters(
         *(Parameter(name, "ptr") for name in workspace),
         *(Parameter(name, "f32") for name in scalars),
         *(Parameter(name, "i32") for name in "mnk"),
-        *(Parameter(leading, "i64") for tensor in plain if (leading := leading_stride(tensor))),
+        *(Parameter(leading, stride_type(tensor)) for tensor in plain if (leading := leading_stride(tensor))),
         *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
     )
 
@@ -164,6 +164,11 @@ def leading_stride(tensor: TensorContract) -> str:
     if tensor.name in SCALES:
         return f"inc_{tensor.name}"
     return f"ld{tensor.name}" if len(tensor.modes) == 2 else ""
+
+
+def stride_type(tensor: TensorContract) -> ParameterType:
+    """The type of a tensor's leading stride: a scale's is 0 or 1."""
+    return "i32" if tensor.name in SCALES else "i64"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Schedule
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Scale, Schedule
 from cutegen.support.words import extents
 
 
@@ -27,6 +27,7 @@ def spec_of(request: Request) -> GemmSpec:
             b=_operand(request.b),
             c=_operand(request.c),
             bias=None if request.bias is None else Bias(request.bias),
+            scale=None if request.scale is None else Scale(request.scale),
             residual=_extra(request.residual),
             aux=_extra(request.aux),
         ),

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from cutegen.build.pack_file import PackFile, read_pack
 from cutegen.build.pack_index import PackEntry
-from cutegen.contract.launch import GEMM, OPERANDS, PROBE, RESULT, TensorContract
+from cutegen.contract.launch import GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
 from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.dispatch.buckets import bucket
 from cutegen.dispatch.provider import PACK, Answer
@@ -27,6 +27,8 @@ from cutegen.run.gpu.launch import runs_on
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
 from cutegen.support.literals import nearest
+
+_MATRICES = (*OPERANDS, RESULT, "residual", "aux")
 
 
 class Pack:
@@ -191,19 +193,19 @@ def _serves(entry: PackEntry, request: Request) -> bool:
         return False
     if request.batch_invariant and entry.launch.split is not None:
         return False
-    called = entry.launch.of_a_call()
-    tensors = {tensor.name: tensor for tensor in called.tensors}
-    asked = {name: getattr(request, name) for name in (*OPERANDS, RESULT, "residual", "aux")}
-    bias = tensors.get("bias")
-    return request.bias == (None if bias is None else bias.dtype) and all(
-        _fits(tensors.get(name), matrix) for name, matrix in asked.items()
-    )
+    tensors = entry.launch.of_a_call().tensors
+    asked = {name for name in _MATRICES if getattr(request, name) is not None}
+    return asked <= {tensor.name for tensor in tensors} and all(_fits(tensor, request) for tensor in tensors)
 
 
-def _fits(tensor: TensorContract | None, matrix: Matrix | None) -> bool:
-    if tensor is None or matrix is None:
-        return tensor is None and matrix is None
-    return (tensor.dtype, tensor.major) == (matrix.dtype, matrix.major) and matrix.align_bytes % tensor.align_bytes == 0
+def _fits(tensor: TensorContract, request: Request) -> bool:
+    """Whether what a call brings lies as a kernel's tensor does. C as it was is C's own."""
+    if len(tensor.modes) == 1:
+        return tensor.dtype == (request.scale if tensor.name in SCALES else request.bias)
+    matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)
+    if matrix is None or matrix.align_bytes % tensor.align_bytes:
+        return False
+    return (tensor.dtype, tensor.major) == (matrix.dtype, matrix.major)
 
 
 def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from cutegen.dispatch.provider import MODEL, RANKS, Answer, Provider, Served
+from cutegen.dispatch.recording import record_request
 from cutegen.dispatch.request import Request
 from cutegen.errors import RequestError
 
@@ -117,3 +118,4 @@ class _Model:
 providers = Providers()
 """Those of this process."""
 providers.register(MODEL, _Model())
+providers.listeners.append(record_request)

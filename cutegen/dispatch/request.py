@@ -25,10 +25,10 @@ class Matrix:
 class Request:
     """`c = epilogue(a b)` on a target: A is (M,K), B (N,K) and C (M,N), as in a spec.
 
-    `ops` are the epilogue's, in their order; `bias` is the element type of the vector that they add, `residual` and
-    `aux` the matrices that they read and write. `problem` is the bucket of the call's, `target` as in
-    `cutegen.hardware.TARGETS`, `device` what the driver calls the GPU, and None off a GPU. With `batch_invariant` an
-    element of C must not depend on how many rows C has.
+    `ops` are the epilogue's, in their order; `bias` is the element type of the vector that they add, `scale` of those
+    that they multiply by, `residual` and `aux` are the matrices that they read and write. `problem` is the bucket of
+    the call's, `target` as in `cutegen.hardware.TARGETS`, `device` what the driver calls the GPU, and None off a GPU.
+    With `batch_invariant` an element of C must not depend on how many rows C has.
     """
 
     a: Matrix
@@ -36,6 +36,7 @@ class Request:
     c: Matrix
     ops: tuple[str, ...] = ()
     bias: str | None = None
+    scale: str | None = None
     residual: Matrix | None = None
     aux: Matrix | None = None
     problem: ProblemShape
@@ -55,7 +56,7 @@ class Request:
         parts += [f"{name}: {getattr(self, name)}" for name in ("a", "b", "c")]
         if self.ops:
             parts.append(f"epilogue: {', '.join(self.ops)}")
-        parts += [f"{name}: {value}" for name in ("bias", "residual", "aux") if (value := getattr(self, name))]
+        parts += [f"{name}: {value}" for name in ("bias", "scale", "residual", "aux") if (value := getattr(self, name))]
         if self.batch_invariant:
             parts.append("batch-invariant")
         return "; ".join(parts)

@@ -95,7 +95,7 @@ TORCH = Dialect(
 )
 _MORE_ARGUMENTS = {("torch.nn.functional.gelu", "gelu_tanh"): ', approximate="tanh"'}
 
-_NEEDED_BY = {"gelu_tanh": ("sigmoid",), "silu": ("sigmoid",)}
+_NEEDED_BY = {"gelu_erf": ("gelu",), "gelu_tanh": ("gelu",), "silu": ("sigmoid",)}
 _WIDTH = LINE_WIDTH - 8  # within a loop within a function
 
 
@@ -222,7 +222,7 @@ def kernel_lines(fusion: Fusion, part: str = "[part]") -> tuple[str, ...]:
         tensors = {dialect.operands[name]: name for name in names_of(step.expression) if name in dialect.operands}
         for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
             if fragment not in loaded:
-                lines.append(_load(fragment, part, guarded=name == "c" and fusion.source_behind_beta))
+                lines.append(_load(fragment, part, name, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
         lines += _assignments(step, dialect)
     return tuple(lines)
@@ -238,8 +238,11 @@ def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
     )
 
 
-def _load(fragment: str, part: str, *, guarded: bool) -> str:
+def _load(fragment: str, part: str, name: str, *, guarded: bool) -> str:
     """What brings an operand into registers; with `guarded` nothing is read when beta is 0."""
+    if name in VECTORS:
+        mode = ("m", "n").index(name[-1])
+        return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, (m, n))"
     extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
     operand = fragment.replace("tCr", "tCg")
     return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"

@@ -28,7 +28,6 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
         "by_warpgroups": True,
         "sum_threads": "SUM_THREADS",
-        "accumulators": "tCrR" if _converts_sums(plan) else "tCrC",
         "stmatrix": plan.epilogue.stmatrix is not None,
         "pingpong": plan.pingpong,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
@@ -37,7 +36,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "tile_range": _tile_range(plan),
         "shares_copies": plan.cluster[:2] != (1, 1),
         "tile_of_cta": _tile_of_cta(plan),
-        "share_of_cta": _share_of_cta(plan),
+        **_sums_context(plan),
         **_host_clusters(plan),
         "a_multicast": plan.cluster[1] > 1,
         "b_multicast": plan.cluster[0] > 1,
@@ -68,11 +67,24 @@ def _tile_of_cta(plan: GemmPlan) -> str:
     return f"tile_m * CLUSTER_M + rank_m, {along_n}"
 
 
-def _share_of_cta(plan: GemmPlan) -> str:
-    """The share of a tile that a CTA adds, among all shares of one result, and how many those are."""
-    if plan.cluster[0] == 1:
-        return "tile * CLUSTER_K + rank_k, tiles * CLUSTER_K"
-    return "(tile * CLUSTER_M + rank_m) * CLUSTER_K + rank_k, tiles * CLUSTER_M * CLUSTER_K"
+def _sums_context(plan: GemmPlan) -> dict[str, object]:
+    """The tensor core's sums by the names that they have on their way to the epilogue, where slices are added.
+
+    `owned` are a CTA's tile, or share of one, among all of one result and how many those are, where they are not the
+    tiles that a CTA goes through.
+    """
+    (m, _, k), accumulators = plan.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
+    tile, tiles = ("(tile * CLUSTER_M + rank_m)", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
+    owned = f"{tile} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile.strip('()')}, {tiles}"
+    return {
+        "accumulators": accumulators,
+        "converts_left": _converts_sums(plan) and k == 1,
+        "sums_left": "tCrX" if k > 1 else accumulators,
+        "slices_left": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
+        "first_part": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + part",
+        "owned": owned if (m, k) != (1, 1) else "",
+        "counted": "own, owned" if (m, k) != (1, 1) else "tile, tiles",
+    }
 
 
 def _host_clusters(plan: GemmPlan) -> dict[str, str]:
@@ -83,6 +95,7 @@ def _host_clusters(plan: GemmPlan) -> dict[str, str]:
     return {
         "cluster_tiles": f"{along_m} * cute.ceil_div(n, CTA_N)",
         "cluster_ctas": ctas.get((m > 1, k > 1), ""),
+        "cluster_extents": f"({m}, {k}, 1)",
     }
 
 

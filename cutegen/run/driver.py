@@ -114,6 +114,22 @@ class Driver:
         """Whether what is launched on `stream` now goes into a graph instead. Raises DeviceError."""
         return bool(int(self.call("cuStreamIsCapturing", stream)))
 
+    def capture(self, stream: int) -> int:
+        """The number of what is being captured on `stream`, another for each capture. Raises DeviceError."""
+        _, number, *_ = self.call("cuStreamGetCaptureInfo", stream)
+        return int(number)
+
+    def zeros(self, size_bytes: int) -> int:
+        """Device memory in the present context, zero when this returns, also while a stream is being captured."""
+        with self.relaxed_capture():
+            address = int(self.call("cuMemAlloc", size_bytes))
+            # A stream of its own, since the default one waits for others, which those that are captured cannot bear.
+            stream = self.call("cuStreamCreate", int(self.api.CUstream_flags.CU_STREAM_NON_BLOCKING))
+            self.call("cuMemsetD8Async", address, 0, size_bytes, stream)
+            self.call("cuStreamSynchronize", stream)
+            self.call("cuStreamDestroy", stream)
+        return address
+
     def order_after(self, ordinal: int, stream: int, producer: int) -> None:
         """What is launched on `stream` from now on waits for what is on `producer` now, without blocking the host."""
         flags = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING

@@ -15,7 +15,7 @@ from cutegen.errors import OperandError
 from cutegen.run.call import streams
 from cutegen.run.call.check import CheckedCall, check_call, check_inputs
 from cutegen.run.call.epilogue_operands import TENSOR_NAMES, Extras
-from cutegen.run.call.fast_path import Launch, QuickCalls
+from cutegen.run.call.fast_path import Launch, QuickCalls, QuickFusedCalls
 from cutegen.run.call.memory_overlap import Placed, check_address, check_apart
 from cutegen.run.call.operands import Form, TensorView, count_write, view_of
 from cutegen.run.call.storage import MatrixStorage, call_tensor, empty
@@ -96,8 +96,10 @@ class Kernel:
                 begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
                 kept_copies.written(begin, begin + elems * result.element_size())
             return result
-        handle = None if stream is None else streams.stream_handle(stream)
         tensors, scalars = self._extras.take(c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, alpha, beta)
+        if not plain and (result := self._thread.quick_fused(a, b, out, stream, tensors, scalars)) is not None:
+            return result
+        handle = None if stream is None else streams.stream_handle(stream)
         view_a, view_b, given = view_of(a, "a", handle), view_of(b, "b", handle), out
         if out is None:
             storage = self._thread.result_storage(view_a.form, view_b.form)
@@ -111,8 +113,11 @@ class Kernel:
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
             prepared.announce((given, aux), pointers)
-            if plain and prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
-                self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
+            if prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
+                if plain:
+                    self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
+                else:
+                    self._thread.quick_fused.remember(a, b, given, out, tensors, prepared)
         return out
 
     def execute(
@@ -177,6 +182,13 @@ class Kernel:
         operands = (("a", a), ("b", b), ("out", out), *tensors)
         return check_call(self._read, *(view_of(x, name).form for name, x in operands)).size
 
+    def prepare(self, *forms: Form) -> PreparedCall:
+        """The launch of operands of these forms, in the order of the contract's tensors, for this thread alone.
+
+        For callers that keep it beside what they know of their operands. Raises OperandError when they do not fit.
+        """
+        return self._thread.prepare(*forms)
+
     def __repr__(self) -> str:
         a, b, c = (f"{t.name}: {t.dtype} {t.major}-major" for t in map(self.contract.tensor, (*OPERANDS, RESULT)))
         m, n = self.contract.cta_tile
@@ -187,12 +199,12 @@ class Kernel:
     def _result_storage(self, a: Form, b: Form) -> MatrixStorage:
         return self._result.storage(check_inputs(self._read, a, b))
 
-    def _prepare(self, *forms: Form) -> _PreparedCall:
+    def _prepare(self, *forms: Form) -> PreparedCall:
         call = check_call(self._read, *forms)
         if call.size.problem.empty:
-            return _PreparedCall.of(call, None)
+            return PreparedCall.of(call, None)
         backend = self._gpu if call.device[0] == "cuda" else self._cpu
-        return _PreparedCall.of(call, backend.prepare(call))
+        return PreparedCall.of(call, backend.prepare(call))
 
     def _order(self, call: CheckedCall, stream: int | None, views: tuple[TensorView, ...]) -> int:
         """The stream to launch on, made to wait for the streams that the operands name."""
@@ -212,7 +224,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _PreparedCall:
+class PreparedCall:
     """Checked forms, those of `placed` in the order of the addresses, and the launch; None for an empty result."""
 
     call: CheckedCall
@@ -221,7 +233,7 @@ class _PreparedCall:
     apart: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, call: CheckedCall, launch: Launch | None) -> _PreparedCall:
+    def of(cls, call: CheckedCall, launch: Launch | None) -> PreparedCall:
         """What is written lies apart from everything before it, and from everything behind it that is read."""
         placed = tuple(call.placed.values())
         written = [each.tensor.written for each in placed]
@@ -256,9 +268,9 @@ class _PerThread(threading.local):
     """The calls prepared on each thread: a launch's parameter block must not be shared between threads."""
 
     def __init__(
-        self, prepare: Callable[..., _PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
+        self, prepare: Callable[..., PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
     ) -> None:
-        self.quick = QuickCalls()
+        self.quick, self.quick_fused = QuickCalls(), QuickFusedCalls()
         self.prepare = lru_cache(maxsize=_REMEMBERED_FORMS)(prepare)
         self.result_storage = lru_cache(maxsize=_REMEMBERED_FORMS)(result_storage)
 

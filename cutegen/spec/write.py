@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from cutegen.spec.load import load_spec, shipped_specs
+from cutegen.spec.model import GemmSpec
 from cutegen.spec.schema import Part, keys_of
 
 
@@ -22,3 +24,10 @@ def spec_table(part: Part) -> dict[str, Any]:
         if key.required or value != defaults[key.name]:
             table[key.name] = spec_table(value) if isinstance(value, Part) else value
     return table
+
+
+def spec_reference(spec: GemmSpec) -> str | dict[str, Any]:
+    """The name of a shipped spec that is this one, else its table: what a list of kernels can be read by anywhere."""
+    if spec.name in shipped_specs() and load_spec(spec.name) == spec:
+        return spec.name
+    return spec_table(spec)

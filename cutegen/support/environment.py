@@ -2,6 +2,7 @@
 
     CUTEGEN_CACHE_DIR     folder of built kernels; default: the platform's user cache directory
     CUTEGEN_CACHE_SIZE    the cache's size bound, as in `2GiB`, `500MB` or plain bytes
+    CUTEGEN_RECORD        a list in TOML that gets the kernels which a program asks for, to be packed from
     COLUMNS               the width of text, which shells know and rarely pass on
     PYTHONPATH            Python's own: folders that a person wants modules imported from
 
@@ -18,6 +19,7 @@ from cutegen.errors import RequestError
 
 CACHE_DIR = "CUTEGEN_CACHE_DIR"
 CACHE_SIZE = "CUTEGEN_CACHE_SIZE"
+RECORD = "CUTEGEN_RECORD"
 COLUMNS = "COLUMNS"
 
 _UNIT_BYTES = {"": 1, "b": 1} | {
@@ -32,13 +34,15 @@ def cache_dir() -> Path | None:
 
     Raises RequestError when `~` cannot be resolved.
     """
-    text = os.environ.get(CACHE_DIR, "")
-    if not text:
-        return None
-    try:
-        return Path(text).expanduser().absolute()
-    except RuntimeError as error:
-        raise RequestError(f"{CACHE_DIR}: found {text!r}; expected a folder; {error}") from error
+    return _path(CACHE_DIR, "a folder")
+
+
+def record_file() -> Path | None:
+    """The absolute path of the list that CUTEGEN_RECORD names; `~` is the home directory.
+
+    Raises RequestError when `~` cannot be resolved.
+    """
+    return _path(RECORD, "a file")
 
 
 def cache_size_limit_bytes() -> int | None:
@@ -57,6 +61,16 @@ def python_path() -> tuple[str, ...]:
     """The folders that PYTHONPATH names, absolute."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return tuple(os.path.abspath(folder) for folder in folders if os.path.isabs(folder))
+
+
+def _path(variable: str, expected: str) -> Path | None:
+    text = os.environ.get(variable, "")
+    if not text:
+        return None
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise RequestError(f"{variable}: found {text!r}; expected {expected}; {error}") from error
 
 
 def parse_size_bytes(text: str, origin: str = CACHE_SIZE) -> int:

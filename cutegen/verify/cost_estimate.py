@@ -14,6 +14,10 @@ SECONDS_PER_TILE = 0.04
 # Processes start, read the PTX and copy the operands in about a second, and in several where the cores are busy.
 SPREAD_FROM_S = 10.0
 MOST_JOBS = 4
+LONG_S = 120.0
+"""A run of so many seconds is announced."""
+LONGEST_S = 3600.0
+"""A run of more is refused, unless it is asked for twice."""
 
 
 def estimate_s(plan: GemmPlan, problem: ProblemShape) -> float:
@@ -33,3 +37,12 @@ def estimate_s(plan: GemmPlan, problem: ProblemShape) -> float:
 def worthwhile_jobs(seconds: float) -> int:
     """Processes for a run of so many seconds: one for a short run, else one for each core, up to MOST_JOBS."""
     return 1 if seconds < SPREAD_FROM_S else min(MOST_JOBS, os.cpu_count() or 1)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(119 * 60), duration(7200)
+    ('119 minutes', '2.0 hours')
+    """
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.1f} hours"

@@ -22,12 +22,18 @@ def inspected(monkeypatch: pytest.MonkeyPatch, opcode: str, spilled_bytes: int, 
         source=KernelSource("text", "entry_0"), target=target("sm_90"), plan_json="{}", instructions={opcode: 1}
     )
     output = CompilerOutput(f".entry entry_0() {{ {opcode}; ret; }}".encode(), b"")
-    return builder.inspect_output(replace(request, must_not_spill=chosen), output).manifest.warnings
+    return builder.inspect_output(replace(request, tile_is_chosen=chosen), output).manifest.warnings
 
 
-def test_a_tile_that_was_chosen_must_not_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tile_that_was_chosen_tile_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EmissionError, match=r"128 bytes of a thread's registers spill.*smaller tile\.cta"):
         inspected(monkeypatch, WGMMA, 128, chosen=True)
+
+
+def test_a_few_registers_may_wait_for_the_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert inspected(monkeypatch, WGMMA, 64, chosen=True) == ()
+    with pytest.raises(EmissionError):
+        inspected(monkeypatch, WGMMA, 72, chosen=True)
 
 
 def test_one_that_was_given_may_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tests.house.documents import ROOT
 
 EXPECTED = {
     "explain_swizzle.py": "plain: 32 wavefronts",
+    "hopper_ladder.py": "clusters of 2",
     "ladder.py": "B transposed once",
     "missing_barrier.py": "without bar.sync: line",
     "quickstart.py": "relative error",

@@ -135,7 +135,7 @@ def given(pack: Pack, request: Request) -> int | None:
         ({"a": Matrix("bf16", "m", 16), "b": Matrix("bf16", "k", 16), "c": Matrix("bf16", "n", 16)}, 2),
         ({"a": replace(ROW, align_bytes=8)}, None),
         ({"ops": ("relu",)}, None),
-        ({"bias": "f16"}, None),
+        ({"ops": ("bias_n",), "bias": "f16"}, None),
         ({"residual": Matrix("f16", "n", 16)}, None),
         ({"target": "sm_86", "device": "NVIDIA A10"}, 0),
         ({"target": "sm_90", "device": "NVIDIA H200"}, 3),
@@ -169,6 +169,15 @@ def test_an_open_pack_is_asked_until_it_is_closed(pack_path: Path) -> None:
         assert served.provider == f"the pack {pack_path}"
     said: list[tuple[object, Answer]] = list(providers.answers(REQUEST))
     assert pack not in [provider for provider, _ in said]
+
+
+def test_matmul_takes_its_kernel_from_an_open_pack(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutegen.build.builder.compile_source", None)  # nothing is compiled
+    random = np.random.default_rng()
+    a, b = (random.standard_normal((rows, 64)).astype(np.float16) for rows in (33, 40))
+    result = cutegen.matmul(a, b.T)
+    np.testing.assert_allclose(result, a.astype(np.float64) @ b.T.astype(np.float64), rtol=2**-10, atol=1e-2)
+    assert f"the pack {pack.path}" in cutegen.explain(a, b.T)
 
 
 def test_a_damaged_pack_serves_nobody(pack_path: Path, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_a_fresh_environment_of_it_runs_a_pack(
     found = run_pack(make_environment(tmp_path), tmp_path / "model.cutepack")
     assert len(found["ran"]) == 9
     assert found["worst"] < 2**-11
+    assert found["called"]
     assert {name.lower() for name in found["installed"]} == {"cutegen", *(each.name for each in requirements())}
     assert {name.lower() for name in found["imported"]} & {name.replace("-", "_") for name in NOT_TO_RUN} == set()
     assert found["planner"].startswith("cutegen.plan needs ")

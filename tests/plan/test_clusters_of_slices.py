@@ -75,6 +75,17 @@ def test_the_workspace_has_what_clusters_leave(split_k: int, cluster: tuple[int,
     assert sectors["split_k.write"].predicted == 128 * 128 * 4 // (32 * shares)
 
 
+@pytest.mark.parametrize(
+    ("split_k", "cluster", "far", "last"),
+    [(32, (1, 1, 8), 7 * 8192, 4 * 8192), (8, (1, 1, 8), 7 * 8192, 0), (28, (2, 1, 4), 3 * 16384, 7 * 16384)],
+)
+def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far: int, last: int) -> None:
+    """Of 64 KB of sums: from other CTAs of its cluster, and, when it comes last, from the workspace."""
+    split = planned(split_k=split_k, cluster=cluster).split_k
+    assert split is not None
+    assert (split.far_bytes(TILE), split.last_bytes(TILE)) == (far, last)
+
+
 def test_sums_are_written_and_read_once() -> None:
     found = planned().predictions.wavefronts
     assert found["cluster.write"] == found["cluster.read"]

@@ -64,6 +64,10 @@ PEER = neighbour("%r8", "%r6")
 TAKE = "ld.shared::cluster.u32 %r3, [%r8];"
 LAST = " " + SYNC
 EXCHANGE = HERE + PUT + SYNC + PEER + TAKE + LAST
+SEND = "st.shared::cluster.u32 [%r8], %r0;"
+ADD = "ld.shared.u32 %r3, [%r6]; add.u32 %r3, %r3, %r0;"
+SLOTS = HERE + SYNC + PEER + SEND + LAST + ADD
+"""Each CTA sends its sum to a slot of the other's, and adds what it was sent."""
 
 
 def memory_mistakes() -> Iterator[WrongCluster]:
@@ -82,6 +86,28 @@ def memory_mistakes() -> Iterator[WrongCluster]:
         right=EXCHANGE,
         change=(LAST, ""),
         says="exited",
+    )
+    yield WrongCluster(
+        name="a slot that is added before the neighbour has sent",
+        kind=K.RACE,
+        also=(K.UNINITIALISED,),
+        right=SLOTS,
+        change=(SEND + LAST, SEND),
+        says="without a barrier",
+    )
+    yield WrongCluster(
+        name="a neighbour that may have exited when it is sent to",
+        kind=K.RACE,
+        right=HERE + SYNC + PEER + SEND + LAST,
+        change=(SEND + LAST, SEND),
+        says="exited",
+    )
+    yield WrongCluster(
+        name="a slot of a neighbour that may not have begun",
+        kind=K.RACE,
+        right=SLOTS,
+        change=(HERE + SYNC, HERE),
+        says="may not have begun",
     )
     yield WrongCluster(
         name="data behind a relaxed arrival",

@@ -9,30 +9,26 @@ import pytest
 
 from cutegen.api import compile_gemm
 from cutegen.contract.launch import LaunchGeometry
-from cutegen.run.gpu.launch import launch_config
+from cutegen.run.gpu.raw_driver import LaunchConfig
 from cutegen.spec import Schedule, Tile
 from tests.plan.specs import gemm
 
-driver = pytest.importorskip("cuda.bindings.driver")
 LAYERS, REPLAYS = 6, 5
+CLUSTER_DIMENSION, PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6
+"""As cuda.h numbers them."""
 
 
 def test_a_launch_says_so_beside_its_clusters() -> None:
-    names = driver.CUlaunchAttributeID
-    cluster, early = (
-        names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-        names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-    )
     for extents, programmatic, wanted in (
         ((1, 1, 1), False, []),
-        ((1, 1, 1), True, [early]),
-        ((2, 1, 1), False, [cluster]),
-        ((2, 1, 1), True, [cluster, early]),
+        ((1, 1, 1), True, [(PROGRAMMATIC_STREAM_SERIALIZATION, 1)]),
+        ((2, 1, 1), False, [(CLUSTER_DIMENSION, 2)]),
+        ((2, 1, 1), True, [(CLUSTER_DIMENSION, 2), (PROGRAMMATIC_STREAM_SERIALIZATION, 1)]),
     ):
-        config = launch_config(driver, LaunchGeometry((2, 1, 1), (128, 1, 1), 1024, extents), programmatic)
-        assert [each.id for each in config.attrs] == wanted
-        assert config.numAttrs == len(wanted)
-        assert all(each.value.programmaticStreamSerializationAllowed for each in config.attrs if each.id == early)
+        geometry = LaunchGeometry((2, 1, 1), (128, 1, 1), 1024, extents)
+        config = LaunchConfig.of(geometry, in_clusters=extents != (1, 1, 1), programmatic=programmatic)
+        found = [config.attributes[index] for index in range(config.attribute_count)]
+        assert [(each.id, each.cluster[0]) for each in found] == wanted
 
 
 @pytest.mark.gpu

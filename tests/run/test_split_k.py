@@ -178,20 +178,27 @@ def test_a_contract_survives_its_json(contract: Callable[..., LaunchContract]) -
     assert LaunchContract.from_json(older) == whole
 
 
+def _results(answer: Any) -> tuple[Any, ...]:
+    return answer if isinstance(answer, tuple) else (answer,)
+
+
 class Memory:
     """A driver's allocator: a new address for each allocation, and a record."""
 
     def __init__(self, fake_api: Any) -> None:
         self.api = fake_api()
-        self.api.capturing = set()
+        self.api.capturing, self.capture = set(), 1
         self._next = 0x1000
         answers = {
             "cuMemAllocAsync": self._allocate,
             "cuStreamGetId": lambda stream: 100 + stream,
             "cuStreamIsCapturing": lambda stream: int(stream in self.api.capturing),
+            "cuStreamGetCaptureInfo": lambda stream: (1, self.capture, "graph", [], [], 0),
+            "cuMemAlloc": lambda size_bytes: self._allocate(size_bytes, 0),
+            "cuStreamCreate": lambda flags: 77,
         }
         plain = self.api._answer
-        self.api._answer = lambda name, *rest: (answers[name](*rest),) if name in answers else plain(name, *rest)
+        self.api._answer = lambda name, *rest: _results(answers[name](*rest)) if name in answers else plain(name, *rest)
 
     def _allocate(self, size_bytes: int, stream: int) -> int:
         self._next += 0x100000
@@ -207,8 +214,9 @@ def memory(fake_api: Any) -> Memory:
 
 
 def use(held: Workspaces, stream: int, wanted: Workspace) -> tuple[int, int]:
-    with held.on(stream, wanted) as workspace:
-        return workspace
+    found: list[tuple[int, int]] = []
+    held.launch(stream, wanted, found.append)
+    return found[0]
 
 
 def test_a_stream_keeps_its_workspace_and_zeroes_it_once(memory: Memory) -> None:
@@ -218,6 +226,16 @@ def test_a_stream_keeps_its_workspace_and_zeroes_it_once(memory: Memory) -> None
     assert use(held, 5, Workspace(64, 2)) == first
     assert memory.named("cuMemAllocAsync") == [("cuMemAllocAsync", 4096, 5), ("cuMemAllocAsync", 32, 5)]
     assert memory.named("cuMemsetD32Async") == [("cuMemsetD32Async", first[1], 0, 8, 5)]
+
+
+def test_of_the_default_stream_the_driver_is_not_asked(memory: Memory) -> None:
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
+    first = use(held, 0, wanted)
+    memory.api.calls.clear()
+    assert use(held, 1, wanted) == first  # the same stream by its other handle
+    assert memory.api.names() == ["cuCtxGetCurrent"]
+    assert not set(use(held, 2, wanted)) & set(first)  # a thread's own default stream is another
+    assert memory.named("cuStreamGetId") == [("cuStreamGetId", 2)]
 
 
 def test_streams_share_nothing(memory: Memory) -> None:
@@ -240,21 +258,38 @@ def test_a_captured_launch_brings_its_own(memory: Memory) -> None:
     held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4100, 8)
     memory.api.capturing.add(5)
     first, second = use(held, 5, wanted), use(held, 5, wanted)
-    assert not set(first) & set(second)
+    assert first[0] != second[0]
     nodes = memory.named("cuMemAllocAsync", "cuMemsetD32Async", "cuMemFreeAsync")
-    for (sums, counters), three in zip((first, second), (nodes[:3], nodes[3:]), strict=True):
-        assert counters % 16 == 0
-        assert three == [
-            ("cuMemAllocAsync", 4112 + 32, 5),
-            ("cuMemsetD32Async", counters, 0, 8, 5),
-            ("cuMemFreeAsync", sums, 5),
-        ]
+    assert nodes == [
+        node for sums, _ in (first, second) for node in (("cuMemAllocAsync", 4100, 5), ("cuMemFreeAsync", sums, 5))
+    ]
+
+
+def test_captured_launches_share_counters_where_one_comes_after_the_other(memory: Memory) -> None:
+    """On one stream of one capture; each other's are another's, and all of them were zeroed outside of any graph."""
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
+    memory.api.capturing |= {5, 6}
+    _, here = use(held, 5, wanted)
+    assert use(held, 5, wanted)[1] == use(held, 5, Workspace(64, 2))[1] == here
+    _, beside = use(held, 6, wanted)
+    _, more = use(held, 5, Workspace(4096, 100))
+    memory.capture = 2
+    _, of_another_graph = use(held, 5, wanted)
+    _, enormous = use(held, 5, Workspace(64, 1 << 16))
+    begins = {here: 8, beside: 8, more: 100, of_another_graph: 8, enormous: 1 << 16}
+    taken = [address + 4 * i for address, count in begins.items() for i in range(count)]
+    assert len(set(taken)) == len(taken)
+    zeroed = [(address, address + size) for _, address, _, size, _ in memory.named("cuMemsetD8Async")]
+    assert all(any(low <= begin and begin + 4 * begins[begin] <= high for low, high in zeroed) for begin in begins)
+    assert {stream for *_, stream in memory.named("cuMemsetD8Async")} == {77}, "no node of a graph"
+    assert len(zeroed) == 2
+    assert memory.named("cuStreamSynchronize") == [("cuStreamSynchronize", 77)] * 2
 
 
 def test_streams_that_are_gone_give_their_memory_back(memory: Memory) -> None:
     held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
-    first = use(held, 0, wanted)
-    for stream in range(1, MOST_STREAMS + 1):
+    first = use(held, 2, wanted)
+    for stream in range(3, MOST_STREAMS + 3):
         use(held, stream, wanted)
     assert [address for _, address in memory.named("cuMemFree")] == list(first)
     assert memory.api.names().index("cuCtxSynchronize") < memory.api.names().index("cuMemFree")
@@ -301,8 +336,8 @@ def test_a_launch_that_adds_is_given_zeros(
     buffer = np.zeros((2, 301, 80), np.float32)
     out = cuda_array(buffer[:, :300, :72])
     Kernel(artifact(parts), driver=lambda: Driver(memory.api))(a, b, out=out)
-    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernel") == [
+    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernelEx") == [
         ("cuMemsetD2D32Async", buffer.ctypes.data, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
         ("cuMemsetD2D32Async", buffer.ctypes.data + 301 * 320, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
-        ("cuLaunchKernel", "function in 1000"),
+        ("cuLaunchKernelEx", "function in 1000"),
     ]

@@ -35,9 +35,9 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "stages": (2, 3, 4),
     "warpgroups": (None, (1, 2, 1)),
     "consumers": ("cooperative", "pingpong"),
-    "cluster": ((1, 1), (2, 1), (1, 2)),
+    "cluster": ((1, 1), (2, 1), (1, 2), (1, 1, 2)),
     "swap": (False, True),
-    "split_k": (1, 2, 3),
+    "split_k": (1, 2, 3, 4),
     "epilogue": tuple(EPILOGUES),
     "c_way": ("shared memory", "registers", "unaligned"),
     "promote_k": (None, "never", "every second"),
@@ -51,6 +51,10 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
 
 def _of_16_bits(name: str) -> bool:
     return dtype(name).bits == 16
+
+
+def _along_k(cluster: tuple[int, ...]) -> int:
+    return cluster[2] if len(cluster) == 3 else 1
 
 
 def _promoted(name: str, sums: str | None) -> bool:
@@ -69,7 +73,14 @@ RULES = (
         "no others lose digits in the tensor core",
     ),
     Rule(
-        ("split_k", "cluster"), lambda slices, cluster: slices == 1 or cluster == (1, 1), "different tiles of a slice"
+        ("split_k", "cluster"),
+        lambda slices, cluster: slices % _along_k(cluster) == 0 and (slices == 1 or cluster[1] == 1),
+        "a cluster has tiles along M and whole numbers of slices",
+    ),
+    Rule(
+        ("tile", "warpgroups", "split_k", "cluster"),
+        lambda tile, groups, _, cluster: tile != (64, 16) or groups is None or _along_k(cluster) == 1,
+        "a warpgroup has no narrower part than 8 columns to share",
     ),
     Rule(
         ("split_k", "consumers"),
@@ -144,7 +155,7 @@ def spec_of(row: Row) -> GemmSpec:
         c=c,
         accumulator=row["sums"],
         cta=(*row["tile"], k),
-        stages=row["stages"],
+        stages=max(row["stages"], 3) if row["tile"] == (128, 64) and _along_k(row["cluster"]) > 1 else row["stages"],
         groups=row["warpgroups"],
         raster=None if row["raster"] is None else Raster(*row["raster"], zigzag=True),
         smem=False if row["c_way"] == "registers" else None,

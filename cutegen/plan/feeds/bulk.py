@@ -65,9 +65,9 @@ class Consumers(Protocol):
         """The boxes of A or B, its shared layout, and how its fragments are come by."""
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
-        """C's way out, beside stages of so many bytes."""
+        """C's way out, beside stages of so many bytes, with so many registers a thread."""
 
     def loop(self, stages: int, by: Multiplied) -> Loop:
         """The main loop of one tile."""
@@ -132,7 +132,8 @@ class Bulk:
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
         capacity = capacity_bytes(target)
-        epilogue = self.consumers.epilogue(spec, fusion, by, sum(stage_bytes), capacity)
+        of_thread = registers.split.mma if registers.split else registers.at_launch
+        epilogue = self.consumers.epilogue(spec, fusion, by, of_thread, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
         least, most = self.consumers.least_stages, self.consumers.most_stages

@@ -41,7 +41,7 @@ class CopiedFragments:
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """All of C's tile at once, where that leaves enough stages."""
         return choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, stage_bytes, capacity_bytes)

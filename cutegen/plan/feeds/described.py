@@ -41,10 +41,10 @@ class DescribedTiles:
         return OperandChoices(x, g2s, described, smem)
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """Two parts a warpgroup, so that stages keep the memory."""
-        return choose_parted_epilogue(spec, fusion, by, stage_bytes, capacity_bytes)
+        return choose_parted_epilogue(spec, fusion, by, registers, stage_bytes, capacity_bytes)
 
     def loop(self, stages: int, by: Multiplied) -> Loop:
         """One group of multiplications a k-tile, each waited for where its sums may be promoted."""

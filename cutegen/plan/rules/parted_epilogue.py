@@ -10,14 +10,15 @@ import numpy as np
 
 from cutegen.algebra import TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
-from cutegen.hardware import TMA_STORE, WGMMA_ATOMS, MmaAtom, StmatrixAtom
-from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
+from cutegen.hardware import TMA_STORE, StmatrixAtom
+from cutegen.hardware.units import WARP
 from cutegen.plan.geometry.access import Coordinates, by_warp
-from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
+from cutegen.plan.geometry.accumulators import accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
 from cutegen.plan.rules.bulk_epilogue import beyond_capacity
 from cutegen.plan.rules.bulk_memory import stages_for_sums
 from cutegen.plan.rules.epilogue import DIRECT
+from cutegen.plan.rules.epilogue_parts import MATRIX_ROWS, PartsChoice, choose_parts, pair_elems, part_mma, stmatrix_of
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Fusion
@@ -28,33 +29,37 @@ from cutegen.support.words import extents, plural
 
 BUFFERS = 2
 WORTHWHILE_STAGES = 2
-NARROWER_PARTS = (32, 16, 8)
 ROW_BYTES = 16
-MATRIX_ROWS = 8
-MATRICES = 4
 
 
 def choose_parted_epilogue(
-    spec: GemmSpec, fusion: Fusion, by: Multiplied, stage_bytes: int, capacity_bytes: int
+    spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
 ) -> Choice[EpiloguePlan]:
-    """C in parts through shared memory where a tensor map can store it and two stages are left, else from registers."""
+    """C in parts through shared memory where a tensor map can store it and two stages are left, else from registers.
+
+    Of `registers` each thread that multiplies has so many.
+    """
     whole = operand_tile(spec, "c", by.cta_tile)
-    parts = _parts(whole, by)
+    of_parts = choose_parts(whole, fusion, by, registers)
+    parts = of_parts.parts
     if spec.epilogue.smem is False:
-        return _direct(whole, fusion, parts, "given", given=True)
+        return _direct(whole, fusion, of_parts, "given", given=True)
     asked = spec.epilogue.smem is not None
     if whole.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
         why = f"C is aligned to {whole.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}"
-        return _direct(whole, fusion, parts, why)
+        return _direct(whole, fusion, of_parts, why)
     x = operand_tile(spec, "c", (*parts.tile, by.cta_tile[2]))
+    if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
+        why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
+        return _direct(whole, fusion, of_parts, why)
     check_bulk(spec, x, asked="tile.cta")
-    stmatrix = _stmatrix(x)
+    stmatrix = stmatrix_of(x, parts.tile[1])
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
     buffers = BUFFERS * by.threads // by.tiled_mma.threads
     staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
     stages = spec.tile.stages or max(WORTHWHILE_STAGES, stages_for_sums(by, stage_bytes))
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
-        return _direct(whole, fusion, parts, why_not)
+        return _direct(whole, fusion, of_parts, why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
     chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, bulk stores"
@@ -65,6 +70,7 @@ def choose_parted_epilogue(
     rejected = (
         Rejected(DIRECT, "a thread's stores would hold up its next tile"),
         Rejected("all of C's tile at once", f"{_tile_bytes(whole):,} bytes that stages need"),
+        *of_parts.rejected,
         *ranking.decision.rejected,
     )
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
@@ -92,59 +98,12 @@ def _tile_bytes(x: OperandTile) -> int:
     return x.extents[0] * x.extents[1] * x.dtype.bytes
 
 
-def _parts(x: OperandTile, by: Multiplied) -> EpilogueParts:
-    """Parts of all rows of an instruction, and as many columns as a line of C has elements, or fewer that divide it.
-
-    Each of a cluster's CTAs that have slices of the tile brings out as many whole parts as any other.
-    """
-    rows, columns, _ = by.atom.shape_mnk
-    warpgroups = by.tiled_mma.threads // WARPGROUP
-    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
-    width = next(
-        wide
-        for wide in (LINE_BYTES // x.dtype.bytes, *NARROWER_PARTS)
-        if _fits(wide, columns, by.atom) and held % (wide * by.cluster[2]) == 0
-    )
-    return EpilogueParts(
-        tile=(rows, width),
-        columns=columns // width,
-        count=held // width,
-        warpgroups=warpgroups,
-        ctas=by.cluster[2],
-    )
-
-
-def _fits(width: int, columns: int, atom: MmaAtom) -> bool:
-    """Whether parts of so many columns make up an instruction's, and are an instruction's themselves."""
-    return columns % width == 0 and _narrowed(atom, width) is not None
-
-
-def _narrowed(atom: MmaAtom, columns: int) -> MmaAtom | None:
-    """The same instruction on fewer columns."""
-    m, n, k = atom.shape_mnk
-    return WGMMA_ATOMS.get(atom.name.replace(f"_{m}x{n}x{k}_", f"_{m}x{columns}x{k}_"))
-
-
-def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
-    """How a warpgroup's threads hold a part: as sums of an instruction that is no wider."""
-    narrowed = _narrowed(atom, tile[1])
-    assert narrowed is not None
-    return TiledMma(narrowed)
-
-
-def _stmatrix(x: OperandTile) -> StmatrixAtom | None:
-    """What writes a part of 16-bit elements; others go by plain stores."""
-    if x.dtype.bits != 16 or x.extents[1] % (MATRICES // 2 * MATRIX_ROWS):
-        return None
-    return StmatrixAtom(MATRICES, transpose=x.major_mode == 0)
-
-
 def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: StmatrixAtom | None) -> Choice[SmemRanking]:
     """Layouts of a part by how sums are written: in rows of matrices, or in pairs where N is contiguous."""
     if stmatrix is not None:
         write = Access(matrix_rows(x), ROW_BYTES)
     else:
-        pair = PAIR_ELEMS if x.major_mode == 1 else 1
+        pair = pair_elems(x)
         write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
     return rank_boxes(spec, x, tiled_mma, write, full_lines(x))
 
@@ -165,9 +124,16 @@ def matrix_rows(x: OperandTile) -> Coordinates:
 
 
 def _direct(
-    x: OperandTile, fusion: Fusion, parts: EpilogueParts, why: str, *, given: bool = False
+    x: OperandTile, fusion: Fusion, of_parts: PartsChoice, why: str, *, given: bool = False
 ) -> Choice[EpiloguePlan]:
     plan = EpiloguePlan(
-        dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, fusion=fusion, smem=None, store=None, parts=parts
+        dtype=x.dtype,
+        major=x.major,
+        align_bytes=x.align_bytes,
+        fusion=fusion,
+        smem=None,
+        store=None,
+        parts=of_parts.parts,
     )
-    return Choice(plan, Decision("epilogue.smem", f"false, {DIRECT}", why, given=given))
+    decision = Decision("epilogue.smem", f"false, {DIRECT}", why, given=given, rejected=of_parts.rejected)
+    return Choice(plan, decision)

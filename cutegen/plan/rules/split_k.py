@@ -59,7 +59,7 @@ def choose_split_k(
 
 def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
     """Where the sums of clustered slices come together."""
-    far = plan.sums_bytes(cta_tile) // plan.clustered * (plan.clustered - 1)
+    far = plan.far_bytes(cta_tile)
     why = f"given; each CTA reads {far:,} bytes of {plan.dtype.name} sums out of its cluster's other CTAs"
     if not plan.leaves_sums:
         return f"{why}, and no workspace is needed"

@@ -18,7 +18,8 @@ from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
-from cutegen.plan.rules.parted_epilogue import BUFFERS, NARROWER_PARTS
+from cutegen.plan.rules.epilogue_parts import WIDTHS
+from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED, STAGES
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS
@@ -126,7 +127,8 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
     """As many as fit beside the parts of C: of each warpgroup two, 64 rows by a line of elements or fewer."""
     c_bytes, columns = dtype(spec.problem.c.dtype).bytes, row.cta[1] // row.warpgroups[1]
-    width = next((wide for wide in (LINE_BYTES // c_bytes, *NARROWER_PARTS) if columns % wide == 0), columns)
+    line = LINE_BYTES // c_bytes
+    width = next((wide for wide in WIDTHS if wide <= line and columns % wide == 0), columns)
     parts_bytes = multiplying(row) * BUFFERS * ROWS * width * c_bytes
     return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
 

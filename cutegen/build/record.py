@@ -1,0 +1,61 @@
+"""The kernels that a program asks for, kept in a list that `cutegen pack --from` takes: CUTEGEN_RECORD names it.
+
+The list appears whole or not at all, whichever processes add to it at once, has each kernel once, and does not grow
+without end. A list that cannot be written costs a warning, and no call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from cutegen.build.disk import read_file, write_whole
+from cutegen.errors import ArtifactError
+from cutegen.support import environment
+from cutegen.support.toml_text import toml_key, toml_value
+
+MAX_KERNELS = 4096
+MAX_BYTES = 16 << 20
+LOCK_WAIT_S = 10.0
+
+_TABLE = "[[kernel]]"
+_HEAD = f"# What {environment.RECORD} recorded; `cutegen pack --from` builds it.\n"
+
+_log = logging.getLogger("cutegen.build")
+_done: set[tuple[Path, str]] = set()
+"""What this process has recorded, or has given up on."""
+_lock = threading.Lock()
+
+
+def record(kernel: Mapping[str, Any]) -> None:
+    """Add a row of a list, by its keys, to the file of CUTEGEN_RECORD, if it is not there yet; nothing without one."""
+    path = environment.record_file()
+    if path is None:
+        return
+    row = "".join(f"{toml_key(name)} = {toml_value(value)}\n" for name, value in kernel.items() if value is not None)
+    with _lock:
+        if (path, row) in _done:
+            return
+        _done.add((path, row))
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_WAIT_S):
+            _add(path, f"\n{_TABLE}\n{row}")
+    except (ArtifactError, OSError, Timeout, UnicodeDecodeError) as error:
+        _log.warning("%s: a kernel was not recorded: %s", environment.RECORD, error)
+
+
+def _add(path: Path, block: str) -> None:
+    """Raises ArtifactError, OSError."""
+    path = Path(os.path.realpath(path))
+    text = read_file(path, MAX_BYTES).decode() if path.exists() else _HEAD
+    if f"{block}\n" in f"{text}\n":
+        return
+    if text.count(_TABLE) >= MAX_KERNELS or len(text) + len(block) > MAX_BYTES:
+        raise ArtifactError(f"{path} has {text.count(_TABLE):,} kernels, and takes no more; name another file")
+    write_whole(path, (text + block).encode())

@@ -1,0 +1,76 @@
+"""A call with NumPy arrays: the kernel's PTX is executed on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.patience import be_patient
+from cutegen.dispatch.placement import VECTOR_BYTES, Copy
+from cutegen.dispatch.ready import make_ready
+from cutegen.dispatch.resolve import Resolved, Where, resolve
+from cutegen.dispatch.settings import settings
+from cutegen.hardware import dtype as element_type
+from cutegen.hardware.targeting import choose_target
+from cutegen.run.call.operands import name_of, view_of
+from cutegen.run.call.storage import numpy_dtype
+
+Array = np.ndarray[Any, Any]
+
+
+def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, float], out_dtype: str | None) -> Array:
+    """The result of a call with these arrays, by their names; `out` is written and returned where it is given."""
+    resolved = resolve_arrays(arrays, formula, out_dtype)
+    out = arrays.get("out")
+    if out is None:
+        out = _aligned(resolved.problem.result, numpy_dtype(element_type(resolved.dtype).torch_name))
+    if resolved.empty:
+        return out
+    shape = ProblemShape(*(resolved.problem.m, resolved.problem.n, resolved.problem.k), resolved.problem.batches)
+    be_patient(resolved.request, shape)
+    used = {name: arrays[name] for name in arrays if name != "out"} | {
+        "out": _aligned(out.shape, out.dtype) if resolved.out_copied else out
+    }
+    for name, placed in resolved.placements.items():
+        if placed.copy is not None:
+            used[name] = _copied(used[name], placed.copy)
+    addresses = {name: array.ctypes.data for name, array in used.items()}
+    make_ready(resolved)(addresses, scalars, 0)
+    if resolved.out_copied:
+        out[...] = used["out"]
+    return out
+
+
+def resolve_arrays(
+    arrays: Mapping[str, Array], formula: Formula, out_dtype: str | None, arch: str | None = None
+) -> Resolved:
+    """What a call asks for. Raises OperandError, RequestError."""
+    views = {name: view_of(array, name) for name, array in arrays.items()}
+    where = Where(choose_target(arch).name, batch_invariant=settings.batch_invariant)
+    return resolve({name: (view.form, view.pointer) for name, view in views.items()}, formula, where, out_dtype)
+
+
+def dtype_name(asked: Any) -> str:
+    """The element type that NumPy's `asked` is, or whose name it is."""
+    return asked if isinstance(asked, str) and asked not in np.sctypeDict else name_of(np.dtype(asked).name)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """New memory that begins at a multiple of VECTOR_BYTES, as a result is supposed to."""
+    count = int(np.prod(shape, dtype=np.int64))
+    flat = np.empty(count + VECTOR_BYTES, dtype)
+    first = -(flat.ctypes.data // dtype.itemsize) % (VECTOR_BYTES // dtype.itemsize)
+    return flat[first : first + count].reshape(shape)
+
+
+def _copied(array: Array, copy: Copy) -> Array:
+    """A copy in memory of its own."""
+    made = np.lib.stride_tricks.as_strided(
+        _aligned((copy.elems,), array.dtype), copy.shape, [step * array.itemsize for step in copy.strides]
+    )
+    made[...] = array.reshape(copy.seen)
+    return made

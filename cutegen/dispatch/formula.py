@@ -1,0 +1,73 @@
+"""The formula of a call as the ops of a spec's epilogue.
+
+act(alpha * scale_a * scale_b * (a @ b) + beta * c + bias) + residual
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from cutegen.errors import OperandError, RequestError
+from cutegen.support.literals import literal, nearest
+
+ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu"}
+"""What calls name an activation, and its op. `gelu` is PyTorch's, with the error function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """Which terms of the formula a call has. With `aux` the value before the activation is stored too."""
+
+    activation: str | None = None
+    alpha: bool = False
+    scale_a: bool = False
+    scale_b: bool = False
+    c: bool = False
+    bias: bool = False
+    residual: bool = False
+    aux: bool = False
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The epilogue's ops, in their order.
+
+        >>> Formula("gelu", alpha=True, bias=True, residual=True).ops
+        ('alpha', 'bias_n', 'gelu_erf', 'residual')
+        """
+        asked = {
+            "alpha": self.alpha,
+            "scale_m": self.scale_a,
+            "scale_n": self.scale_b,
+            "beta": self.c,
+            "bias_n": self.bias,
+            "aux": self.aux,
+            ACTIVATIONS.get(self.activation or "", ""): self.activation is not None,
+            "residual": self.residual,
+        }
+        return tuple(op for op, wanted in asked.items() if wanted)
+
+
+def check_activation(name: str | None) -> None:
+    """Refuse an activation that is none of `ACTIVATIONS`. Raises RequestError."""
+    if name is None or name in ACTIVATIONS:
+        return
+    close = nearest(name, ACTIVATIONS) if isinstance(name, str) else ""
+    raise RequestError(
+        f"matmul: activation: found {literal(name)}; expected None or one of {', '.join(ACTIVATIONS)}"
+        + (f"; did you mean {close}?" if close else "")
+    )
+
+
+def check_scalars(alpha: Any, beta: Any, *, has_c: bool) -> None:
+    """Refuse what is no number, and a beta of nothing. Raises OperandError, RequestError."""
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if value is None or isinstance(value, Real):
+            continue
+        fix = f"`{name}.item()`" if hasattr(value, "item") else f"`float({name})`"
+        fix += "; a factor that stays on its device is scale_a=" if name == "alpha" else ""
+        raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)
+    if beta is not None and not has_c:
+        raise RequestError("matmul: beta: found one, and no c; expected both, because beta * c is added; pass c=")

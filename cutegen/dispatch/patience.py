@@ -1,0 +1,36 @@
+"""How long the executor would take for a call, said before it begins."""
+
+from __future__ import annotations
+
+import logging
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.request import Request
+from cutegen.errors import RequestError
+
+_LOG = logging.getLogger("cutegen.matmul")
+SMALL = 1 << 22
+"""Multiply-adds of a call that the executor has done in seconds."""
+
+
+def be_patient(request: Request, problem: ProblemShape) -> None:
+    """Announce a call that takes minutes on the CPU. Raises RequestError for one that takes hours."""
+    if problem.batch * problem.m * problem.n * problem.k <= SMALL:
+        return
+    try:
+        from cutegen.dispatch.model import spec_of
+        from cutegen.plan import GemmPlan, plan
+        from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s
+    except ImportError:  # what only runs kernels cannot plan one, and says nothing of the time
+        return
+
+    planned = plan(spec_of(request), request.target, request.problem)
+    assert isinstance(planned, GemmPlan)
+    seconds = estimate_s(planned, problem)
+    if seconds > LONGEST_S:
+        raise RequestError(
+            f"matmul: found {problem}, about {duration(seconds)} on the CPU, where kernels are executed instruction by "
+            f"instruction; expected at most {duration(LONGEST_S)}; use tensors on a GPU, or torch's on the CPU"
+        )
+    if seconds > LONG_S:
+        _LOG.warning("matmul: %s takes about %s on the CPU", problem, duration(seconds))

@@ -1,0 +1,214 @@
+"""Where a kernel finds each tensor of a call: as it lies, if some kernel reads it so, else in a copy made for the call.
+
+A kernel takes matrices that are contiguous along one of their modes, one or a batch of them at equal distances. What a
+tensor of more dimensions offers is merged into that, without a copy wherever its strides allow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from cutegen.dispatch.request import Matrix
+from cutegen.dispatch.shapes import Multiplied, Shape
+from cutegen.errors import OperandError
+from cutegen.hardware import dtype as element_type
+from cutegen.run.call.operands import Form, compact_strides
+
+VECTOR_BYTES = 16
+"""The widest copy: an operand that is so aligned is read by every kind of kernel."""
+WORTH_A_COPY = 1024
+"""Multiply-adds for each element of an operand, from which on a copy costs less than reading it with narrow copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Memory of `elems` elements for a tensor that is viewed as `seen`, expanded to `shape` and copied; `why` it is."""
+
+    seen: Shape
+    shape: Shape
+    strides: Shape
+    elems: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One tensor of a call: the `form` that the kernel is handed, what a request says of it, and the copy, if any."""
+
+    form: Form
+    matrix: Matrix
+    copy: Copy | None = None
+
+
+def merged(shape: Shape, strides: Shape) -> tuple[int, int] | None:
+    """One extent and one stride that visit the same elements in the same order; None where there are none.
+
+    >>> merged((4, 1, 3), (6, 99, 2)), merged((4, 3), (3, 2)), merged((), ())
+    ((12, 2), None, (1, 0))
+    """
+    extent, stride = 1, 0
+    for mine, step in zip(reversed(shape), reversed(strides), strict=True):
+        if mine == 1:
+            continue
+        if extent == 1:
+            stride = step
+        elif step != extent * stride:
+            return None
+        extent *= mine
+    return extent, stride
+
+
+def as_matrices(form: Form, batch: Shape, *, fold: bool) -> Form | None:
+    """A tensor (..., R, C) as (R, C), or (L, R, C) over `batch`; with `fold` as (L R, C). None needs a copy."""
+    *outer, rows, columns = form.shape
+    *outer_strides, row_stride, column_stride = form.strides
+    if prod(outer) == 1:
+        return form._replace(shape=(rows, columns), strides=(row_stride, column_stride))
+    if fold:
+        one = merged((*outer, rows), (*outer_strides, row_stride))
+        return None if one is None else form._replace(shape=(one[0], columns), strides=(one[1], column_stride))
+    missing = len(batch) - len(outer)
+    expanded = [
+        0 if mine == 1 else step
+        for mine, step in zip((*(1,) * missing, *outer), (*(0,) * missing, *outer_strides), strict=True)
+    ]
+    one = merged(batch, tuple(expanded))
+    if one is None:
+        return None
+    return form._replace(shape=(one[0], rows, columns), strides=(one[1], row_stride, column_stride))
+
+
+def major_of(form: Form, *, prefer_last: bool) -> bool | None:
+    """Whether the last mode of matrices is the contiguous one; None where neither is, or rows overlap."""
+    rows, columns = form.shape[-2:]
+    row_stride, column_stride = form.strides[-2:]
+    last = (columns <= 1 or column_stride == 1) and (rows <= 1 or row_stride >= columns)
+    first = (rows <= 1 or row_stride == 1) and (columns <= 1 or column_stride >= rows)
+    if not (last or first):
+        return None
+    return last if prefer_last else not first
+
+
+def alignment(form: Form, address: int, *, last: bool, element_bytes: int) -> int:
+    """The largest power of two, up to VECTOR_BYTES, of which the address and the strides that matter are multiples."""
+    bits = VECTOR_BYTES | address
+    leading, extent = (form.strides[-2], form.shape[-2]) if last else (form.strides[-1], form.shape[-1])
+    if extent > 1:
+        bits |= leading * element_bytes
+    if len(form.shape) > 2 and form.shape[0] > 1:
+        bits |= form.strides[0] * element_bytes
+    return bits & -bits
+
+
+def place_operand(
+    name: str, form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool, reuse: int
+) -> Placement:
+    """A or B as the kernel reads it; `reuse` is how many multiply-adds each of its elements has."""
+    modes, prefer_last = (("m", "k"), True) if name == "a" else (("k", "n"), False)
+    element_bytes = element_type(dtype).bytes
+    placed = as_matrices(form, problem.batch, fold=fold)
+    why = "its batch is expanded, or lies in no single step"
+    if placed is not None:
+        if 0 in placed.shape:
+            return Placement(placed, Matrix(dtype, modes[1] if prefer_last else modes[0], VECTOR_BYTES))
+        last = major_of(placed, prefer_last=prefer_last)
+        if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
+            align = alignment(placed, address, last=last, element_bytes=element_bytes)
+            if align >= element_bytes and (align == VECTOR_BYTES or reuse < WORTH_A_COPY):
+                return Placement(placed, Matrix(dtype, modes[1 if last else 0], align))
+            why = f"it is aligned to {align} bytes only: padded, tensor cores are fed {VECTOR_BYTES} bytes at a time"
+        else:
+            why = "it is contiguous in neither mode"
+    return _copy(name, form, dtype, problem, fold=fold, why=why)
+
+
+def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool, why: str) -> Placement:
+    """A copy with K contiguous and rows padded to whole vectors."""
+    element_bytes = element_type(dtype).bytes
+    single = prod(form.shape[:-2]) == 1
+    batch = () if single else problem.batch
+    rows, columns = form.shape[-2:]
+    outer, inner = (rows, columns) if name == "a" else (columns, rows)
+    pad = max(1, VECTOR_BYTES // element_bytes)
+    stride = -(-inner // pad) * pad
+    shape: Shape = (outer, inner)
+    strides: Shape = (stride, 1)
+    if batch and fold:
+        shape = (prod(batch) * outer, inner)
+    elif batch:
+        shape, strides = (prod(batch), outer, inner), (outer * stride, stride, 1)
+    if name == "b":
+        shape, strides = (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2])
+    steps = tuple(outer * stride * x for x in compact_strides(batch))
+    copy = Copy(tuple(form.shape), (*batch, rows, columns), (*steps, *strides[-2:]), prod(batch) * outer * stride, why)
+    return Placement(form._replace(shape=shape, strides=strides), Matrix(dtype, "k", VECTOR_BYTES), copy)
+
+
+def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool) -> Placement | None:
+    """What has the result's shape, as the kernel reads or writes it in place; None where it cannot."""
+    placed = as_matrices(problem.of_result(form), problem.batch, fold=fold)
+    if placed is None:
+        return None
+    last = major_of(placed, prefer_last=True)
+    if last is None or (len(placed.shape) > 2 and placed.strides[0] < 0):
+        return None
+    element_bytes = element_type(dtype).bytes
+    align = VECTOR_BYTES
+    if 0 not in placed.shape:
+        align = alignment(placed, address, last=last, element_bytes=element_bytes)
+    return None if align < element_bytes else Placement(placed, Matrix(dtype, "n" if last else "m", align))
+
+
+def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fold: bool) -> Placement:
+    """A scale: one element for all, or one for each row of A or column of B, with a dimension of 1 in its place or not.
+
+    Raises OperandError for another shape.
+    """
+    of_a = name == "scale_a"
+    extent, has_mode = (problem.m, problem.of_rows) if of_a else (problem.n, problem.of_columns)
+    matrix = Matrix(form.dtype, "m" if of_a else "n", element_type(form.dtype).bytes)
+    if prod(form.shape) == 1:
+        return Placement(form._replace(shape=(1,), strides=(1,)), matrix)
+    kept = len(form.shape) - (1 if of_a else 2)
+    dropped = len(form.shape) > 1 and form.shape[kept] == 1
+    shape, strides = (
+        tuple(x for at, x in enumerate(each) if not (dropped and at == kept)) for each in (form.shape, form.strides)
+    )
+    *batch, found = shape
+    rows_of_all = fold and of_a  # the batch is more rows of A, and B has none
+    batch_fits = not batch or (tuple(batch) == problem.batch and (of_a or not fold))
+    fits = found == extent and has_mode and batch_fits
+    if not fits:
+        what = "row of a" if of_a else "column of b"
+        raise OperandError(
+            operand=name,
+            found=f"shape {tuple(form.shape)}",
+            expected=f"one element, or one for each {what}: ({extent},)",
+        )
+    seen = form._replace(shape=shape, strides=strides)
+    whole = (*problem.batch, extent) if batch or rows_of_all else (extent,)
+    placed = _as_vectors(seen, fold=rows_of_all, many=len(whole) > 1)
+    if placed is not None and address % matrix.align_bytes == 0:
+        return Placement(placed, matrix)
+    contiguous = compact_strides(whole)
+    copied = _as_vectors(seen._replace(shape=whole, strides=contiguous), fold=rows_of_all, many=len(whole) > 1)
+    assert copied is not None
+    return Placement(
+        copied, matrix, Copy(shape, whole, contiguous, prod(whole), "its elements do not lie side by side")
+    )
+
+
+def _as_vectors(form: Form, *, fold: bool, many: bool) -> Form | None:
+    """A vector, or one for each matrix of a batch, with elements side by side; None needs a copy."""
+    if fold and many:
+        one = merged(form.shape, form.strides) if len(form.shape) > 1 else None
+        return form._replace(shape=(one[0],), strides=(1,)) if one is not None and one[1] == 1 else None
+    if form.shape[-1] > 1 and form.strides[-1] != 1:
+        return None
+    one = merged(form.shape[:-1], form.strides[:-1])
+    if one is None:
+        return None
+    if one[0] == 1:
+        return form._replace(shape=form.shape[-1:], strides=(1,))
+    return form._replace(shape=(one[0], form.shape[-1]), strides=(one[1], 1))

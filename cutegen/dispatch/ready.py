@@ -1,0 +1,46 @@
+"""A call with its kernel: prepared once for the forms of its tensors, launched on their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cutegen.contract.launch import RESULT, SOURCE
+from cutegen.dispatch.provider import Served
+from cutegen.dispatch.providers import providers
+from cutegen.dispatch.resolve import Resolved
+from cutegen.run.kernel import PreparedCall
+
+_CALLED = {RESULT: "out", SOURCE: "c", "scale_m": "scale_a", "scale_n": "scale_b"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """`names` are what the call names the tensors whose addresses a launch takes, in their order.
+
+    It belongs to the thread that made it.
+    """
+
+    served: Served
+    prepared: PreparedCall
+    names: tuple[str, ...]
+
+    def __call__(self, addresses: Mapping[str, int], scalars: Mapping[str, float], stream: int) -> None:
+        """Launch on the addresses, by the names of the call. Raises OperandError, DeviceError, PtxFault."""
+        pointers = tuple(addresses[name] for name in self.names)
+        self.prepared.check_addresses(pointers)
+        if self.prepared.launch is not None:
+            self.prepared.launch(pointers, ordered(scalars), stream)
+
+
+def ordered(scalars: Mapping[str, float]) -> tuple[float, ...]:
+    """The numbers that were given, in a kernel's order."""
+    return tuple(scalars[name] for name in ("alpha", "beta") if name in scalars)
+
+
+def make_ready(resolved: Resolved, *, compiling: bool = True) -> Ready:
+    """Find the kernel of a call that is not empty, and prepare it. Raises what `Providers.kernel_for` does."""
+    served = providers.kernel_for(resolved.request, compiling=compiling)
+    names = tuple(_CALLED.get(tensor.name, tensor.name) for tensor in served.kernel.contract.tensors)
+    prepared = served.kernel.prepare(*[resolved.placements[name].form for name in names])
+    return Ready(served, prepared, names)

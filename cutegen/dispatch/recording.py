@@ -1,0 +1,13 @@
+"""Records what calls ask for, where CUTEGEN_RECORD names a list."""
+
+from __future__ import annotations
+
+from cutegen.build.record import record
+from cutegen.dispatch.provider import Served
+from cutegen.dispatch.request import Request
+
+
+def record_request(request: Request, served: Served) -> None:
+    """Add a request to the list; whose kernel served it does not matter."""
+    del served
+    record({"request": request.as_json()})

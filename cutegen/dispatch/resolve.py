@@ -1,0 +1,230 @@
+"""From the tensors of a call to a request, and to what the kernel is handed for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NoReturn
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.buckets import bucket
+from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.placement import Copy, Placement, as_matrices, place_operand, place_result, place_scale
+from cutegen.dispatch.request import Matrix, Request
+from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
+from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type
+from cutegen.errors import OperandError
+from cutegen.hardware import dtype
+from cutegen.run.call.operands import Form, compact_strides
+
+Given = Mapping[str, tuple[Form, int]]
+"""The forms and addresses of a call's tensors by its names: a, b, c, bias, residual, scale_a, scale_b, out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What a call computes on: a target, the name of its GPU where it is one, and how f32 may be multiplied."""
+
+    target: str
+    device: str | None = None
+    tf32: bool = False
+    batch_invariant: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A call made ready: what is asked for, and the placements of its tensors by role, in a kernel's order.
+
+    `shape` is the result's and `dtype` its element type. `out_copied` says why the result must be made elsewhere and
+    copied to `out`. An empty one needs no kernel.
+    """
+
+    request: Request
+    placements: Mapping[str, Placement]
+    problem: Multiplied
+    dtype: str
+    out_copied: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no element to compute."""
+        return 0 in self.problem.result
+
+    @property
+    def copies(self) -> Mapping[str, str]:
+        """The tensors that are copied for the call, and why."""
+        found = {name: each.copy.why for name, each in self.placements.items() if each.copy}
+        return found | ({"out": self.out_copied} if self.out_copied else {})
+
+
+def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None = None) -> Resolved:
+    """Judge a call and place its tensors. Raises OperandError where they do not go together, RequestError."""
+    (a, at_a), (b, at_b) = given["a"], given["b"]
+    check_operands(a.dtype, b.dtype)
+    problem = multiplied(a.shape, b.shape)
+    out, at_out = given.get("out") or (None, 0)
+    element = result_type(a.dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
+    _check_given(given, problem, element)
+    kind_a, kind_b = ("tf32" if form.dtype == "f32" and where.tf32 else form.dtype for form in (a, b))
+    matrix_a, matrix_b = _matrix(a, "a"), _matrix(b, "b")
+    beside = {name: given[name] for name in ("c", "residual") if name in given}
+    fresh = replace_form(a, problem.result, element)
+    written, at_written = (fresh, 0) if out is None else (out, at_out)
+    fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())])
+    placed_out, out_copied = place_result(written, at_written, element, problem, fold=fold), ""
+    if placed_out is None:
+        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "no kernel writes as it lies"
+    rows = problem.m * (problem.batches if fold else 1)
+    placements = {
+        "a": place_operand("a", matrix_a, at_a, kind_a, problem, fold=fold, reuse=problem.n),
+        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=rows),
+        "out": placed_out,
+    }
+    for name, (form, address) in beside.items():
+        placements[name] = _beside(name, form, address, placed_out, fresh, problem, fold=fold)
+    if "c" in placements and placements["c"].matrix.major != placed_out.matrix.major:
+        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "it does not lie as c does"
+        placements["out"] = placed_out
+    if "bias" in given:
+        placements["bias"] = _bias(*given["bias"])
+    for name in ("scale_a", "scale_b"):
+        if name in given:
+            placements[name] = place_scale(name, *given[name], problem, fold=fold)
+    if formula.aux:
+        placements["aux"] = _like_fresh(fresh, element, problem, fold=fold)
+    shape = ProblemShape(rows, problem.n, problem.k, 1 if fold else max(problem.batches, 1))
+    return Resolved(
+        request=_request(placements, formula, where, shape),
+        placements=placements,
+        problem=problem,
+        dtype=element,
+        out_copied=out_copied,
+    )
+
+
+def replace_form(like: Form, shape: Shape, element: str) -> Form:
+    """A new contiguous tensor of `like`'s framework and device."""
+    return like._replace(shape=shape, strides=compact_strides(shape), dtype=element, read_only=False)
+
+
+def _request(placements: Mapping[str, Placement], formula: Formula, where: Where, shape: ProblemShape) -> Request:
+    matrices = {name: placed.matrix for name, placed in placements.items()}
+    out, align = matrices["out"], min(matrices[name].align_bytes for name in ("out", "c") if name in matrices)
+    return Request(
+        a=matrices["a"],
+        b=matrices["b"],
+        c=replace(out, align_bytes=align),  # C as it was and as it will be are one to the kernel
+        ops=formula.ops,
+        bias=matrices["bias"].dtype if "bias" in matrices else None,
+        scale=next((matrices[name].dtype for name in ("scale_a", "scale_b") if name in matrices), None),
+        residual=matrices.get("residual"),
+        aux=matrices.get("aux"),
+        problem=shape if shape.empty else bucket(shape, batch_invariant=where.batch_invariant),
+        target=where.target,
+        device=where.device,
+        batch_invariant=where.batch_invariant,
+    )
+
+
+def _matrix(form: Form, name: str) -> Form:
+    """A vector as the row, or as the column, that it is multiplied as."""
+    if len(form.shape) > 1:
+        return form
+    (k,), (stride,) = form.shape, form.strides
+    shape, strides = ((1, k), (k, stride)) if name == "a" else ((k, 1), (stride, k))
+    return form._replace(shape=shape, strides=strides)
+
+
+def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool:
+    """Whether the batch can be more rows of one product: B has none, and every other tensor lies so."""
+    if problem.batches <= 1 or any(extent != 1 for extent in b.shape[:-2]):
+        return False
+    mine = as_matrices(a, problem.batch, fold=True)
+    if mine is None:
+        # Where K is the batch's only neighbour, matrices at equal distances are no worse; else A is copied, as rows.
+        return as_matrices(a, problem.batch, fold=False) is None
+    whole = [form for form in of_result if tuple(form.shape) == problem.result]
+    return all(as_matrices(problem.of_result(form), problem.batch, fold=True) is not None for form in whole)
+
+
+def _beside(
+    name: str, form: Form, address: int, out: Placement, fresh: Form, problem: Multiplied, *, fold: bool
+) -> Placement:
+    """C as it was lies as the result does; a residual in any way that a kernel reads."""
+    placed = (
+        place_result(form, address, form.dtype, problem, fold=fold) if tuple(form.shape) == problem.result else None
+    )
+    if placed is not None and (name == "residual" or placed.matrix.major == out.matrix.major):
+        return placed
+    made = _like_fresh(replace_form(fresh, problem.result, form.dtype), form.dtype, problem, fold=fold)
+    strides, elems = compact_strides(problem.result), prod(problem.result)
+    return replace(
+        made, copy=Copy(tuple(form.shape), problem.result, strides, elems, "it does not lie as the result does")
+    )
+
+
+def _like_fresh(fresh: Form, element: str, problem: Multiplied, *, fold: bool) -> Placement:
+    made = place_result(fresh, 0, element, problem, fold=fold)
+    assert made is not None
+    return made
+
+
+def _bias(form: Form, address: int) -> Placement:
+    size = dtype(form.dtype).bytes
+    matrix = Matrix(form.dtype, "n", size)
+    if (form.shape[0] <= 1 or form.strides[0] == 1) and address % size == 0:
+        return Placement(form, matrix)
+    copy = Copy(form.shape, form.shape, (1,), form.shape[0], "its elements do not lie side by side")
+    return Placement(form._replace(strides=(1,)), matrix, copy)
+
+
+def _check_given(given: Given, problem: Multiplied, element: str) -> None:
+    """Shapes, types and devices of what stands beside A and B. Raises OperandError."""
+    device = given["a"][0].device
+    for name, (form, _) in given.items():
+        if form.device != device:
+            fix = f'`{name}.to("{_spelled(device)}")`'
+            expected = f"{_spelled(device)}, where a is"
+            raise OperandError(operand=name, found=f"device {_spelled(form.device)}", expected=expected, fix=fix)
+    if "bias" in given:
+        _check_shape("bias", given["bias"][0], (problem.n,), "one for each column")
+    for name in ("c", "residual"):
+        if name in given and not _expands(given[name][0].shape, problem.result):
+            _check_shape(name, given[name][0], problem.result, "the result's, or one that expands to it")
+    for name in ("bias", "residual"):
+        if name in given and given[name][0].dtype not in OUT_DTYPES:
+            _refuse_type(name, given[name][0], f"one of {', '.join(OUT_DTYPES)}")
+    scales = [name for name in ("scale_a", "scale_b") if name in given]
+    for name in scales:
+        if given[name][0].dtype not in SCALE_DTYPES:
+            _refuse_type(name, given[name][0], f"one of {', '.join(SCALE_DTYPES)}")
+        if given[name][0].dtype != given[scales[0]][0].dtype:
+            _refuse_type(name, given[name][0], f"{given[scales[0]][0].dtype}, as {scales[0]} has")
+    for name in ("c", "out"):
+        if name in given and given[name][0].dtype != element:
+            _refuse_type(name, given[name][0], f"{element}, the result's")
+    if "out" in given:
+        _check_shape("out", given["out"][0], problem.result, "the result's")
+        if given["out"][0].read_only:
+            raise OperandError(operand="out", found="a read-only array", expected="one that can be written")
+
+
+def _refuse_type(name: str, form: Form, expected: str) -> NoReturn:
+    raise OperandError(operand=name, found=f"dtype {form.dtype}", expected=expected, fix=f"cast {name}")
+
+
+def _check_shape(name: str, form: Form, wanted: Shape, which: str) -> None:
+    if tuple(form.shape) != wanted:
+        raise OperandError(operand=name, found=f"shape {tuple(form.shape)}", expected=f"{wanted}, {which}")
+
+
+def _spelled(device: tuple[str, int]) -> str:
+    kind, ordinal = device
+    return f"{kind}:{ordinal}" if kind == "cuda" else kind
+
+
+def _expands(shape: Shape, to: Shape) -> bool:
+    if len(shape) > len(to):
+        return False
+    return all(mine in (1, wanted) for mine, wanted in zip(reversed(shape), reversed(to), strict=False))

@@ -1,0 +1,93 @@
+"""What is multiplied with what: batches broadcast and vectors made matrices, by the rules of `torch.matmul`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from cutegen.errors import OperandError
+from cutegen.run.call.operands import Form
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplied:
+    """`batch` x (M,K) @ (K,N). `of_rows` and `of_columns` say whether M and N are dimensions of the result.
+
+    >>> multiplied((5, 1, 4, 8), (3, 8, 2)).result
+    (5, 3, 4, 2)
+    >>> multiplied((8,), (3, 8, 2)).result, multiplied((8,), (8,)).result
+    ((3, 2), ())
+    """
+
+    batch: Shape
+    m: int
+    n: int
+    k: int
+    of_rows: bool = True
+    of_columns: bool = True
+
+    @property
+    def matrices(self) -> Shape:
+        """The result before M or N of a vector is taken away."""
+        return (*self.batch, self.m, self.n)
+
+    @property
+    def result(self) -> Shape:
+        """The shape of the result."""
+        return (*self.batch, *((self.m,) if self.of_rows else ()), *((self.n,) if self.of_columns else ()))
+
+    @property
+    def batches(self) -> int:
+        """How many products there are."""
+        return prod(self.batch)
+
+    def of_result(self, form: Form) -> Form:
+        """A tensor that has the result's shape, with M and N both."""
+        shape, strides = form.shape, form.strides
+        if not self.of_columns:
+            shape, strides = (*shape, 1), (*strides, 1)
+        if not self.of_rows:
+            shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], shape[-1], strides[-1])
+        return form._replace(shape=shape, strides=strides)
+
+
+def multiplied(a: Shape, b: Shape) -> Multiplied:
+    """The product of tensors of these shapes. Raises OperandError where there is none."""
+    for name, shape in (("a", a), ("b", b)):
+        if not shape:
+            raise OperandError(
+                operand=name, found="a tensor without dimensions", expected="a vector or matrices", fix=f"`{name} * x`"
+            )
+    m, k = (1, a[0]) if len(a) == 1 else a[-2:]
+    rows, n = (b[0], 1) if len(b) == 1 else b[-2:]
+    if k != rows:
+        transposed = len(b) > 1 and n == k
+        raise OperandError(
+            operand="b",
+            found=f"shape {tuple(b)}, so K = {rows}",
+            expected=f"K = {k}, as in a of shape {tuple(a)}: (..., M, K) @ (..., K, N)",
+            fix=f"`b.{'mT' if len(b) > 2 else 'T'}` if it is stored as (N, K)" if transposed else "",
+        )
+    return Multiplied(broadcast(a[:-2], b[:-2]), m, n, k, len(a) > 1, len(b) > 1)
+
+
+def broadcast(a: Shape, b: Shape) -> Shape:
+    """The batch that both are expanded to. Raises OperandError.
+
+    >>> broadcast((5, 1), (3,))
+    (5, 3)
+    """
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True)
+    found = []
+    for one, other in pairs:
+        if one != other and 1 not in (one, other):
+            raise OperandError(
+                operand="b",
+                found=f"a batch of {tuple(b)}",
+                expected=f"one that broadcasts with {tuple(a)}, that of a: equal extents, or 1, from the last on",
+            )
+        found.append(other if one == 1 else one)
+    return tuple(found)

@@ -1,0 +1,203 @@
+"""One call: `cutegen.matmul`, what it would do, and how to have it ready.
+
+c = cutegen.matmul(x, w.T, bias=b, activation="gelu")
+print(cutegen.explain(x, w.T, bias=b, activation="gelu"))
+cutegen.prepare(x, w.T, bias=b, activation="gelu", rows=range(1, 257))
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cutegen.dispatch import arrays
+from cutegen.dispatch.explain import explained
+from cutegen.dispatch.formula import Formula, check_activation, check_scalars
+from cutegen.dispatch.providers import providers
+from cutegen.dispatch.resolve import Resolved
+from cutegen.errors import OperandError
+
+_door: Any = None
+"""The room of torch, once torch is there."""
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    c: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+) -> Any:
+    """`act(alpha * scale_a * scale_b * (a @ b) + beta * c + bias) + residual`, in f32 and rounded once.
+
+    Shapes are those of `torch.matmul`: vectors, matrices, and batches that broadcast. `bias` is (N,), `c` and
+    `residual` have the result's shape or expand to it; `beta` is 1 where only `c` is given. `scale_a` is a tensor of
+    one element, or of one for each row of `a`, `scale_b` for each column of `b`; they stay on their device.
+    `activation` is "relu", "gelu" (with erf), "gelu_tanh" or "silu". The result has the type of `a`, of 8-bit integers
+    s32 and of 8-bit floats bf16, or `out_dtype`; it is written to `out` where that is given.
+
+    The kernel is the best known for shape and device: built once, cached, and found by one look-up afterwards. Torch
+    tensors on a GPU are multiplied there, on the current stream; those in host memory by torch, unless
+    `cutegen.matmul_settings(cpu_tensors="executor")`. Of NumPy arrays the kernel's PTX is executed on the CPU.
+
+    Raises OperandError for tensors that do not go together, RequestError for other arguments, CompileError when a
+    kernel cannot be built.
+    """
+    door = _door if _door is not None else _open_door()
+    if door is not None and isinstance(a, door.Tensor):
+        if residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
+            found = door.quick(a, b, bias, activation, out)
+            if found is not None:
+                return found
+        return door.matmul(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+    return _of_arrays(_Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
+
+
+def explain(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    c: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    arch: str | None = None,
+) -> str:
+    """Which kernel would serve `matmul` with these arguments, and why; nothing is compiled, computed or copied.
+
+    Tensors may be torch's on the device "meta", which have no memory. `arch` is the target, as "h100", in the place of
+    the one where the tensors are. Raises as `matmul` does.
+    """
+    call = _Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+    return explained(call.resolved(call.tensors(), arch))
+
+
+def prepare(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    c: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    rows: Iterable[int] | None = None,
+    arch: str | None = None,
+) -> int:
+    """Compile the kernel of `matmul` with these arguments, or those for an `a` with each of these numbers of `rows`.
+
+    Returns how many kernels they come to. With `rows`, `a` has two dimensions, and `residual`, `c` and `out` one row,
+    or none. Tensors may be torch's on the device "meta"; `arch` is as in `explain`. Raises as `matmul` does.
+    """
+    call = _Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+    tensors = call.tensors()
+    asked = [tensors] if rows is None else [_with_rows(tensors, m) for m in rows]
+    resolved = [call.resolved(each, arch) for each in asked]
+    requests = dict.fromkeys(each.request for each in resolved if not each.empty)
+    return len({providers.kernel_for(request).kernel for request in requests})
+
+
+def _open_door() -> Any:
+    """The room of torch; None as long as nobody has imported torch, so that no operand can be a tensor."""
+    global _door
+    if "torch" in sys.modules:
+        from cutegen.torch_ops import door
+
+        _door = door
+    return _door
+
+
+class _Arguments(NamedTuple):
+    """The arguments of a call."""
+
+    a: Any
+    b: Any
+    bias: Any
+    activation: str | None
+    residual: Any
+    alpha: float | None
+    beta: float | None
+    c: Any
+    scale_a: Any
+    scale_b: Any
+    out: Any
+    out_dtype: Any
+
+    def tensors(self) -> dict[str, Any]:
+        """Those that are given, by name. Raises OperandError for one of another framework than `a`'s."""
+        torch = sys.modules.get("torch")
+        of_torch = torch is not None and isinstance(self.a, torch.Tensor)
+        found = {name: getattr(self, name) for name in _TENSORS if name in "ab" or getattr(self, name) is not None}
+        for name, value in found.items():
+            if not isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray):
+                raise OperandError(
+                    operand=name,
+                    found=f"a {type(value).__qualname__}",
+                    expected="a torch tensor, as a is" if of_torch else "a torch tensor or a NumPy array, as a is",
+                    fix=f"`torch.from_dlpack({name})`, or a kernel of `cutegen.compile`, which takes more",
+                )
+        return found
+
+    def formula(self) -> Formula:
+        """The terms. Raises OperandError, RequestError."""
+        check_scalars(self.alpha, self.beta, has_c=self.c is not None)
+        check_activation(self.activation)
+        terms = {name: getattr(self, name) is not None for name in _TERMS}
+        return Formula(self.activation, **terms)
+
+    def scalars(self) -> dict[str, float]:
+        """The numbers that a kernel takes."""
+        numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
+        return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
+
+    def resolved(self, tensors: Mapping[str, Any], arch: str | None) -> Resolved:
+        """What is asked for, with these tensors in the place of its own."""
+        if isinstance(self.a, np.ndarray):
+            dtype = None if self.out_dtype is None else arrays.dtype_name(self.out_dtype)
+            return arrays.resolve_arrays(tensors, self.formula(), dtype, arch)
+        from cutegen.torch_ops.eager import resolved_tensors
+
+        return resolved_tensors(tensors, self.formula(), self.out_dtype, arch)
+
+
+_TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
+_TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
+
+
+def _of_arrays(call: _Arguments) -> Any:
+    tensors, formula = call.tensors(), call.formula()
+    dtype = None if call.out_dtype is None else arrays.dtype_name(call.out_dtype)
+    return arrays.matmul(tensors, formula, call.scalars(), dtype)
+
+
+def _with_rows(tensors: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The tensors with an `a` of another number of rows, whose values nobody reads, and without what has rows."""
+    a = tensors["a"]
+    if a.ndim != 2:
+        raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with rows to be varied")
+    if isinstance(a, np.ndarray):
+        return tensors | {"a": np.empty((rows, a.shape[1]), a.dtype)}
+    changed = {"a": a.new_empty((rows, a.shape[1]), device="meta")}
+    return {name: tensor.to("meta") for name, tensor in tensors.items()} | changed

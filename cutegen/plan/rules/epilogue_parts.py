@@ -1,0 +1,96 @@
+"""Rule for the parts in which warpgroups let C go: a line of C wide, or narrower where registers would not do.
+
+While a part leaves, a thread holds its sums, the part's addresses in shared memory, which the compiler makes once for
+all tiles, and with a chain the part's values in float32. What does not fit would go through local memory in every tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.algebra import TiledMma
+from cutegen.hardware import WGMMA_ATOMS, MmaAtom, StmatrixAtom
+from cutegen.hardware.units import LINE_BYTES, WARPGROUP
+from cutegen.plan.geometry.accumulators import PAIR_ELEMS
+from cutegen.plan.rules.wgmma_sums import sum_registers
+from cutegen.plan.values.decision import Rejected
+from cutegen.plan.values.epilogue import EpilogueParts, Fusion
+from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.operand import OperandTile
+from cutegen.support.words import extents
+
+WIDTHS = (128, 64, 32, 16, 8)
+MATRIX_ROWS = 8
+MATRICES = 4
+STMATRIX_COLUMNS = MATRICES // 2 * MATRIX_ROWS
+REGISTERS_BESIDE_PARTS = 36
+"""What a thread holds beside sums, addresses and values: with fewer, some of 250 kernels that were compiled for sm_90a
+spilled more than a few bytes (chosen tiles, all types and majors of C, chains of up to six steps, parts of 8 to 128
+columns)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsChoice:
+    """The parts, and why they are no wider."""
+
+    parts: EpilogueParts
+    rejected: tuple[Rejected, ...]
+
+
+def choose_parts(x: OperandTile, fusion: Fusion, by: Multiplied, registers: int) -> PartsChoice:
+    """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow.
+
+    Each of a cluster's CTAs that have slices of the tile brings out as many whole parts of a warpgroup as any other.
+    """
+    rows, columns, _ = by.atom.shape_mnk
+    line, ctas = LINE_BYTES // x.dtype.bytes, by.cluster[2]
+    warpgroups = by.tiled_mma.threads // WARPGROUP
+    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
+    widths = [
+        wide
+        for wide in WIDTHS
+        if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and _narrowed(by.atom, wide)
+    ]
+    needed = {wide: _registers(x, fusion, by, wide) for wide in widths}
+    width = next((wide for wide in widths if needed[wide] <= registers), widths[-1])
+    parts = EpilogueParts(
+        tile=(rows, width), columns=columns // width, count=held // width, warpgroups=warpgroups, ctas=ctas
+    )
+    rejected = (
+        Rejected(f"{extents((rows, wide))} parts", f"{needed[wide]} registers a thread, of which it has {registers}")
+        for wide in widths[: widths.index(width)]
+    )
+    return PartsChoice(parts, tuple(rejected))
+
+
+def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
+    """How a warpgroup's threads hold a part: as sums of an instruction that is no wider."""
+    narrowed = _narrowed(atom, tile[1])
+    assert narrowed is not None
+    return TiledMma(narrowed)
+
+
+def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
+    """What writes parts of so many columns of 16-bit elements; others go by plain stores."""
+    if x.dtype.bits != 16 or columns % STMATRIX_COLUMNS:
+        return None
+    return StmatrixAtom(MATRICES, transpose=x.major_mode == 0)
+
+
+def pair_elems(x: OperandTile) -> int:
+    """Neighbouring sums of a thread that lie together in C."""
+    return PAIR_ELEMS if x.major_mode == 1 else 1
+
+
+def _narrowed(atom: MmaAtom, columns: int) -> MmaAtom | None:
+    """The same instruction on fewer columns."""
+    m, n, k = atom.shape_mnk
+    return WGMMA_ATOMS.get(atom.name.replace(f"_{m}x{n}x{k}_", f"_{m}x{columns}x{k}_"))
+
+
+def _registers(x: OperandTile, fusion: Fusion, by: Multiplied, columns: int) -> int:
+    """What a thread holds while such a part leaves."""
+    sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
+    values = by.atom.shape_mnk[0] * columns // WARPGROUP
+    addresses = columns // STMATRIX_COLUMNS if stmatrix_of(x, columns) else values // pair_elems(x)
+    return sums + addresses + (values if fusion.steps else 0) + REGISTERS_BESIDE_PARTS

@@ -1,0 +1,11 @@
+"""Calls from PyTorch. This room alone imports torch, and nobody imports it before torch is there.
+
+door.py        `cutegen.matmul` of torch tensors: straight to the kernel, or through torch's dispatcher
+eager.py       a call's tensors -> one look-up -> the launch
+by_torch.py    the same formula by torch, for tensors in host memory
+ops.py         `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
+gradients.py   the backward passes, which are calls of these ops
+linear.py      `cutegen.Linear`
+sharding.py    how DTensors are multiplied
+switches.py    what torch is set to: tf32
+"""

@@ -1,0 +1,91 @@
+"""The formula of a call by torch, for tensors in host memory: in f32, and rounded once to the result's type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
+}
+
+
+def compute(
+    a: Tensor,
+    b: Tensor,
+    *,
+    bias: Tensor | None,
+    activation: str | None,
+    residual: Tensor | None,
+    alpha: float | None,
+    beta: float | None,
+    c: Tensor | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """The result, and the value before the activation, both of `dtype`."""
+    x = _product(a, b)
+    terms = (bias, activation, residual, alpha, c, scale_a, scale_b)
+    exact = dtype is torch.int32 and all(term is None for term in terms)
+    if not (x.is_floating_point() or exact):
+        x = x.to(torch.float32)
+    if alpha is not None:
+        x = alpha * x
+    if scale_a is not None:
+        x = per_row(scale_a, x.shape, a) * x
+    if scale_b is not None:
+        x = per_column(scale_b, b) * x
+    if c is not None:
+        scale = 1.0 if beta is None else beta
+        x = x + scale * c.to(torch.float32) if scale else x.expand(torch.broadcast_shapes(x.shape, c.shape))
+    if bias is not None:
+        x = x + bias.to(torch.float32)
+    before = x
+    if activation is not None:
+        x = ACTIVATIONS[activation](x)
+    if residual is not None:
+        x = x + residual.to(torch.float32)
+    return rounded(x, dtype), rounded(before, dtype)
+
+
+def per_row(scale: Tensor, shape: torch.Size, a: Tensor) -> Tensor:
+    """A scale of A's rows so that it multiplies a result of `shape`."""
+    if scale.numel() == 1 or a.dim() == 1:
+        return scale.reshape(()).to(torch.float32)
+    missing = scale.dim() < a.dim() or scale.shape[-1] != 1
+    scale = scale if not missing else scale.unsqueeze(-1)
+    return (scale if len(shape) >= a.dim() else scale.squeeze(-1)).to(torch.float32)
+
+
+def per_column(scale: Tensor, b: Tensor) -> Tensor:
+    """A scale of B's columns so that it multiplies a result."""
+    if scale.numel() == 1 or b.dim() == 1:
+        return scale.reshape(()).to(torch.float32)
+    kept = scale.dim() > 1 and scale.shape[-2] == 1
+    return (scale if kept or scale.dim() == 1 else scale.unsqueeze(-2)).to(torch.float32)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    if a.is_floating_point():
+        return torch.matmul(a.to(torch.float32), b.to(torch.float32))
+    return torch.matmul(a.to(torch.int32), b.to(torch.int32))
+
+
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """To nearest; integers and 8-bit floats stop at the ends of their range, and a NaN becomes the integer 0."""
+    if x.dtype == dtype:
+        return x
+    if dtype.is_floating_point and dtype.itemsize > 1:
+        return x.to(dtype)
+    if dtype.is_floating_point:
+        most = torch.finfo(dtype).max
+        return x.clamp(-most, most).to(dtype)
+    ends = torch.iinfo(dtype)
+    return x.to(torch.float64).round().nan_to_num(0.0).clamp(ends.min, ends.max).to(dtype)

@@ -1,0 +1,56 @@
+"""The arguments of a call with torch tensors, as one value."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutegen.dispatch.formula import Formula, check_activation
+
+TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
+"""The names of a call's tensors."""
+
+
+class Call(NamedTuple):
+    """The arguments of a call; with `aux` the value before the activation is asked for too."""
+
+    a: Tensor
+    b: Tensor
+    bias: Tensor | None = None
+    activation: str | None = None
+    residual: Tensor | None = None
+    alpha: float | None = None
+    beta: float | None = None
+    c: Tensor | None = None
+    scale_a: Tensor | None = None
+    scale_b: Tensor | None = None
+    out: Tensor | None = None
+    out_dtype: torch.dtype | None = None
+    aux: bool = False
+
+    @property
+    def formula(self) -> Formula:
+        """Its terms. Raises RequestError."""
+        check_activation(self.activation)
+        terms = ("alpha", "c", "bias", "residual", "scale_a", "scale_b")
+        return Formula(self.activation, aux=self.aux, **{name: getattr(self, name) is not None for name in terms})
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it is more than `activation(a @ b + bias)`, to `out` or not."""
+        others = (self.residual, self.alpha, self.beta, self.c, self.scale_a, self.scale_b, self.out_dtype)
+        return self.aux or any(each is not None for each in others)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Those that are given, by name."""
+        named = {name: getattr(self, name) for name in TENSORS}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The numbers that a kernel takes; where there is a c, beta is 1 by default."""
+        numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
+        return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}

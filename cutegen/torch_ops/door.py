@@ -1,0 +1,92 @@
+"""`cutegen.matmul` of torch tensors: straight to the kernel where nobody else has to know, else by torch's dispatcher.
+
+The dispatcher is needed for gradients, autocast, functorch, tracing and subclasses; all of it costs the host some
+microseconds, which an eager call without them does not pay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutegen.dispatch.formula import check_scalars
+from cutegen.errors import OperandError
+from cutegen.torch_ops import ops
+from cutegen.torch_ops.call import TENSORS, Call
+from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.remembered import nobody_elses, quick
+from cutegen.torch_ops.sharding import register_sharding
+
+register_sharding()  # for calls that are compiled before any was made
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    activation: str | None,
+    residual: Tensor | None,
+    alpha: float | None,
+    beta: float | None,
+    c: Tensor | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
+    out: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> Tensor:
+    """`cutegen.matmul` of what `quick` does not know, with the arguments in this order."""
+    kind = a.device.type
+    alone = not torch.compiler.is_compiling() and nobody_elses(a, b, bias)
+    if alone and kind in ("cuda", "cpu") and not torch.is_autocast_enabled(kind):
+        call = Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+        check(call)
+        others = (residual, c, scale_a, scale_b, out)
+        if all(type(x) in _PLAIN and not x.requires_grad for x in others if x is not None):
+            return compute(call)[0]
+    return dispatched(Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
+
+
+def dispatched(call: Call) -> Tensor:
+    """By the ops of `torch.ops.cutegen`."""
+    check(call)
+    if not torch.compiler.is_compiling():
+        register_sharding()
+    *arguments, out, out_dtype, _ = call
+    activation, residual = call.activation, call.residual
+    wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in call.tensors.values())
+    if out is not None:
+        if wants_grad:
+            raise OperandError(
+                operand="out",
+                found="a tensor to write to, and operands that require grad",
+                expected="one of them: a result in given memory is not recorded by autograd",
+                fix="leave out= away, or call under `torch.no_grad()`",
+            )
+        ops.OPS.matmul_out(*arguments, out_dtype, out=out)
+        return out
+    kept = wants_grad and activation is not None and (activation != "relu" or residual is not None)
+    if kept:
+        found: Tensor = ops.OPS.matmul_aux(*arguments, out_dtype)[0]
+        return found
+    result: Tensor = ops.OPS.matmul(*arguments, out_dtype)
+    return result
+
+
+def check(call: Call) -> None:
+    """Refuse arguments of other kinds. Raises OperandError, RequestError."""
+    for name in TENSORS:
+        value: Any = getattr(call, name)
+        if value is not None and not isinstance(value, Tensor):
+            raise OperandError(
+                operand=name,
+                found=f"a {type(value).__qualname__}",
+                expected="a torch tensor, as a is",
+                fix=f"`torch.as_tensor({name})`",
+            )
+    check_scalars(call.alpha, call.beta, has_c=call.c is not None)
+
+
+__all__ = ["matmul", "quick"]

@@ -1,0 +1,121 @@
+"""From a call's torch tensors to its result, whoever computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.patience import be_patient
+from cutegen.dispatch.placement import Copy
+from cutegen.dispatch.ready import make_ready
+from cutegen.dispatch.resolve import Resolved, resolve
+from cutegen.dispatch.settings import settings
+from cutegen.hardware import dtype as element_type
+from cutegen.run.call.operands import Form, name_of, view_of
+from cutegen.torch_ops import by_torch, remembered
+from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.switches import where
+
+_TERMS = ("bias", "activation", "residual", "alpha", "beta", "c", "scale_a", "scale_b")
+
+
+def compute(call: Call) -> tuple[Tensor, Tensor | None]:
+    """The result, and the value before the activation where it is asked for; `out` is the result if it is given.
+
+    Raises OperandError, RequestError, and on a GPU what finding and launching a kernel does.
+    """
+    device = call.a.device
+    if device.type == "cpu" and settings.cpu_tensors == "torch":
+        return _by_torch(call)
+    if (found := remembered.again(call)) is not None:
+        return found
+    resolved = resolved_call(call)
+    out = call.out
+    if out is None or resolved.out_copied:
+        out = _empty(resolved, device)
+    aux = _empty(resolved, device) if call.aux else None
+    if not resolved.empty:
+        _launch(call, resolved, out, aux)
+    if call.out is not None and out is not call.out:
+        call.out.copy_(out)
+        return call.out, aux
+    if call.out is not None:
+        torch.autograd.graph.increment_version(call.out)
+    return out, aux
+
+
+def resolved_call(call: Call) -> Resolved:
+    """What a call asks for. Raises OperandError, RequestError."""
+    return resolved_tensors(call.tensors, call.formula, call.out_dtype)
+
+
+def resolved_tensors(
+    tensors: Mapping[str, Tensor], formula: Formula, out_dtype: torch.dtype | str | None, arch: str | None = None
+) -> Resolved:
+    """What a call with these tensors asks for, on the target `arch` if it is given. Raises OperandError, RequestError.
+
+    Tensors on the device "meta" stand for aligned ones on a GPU of that target, or of the default one.
+    """
+    a = tensors["a"]
+    with torch.no_grad():
+        given = {name: _form(tensor, name) for name, tensor in tensors.items()}
+    asked = None if out_dtype is None else name_of(str(out_dtype).removeprefix("torch."))
+    least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
+    return resolve(given, formula, where(a.device, least=least, arch=arch), asked)
+
+
+def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
+    if tensor.device.type == "meta":
+        dtype = name_of(str(tensor.dtype).removeprefix("torch."))
+        return Form(tuple(tensor.shape), tensor.stride(), dtype, ("meta", 0), "torch", read_only=False), 0
+    view = view_of(tensor.resolve_neg() if tensor.is_neg() else tensor, name)
+    return view.form, view.pointer
+
+
+def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> None:
+    used = call.tensors | {"out": out} | ({} if aux is None else {"aux": aux})
+    for name, tensor in used.items():
+        if tensor.is_neg():
+            used[name] = tensor.resolve_neg()
+        if (copy := resolved.placements[name].copy) is not None:
+            used[name] = _copied(used[name], copy)
+    on_gpu = call.a.device.type == "cuda"
+    if not on_gpu:
+        problem = resolved.problem
+        be_patient(resolved.request, ProblemShape(problem.m, problem.n, problem.k, problem.batches))
+    ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
+    stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
+    ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
+    if on_gpu and not resolved.copies:
+        remembered.remember(call, resolved, ready, out)
+
+
+def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
+    """On the CPU by torch, after the same judgement, so that what a GPU refuses is refused here too."""
+    resolved = resolved_call(call)
+    dtype = getattr(torch, element_type(resolved.dtype).torch_name)
+    terms = {name: getattr(call, name) for name in _TERMS}
+    with torch.no_grad():
+        found, before = by_torch.compute(call.a, call.b, dtype=dtype, **terms)
+    aux = None if not call.aux else before.clone() if before is found else before.contiguous()
+    if call.out is None:
+        return found.contiguous(), aux
+    call.out.copy_(found)
+    return call.out, aux
+
+
+def _empty(resolved: Resolved, device: torch.device) -> Tensor:
+    return torch.empty(
+        resolved.problem.result, dtype=getattr(torch, element_type(resolved.dtype).torch_name), device=device
+    )
+
+
+def _copied(tensor: Tensor, copy: Copy) -> Tensor:
+    memory = torch.empty(copy.elems, dtype=tensor.dtype, device=tensor.device)
+    made = memory.as_strided(copy.shape, copy.strides)
+    made.copy_(tensor.reshape(copy.seen))
+    return made

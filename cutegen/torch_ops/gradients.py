@@ -1,0 +1,132 @@
+"""The backward passes: products of the same ops, and torch's derivative of the activation.
+
+Of a call without an activation, A and B are kept. With one, the value before it is kept beside them, in the result's
+type, where `cutegen.matmul` sees that a gradient will be asked for; `torch.ops.cutegen.matmul` keeps what it needs to
+compute that value again. Of relu without a residual the result is enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutegen.errors import RequestError
+from cutegen.torch_ops.by_torch import per_column, per_row
+
+COUNT = 11
+"""The arguments of an op."""
+_FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+
+
+def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """What the gradient of `matmul` needs."""
+    result_will_do = inputs[3] == "relu" and inputs[4] is None
+    _keep(ctx, inputs, output if result_will_do else None)
+
+
+def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """What the gradient of `matmul_aux` needs; its second result is for that alone."""
+    ctx.mark_non_differentiable(output[1])
+    _keep(ctx, inputs, output[1])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
+    a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype = inputs
+    needed = _needed(ctx)
+    if a.dtype in _FLOAT8 and any(needed):
+        raise RequestError(
+            f"matmul: found operands of {a.dtype} and a gradient to be computed; expected a forward pass alone: their "
+            "gradients are products along the other modes, for which transposed copies had to be made and quantized; "
+            "detach them, and define the backward pass by calls with such copies"
+        )
+    if needed[8] or needed[9]:
+        raise RequestError(
+            "matmul: found a scale that requires grad; expected one that does not: its gradient is not computed; pass "
+            "`scale.detach()`, or multiply by it in torch"
+        )
+    again = activation is not None and before is None
+    before = before if activation is not None else None
+    ctx.save_for_backward(a, b, before, scale_a, scale_b, *((bias, c) if again else (None, None)))
+    ctx.activation, ctx.alpha, ctx.beta, ctx.out_dtype = activation, alpha, 1.0 if beta is None else beta, out_dtype
+    ctx.like = tuple(None if x is None else (x.shape, x.dtype) for x in (bias, residual, c))
+
+
+def _needed(ctx: Any) -> tuple[bool, ...]:
+    """Of which arguments the gradient is needed: torch says it of those that were given."""
+    return tuple([*ctx.needs_input_grad, *[False] * COUNT][:COUNT])
+
+
+def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    """Gradients of a, b, bias, residual and c, in their places among the arguments. Raises RequestError if recorded."""
+    if torch.is_grad_enabled():
+        raise RequestError(
+            "matmul: found a backward pass that is to be differentiated (create_graph=True); expected one that is not: "
+            "gradients of gradients are not computed; use torch.matmul for this product"
+        )
+    a, b, before, scale_a, scale_b, bias, c = ctx.saved_tensors
+    need_a, need_b, need_bias, _, need_residual, _, _, need_c, *_ = _needed(ctx)
+    like_bias, like_residual, like_c = ctx.like
+    whole = grad
+    if ctx.activation is not None:
+        if before is None:
+            terms = (bias, None, None, ctx.alpha, None if c is None else ctx.beta, c, scale_a, scale_b, ctx.out_dtype)
+            before = torch.ops.cutegen.matmul(a, b, *terms)
+        grad = through(ctx.activation, grad, before)
+    scaled = grad
+    if scale_a is not None:
+        scaled = per_row(scale_a, grad.shape, a) * scaled
+    if scale_b is not None:
+        scaled = per_column(scale_b, b) * scaled
+    # (..., M, N), whichever of A and B is a vector
+    as_a = a.unsqueeze(0) if a.dim() == 1 else a
+    as_b = b.unsqueeze(1) if b.dim() == 1 else b
+    narrow = scaled.to(a.dtype)
+    narrow = narrow.unsqueeze(-1) if b.dim() == 1 else narrow
+    narrow = narrow.unsqueeze(-2) if a.dim() == 1 else narrow
+    of_bias = grad.unsqueeze(-1) if b.dim() == 1 else grad
+    found = (
+        _grad_a(narrow, as_a, as_b, ctx.alpha).reshape(a.shape) if need_a else None,
+        _grad_b(narrow, as_a, as_b, ctx.alpha).reshape(b.shape) if need_b else None,
+        of_bias.reshape(-1, of_bias.shape[-1]).sum(0, dtype=like_bias[1]) if need_bias else None,
+        None,
+        whole.sum_to_size(like_residual[0]).to(like_residual[1]) if need_residual else None,
+        None,
+        None,
+        (ctx.beta * grad).sum_to_size(like_c[0]).to(like_c[1]) if need_c else None,
+        None,
+        None,
+        None,
+    )
+    return found[: len(ctx.needs_input_grad)]
+
+
+def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
+    """The gradient before the activation."""
+    aten = torch.ops.aten
+    if activation == "relu":
+        return aten.threshold_backward(grad, before, 0)
+    if activation == "silu":
+        return aten.silu_backward(grad, before)
+    return aten.gelu_backward(grad, before, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+def _grad_a(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
+    """(..., M, N) @ (..., N, K), lying as A does."""
+    return _product(of_z, b.mT, a, alpha).sum_to_size(a.shape)
+
+
+def _grad_b(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
+    """(..., K, M) @ (..., M, N), lying as B does; a batch that B has not is more rows of one product."""
+    if b.dim() == 2 and of_z.dim() > 2:
+        a, of_z = a.reshape(-1, a.shape[-1]), of_z.reshape(-1, of_z.shape[-1])
+    return _product(a.mT, of_z, b, alpha).sum_to_size(b.shape)
+
+
+def _product(x: Tensor, y: Tensor, like: Tensor, alpha: float | None) -> Tensor:
+    """`alpha x @ y` with the contiguous mode of `like`, so that no gradient is copied to lie as its parameter."""
+    if like.stride(-2) == 1 and like.stride(-1) != 1:
+        x, y = y.mT, x.mT
+        return torch.ops.cutegen.matmul(x, y, None, None, None, alpha, None, None, None, None, like.dtype).mT
+    return torch.ops.cutegen.matmul(x, y, None, None, None, alpha, None, None, None, None, like.dtype)

@@ -1,0 +1,67 @@
+"""`cutegen.Linear`: torch's Linear, computed by one kernel with its bias and activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutegen.dispatch.formula import check_activation
+from cutegen.errors import RequestError
+from cutegen.torch_ops.door import matmul, quick
+from cutegen.torch_ops.main_grad import AccumulatingLinear
+from cutegen.torch_ops.sharding import register_sharding
+
+
+class Linear(torch.nn.Linear):  # type: ignore[misc]
+    """`activation(x @ weight.T + bias)`, in the place of `torch.nn.Linear` and an activation behind it.
+
+    Parameters, their initialization and `state_dict` are those of `torch.nn.Linear`, of which it is one: what shards or
+    wraps that does so here. `activation` is as in `cutegen.matmul`.
+
+    Where `weight.main_grad` is set to an f32 tensor of the weight's shape, the backward pass adds the weight's gradient
+    to it, in the kernel that computes it, and leaves `weight.grad` alone.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: str | None = None,
+    ) -> None:
+        check_activation(activation)
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.activation = activation
+        register_sharding()
+
+    @classmethod
+    def from_linear(cls, linear: torch.nn.Linear, *, activation: str | None = None) -> Linear:
+        """A layer with the parameters of `linear`, the same tensors. Raises RequestError for anything else."""
+        if not isinstance(linear, torch.nn.Linear):
+            raise RequestError(f"Linear.from_linear: found a {type(linear).__qualname__}; expected a torch.nn.Linear")
+        made = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta", activation=activation)
+        made.weight, made.bias = linear.weight, linear.bias
+        made.train(linear.training)
+        return made
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The layer's output, of the input's type."""
+        weight, bias, activation = self.weight, self.bias, self.activation
+        if getattr(weight, "main_grad", None) is not None and torch.is_grad_enabled():
+            accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
+            return accumulated
+        across = weight.t()
+        found = quick(input, across, bias, activation, None)
+        if found is None:
+            found = matmul(input, across, bias, activation, None, None, None, None, None, None, None, None)
+        return found
+
+    def extra_repr(self) -> str:
+        """As torch shows it, with the activation."""
+        shown: str = super().extra_repr()
+        return shown if self.activation is None else f"{shown}, activation={self.activation!r}"

@@ -1,0 +1,40 @@
+"""A layer whose weight gradient is added to an f32 buffer by the kernel that computes it: beta is 1, and nothing is
+rounded to the parameters' type between the steps of an accumulation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutegen.torch_ops import gradients, ops
+
+
+class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
+    """`activation(x @ weight.T + bias)`, whose backward pass adds the gradient of `weight` to `weight.main_grad`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+        """Keeps x, the weight, and the value before an activation."""
+        arguments = (x, weight.t(), bias, activation)
+        out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
+        ctx.save_for_backward(x, weight, before)
+        ctx.activation, ctx.main_grad = activation, weight.main_grad
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of x and of the bias; that of the weight is None, because it is added already."""
+        x, weight, before = ctx.saved_tensors
+        if before is not None:
+            grad = gradients.through(ctx.activation, grad, before)
+        rows = grad.reshape(-1, grad.shape[-1]).to(weight.dtype)
+        main = ctx.main_grad
+        ops.OPS.matmul_out(rows.t(), x.reshape(-1, x.shape[-1]), None, None, None, None, 1.0, main, out=main)
+        need_x, _, need_bias, _ = ctx.needs_input_grad
+        of_x = ops.OPS.matmul(rows, weight).reshape(x.shape) if need_x else None
+        return of_x, None, rows.sum(0, dtype=ctx.bias_dtype) if need_bias else None, None

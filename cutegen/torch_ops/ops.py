@@ -1,0 +1,156 @@
+"""`torch.ops.cutegen`: the call of `cutegen.matmul` as ops that torch knows all about.
+
+    matmul        -> the result
+    matmul_aux    -> the result, and the value before the activation, of which a gradient is made
+    matmul_out    writes the result to `out`
+
+They are defined once, when this is imported, and stay until the process ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutegen.dispatch.formula import check_activation
+from cutegen.dispatch.shapes import multiplied
+from cutegen.dispatch.types import check_operands, result_type
+from cutegen.hardware import dtype as element_type
+from cutegen.run.call.operands import name_of
+from cutegen.torch_ops import gradients
+from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.eager import compute
+
+NAMESPACE = "cutegen"
+_ARGUMENTS = (
+    "Tensor a, Tensor b, Tensor? bias=None, str? activation=None, Tensor? residual=None, float? alpha=None, "
+    "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
+)
+_C, _OUT_DTYPE = 7, 10
+"""Where these stand among the arguments."""
+_CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
+"""What autocast makes its own type of."""
+
+
+def _matmul(*arguments: Any) -> Tensor:
+    return compute(_call(arguments))[0]
+
+
+def _matmul_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
+    out, aux = compute(_call(arguments)._replace(aux=True))
+    assert aux is not None
+    return out, aux
+
+
+def _matmul_out(*arguments: Any, out: Tensor) -> None:
+    compute(_call(arguments)._replace(out=out))
+
+
+def _call(arguments: tuple[Any, ...]) -> Call:
+    *others, out_dtype = _whole(arguments)
+    return Call(*others)._replace(out_dtype=out_dtype)
+
+
+def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """With None for what is left out."""
+    return arguments + (None,) * (gradients.COUNT - len(arguments))
+
+
+def _fake(*arguments: Any) -> Tensor:
+    """An empty result of the right shape and type, wherever the arguments are."""
+    a, b, _, activation, *_, out_dtype = _whole(arguments)
+    check_activation(activation)
+    name_a, name_b = dtype_name(a.dtype), dtype_name(b.dtype)
+    check_operands(name_a, name_b)
+    element = result_type(name_a, None if out_dtype is None else dtype_name(out_dtype))
+    shape = multiplied(tuple(a.shape), tuple(b.shape)).result
+    return a.new_empty(shape, dtype=getattr(torch, element_type(element).torch_name))
+
+
+def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
+    return _fake(*arguments), _fake(*arguments)
+
+
+def _fake_out(*arguments: Any, out: Tensor) -> None:
+    _fake(*arguments[:_OUT_DTYPE], out.dtype)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """What specs call it."""
+    return name_of(str(dtype).removeprefix("torch."))
+
+
+def _autocast(op: Any, device: str) -> Callable[..., Any]:
+    """The op on operands of autocast's type; bias and residual stay as they are, which kernels take."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
+
+    def cast(*arguments: Any, **out: Tensor) -> Any:
+        wanted, given = torch.get_autocast_dtype(device), list(_whole(arguments))
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            if all(x.dtype in _CASTS for x in given[:2]):
+                given[:2] = [x.to(wanted) for x in given[:2]]
+            if given[_C] is not None and not out and given[0].dtype == wanted:
+                given[_C] = given[_C].to(given[_OUT_DTYPE] or wanted)
+            return op(*given, **out)
+
+    return cast
+
+
+def _vmap(op: Any) -> Callable[..., Any]:
+    """Batched A and B are one product with one batch more; whatever else is batched goes one by one."""
+
+    def batched(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+        many = [i for i, dim in enumerate(in_dims) if dim is not None]
+        both_matrices = all(arguments[i].dim() - (in_dims[i] is not None) > 1 for i in (0, 1))
+        if set(many) <= {0, 1} and both_matrices:
+            found = op(*_in_front(arguments[:2], in_dims), *arguments[2:])
+        else:
+            each = [
+                op(*(x.select(in_dims[i], k) if i in many else x for i, x in enumerate(arguments)))
+                for k in range(info.batch_size)
+            ]
+            several = isinstance(each[0], tuple)
+            found = tuple(map(torch.stack, zip(*each, strict=True))) if several else torch.stack(each)
+        return found, (0,) * len(found) if isinstance(found, tuple) else 0
+
+    return batched
+
+
+def _in_front(matrices: tuple[Tensor, ...], in_dims: tuple[Any, ...]) -> list[Tensor]:
+    """A and B with the mapped dimension first, before as many others in each."""
+    moved = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(matrices, in_dims, strict=False)]
+    rank = max(x.dim() + (dim is None) for x, dim in zip(moved, in_dims, strict=False))
+    return [
+        x if dim is None else x.reshape(x.shape[0], *(1,) * (rank - x.dim()), *x.shape[1:])
+        for x, dim in zip(moved, in_dims, strict=False)
+    ]
+
+
+_library = torch.library.Library(NAMESPACE, "DEF")
+
+
+def _define() -> None:
+    for name, returns, impl, fake in (
+        ("matmul", "Tensor", _matmul, _fake),
+        ("matmul_aux", "(Tensor, Tensor)", _matmul_aux, _fake_aux),
+        ("matmul_out", "()", _matmul_out, _fake_out),
+    ):
+        out = ", *, Tensor(a!) out" if name == "matmul_out" else ""
+        _library.define(f"{name}({_ARGUMENTS}{out}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+        op, whole = getattr(torch.ops.cutegen, name), f"{NAMESPACE}::{name}"
+        for device in ("CPU", "CUDA"):
+            _library.impl(name, impl, device)
+            _library.impl(name, _autocast(op, device.lower()), f"Autocast{device}")
+        torch.library.register_fake(whole, fake, lib=_library)
+    for name, setup in (("matmul", gradients.keep), ("matmul_aux", gradients.keep_aux)):
+        whole = f"{NAMESPACE}::{name}"
+        torch.library.register_autograd(whole, gradients.backward, setup_context=setup, lib=_library)
+        torch.library.register_vmap(whole, _vmap(getattr(torch.ops.cutegen, name)), lib=_library)
+
+
+_define()
+OPS = torch.ops.cutegen
+"""Defined from here on."""

@@ -1,0 +1,66 @@
+"""How a call with DTensors is shared out: by rows, by columns, by K, or by the batch, as torch's own products are.
+
+With an activation the sums must be whole before it, so that K is not sharded then; a bias, a residual and c are added
+once, by being partial sums themselves.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+_DTENSORS = "torch.distributed.tensor"
+Placements = tuple[list[Any], list[Any]]
+"""Of the results, and of the arguments: None for what is no tensor."""
+
+
+def register_sharding() -> None:
+    """Tell DTensor about the ops, once it has been imported."""
+    if _DTENSORS in sys.modules:
+        _register()
+
+
+@cache
+def _register() -> None:
+    import torch
+    from torch.distributed.tensor.experimental import register_sharding
+
+    for name, results in (("matmul", 1), ("matmul_aux", 2)):
+        op = getattr(torch.ops.cutegen, name).default
+        register_sharding(op)(lambda *arguments, results=results: list(_shardings(results, *arguments)))
+
+
+def _shardings(results: int, *arguments: Any) -> Iterator[Placements]:
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    given: list[Any] = [*arguments, *[None] * 11]
+    a, b, _, activation, residual, _, _, c, scale_a, scale_b, *_ = given
+    whole = Replicate()
+
+    def sharding(out: Any, of_a: Any, of_b: Any, of_bias: Any, like_out: Any) -> Placements:
+        placed = {0: of_a, 1: of_b, 2: of_bias, 4: like_out, 7: like_out, 8: whole, 9: whole}
+        of_arguments = [
+            placed[at] if at in placed and value is not None else None for at, value in enumerate(arguments)
+        ]
+        return [out] * results, of_arguments
+
+    yield sharding(whole, whole, whole, whole, whole)
+    if a.ndim < 2 or b.ndim < 2 or scale_a is not None or scale_b is not None:
+        return
+    rank = max(a.ndim, b.ndim)
+    if any(x is not None and x.ndim != rank for x in (residual, c)):
+        return
+    rows, columns = Shard(rank - 2), Shard(rank - 1)
+    if a.ndim == rank:
+        yield sharding(rows, Shard(a.ndim - 2), whole, whole, rows)
+    if b.ndim == rank or b.ndim == 2:
+        yield sharding(columns, whole, Shard(b.ndim - 1), Shard(0), columns)
+    if activation is None:
+        yield sharding(Partial(), Shard(a.ndim - 1), Shard(b.ndim - 2), Partial(), Partial())
+    for at in range(rank - 2):
+        if b.ndim == 2:
+            yield sharding(Shard(at), Shard(at), whole, whole, Shard(at))
+        elif a.ndim == b.ndim and a.shape[at] == b.shape[at]:
+            yield sharding(Shard(at), Shard(at), Shard(at), whole, Shard(at))

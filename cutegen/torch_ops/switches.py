@@ -1,0 +1,48 @@
+"""What torch is set to, and what a call makes of it.
+
+- tf32: f32 operands are multiplied as tf32 only where torch's own matmul may. Otherwise by f32 multiply-adds.
+- Reduced precision, and sums in f16: allowed or not, sums are f32 here.
+- Determinism: every kernel adds in one order, the same in each run, so there is nothing to switch.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cutegen.dispatch.resolve import Where
+from cutegen.dispatch.settings import settings
+from cutegen.errors import DeviceError
+from cutegen.hardware import TARGETS
+from cutegen.hardware.targeting import choose_target
+
+
+def tf32_allowed() -> bool:
+    """Whether torch's matmul may read f32 as tf32."""
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+
+
+def where(device: torch.device, *, least: str = "sm_80", arch: str | None = None) -> Where:
+    """What calls with tensors on `device` compute on: its GPU, or the target `arch`, else `least` that can.
+
+    Raises RequestError for an unknown target, DeviceError for a GPU that no target is for.
+    """
+    tf32, batch_invariant = tf32_allowed(), settings.batch_invariant
+    if device.type != "cuda" or arch is not None:
+        return Where(choose_target(arch, least=least).name, None, tf32, batch_invariant)
+    ordinal = torch.cuda.current_device() if device.index is None else device.index
+    if ordinal not in _GPUS:
+        _GPUS[ordinal] = _target(torch.cuda.get_device_capability(ordinal)), torch.cuda.get_device_name(ordinal)
+    return Where(*_GPUS[ordinal], tf32, batch_invariant)
+
+
+_GPUS: dict[int, tuple[str, str]] = {}
+
+
+def _target(capability: tuple[int, int]) -> str:
+    for row in TARGETS.values():
+        if row.compute_capability == capability:
+            return row.name
+    raise DeviceError(
+        f"matmul: found a GPU of compute capability {capability[0]}.{capability[1]}; expected one of "
+        + ", ".join(f"{row.compute_capability[0]}.{row.compute_capability[1]}" for row in TARGETS.values())
+    )

@@ -1,0 +1,108 @@
+"""`cutegen.matmul` of NumPy arrays, whose PTX is executed, and what `explain` and `prepare` say beforehand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.build import Cache
+from cutegen.errors import OperandError, RequestError
+from tests.house.documents import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _shared_kernels(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+
+
+def half(*shape: int) -> Any:
+    return np.random.default_rng().standard_normal(shape).astype(np.float16)
+
+
+def near(found: Any, wanted: Any) -> None:
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max(initial=0.0) <= 4e-3 * np.abs(wanted).max(initial=1.0)
+
+
+def exact(a: Any, b: Any) -> Any:
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+@pytest.mark.dsl
+def test_shapes_and_strides_of_any_kind() -> None:
+    w = half(32, 64).T
+    for a in (half(20, 64), half(64), half(2, 3, 64), half(3, 2, 64).transpose(1, 0, 2), half(20, 128)[:, ::2]):
+        near(cutegen.matmul(a, w), exact(a, w))
+    near(cutegen.matmul(half(0, 64), w), np.zeros((0, 32)))
+    near(cutegen.matmul(half(4, 0), half(0, 32)), np.zeros((4, 32)))
+
+
+@pytest.mark.dsl
+def test_the_whole_formula_in_place_of_c() -> None:
+    a, b, bias, residual = half(16, 64), half(64, 32), half(32), half(16, 32)
+    c = half(16, 32)
+    wanted = np.maximum(0.5 * exact(a, b) + 2.0 * c.astype(np.float64) + bias, 0) + residual
+    out = cutegen.matmul(a, b, bias=bias, activation="relu", residual=residual, alpha=0.5, beta=2.0, c=c, out=c)
+    assert out is c
+    near(c, wanted)
+
+
+def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
+    said = cutegen.explain(half(20, 128)[:, ::2], half(32, 64).T, activation="gelu", bias=half(32), arch="h100")
+    for part in (
+        "f16, shape (20, 32)",
+        "24x32x64",
+        "sm_90",
+        "bias_n, gelu_erf",
+        "contiguous in neither mode",
+        "family sm90",
+    ):
+        assert part in said
+    assert "no element to compute" in cutegen.explain(half(0, 4), half(4, 4))
+
+
+@pytest.mark.dsl
+def test_prepare_builds_and_the_call_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = half(32, 64).T
+    assert cutegen.prepare(half(1, 64), w, rows=(9, 20, 24)) == 1
+    monkeypatch.setattr("cutegen.build.builder.compile_source", None)
+    a = half(21, 64)
+    near(cutegen.matmul(a, w), exact(a, w))
+
+
+def test_a_call_that_takes_hours_is_refused_with_how_long() -> None:
+    huge = np.broadcast_to(np.float16(1), (16384, 16384))
+    with pytest.raises(RequestError, match=r"found 16384x16384x16384, about .* hours on the CPU.*at most"):
+        cutegen.matmul(huge, huge)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"a": [[1.0]]}, "operand a: found a list; expected a torch tensor or a NumPy array"),
+        ({"b": None}, "operand b: found a NoneType"),
+        ({"out_dtype": "f99"}, "f99"),
+        ({"alpha": "x"}, "alpha: found a str; expected a number"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], match: str) -> None:
+    with pytest.raises((OperandError, RequestError), match=match):
+        cutegen.matmul(**{"a": half(8, 8), "b": half(8, 8), **arguments})
+
+
+def test_switches_are_set_for_a_while_or_refused() -> None:
+    with pytest.raises(RequestError, match="cpu_tensors: found \"gpu\"; expected 'torch' or 'executor'"):
+        cutegen.matmul_settings(cpu_tensors="gpu")  # type: ignore[arg-type]
+
+
+def test_no_framework_is_imported_for_arrays() -> None:
+    script = (
+        "import sys, numpy as np, cutegen; a = np.ones((4, 8), np.float16); cutegen.explain(a, a.T); "
+        "cutegen.matmul_settings(batch_invariant=True); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)

@@ -1,0 +1,196 @@
+"""examples/launch_pack.cpp reads packs, and hands a driver what cutegen's own contract says; a fake driver listens."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutegen.build.pack_file import read_pack
+from cutegen.contract import LaunchContract, ProblemShape
+from cutegen.contract.launch import CallSize, SplitContract, Strides
+from tests.house.documents import ROOT
+from tests.pack.test_pack_file import put_together, taken_apart
+
+SOURCE = ROOT / "examples" / "launch_pack.cpp"
+EXTENTS = (301, 130, 40)
+LETTERS = {"ptr": "p", "i32": "i", "i64": "l", "tensormap": "m"}
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
+FLOAT16 = 6  # CUtensorMapDataType
+MULTIPROCESSORS, ACTIVE_CLUSTERS = 3, 2  # of the fake driver
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def headers() -> Path | None:
+    """The folder of cuda.h, where CUDA is installed."""
+    compiler = shutil.which("nvcc")
+    places = [Path(compiler).resolve().parents[1]] if compiler else []
+    places += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    places += sorted(Path("/usr/local").glob("cuda*"))
+    return next((place / "include" for place in places if (place / "include" / "cuda.h").is_file()), None)
+
+
+needs_cuda = pytest.mark.skipif(
+    shutil.which("g++") is None or headers() is None, reason="needs g++ and the headers of CUDA"
+)
+pytestmark = [needs_cuda, pytest.mark.dsl, pytest.mark.slow]
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, linked against a driver of our own."""
+    folder = tmp_path_factory.mktemp("cpp")
+    compiler = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{headers()}"]
+    library, made = folder / "libcuda.so", folder / "launch_pack"
+    fake = str(Path(__file__).with_name("fake_driver.cpp"))
+    subprocess.run([*compiler, "-Wno-unused-parameter", "-shared", "-fPIC", fake, "-o", str(library)], check=True)
+    subprocess.run(
+        [*compiler, str(SOURCE), f"-L{folder}", "-lcuda", f"-Wl,-rpath,{folder}", "-o", str(made)], check=True
+    )
+    return made
+
+
+@pytest.fixture
+def run(program: Path) -> Run:
+    def call(*words: object, capability: int = 80, types: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {"FAKE_CAPABILITY": str(capability), "FAKE_TYPES": types}
+        return subprocess.run([str(program), *map(str, words)], env=environment, capture_output=True, text=True)
+
+    return call
+
+
+def test_it_lists_what_is_in_a_pack(run: Run, pack_path: Path) -> None:
+    said = run(pack_path)
+    assert said.returncode == 0
+    assert said.stdout.splitlines() == [
+        "sm80_hgemm_tn for sm_80, every problem",
+        "sm80_hgemm_tn for sm_80, 1 x 256x256x128",
+        "sm80_bf16_nn for sm_80, every problem",
+        "sm90_hgemm_tn for sm_90, every problem",
+        "ldmatrix_probe for sm_80, every problem",
+    ]
+
+
+def expected_of(launch: LaunchContract, addresses: list[int]) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Geometry and parameters as cutegen's launchers have them, of matrices as compact as alignment allows."""
+    m, n, k = EXTENTS
+    extents = {"m": m, "n": n, "k": k}
+    strides = {
+        x.name: Strides(-(-extents[x.major] // (x.align_bytes // 2)) * (x.align_bytes // 2)) for x in launch.tensors
+    }
+    size = CallSize(problem=ProblemShape(m, n, k), strides=strides)
+    clusters = ACTIVE_CLUSTERS if launch.cluster != (1, 1) else None
+    made = launch.geometry(size.problem, multiprocessors=MULTIPROCESSORS, active_clusters=clusters)
+    maps = [
+        (
+            addresses[launch.pointers.index(each.name)],
+            *f.extents,
+            *f.strides_bytes,
+            *f.box,
+            FLOAT16,
+            SWIZZLES[f.swizzle_bytes],
+        )
+        for each, f in zip(launch.maps, launch.map_fields(size), strict=True)
+    ]
+    values = launch.arguments(tuple(addresses), (), size, tuple(maps))  # type: ignore[arg-type]
+    geometry = [*made.grid, *made.block, made.dynamic_smem_bytes, *made.cluster[:2]]
+    return geometry, [value if isinstance(value, tuple) else (value,) for value in values]
+
+
+def check_launch(run: Run, path: Path, name: str, launch: LaunchContract, capability: int) -> list[list[str]]:
+    types = "".join(LETTERS[parameter.type] for parameter in launch.parameters)
+    said = run(path, name, *EXTENTS, capability=capability, types=types)
+    lines = [line.split() for line in said.stdout.splitlines()]
+    assert said.returncode == 1, said.stderr  # nothing was computed, and that is noticed
+    assert lines[-1][-1] == "wrong"
+    assert ["load", "0", "0"] in lines
+    assert ["kernel", launch.entry] in lines
+    assert ["allowed", str(launch.dynamic_smem_bytes)] in lines
+    addresses = [int(line[1]) for line in lines if line[0] == "memory"]
+    geometry, values = expected_of(launch, addresses)
+    assert [list(map(int, line[1:])) for line in lines if line[0] == "launch"] == [geometry]
+    assert [tuple(map(int, line[1:])) for line in lines if line[0] in ("value", "map")] == values
+    return lines
+
+
+@pytest.mark.parametrize(("name", "capability"), [("sm80_hgemm_tn", 80), ("sm80_hgemm_tn", 86), ("sm90_hgemm_tn", 90)])
+def test_it_launches_what_the_contract_says(name: str, capability: int, run: Run, pack_path: Path) -> None:
+    launch = next(entry.launch for entry in read_pack(pack_path).entries if entry.name == name)
+    assert bool(launch.maps) == (name == "sm90_hgemm_tn")
+    check_launch(run, pack_path, name, launch, capability)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cluster": (2, 1), "ctas_per_multiprocessor": 1},
+        {"cluster": (1, 2), "ctas_per_multiprocessor": None},
+        {"ctas_per_multiprocessor": 2},
+        {"split": SplitContract(4, 1024)},
+        {"split": SplitContract(2, 4096), "cluster": (2, 2)},
+        {"split": SplitContract(3, 0, atomics=True)},
+        {"split": SplitContract(2, 0), "cluster": (1, 2)},
+        {"cluster": (2, 1), "swapped": True},
+        {"split": SplitContract(4, 512), "cluster": (2, 1), "swapped": True},
+    ],
+)
+def test_clusters_slices_and_persistent_ctas_are_launched_as_the_contract_says(
+    changes: dict[str, object], run: Run, pack_path: Path, tmp_path: Path
+) -> None:
+    index, members = taken_apart(pack_path.read_bytes())
+    launch = replace(LaunchContract.from_json(index["entries"][0]["launch"]), **changes)  # type: ignore[arg-type]
+    index["entries"][0]["launch"] = launch.to_json()
+    forged = tmp_path / "forged.cutepack"
+    forged.write_bytes(put_together(index, members))
+    lines = check_launch(run, forged, "sm80_hgemm_tn", launch, 80)
+    sizes = [int(line[2]) for line in lines if line[0] == "memory"]
+    cleared = [int(line[3]) for line in lines if line[0] == "set"]
+    workspace = launch.workspace(ProblemShape(*EXTENTS))
+    if workspace is not None:
+        assert sizes[3:] == [workspace.sums_bytes, 4 * workspace.counters]
+        assert cleared == [4 * workspace.counters]
+    else:
+        assert cleared == (sizes[2:3] if launch.adds_to_result else [])
+
+
+def test_a_damaged_pack_is_refused_before_the_driver_hears_of_it(run: Run, pack_path: Path, tmp_path: Path) -> None:
+    data = pack_path.read_bytes()
+    index, members = taken_apart(data)
+    place = index["entries"][0]["files"]["kernel.cubin"]
+    within = len(data) - len(members) + place["offset"] + random.randrange(place["size_bytes"])
+    damaged = tmp_path / "damaged.cutepack"
+    for at, said in (
+        (0, "no pack"),
+        (8, "another version"),
+        (24, "cut off"),
+        (40, "index is damaged"),
+        (within, "kernel.cubin is damaged"),
+    ):
+        damaged.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        refused = run(damaged, "sm80_hgemm_tn")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert said in refused.stderr
+    index["entries"][0]["files"]["kernel.cubin"]["offset"] = 1 << 62
+    damaged.write_bytes(put_together(index, members))
+    assert "lies outside of the pack" in run(damaged).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "said"),
+    [
+        ("nothing", 80, "no kernel of this name runs on sm_80"),
+        ("sm90_hgemm_tn", 100, "no kernel of this name runs on sm_100"),
+        ("sm80_bf16_nn", 80, "only f16 is launched here"),
+    ],
+)
+def test_what_it_does_not_launch_it_says(name: str, capability: int, said: str, run: Run, pack_path: Path) -> None:
+    refused = run(pack_path, name, capability=capability)
+    assert refused.returncode == 2
+    assert said in refused.stderr

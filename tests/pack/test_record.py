@@ -1,0 +1,125 @@
+"""CUTEGEN_RECORD: what a program asks for becomes a list that is packed from."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import cutegen
+from cutegen import api
+from cutegen.build import Cache
+from cutegen.build import record as recorder
+from cutegen.build.record import record
+from cutegen.contract import ProblemShape
+from cutegen.dispatch.pack import load_pack
+from cutegen.dispatch.providers import providers
+from cutegen.hardware import target
+from cutegen.pack.wanted import read_list
+from tests.pack.test_pack import REQUEST
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUTEGEN_RECORD", str(tmp_path / "shapes.toml"))
+    monkeypatch.setattr(recorder, "_done", set())
+    return tmp_path / "shapes.toml"
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    return tomllib.loads(path.read_text())["kernel"]
+
+
+@pytest.mark.dsl
+def test_what_is_compiled_is_recorded_once_and_read_back(path: Path, kernels: Cache) -> None:
+    spec = cutegen.load_spec("sm80_hgemm_tn")
+    mine = replace(spec, name="mine", tile=replace(spec.tile, stages=2))
+    for _ in range(2):
+        cutegen.compile(spec, "sm_80", problem=(256, 256, 128), cache=kernels)
+        cutegen.compile("sm80_hgemm_tn", "sm_80", cache=kernels)
+    assert [str(each) for each in read_list(path)] == [
+        "sm80_hgemm_tn for sm_80, 256x256x128",
+        "sm80_hgemm_tn for sm_80",
+    ]
+    api._record(mine, target("sm_80"), None)
+    last = read_list(path)[-1]
+    assert (last.name, last.spec, last.target, last.problem) == ("mine", mine, "sm_80", None)
+
+
+@pytest.mark.dsl
+def test_what_calls_ask_for_is_recorded(path: Path, pack_path: Path) -> None:
+    with load_pack(pack_path):
+        providers.kernel_for(REQUEST)
+        providers.kernel_for(replace(REQUEST, problem=ProblemShape(64, 64, 64)))
+        providers.kernel_for(REQUEST)
+    found = read_list(path)
+    assert [(each.problem, each.target) for each in found] == [
+        (ProblemShape(512, 512, 512), "sm_80"),
+        (ProblemShape(64, 64, 64), "sm_80"),
+    ]
+    assert found[0].spec.problem.a.dtype == "f16"
+    assert found[0].name.startswith("matmul_f16_tn-")
+
+
+def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUTEGEN_RECORD", raising=False)
+    monkeypatch.chdir(tmp_path)
+    record({"spec": "x"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_people_wrote_into_the_list_stays(path: Path) -> None:
+    path.write_text("# mine\n[[kernel]]\nspec = 'a'")  # without a line's end
+    record({"spec": "b"})
+    record({"spec": "b c"})
+    assert path.read_text().startswith("# mine\n[[kernel]]\nspec = 'a'\n")
+    assert [row["spec"] for row in rows(path)] == ["a", "b", "b c"]
+
+
+def test_threads_and_processes_lose_nothing_of_each_other(path: Path) -> None:
+    write = (
+        "import sys; from cutegen.build.record import record\n"
+        "for i in range(12): record({'spec': sys.argv[1] * (i % 4 + 1)})"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", write, letter]) for letter in "ab"]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda i: record({"spec": "c" * (i % 5 + 1)}), range(40)))
+    assert [each.wait() for each in started] == [0, 0]
+    expected = {letter * n for letter in "ab" for n in range(1, 5)} | {"c" * n for n in range(1, 6)}
+    assert sorted(str(row["spec"]) for row in rows(path)) == sorted(expected)
+    assert [each.name for each in path.parent.iterdir() if each.name.endswith(".toml")] == ["shapes.toml"]
+
+
+def test_a_list_does_not_grow_without_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder, "MAX_KERNELS", 3)
+    with caplog.at_level(logging.WARNING, "cutegen.build"):
+        for each in "abcd":
+            record({"spec": each})
+    assert [row["spec"] for row in rows(path)] == ["a", "b", "c"]
+    (said,) = caplog.messages
+    assert "has 3 kernels, and takes no more" in said
+
+
+@pytest.mark.parametrize("there", ["folder", "file for a folder", "not UTF-8"])
+def test_a_list_that_cannot_be_written_costs_a_warning_and_no_call(
+    there: str, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if there == "folder":
+        path.mkdir()
+    elif there == "file for a folder":
+        path.touch()
+        monkeypatch.setenv("CUTEGEN_RECORD", str(path / "shapes.toml"))
+    else:
+        path.write_bytes(b"\xff")
+    for _ in range(3):
+        record({"spec": "a"})
+    (said,) = caplog.messages
+    assert said.startswith("CUTEGEN_RECORD: a kernel was not recorded: ")

@@ -1,0 +1,79 @@
+"""How wide the parts are in which warpgroups let C go: a line, or as much as a thread has registers for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cutegen.plan import GemmPlan, plan
+from cutegen.spec import parse_spec
+from tests.plan.kernels import Build
+
+CHAIN = 'ops = ["bias_m", "gelu_tanh"]'
+HEAVY = 'ops = ["alpha", "beta", "bias_n", "residual", "aux", "gelu_erf"]'
+
+
+def planned(text: str) -> GemmPlan:
+    found = plan(parse_spec(text), "sm_90")
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+def spec_text(c: str, major: str = "n", epilogue: str = "", tile: str = "", schedule: str = "", extra: str = "") -> str:
+    a, b = (f'{x} = {{ dtype = "f16", major = "k" }}' for x in "ab")
+    tables: dict[str, Any] = {"tile": tile, "epilogue": epilogue, "schedule": schedule}
+    rest = "\n".join(f"[{name}]\n{lines}" for name, lines in tables.items() if lines)
+    c = f'c = {{ dtype = "{c}", major = "{major}" }}'
+    return f'family = "sm90"\n[problem]\n{a}\n{b}\n{c}\n{extra}\n{rest}'
+
+
+THREE = "cta = [192, 192, 64]"
+CASES = {
+    "a line of f16": (spec_text("f16", epilogue=CHAIN), 64, 128 + 4 + 32),
+    "a line of f32": (spec_text("f32", epilogue=CHAIN), 32, 128 + 8 + 16),
+    "a line of bytes without a chain": (spec_text("u8"), 128, 128 + 32),
+    "half a line of bytes with one": (spec_text("u8", epilogue=CHAIN), 64, 128 + 16 + 32),
+    "bytes along M, each with its address": (spec_text("u8", "m", CHAIN), 64, 128 + 32 + 32),
+    "three warpgroups have fewer registers": (spec_text("f16", epilogue=CHAIN, tile=THREE), 32, 96 + 2 + 16),
+    "and f32 takes an address a pair": (spec_text("f32", epilogue=CHAIN, tile=THREE), 16, 96 + 4 + 8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_widest_parts_for_which_a_thread_has_registers(name: str) -> None:
+    """What it holds is counted by hand: sums, addresses, values; 36 are for the rest."""
+    text, columns, held = CASES[name]
+    found = planned(text)
+    assert found.epilogue.parts is not None
+    assert found.registers is not None
+    assert found.epilogue.parts.tile == (64, columns)
+    assert held + 36 <= found.registers.mma
+    (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
+    wider = [x for x in decision.rejected if x.what.endswith(" parts")]
+    line = 128 // found.epilogue.dtype.bytes
+    assert [x.what for x in wider] == [f"64x{wide} parts" for wide in (128, 64, 32) if columns < wide <= line]
+    assert all(f"of which it has {found.registers.mma}" in x.why for x in wider)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        spec_text("u8", epilogue=CHAIN),
+        spec_text("u8", epilogue=CHAIN, schedule='consumers = "pingpong"'),
+        spec_text("f16", epilogue='ops = ["gelu_erf"]'),
+        spec_text(
+            "e4m3",
+            epilogue=HEAVY,
+            schedule='consumers = "pingpong"',
+            extra='residual = { dtype = "f16", major = "m" }\naux = { dtype = "f16", major = "m" }',
+        ),
+    ],
+    ids=["bytes", "bytes, in turns", "erf", "all, in turns"],
+)
+def test_a_chosen_tile_has_room_for_the_chain(text: str, built: Build) -> None:
+    """Of the tile that cutegen chose the kernel is built, and nothing is said of registers that spill."""
+    manifest = built(parse_spec(text), "sm_90").manifest
+    assert manifest.warnings == ()
+    assert manifest.spill_bytes <= 32

@@ -1,0 +1,219 @@
+"""`cutegen.matmul` of torch tensors in host memory: by torch, by the executor, and by what torch wraps around ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cutegen  # noqa: E402
+from cutegen.build import Cache  # noqa: E402
+from cutegen.errors import CutegenError, OperandError, RequestError  # noqa: E402
+from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, close  # noqa: E402
+
+HALF = torch.float16
+
+
+def half(*shape: int) -> Any:
+    return torch.randn(shape, dtype=HALF)
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_of_all_majors_and_activations(majors: str, activation: str | None) -> None:
+    for direct in (False, True):
+        check_gradients("cpu", majors, activation, bias=True, alpha=0.5, direct=direct)
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "silu"])
+def test_gradients_of_batches_and_residuals(activation: str | None) -> None:
+    check_gradients("cpu", "tn", activation, bias=True, residual=True, batch=(3, 2))
+    check_gradients("cpu", "nt", activation, bias=False, batch=(3, 2), batched_b=True, residual=True)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("majors", "activation"), [("tn", "gelu"), ("tt", "relu"), ("nn", "silu"), ("nt", "gelu_tanh")]
+)
+def test_gradients_by_the_executor(
+    majors: str, activation: str, kernels: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        check_gradients("cpu", majors, activation, bias=True, shape=(16, 32, 64))
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [((8,), (8,)), ((8,), (8, 4)), ((4, 8), (8,)), ((3, 4, 8), (8,)), ((8,), (3, 8, 4)), ((5, 1, 4, 8), (3, 8, 2))],
+)
+def test_vectors_and_broadcast_batches_are_torchs_with_their_gradients(of_a: Any, of_b: Any) -> None:
+    a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
+    out = cutegen.matmul(a, b)
+    exact_a, exact_b = (x.detach().double().requires_grad_() for x in (a, b))
+    wanted = torch.matmul(exact_a, exact_b)
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    close(out, wanted, HALF, "result")
+    close(a.grad, exact_a.grad, HALF, "a", times=2)
+    close(b.grad, exact_b.grad, HALF, "b", times=2)
+
+
+def test_empty_products_are_torchs() -> None:
+    for of_a, of_b in (((0, 8), (8, 4)), ((4, 0), (0, 5)), ((0, 4, 8), (8, 5)), ((0,), (0,))):
+        a, b = half(*of_a), half(*of_b)
+        assert torch.equal(cutegen.matmul(a, b), torch.matmul(a, b))
+
+
+def test_scales_types_and_rounding() -> None:
+    a, w = (torch.randn(*shape).to(torch.float8_e4m3fn) for shape in ((6, 32), (8, 32)))
+    rows, columns = torch.rand(6, 1) + 0.5, torch.rand(8) + 0.5
+    wanted = rows.double() * columns.double() * (a.double() @ w.double().T)
+    out = cutegen.matmul(a, w.T, scale_a=rows, scale_b=columns)
+    assert out.dtype is torch.bfloat16
+    close(out, wanted, torch.bfloat16, "e4m3")
+    whole_a, whole_w = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((6, 32), (8, 32)))
+    exact = whole_a.int() @ whole_w.int().T
+    assert torch.equal(cutegen.matmul(whole_a, whole_w.T), exact)
+    assert torch.equal(cutegen.matmul(whole_a, whole_w.T, out_dtype=torch.int8), exact.clamp(-128, 127).to(torch.int8))
+    one = cutegen.matmul(whole_a, whole_w.T, scale_a=torch.tensor(0.25), out_dtype=torch.float32)
+    assert torch.equal(one, 0.25 * exact.float())
+
+
+@pytest.mark.slow
+def test_torch_checks_every_op() -> None:
+    w, bias, batch = half(12, 16).T.requires_grad_(), half(12).requires_grad_(), half(2, 3, 16)
+    a = half(5, 16).requires_grad_()
+    samples: list[tuple[Any, ...]] = [
+        (a, w),
+        (a, w, bias, "gelu", half(5, 12).requires_grad_(), 0.5, 2.0, half(5, 12)),
+        (batch, w, bias, "relu"),
+        (half(16), w, None, None, None, None, None, None, None, None, torch.float32),
+    ]
+    for sample in samples:
+        torch.library.opcheck(torch.ops.cutegen.matmul, sample)
+    torch.library.opcheck(torch.ops.cutegen.matmul_aux, samples[1])
+    plain = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in samples[1])
+    torch.library.opcheck(torch.ops.cutegen.matmul_out, plain, {"out": torch.empty(5, 12, dtype=HALF)})
+
+
+def test_fakes_say_what_comes() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    for of_a, of_b, asked in (((3, 5, 16), (16, 4), None), ((16,), (16,), None), ((2, 16), (16, 4), torch.float32)):
+        a, b = half(*of_a), half(*of_b)
+        found = cutegen.matmul(a, b, out_dtype=asked)
+        with FakeTensorMode() as mode:
+            fake = cutegen.matmul(mode.from_tensor(a), mode.from_tensor(b), out_dtype=asked)
+        assert (fake.shape, fake.dtype, fake.stride()) == (found.shape, found.dtype, found.stride())
+
+
+def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
+    x, w, bias = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True), torch.randn(6)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = cutegen.matmul(x, w.T, bias=bias, activation="relu")
+        whole = cutegen.matmul(torch.ones(2, 3, dtype=torch.int8), torch.ones(3, 2, dtype=torch.int8))
+    assert (out.dtype, whole.dtype) == (torch.bfloat16, torch.int32)
+    out.sum().backward()
+    assert w.grad.dtype is torch.float32
+
+
+def test_vmap_is_a_batch_or_a_loop() -> None:
+    a, b, bias = half(5, 4, 8), half(5, 8, 6), half(5, 6)
+    one = torch.vmap(lambda x, y: cutegen.matmul(x, y))(a, b)
+    assert torch.equal(one, cutegen.matmul(a, b))
+    shared = torch.vmap(lambda x: cutegen.matmul(x, b[0]), in_dims=1)(a)
+    assert torch.equal(shared, cutegen.matmul(a.transpose(0, 1), b[0]))
+    each = torch.vmap(lambda x, y, z: cutegen.matmul(x, y, bias=z, activation="gelu"))(a, b, bias)
+    for one, (x, y, z) in zip(each, zip(a, b, bias, strict=True), strict=True):
+        assert torch.equal(one, cutegen.matmul(x, y, bias=z, activation="gelu"))
+
+
+def test_out_is_written_counted_and_may_be_c() -> None:
+    a, b = half(4, 8), half(8, 6)
+    for out in (torch.full((4, 6), torch.nan, dtype=HALF), torch.full((6, 4), torch.nan, dtype=HALF).T):
+        version = out._version
+        assert cutegen.matmul(a, b, out=out) is out
+        assert out._version > version
+        assert torch.equal(out, cutegen.matmul(a, b))
+    main = torch.ones(4, 6)
+    for _ in range(2):
+        cutegen.matmul(a, b, c=main, beta=1.0, out=main)
+    close(main, 1 + 2 * (a.double() @ b.double()), torch.float32, "accumulated")
+
+
+def test_a_gradient_of_a_gradient_is_refused() -> None:
+    a = half(4, 8).requires_grad_()
+    with pytest.raises(RequestError, match=r"create_graph=True.*use torch.matmul"):
+        torch.autograd.grad(cutegen.matmul(a, half(8, 6)).sum(), a, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda a, b: cutegen.matmul(a, [1.0]), "operand b: found a list; expected a torch tensor"),
+        (lambda a, b: cutegen.matmul(a.double(), b), "dtype float64; expected one that kernels multiply"),
+        (lambda a, b: cutegen.matmul(a, b.bfloat16()), "operand b: found dtype bf16; expected f16, as a has"),
+        (lambda a, b: cutegen.matmul(a, b.T), r"K = 6; expected K = 8.*`b.T` if it is stored"),
+        (lambda a, b: cutegen.matmul(a, b.to("meta")), "operand b: found device meta; expected cpu"),
+        (lambda a, b: cutegen.matmul(a, b, activation="gleu"), "did you mean gelu"),
+        (lambda a, b: cutegen.matmul(a, b, alpha=torch.ones(1)), r"alpha: found a Tensor.*`alpha.item\(\)`.*scale_a="),
+        (lambda a, b: cutegen.matmul(a, b, beta=1.0), "beta: found one, and no c"),
+        (lambda a, b: cutegen.matmul(a, b, bias=half(8)), r"bias: found shape \(8,\); expected \(6,\)"),
+        (lambda a, b: cutegen.matmul(a.requires_grad_(), b, out=half(4, 6)), "operand out:.*torch.no_grad"),
+        (lambda a, b: cutegen.matmul(a.to_sparse(), b), "without strided memory"),
+        (
+            lambda a, b: cutegen.matmul(a, b, scale_a=torch.ones(4).requires_grad_()),
+            "a scale that requires grad.*`scale.detach",
+        ),
+        (
+            lambda a, b: cutegen.matmul(*(x.to(torch.float8_e5m2).requires_grad_() for x in (a, b))),
+            "a gradient to be computed; expected a forward pass alone",
+        ),
+    ],
+)
+def test_wrong_calls_name_what_is_wrong_and_a_way_out(call: Callable[[Any, Any], Any], match: str) -> None:
+    with pytest.raises(CutegenError, match=match):
+        call(half(4, 8), half(8, 6))
+
+
+@pytest.mark.dsl
+def test_a_result_that_shares_memory_with_an_operand_is_refused(
+    kernels: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    a = half(64, 64)
+    with cutegen.matmul_settings(cpu_tensors="executor"), pytest.raises(OperandError, match="memory shared with a"):
+        cutegen.matmul(a, half(64, 64).T, out=a)
+
+
+@pytest.mark.dsl
+def test_a_row_does_not_depend_on_how_many_there_are(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    a, w = half(40, 128), half(32, 128)
+    with cutegen.matmul_settings(batch_invariant=True, cpu_tensors="executor"):
+        whole = cutegen.matmul(a, w.T)
+        assert torch.equal(cutegen.matmul(a[:3], w.T), whole[:3])
+        assert torch.equal(cutegen.matmul(a[7], w.T), whole[7])
+        assert cutegen.explain(a, w.T).splitlines()[-1] == cutegen.explain(a[:1], w.T).splitlines()[-1]
+
+
+def test_tf32_is_for_those_who_allow_it() -> None:
+    a = torch.empty(64, 64, device="meta")
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        for precision, kind in (("ieee", "f32 k-major"), ("tf32", "tf32 k-major")):
+            torch.backends.cuda.matmul.fp32_precision = precision
+            assert f" {kind}" in cutegen.explain(a, a.T, arch="sm_90")
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def test_tensors_without_memory_have_results_without_memory() -> None:
+    found = cutegen.matmul(torch.empty(3, 8, device="meta"), torch.empty(8, 5, device="meta"), activation="relu")
+    assert (found.device.type, found.shape) == ("meta", (3, 5))

@@ -1,0 +1,75 @@
+"""`cutegen.Linear` in the place of `nn.Linear`: parameters, training, compilation, export, accumulation."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import cutegen  # noqa: E402
+from cutegen.errors import RequestError  # noqa: E402
+from tests.torch_ops.cases import close, pair, train  # noqa: E402
+
+
+def test_it_is_an_nn_linear_with_the_same_state() -> None:
+    theirs, mine = torch.nn.Linear(16, 8), cutegen.Linear(16, 8, activation="silu")
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    mine.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 16)
+    close(mine(x), torch.nn.functional.silu(theirs(x)).double(), torch.float32, "silu")
+    shared = cutegen.Linear.from_linear(theirs, activation="silu")
+    assert shared.weight is theirs.weight
+    assert torch.equal(shared(x), mine(x))
+    assert repr(shared) == "Linear(in_features=16, out_features=8, bias=True, activation='silu')"
+    assert cutegen.Linear.from_linear(torch.nn.Linear(4, 2, bias=False)).bias is None
+    with pytest.raises(RequestError, match=r"found a GELU; expected a torch.nn.Linear"):
+        cutegen.Linear.from_linear(torch.nn.GELU())
+
+
+@pytest.mark.slow
+def test_a_compiled_block_trains_as_with_torchs_linear_at_every_length() -> None:
+    theirs, mine = pair()
+    compiled = torch.compile(mine, fullgraph=True, backend="aot_eager", dynamic=True)
+    for rows in (8, 12):
+        wanted, found = train(theirs, theirs, rows=rows, steps=5), train(mine, compiled, rows=rows, steps=5)
+        assert found == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_export_with_dynamic_shapes() -> None:
+    _, mine = pair()
+    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("rows")}
+    exported = torch.export.export(mine, (torch.randn(2, 8, 64),), dynamic_shapes={"x": dims})
+    assert sum("cutegen.matmul" in str(node.target) for node in exported.graph.nodes) == 4
+    x = torch.randn(3, 5, 64)
+    assert torch.equal(exported.module()(x), mine(x))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_layer_has_the_same_gradients(reentrant: bool) -> None:
+    layer, x = cutegen.Linear(16, 8, activation="gelu"), torch.randn(4, 16, requires_grad=True)
+    layer(x).sum().backward()
+    wanted, x.grad = x.grad, None
+    checkpoint(layer, x, use_reentrant=reentrant).sum().backward()
+    assert torch.equal(x.grad, wanted)
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_main_grad_sums_in_f32_and_leaves_grad_alone(activation: str | None) -> None:
+    layer = cutegen.Linear(16, 8, dtype=torch.float16, activation=activation)
+    xs = [torch.randn(2, 4, 16, dtype=torch.float16, requires_grad=True) for _ in range(3)]
+    wanted = torch.zeros(8, 16, dtype=torch.float64)
+    for x in xs:
+        layer(x).sum().backward()
+        wanted += layer.weight.grad.double()
+        layer.weight.grad = None
+    of_x, of_bias = xs[0].grad.clone(), layer.bias.grad.clone()
+    layer.weight.main_grad, layer.bias.grad, xs[0].grad = torch.zeros(8, 16), None, None
+    for x in xs:
+        layer(x).sum().backward()
+    assert layer.weight.grad is None
+    close(layer.weight.main_grad, wanted, torch.float16, "main_grad")
+    close(xs[0].grad, of_x.double(), torch.float16, "x")
+    close(layer.bias.grad, of_bias.double(), torch.float16, "bias", times=2)

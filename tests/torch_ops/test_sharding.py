@@ -1,0 +1,28 @@
+"""Two processes on CPU tensors: tensor parallel by columns and rows, and FSDP2."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.documents import ROOT
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.slow
+def test_sharded_layers_compute_what_the_whole_ones_do() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.torch_ops.shards"]
+    them = [
+        subprocess.Popen([*command, str(rank), str(port)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for one in them:
+        _, errors = one.communicate(timeout=120)
+        assert one.returncode == 0, errors
