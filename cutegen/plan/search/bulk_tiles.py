@@ -47,5 +47,7 @@ H200 = ModelConstants(
     memory_share=0.894,
     clock_share=1.11,
 )
-"""Fitted to an H200 by `tests/gpu/fit.py`; copies cost no thread's work, and there are no slices of K to add. The launch
-and device memory are fitted to launches in a graph, as family `sm90`."""
+"""Fitted to an H200 by `tests/gpu/fit.py`; copies cost no thread's work, and there are no slices of K to add.
+
+The launch and device memory are fitted to launches in a graph, as family `sm90`.
+"""
