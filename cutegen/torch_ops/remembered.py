@@ -40,6 +40,7 @@ class _Known(NamedTuple):
     """What is left to do for a call that was made before.
 
     `low` are the address bits that must be 0, in the order of `names`, which is the kernel's: a, b, out, and others.
+    `ordinal` is the GPU's, -1 for the executor.
     """
 
     launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
@@ -100,6 +101,8 @@ def quick(a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out
     if known is None or table.changes != providers.changes + settings.changes or a.is_neg() or b.is_neg():
         return None
     launch, check_addresses, low, _, allocate, stream, ordinal = known
+    if ordinal < 0 and torch.is_autocast_enabled("cpu"):
+        return None
     result = allocate() if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
     if at_a & low[0] or at_b & low[1] or at_out & low[2]:
@@ -164,6 +167,11 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     return out, aux
 
 
+def _no_stream(ordinal: int) -> int:
+    """Of the executor, which is done when it returns."""
+    return 0
+
+
 def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
     """Know a call of this form from now on."""
     changes = providers.changes + settings.changes
@@ -177,6 +185,6 @@ def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
         low=tuple(resolved.placements[name].matrix.align_bytes - 1 for name in ready.names),
         names=ready.names,
         allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),
-        stream=torch._C._cuda_getCurrentRawStream,
-        ordinal=out.device.index,
+        stream=torch._C._cuda_getCurrentRawStream if out.is_cuda else _no_stream,
+        ordinal=out.device.index if out.is_cuda else -1,
     )
