@@ -162,11 +162,13 @@ def measured(rungs: Sequence[Rung], problem: ProblemShape, rounds: int) -> tuple
     return bench(entrants, problem, rounds=rounds, regimes=(Regime.LAUNCH,), against=only(TORCH))
 
 
-def rows(rungs: Sequence[Rung], us: Sequence[float | None], problem: ProblemShape) -> Iterator[tuple[str, ...]]:
+def rows(
+    rungs: Sequence[Rung], plans: Sequence[GemmPlan], us: Sequence[float | None], problem: ProblemShape
+) -> Iterator[tuple[str, ...]]:
     """A row for each rung: its time, and what it gains over the one before."""
     before: float | None = None
-    for rung, time_us in zip(rungs, us, strict=True):
-        what = said(planned(rung, problem), problem)
+    for rung, plan, time_us in zip(rungs, plans, us, strict=True):
+        what = said(plan, problem)
         if time_us is None:
             yield rung.name, "", "", "", what, rung.keys
             continue
@@ -188,6 +190,7 @@ def on_hopper() -> bool:
 def climb(problem: ProblemShape, rounds: int) -> None:
     """Print the table."""
     rungs = list(ladder())
+    plans = [planned(rung, problem) for rung in rungs]
     if on_hopper():
         results = measured(rungs, problem, rounds)
         times = {result.contender: result.measurement.median_us for result in results if result.ours}
@@ -196,9 +199,9 @@ def climb(problem: ProblemShape, rounds: int) -> None:
         print(f"{problem}, fp16 TN with f32 sums on this GPU; the L2 cache cold and clean, medians of {rounds}")
     else:
         print("No Hopper GPU here: times are predictions of the model of time, and nothing was run.", file=sys.stderr)
-        us, others = [predicted_us(planned(rung, problem), rung, problem) for rung in rungs], {}
+        us, others = [predicted_us(*each, problem) for each in zip(plans, rungs, strict=True)], {}
         print(f"{problem}, fp16 TN with f32 sums, predicted for one H200")
-    found = list(rows(rungs, us, problem))
+    found = list(rows(rungs, plans, us, problem))
     found += [(name, f"{x:,.1f}", f"{problem.flops / x / 1e6:.0f}", "", "", "") for name, x in others.items()]
     header = ("rung", "us", "TFLOP/s", "gain", "cycles of tensor cores | shared memory", "keys")
     print("\n".join(aligned(found, header=header, right={1, 2, 3}, width=200)))

@@ -153,6 +153,8 @@ def held(figures: Figures) -> str:
 
 def sample(figures: Figures) -> str:
     """The random problems: sentences, and those where cutegen does worst beside torch."""
+    if not figures.sample:
+        return "Not measured: the run had no time for them."
     lines = []
     for regime, words in ((Regime.LAUNCH, "One launch"), (Regime.GRAPH, "In a graph")):
         ratios = sorted(claims.x_torch(row) for row in by_problem(figures.sample, regime).values())
@@ -246,13 +248,19 @@ def headline(figures: Figures) -> str:
     for regime, words in ((Regime.GRAPH, "in a CUDA graph"), (Regime.LAUNCH, "launched alone on a cold L2")):
         suite = [claims.x_torch(row) for row in by_problem(figures.suite, regime).values()]
         random = [claims.x_torch(row) for row in by_problem(figures.sample, regime).values()]
-        said.append(
-            f"{words} {claims.geometric_mean(suite):.2f} times as fast as `{TORCH}` with f32 sums on geometric average "
-            f"over {len(suite)} problems ({min(suite):.2f} to {max(suite):.2f}), and "
-            f"{claims.geometric_mean(random):.2f} times over {len(random)} random ones ({min(random):.2f} to "
-            f"{max(random):.2f})"
-        )
-    return f"What cutegen chooses for a problem is, on an {figures.device}, {said[0]}; {said[1]}."
+        said.append(f"{words} {_mean(suite)} over {len(suite)} problems" + _and_random(random))
+    return (
+        f"What cutegen chooses for a problem runs, on an {figures.device} and beside `{TORCH}` with f32 sums (1.00; "
+        f"geometric averages, worst to best), {said[0]}; {said[1]}."
+    )
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    return f"{claims.geometric_mean(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def _and_random(ratios: Sequence[float]) -> str:
+    return f", {_mean(ratios)} over {len(ratios)} random ones" if ratios else ""
 
 
 BLOCKS: Mapping[str, Callable[[Figures], str]] = {

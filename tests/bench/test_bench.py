@@ -367,3 +367,18 @@ def test_extra_operands_are_no_part_of_the_setting() -> None:
     entrant = Entrant("fused", SimpleNamespace(contract=contract))  # type: ignore[arg-type]
     assert len(contract.tensors) > 3
     assert str(entrant.setting) == "A f16 k-major, B f16 k-major, C f16 n-major"
+
+
+@pytest.mark.usefixtures("measured")
+def test_one_regime_alone_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Any] = []
+
+    def run(entrants: list[Entrant], problem: ProblemShape, **options: Any) -> Any:
+        asked.append(options["regimes"])
+        graph = replace(result("mine", problem, 50.0, ours=True), regime=Regime.GRAPH)
+        return (graph,)
+
+    monkeypatch.setattr(door, "run_bench", run)
+    assert main(["bench", "mine", "--problem", "1000,1000,1000", "--regime", "graph"]) == 0
+    assert asked == [(Regime.GRAPH,)]
+    assert "a launch in a CUDA graph, operands larger than the L2 cache" in capsys.readouterr().out

@@ -86,6 +86,23 @@ def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far:
     assert (split.far_bytes(TILE), split.last_bytes(TILE)) == (far, last)
 
 
+@pytest.mark.parametrize(
+    ("parts", "in_flight"),
+    [
+        ({"split_k": 28, "cluster": (2, 1, 4)}, 7),
+        ({"split_k": 24, "cluster": (1, 1, 4)}, 6),
+        ({"split_k": 32, "cluster": (1, 1, 2)}, 4),
+        ({"split_k": 8, "cluster": (1, 1, 8)}, 1),
+        ({"split_k": 28, "reduction": None}, 1),
+    ],
+)
+def test_a_shares_slices_are_loaded_together(parts: dict[str, Any], in_flight: int) -> None:
+    """A thread has 64 sums of a tile, and at most 128 of a share on their way; of a whole tile's 64."""
+    split = planned(**parts).split_k
+    assert split is not None
+    assert split.in_flight == in_flight
+
+
 def test_sums_are_written_and_read_once() -> None:
     found = planned().predictions.wavefronts
     assert found["cluster.write"] == found["cluster.read"]

@@ -146,7 +146,9 @@ class GpuLaunch:
         geometry = contract.geometry(
             call.size.problem, multiprocessors=bound.multiprocessors, active_clusters=bound.active_clusters
         )
-        self._config = LaunchConfig.of(geometry, in_clusters=bound.active_clusters is not None)
+        self._config = LaunchConfig.of(
+            geometry, in_clusters=bound.active_clusters is not None, programmatic=contract.programmatic
+        )
         self._arguments = (ctypes.addressof(self._config), int(bound.function), ctypes.addressof(self._pointers), None)
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:

@@ -15,10 +15,11 @@ from cutegen.run.driver import Driver
 
 _CUDA_VERSION = 12000
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute with the extents of clusters."""
+    """CUlaunchAttribute with the extents of clusters, or a number in the place of the first of them."""
 
     _fields_ = (
         ("id", ctypes.c_int),
@@ -41,14 +42,16 @@ class LaunchConfig(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, geometry: LaunchGeometry, *, in_clusters: bool) -> LaunchConfig:
+    def of(cls, geometry: LaunchGeometry, *, in_clusters: bool, programmatic: bool = False) -> LaunchConfig:
         """That of a launch, without its stream."""
         config = cls((ctypes.c_uint * 3)(*geometry.grid), (ctypes.c_uint * 3)(*geometry.block))
         config.smem_bytes = geometry.dynamic_smem_bytes
-        if in_clusters:
-            extents = (ctypes.c_uint * 3)(*geometry.cluster)
-            config.attributes = ctypes.pointer(LaunchAttribute(id=_CLUSTER_DIMENSION, cluster=extents))
-            config.attribute_count = 1
+        wanted = [(_CLUSTER_DIMENSION, geometry.cluster)] * in_clusters
+        wanted += [(_PROGRAMMATIC_STREAM_SERIALIZATION, (1, 0, 0))] * programmatic
+        if wanted:
+            made = (LaunchAttribute(id=number, cluster=(ctypes.c_uint * 3)(*value)) for number, value in wanted)
+            config.attributes = (LaunchAttribute * len(wanted))(*made)
+            config.attribute_count = len(wanted)
         return config
 
 
