@@ -22,6 +22,7 @@ EXPECTED = {
     "transformer_block.py": "largest difference of a loss",
 }
 SLOW = {"ladder.py"}  # it builds ten kernels
+SMALL = {"ladder.py": ["--problem", "40,72,48"]}
 
 
 def test_every_example_is_here() -> None:
@@ -34,6 +35,8 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     path = ROOT / "examples" / name
     assert ast.get_docstring(ast.parse(path.read_text()))
     environment = os.environ | {"CUTEGEN_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(path), *SMALL.get(name, [])], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert EXPECTED[name] in done.stdout

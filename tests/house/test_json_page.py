@@ -51,6 +51,7 @@ def command(row: str) -> str:
     spec = next((words for name, words in WORDS.items() if name in row), "")
     name = next((name for name in WORDS if name in row), "")
     small = " --device cpu" if row.startswith(("run SPEC", "run PROBE", "probe SPEC")) else ""
+    small += " --problem 8,8,64" if row.startswith("run SPEC") else ""
     filled = row.replace(name, spec) if name else row
     for other, words in OTHERS.items():
         filled = filled.replace(other, words)
