@@ -18,7 +18,7 @@ help: ## these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
 	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
 
-run: $(COMPILES) ## the main job: plan SPEC, build its kernel, run it (on the CPU where there is no GPU), check the result
+run: $(COMPILES) ## the main job: plan SPEC, build its kernel, run it (on the CPU where there is no GPU, or no torch), check the result
 	$(BIN)/cutegen plan $(SPEC)
 	$(BIN)/cutegen build $(SPEC)
 	$(BIN)/cutegen run $(SPEC) --device auto

@@ -52,7 +52,7 @@ def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
         target=made.target,
         plan_json=plan_json(made),
         instructions=made.predictions.instructions,
-        must_not_spill=isinstance(made, GemmPlan) and made.must_not_spill,
+        tile_is_chosen=isinstance(made, GemmPlan) and made.tile_is_chosen,
     )
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import cutegen
-from cutegen.bench.benchmark import Entrant, bench, require_gpu
+from cutegen.bench.benchmark import bench, require_gpu
+from cutegen.bench.entrants import Entrant
 from cutegen.cli.options import parse_problem
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError, DeviceError

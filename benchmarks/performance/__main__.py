@@ -1,11 +1,13 @@
 """Measures, and writes the tables of docs/performance.md and README.md.
 
-    python -m benchmarks.performance --cutlass FILE                     both, where there is a GPU, torch and nvcc
-    python -m benchmarks.performance measure OUT.json --cutlass FILE    the first half; nothing else is written
-    python -m benchmarks.performance write OUT.json                     the second half, anywhere
+    python -m benchmarks.performance --cutlass FILE FILE                 all of it, where there is a GPU and torch
+    python -m benchmarks.performance build --arch sm_90                  compiles the kernels, anywhere
+    python -m benchmarks.performance measure OUT.json --cutlass FILE     the first half; nothing else is written
+    python -m benchmarks.performance write OUT.json                      the second half, anywhere
 
-FILE is tensorop_gemm.py of CUTLASS's Ampere examples of the CuTe DSL. The figures are kept in performance.json beside
-docs/performance.md.
+FILEs are CUTLASS's examples of the CuTe DSL: dense_gemm_persistent.py of Hopper, tensorop_gemm.py of Ampere. The
+figures are kept in performance.json beside docs/performance.md. With nvcc on PATH, the kernel of benchmarks/wmma takes
+part.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.performance import documents
 from benchmarks.performance.figures import dumped, loaded
-from benchmarks.performance.measure import measure
+from benchmarks.performance.measure import Asked, compiled, measure
 from cutegen.errors import CutegenError
 
 
@@ -25,17 +27,24 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.performance", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("verb", nargs="?", choices=("measure", "write"), help="one half alone (default: both)")
+    parser.add_argument("verb", nargs="?", choices=("build", "measure", "write"), help="one part alone (default: all)")
     parser.add_argument(
         "figures", nargs="?", type=Path, default=documents.FIGURES, help="default: performance.json in docs"
     )
     parser.add_argument(
-        "--cutlass", type=Path, metavar="FILE", help="tensorop_gemm.py; its columns stay out without it"
+        "--cutlass", type=Path, metavar="FILE", nargs="*", default=[], help="examples; their columns stay out without"
     )
+    parser.add_argument("--arch", metavar="TARGET", help="what `build` compiles for (default: the GPU here)")
+    parser.add_argument("--quick", action="store_true", help="a few problems of each section: a first look")
+    parser.add_argument("--seconds", type=float, metavar="S", help="begin no further problem after so many")
     arguments = parser.parse_args(words)
+    asked = Asked(cutlass=tuple(arguments.cutlass), quick=arguments.quick, seconds=arguments.seconds)
     try:
+        if arguments.verb == "build":
+            compiled(asked, print, arguments.arch)
+            return 0
         if arguments.verb != "write":
-            arguments.figures.write_text(dumped(measure(arguments.cutlass)), encoding="utf-8")
+            measure(asked, lambda found: arguments.figures.write_text(dumped(found), encoding="utf-8"))
         if arguments.verb != "measure":
             figures = loaded(arguments.figures.read_text(encoding="utf-8"))
             documents.FIGURES.write_text(dumped(figures), encoding="utf-8")

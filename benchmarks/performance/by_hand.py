@@ -61,9 +61,9 @@ def prepare(gemm: Callable[..., int], operands: Operands) -> Call:
     a = _padded(operands.a, problem.m, problem.k)
     b = _padded(operands.b.T, problem.n, problem.k)
     out = torch.empty(problem.m, problem.n, dtype=operands.out.dtype, device=operands.out.device)
-    stream = torch.cuda.current_stream().cuda_stream
 
     def call() -> None:
+        stream = torch.cuda.current_stream().cuda_stream
         if status := gemm(problem, a.data_ptr(), b.data_ptr(), out.data_ptr(), stream):
             raise OutsideError(f"{NAME}: CUDA error {status}")
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
+from benchmarks.host_cost import HostCost
+from benchmarks.performance.energy import Energy
 from cutegen.bench.benchmark import Result
+from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 
 OURS = "cutegen's choice"
-SECTIONS = ("peers", "sweep", "kinds", "sample")
-_DIGITS = 2
+SECTIONS = ("suite", "sample", "quack", "kinds", "ladder")
+_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """Microseconds of one contender on one problem: the median, the least and the most."""
+    """Microseconds of one contender on one problem in one regime: the median, the least and the most."""
 
     problem: ProblemShape
+    regime: Regime
     contender: str
     median_us: float
     min_us: float
@@ -31,7 +35,12 @@ class Time:
         times = result.measurement
         median_us, min_us, max_us = (round(x, _DIGITS) for x in (times.median_us, times.min_us, times.max_us))
         return cls(
-            problem=result.problem, contender=result.contender, median_us=median_us, min_us=min_us, max_us=max_us
+            problem=result.problem,
+            regime=result.regime,
+            contender=result.contender,
+            median_us=median_us,
+            min_us=min_us,
+            max_us=max_us,
         )
 
     @property
@@ -39,10 +48,27 @@ class Time:
         """10^12 operations a second, by the median."""
         return self.problem.flops / self.median_us / 1e6
 
-    @property
-    def spread(self) -> tuple[float, float]:
-        """The least and the most of it."""
-        return self.problem.flops / self.max_us / 1e6, self.problem.flops / self.min_us / 1e6
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """What an instruction alone reached."""
+
+    instruction: str
+    operands: str
+    accumulator: str
+    tflops: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """The GPU right behind the measurement of a problem: what power and heat left of its clock."""
+
+    problem: ProblemShape
+    regime: Regime
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,37 +77,58 @@ class Figures:
 
     device: str
     sms: int
+    driver: str | None
+    cuda: str | None
     date: str
     versions: Mapping[str, str]
     seconds: int
     rounds: int
-    mma_tflops: float
+    ceilings: tuple[Ceiling, ...]
+    read_tb_per_s: float
     copy_tb_per_s: float
     chosen: Mapping[ProblemShape, str]
-    peers: tuple[Time, ...]
-    sweep: tuple[Time, ...]
-    kinds: tuple[Time, ...]
-    sample: tuple[Time, ...]
+    clocks: tuple[Clock, ...] = ()
+    suite: tuple[Time, ...] = ()
+    sample: tuple[Time, ...] = ()
+    quack: tuple[Time, ...] = ()
+    kinds: tuple[Time, ...] = ()
+    ladder: tuple[Time, ...] = ()
+    energy: tuple[Energy, ...] = ()
+    host: tuple[HostCost, ...] = ()
+
+    def ceiling(self, instruction: str, operands: str) -> float:
+        """TFLOP/s."""
+        return next(x.tflops for x in self.ceilings if (x.instruction, x.operands) == (instruction, operands))
 
 
-def by_problem(times: Iterable[Time]) -> dict[ProblemShape, dict[str, Time]]:
-    """Each problem's contenders, in the order of the run."""
+def by_problem(times: Iterable[Time], regime: Regime) -> dict[ProblemShape, dict[str, Time]]:
+    """Each problem's contenders in one regime, in the order of the run."""
     found: dict[ProblemShape, dict[str, Time]] = {}
     for time in times:
-        found.setdefault(time.problem, {})[time.contender] = time
+        if time.regime is regime:
+            found.setdefault(time.problem, {})[time.contender] = time
     return found
 
 
 def dumped(figures: Figures) -> str:
     """The file."""
-    plain = {name: getattr(figures, name) for name in Figures.__dataclass_fields__ if name not in (*SECTIONS, "chosen")}
+    rows = {
+        **{name: [[str(x.problem), *astuple(x)[1:]] for x in getattr(figures, name)] for name in SECTIONS},
+        "clocks": [[str(x.problem), *astuple(x)[1:]] for x in figures.clocks],
+        "energy": [
+            [x.contender, str(x.problem), round(x.joules, _DIGITS), round(x.watts, 1), x.sm_clock_mhz]
+            for x in figures.energy
+        ],
+        "host": [[x.kernel, x.call, round(x.median_us, 2)] for x in figures.host],
+        "ceilings": [asdict(x) for x in figures.ceilings],
+    }
+    plain = {name: getattr(figures, name) for name in Figures.__dataclass_fields__ if name not in (*rows, "chosen")}
     plain["chosen"] = {str(problem): what for problem, what in figures.chosen.items()}
-    sections = [f'"{name}": [\n{_rows(getattr(figures, name))}\n]' for name in SECTIONS]
+    sections = [f'"{name}": [\n{_lines(each)}\n]' for name, each in rows.items()]
     return json.dumps(plain, indent=1).removesuffix("\n}") + ",\n" + ",\n".join(sections) + "\n}\n"
 
 
-def _rows(times: Sequence[Time]) -> str:
-    rows = [[str(x.problem), x.contender, x.median_us, x.min_us, x.max_us] for x in times]
+def _lines(rows: Iterable[Any]) -> str:
     return ",\n".join(json.dumps(row) for row in rows)
 
 
@@ -91,11 +138,34 @@ def loaded(text: str) -> Figures:
     for name in SECTIONS:
         table[name] = tuple(_time(*row) for row in table[name])
     table["chosen"] = {_extents(problem): what for problem, what in table["chosen"].items()}
+    table["clocks"] = tuple(_clock(*row) for row in table["clocks"])
+    table["energy"] = tuple(Energy(name, _extents(problem), *rest) for name, problem, *rest in table["energy"])
+    table["host"] = tuple(HostCost(*row) for row in table["host"])
+    table["ceilings"] = tuple(Ceiling(**row) for row in table["ceilings"])
     return Figures(**table)
 
 
-def _time(problem: str, contender: str, median_us: float, min_us: float, max_us: float) -> Time:
-    return Time(problem=_extents(problem), contender=contender, median_us=median_us, min_us=min_us, max_us=max_us)
+def _time(problem: str, regime: str, contender: str, median_us: float, min_us: float, max_us: float) -> Time:
+    return Time(
+        problem=_extents(problem),
+        regime=Regime(regime),
+        contender=contender,
+        median_us=median_us,
+        min_us=min_us,
+        max_us=max_us,
+    )
+
+
+def _clock(problem: str, regime: str, *rest: Any) -> Clock:
+    sm_clock_mhz, memory_clock_mhz, power_w, temperature_c = rest
+    return Clock(
+        problem=_extents(problem),
+        regime=Regime(regime),
+        sm_clock_mhz=sm_clock_mhz,
+        memory_clock_mhz=memory_clock_mhz,
+        power_w=power_w,
+        temperature_c=temperature_c,
+    )
 
 
 def _extents(text: str) -> ProblemShape:

@@ -1,4 +1,4 @@
-"""The run, by cutegen's own benchmark: results checked first, contenders in turn, L2 cold, medians."""
+"""The run, by cutegen's own benchmark: results checked first, contenders in turn, medians; one process for all."""
 
 from __future__ import annotations
 
@@ -7,170 +7,260 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from benchmarks.performance import by_hand
-from benchmarks.performance.choice import chosen
-from benchmarks.performance.figures import OURS, Figures, Time
-from benchmarks.performance.problems import LARGE, SMALL, sample
-from cutegen.api import compile as compile_spec
-from cutegen.bench.benchmark import Entrant, bench, require_gpu
-from cutegen.bench.ceilings import measure_ceilings
-from cutegen.bench.contenders import TRITON, Against, Operands, Prepare, others
-from cutegen.bench.cutlass_example import Configuration, cutlass_example
-from cutegen.bench.measure import Call
-from cutegen.bench.mma_peak import MmaTypes
+from benchmarks import host_cost
+from benchmarks.performance import by_hand, choice
+from benchmarks.performance.energy import Energy, energies
+from benchmarks.performance.figures import OURS, Ceiling, Clock, Figures, Time
+from benchmarks.performance.kinds import KINDS
+from benchmarks.performance.problems import ENERGY, LADDER, QUACK_PROBLEMS, SQUARES, SUITE, sample
+from cutegen.api import compile_gemm
+from cutegen.bench.benchmark import Result, bench, require_gpu
+from cutegen.bench.ceilings import Ceilings, MmaCeiling, measure_ceilings
+from cutegen.bench.conditions import conditions
+from cutegen.bench.contenders import QUACK, TORCH, TRITON, Against, Operands, Prepare, only, others
+from cutegen.bench.entrants import Entrant
+from cutegen.bench.measure import Call, Regime
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import Instruction
 from cutegen.run import Kernel
-from cutegen.spec import GemmSpec, Operand, Problem, load_spec
+from cutegen.spec import GemmSpec, as_spec, load_spec
+from cutegen.verify import random_operands
+from examples.hopper_ladder import ladder
 
-ROUNDS = 20
-COMPILERS = 8
+ROUNDS = 15
+HOST_ROUNDS = 15
+COMPILERS = 12
 SHIPPED = ("sm80_hgemm_tn", "sm120_hgemm_tn")
-PACKAGES = ("torch", "triton", "nvidia-cutlass-dsl", "cuda-python")
-F16_SUMS_IN_F32 = MmaTypes("f16", "f32")
-SWEEP = tuple(
-    Configuration(cta, stages, warps)
-    for cta, warps, depths in (
-        ((128, 128, 32), (2, 2, 1), (3, 4, 5)),
-        ((128, 128, 32), (2, 4, 1), (4,)),
-        ((128, 128, 64), (2, 2, 1), (3, 4)),
-        ((128, 128, 64), (2, 4, 1), (3,)),
-        ((128, 256, 32), (2, 4, 1), (3, 4)),
-        ((128, 256, 64), (2, 4, 1), (3, 4)),
-        ((256, 128, 32), (4, 2, 1), (3, 4)),
-        ((256, 128, 64), (4, 2, 1), (3, 4)),
-    )
-    for stages in depths
+CEILINGS = (
+    MmaTypes("f16", "f32"),
+    MmaTypes("f16", "f32", Instruction.WGMMA),
+    MmaTypes("e4m3", "f32", Instruction.WGMMA),
+    MmaTypes("s8", "s32", Instruction.WGMMA),
 )
-"""The configurations of CUTLASS's example that its copies allow and that fit shared memory."""
 
 
-def measure(cutlass: Path | None) -> Figures:
-    """Everything, in a few minutes.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run takes part of: CUTLASS's files, a limit in time, and, for a first look, fewer problems."""
+
+    cutlass: tuple[Path, ...] = ()
+    quick: bool = False
+    seconds: float | None = None
+
+    @property
+    def suite(self) -> tuple[ProblemShape, ...]:
+        """The problems of the suite."""
+        return (SUITE[0], LADDER, SUITE[6]) if self.quick else SUITE
+
+    @property
+    def sample(self) -> tuple[ProblemShape, ...]:
+        """The random problems."""
+        return sample()[:8] if self.quick else sample()
+
+    @property
+    def quack(self) -> tuple[ProblemShape, ...]:
+        """Those on which QuACK tunes itself, in the order of interest."""
+        return () if self.quick else QUACK_PROBLEMS
+
+    @property
+    def squares(self) -> tuple[ProblemShape, ...]:
+        """Those on which kinds are compared."""
+        return SQUARES[:2] if self.quick else SQUARES
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Every kernel of a run, compiled."""
+
+    chosen: Mapping[ProblemShape, Kernel]
+    shipped: tuple[Entrant, ...]
+    kinds: Mapping[ProblemShape, tuple[Entrant, ...]]
+    ladder: tuple[Entrant, ...]
+    energy: Kernel
+    host: Mapping[str, Kernel]
+
+
+def compiled(asked: Asked, say: Callable[[str], None], arch: str | None = None) -> Kernels:
+    """All kernels, several at a time: the compiler is a process of its own. Raises CompileError."""
+    problems = tuple(dict.fromkeys((*asked.suite, *asked.sample)))
+    shipped = {name: (load_spec(name), None) for name in SHIPPED}
+    kinds = {(name, problem): (spec, problem) for problem in asked.squares for name, spec in KINDS.items()}
+    rungs = {rung.name: (rung.spec, LADDER) for rung in ladder()}
+    host = {name: (as_spec(spec), None) for name, spec in host_cost.FAMILIES.items()}
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        one = partial(_compiled, arch)
+        of_problems = pool.map(one, ((choice.SPEC, problem) for problem in problems))
+        of_shipped, of_kinds = pool.map(one, shipped.values()), pool.map(one, kinds.values())
+        of_rungs, of_host = pool.map(one, rungs.values()), pool.map(one, host.values())
+        entrants = dict(zip(kinds, of_kinds, strict=True))
+        found = Kernels(
+            chosen=dict(zip(problems, of_problems, strict=True)),
+            shipped=tuple(map(Entrant, shipped, of_shipped)),
+            kinds={
+                problem: tuple(Entrant(name, entrants[name, problem]) for name in KINDS) for problem in asked.squares
+            },
+            ladder=tuple(map(Entrant, rungs, of_rungs)),
+            energy=one((choice.SPEC, ENERGY)),
+            host=dict(zip(host, of_host, strict=True)),
+        )
+    say("kernels are compiled")
+    return found
+
+
+def _compiled(arch: str | None, job: tuple[GemmSpec, ProblemShape | None]) -> Kernel:
+    spec, problem = job
+    extents = None if problem is None else (problem.m, problem.n, problem.k)
+    return compile_gemm(spec, arch, problem=extents)
+
+
+def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) -> Figures:
+    """Everything, in some minutes; `save` is handed what there is after each problem.
 
     Raises DeviceError without a GPU, CheckError when a kernel of cutegen's is wrong, CompileError, OutsideError.
     """
     require_gpu()
-    start, problems = time.monotonic(), (*LARGE, *SMALL, *sample())
-    wmma = by_hand.compile_by_hand()
-    with ThreadPoolExecutor(COMPILERS) as pool:  # the compiler is a process of its own
-        shipped, kinds = pool.map(_shipped, SHIPPED), pool.map(_kind, KINDS)
-        kernels = dict(zip(problems, pool.map(chosen, problems), strict=True))
-        entrants, kind_entrants = list(shipped), list(kinds)
+    start = time.monotonic()
     say = partial(_say, start)
-    say("kernels are compiled")
-    ceilings = measure_ceilings([F16_SUMS_IN_F32])
-    peers = _section((*LARGE, *SMALL), lambda x: [*entrants, Entrant(OURS, kernels[x])], cutlass, None, say)
-    sweep = _sweep(LARGE, kernels, cutlass, say)
-    kind_times = _section(LARGE[:1], lambda _: kind_entrants, None, _nobody, say)
-    sampled = _sample(kernels, cutlass, wmma, say)
+    wmma, kernels = by_hand.compile_by_hand(), compiled(asked, say)
+    ceilings = measure_ceilings(CEILINGS)
+    say(f"ceilings: {[round(x.tflops) for x in ceilings.mma]}, {ceilings.read_bytes_per_s / 1e12:.2f} TB/s read")
+    chosen = {problem: described(kernel) for problem, kernel in kernels.chosen.items()}
+    run = _Run(_nothing_yet(ceilings, chosen), start, asked.seconds, say, save)
+    ours = {problem: Entrant(OURS, kernel) for problem, kernel in kernels.chosen.items()}
+    run.times("kinds", asked.squares, lambda x: kernels.kinds[x], nobody, (Regime.GRAPH,))
+    run.times("ladder", (LADDER,), lambda _: kernels.ladder, only(TORCH), (Regime.LAUNCH,))
+    run.add(energy=tuple(_energy(kernels.energy, say)))
+    run.add(host=tuple(host_cost.host_costs(kernels.host, rounds=HOST_ROUNDS)))
+    say("host costs")
+    run.times("suite", asked.suite, lambda x: (*kernels.shipped, ours[x]), _but_quack(asked.cutlass))
+    run.times("sample", asked.sample, lambda x: (ours[x],), _of_sample(asked.cutlass, wmma))
+    run.times("quack", asked.quack, lambda x: (ours[x],), only(TORCH, QUACK))
+    return run.figures
+
+
+def _nothing_yet(ceilings: Ceilings, chosen: Mapping[ProblemShape, str]) -> Figures:
+    """Where and with what, and what the hardware allows."""
+    made_with = conditions()
     return Figures(
         device=ceilings.device,
         sms=ceilings.sms,
+        driver=made_with.driver,
+        cuda=made_with.cuda,
         date=datetime.now(UTC).date().isoformat(),
-        versions=dict(_versions()),
-        seconds=round(time.monotonic() - start),
+        versions=made_with.versions,
+        seconds=0,
         rounds=ROUNDS,
-        mma_tflops=round(ceilings.of(F16_SUMS_IN_F32).tflops, 1),
+        ceilings=tuple(map(_ceiling, ceilings.mma)),
+        read_tb_per_s=round(ceilings.read_bytes_per_s / 1e12, 3),
         copy_tb_per_s=round(ceilings.copy_bytes_per_s / 1e12, 3),
-        chosen={problem: described(kernel) for problem, kernel in kernels.items()},
-        peers=peers,
-        sweep=sweep,
-        kinds=kind_times,
-        sample=sampled,
+        chosen=chosen,
     )
 
 
 def described(kernel: Kernel) -> str:
-    """Family, tile and stages of a kernel, from its plan."""
+    """Family, tile, stages and what is not everyday of a kernel, from its plan."""
     plan = json.loads(kernel.artifact.plan_json)
-    return f"{plan['family']} {'x'.join(map(str, plan['tile']))}, {plan['stages']} stages"
+    decided = {decision["key"]: decision["chosen"] for decision in plan["decisions"]}
+    cluster = decided.get("schedule.cluster", "1x1")
+    more = (
+        f", clusters of {cluster}" if cluster != "1x1" else "",
+        ", in turns" if decided.get("schedule.consumers") == "pingpong" else "",
+        f", K in {plan['split_k']['slices']}" if plan.get("split_k") else "",
+        ", exchanged" if decided.get("schedule.swap", "").startswith("true") else "",
+    )
+    return f"{plan['family']} {'x'.join(map(str, plan['tile']))}, {plan['stages']} stages{''.join(more)}"
 
 
-def _shipped(name: str) -> Entrant:
-    return Entrant(name, compile_spec(load_spec(name)))
+@dataclass(slots=True)
+class _Run:
+    """A run's figures so far. When `seconds` have passed since `start`, no further problem is begun."""
+
+    figures: Figures
+    start: float
+    seconds: float | None
+    say: Callable[[str], None]
+    save: Callable[[Figures], object]
+
+    def add(self, **sections: Any) -> None:
+        """More of the figures."""
+        self.figures = replace(self.figures, seconds=round(time.monotonic() - self.start), **sections)
+        self.save(self.figures)
+
+    def times(
+        self,
+        section: str,
+        problems: Iterable[ProblemShape],
+        entrants: Callable[[ProblemShape], Sequence[Entrant]],
+        against: Against,
+        regimes: Sequence[Regime] = tuple(Regime),
+    ) -> None:
+        """Everyone on each problem of a section; behind each, the GPU's clocks."""
+        for problem in problems:
+            if self.seconds is not None and time.monotonic() > self.start + self.seconds:
+                self.say(f"{section}: no time for {problem}")
+                continue
+            results = bench(entrants(problem), problem, rounds=ROUNDS, regimes=regimes, against=against)
+            times = *getattr(self.figures, section), *map(Time.of, results)
+            self.add(**{section: times, "clocks": (*self.figures.clocks, *_clocks(results))})
+            self.say(f"{problem}: " + ", ".join(f"{x.contender} {x.measurement.median_us:.1f}" for x in results))
 
 
-KINDS = {
-    "TN": ("f16", "k", "k", "f32"),
-    "NT": ("f16", "m", "n", "f32"),
-    "NN": ("f16", "m", "k", "f32"),
-    "TT": ("f16", "k", "n", "f32"),
-    "TN, bf16": ("bf16", "k", "k", "f32"),
-    "TN, f16 sums": ("f16", "k", "k", "f16"),
-}
-"""Element type, majors of A and B, and the type of sums; BLAS's names: T is contiguous along K for A, N for B."""
+def _clocks(results: Iterable[Result]) -> Iterator[Clock]:
+    """One for each regime: its last contender's."""
+    states = {(x.problem, x.regime): x.state for x in results if x.state is not None}
+    for (problem, regime), state in states.items():
+        yield Clock(problem=problem, regime=regime, **asdict(state))
 
 
-def _kind(name: str) -> Entrant:
-    element, a, b, sums = KINDS[name]
-    operands = Problem(a=Operand(element, a), b=Operand(element, b), c=Operand(element, "n"), accumulator=sums)
-    return Entrant(name, compile_spec(GemmSpec(family="sm120", problem=operands, name="kind")))
+def _ceiling(row: MmaCeiling) -> Ceiling:
+    types = row.types
+    return Ceiling(
+        instruction=types.instruction,
+        operands=types.operands,
+        accumulator=types.accumulator,
+        tflops=round(row.tflops, 1),
+    )
 
 
-def _nobody(contract: LaunchContract, operands: Operands) -> Iterable[tuple[str, Prepare]]:
+def nobody(contract: LaunchContract) -> Iterable[tuple[str, Prepare]]:
+    """No contender but cutegen's kernels."""
     return ()
 
 
-def _section(
-    problems: Iterable[ProblemShape],
-    entrants: Callable[[ProblemShape], Sequence[Entrant]],
-    cutlass: Path | None,
-    against: Against | None,
-    say: Callable[[str], None],
-) -> tuple[Time, ...]:
-    found: list[Time] = []
-    for problem in problems:
-        results = bench(entrants(problem), problem, rounds=ROUNDS, cutlass=cutlass, against=against)
-        found += map(Time.of, results)
-        say(f"{problem}: " + ", ".join(f"{x.contender} {x.tflops:.1f}" for x in results))
-    return tuple(found)
+def _but_quack(cutlass: Sequence[Path]) -> Against:
+    """Everyone but QuACK, whose tuning takes longer than all else."""
+    return lambda contract: (x for x in others(contract, cutlass) if x[0] != QUACK)
 
 
-def _sweep(
-    problems: Iterable[ProblemShape],
-    kernels: Mapping[ProblemShape, Kernel],
-    cutlass: Path | None,
-    say: Callable[[str], None],
-) -> tuple[Time, ...]:
-    """CUTLASS's example in every configuration, beside the chosen kernel."""
-    if cutlass is None:
-        return ()
+def _of_sample(cutlass: Sequence[Path], wmma: Callable[[Operands], Call] | None) -> Against:
+    """Whoever does not tune for each of sixty problems: torch, CUTLASS's examples and the WMMA kernel."""
 
-    def against(_: LaunchContract, x: Operands) -> Iterator[tuple[str, Prepare]]:
-        for one in SWEEP:
-            yield str(one), partial(cutlass_example, cutlass, x.a, x.b, x.out, one)
-
-    return _section(problems, lambda x: [Entrant(OURS, kernels[x])], None, against, say)
-
-
-def _sample(
-    kernels: Mapping[ProblemShape, Kernel],
-    cutlass: Path | None,
-    wmma: Callable[[Operands], Call] | None,
-    say: Callable[[str], None],
-) -> tuple[Time, ...]:
-    """The random problems: beside torch, the example and the WMMA kernel; Triton would tune itself for each."""
-
-    def against(contract: LaunchContract, operands: Operands) -> Iterator[tuple[str, Prepare]]:
-        yield from (x for x in others(contract, operands, cutlass) if x[0] != TRITON)
+    def against(contract: LaunchContract) -> Iterator[tuple[str, Prepare]]:
+        yield from (x for x in others(contract, cutlass) if x[0] not in (TRITON, QUACK))
         if wmma is not None:
-            yield by_hand.NAME, partial(wmma, operands)
+            yield by_hand.NAME, wmma
 
-    return _section(sample(), lambda x: [Entrant(OURS, kernels[x])], None, against, say)
+    return against
 
 
-def _versions() -> Iterator[tuple[str, str]]:
-    for name in PACKAGES:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue
+def _energy(kernel: Kernel, say: Callable[[str], None]) -> Iterator[Energy]:
+    """Ours and torch's; both were checked, or are in another section."""
+    x = Operands(
+        *random_operands(kernel.contract, ENERGY.m, ENERGY.n, ENERGY.k, seed=2, framework="torch", device="cuda")
+    )
+    (_, torch_prepare), *_ = only(TORCH)(kernel.contract)
+    calls: dict[str, Call] = {TORCH: torch_prepare(x), OURS: partial(kernel, x.a, x.b, out=x.out)}
+    for found in energies(calls, ENERGY):
+        say(f"{found.contender}: {found.joules:.2f} J, {found.watts:.0f} W, {found.tflops:.0f} TFLOP/s")
+        yield found
 
 
 def _say(start: float, what: str) -> None:

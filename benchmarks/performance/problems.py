@@ -6,13 +6,28 @@ import numpy as np
 
 from cutegen.contract.problem import ProblemShape
 
-LARGE = (ProblemShape(4096, 4096, 4096), ProblemShape(8192, 8192, 8192), ProblemShape(8192, 4096, 14336))
-SMALL = (
-    ProblemShape(1024, 1024, 1024),
-    ProblemShape(512, 8192, 8192),
-    ProblemShape(64, 8192, 8192),
-    ProblemShape(16, 4096, 4096),
+SUITE = tuple(
+    ProblemShape(*extents)
+    for extents in (
+        (1024, 1024, 1024),
+        (2048, 2048, 2048),
+        (4096, 4096, 4096),
+        (8192, 8192, 8192),
+        (8192, 4096, 14336),
+        (512, 8192, 8192),
+        (64, 8192, 8192),
+        (16, 4096, 4096),
+        (1, 8192, 8192),
+        (128, 4096, 14336),
+        (256, 256, 65536),
+        (3000, 3000, 3000),
+    )
 )
+"""Squares from launch-bound to power-bound, layers of large models at large and small batches, long K, odd extents."""
+SQUARES = tuple(ProblemShape(extent, extent, extent) for extent in (2048, 4096, 8192))
+LADDER = ProblemShape(4096, 4096, 4096)
+ENERGY = ProblemShape(8192, 8192, 8192)
+QUACK_PROBLEMS = (LADDER, SUITE[3], SUITE[5], SUITE[0], SUITE[9], SUITE[-1])
 
 SAMPLE_SEED = 5
 SAMPLE_SIZE = 60

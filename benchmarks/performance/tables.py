@@ -5,123 +5,279 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.performance import by_hand
+from benchmarks.performance import by_hand, claims
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
-from benchmarks.performance.measure import KINDS
-from benchmarks.performance.problems import LARGE
-from cutegen.bench.contenders import CUTLASS
+from benchmarks.performance.kinds import KINDS, PLAIN
+from benchmarks.performance.problems import LADDER
+from cutegen.bench.contenders import CUTLASS, CUTLASS_HOPPER, QUACK, TORCH, TORCH_REDUCED, TRITON
+from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
+from examples.hopper_ladder import ladder as rungs
 
-HELD_TO = 0.9
 WORST = 10
 ABSENT = ""
+ELEMENT_BYTES = 2
 
 
 def run(figures: Figures) -> str:
     """Where and with what, and what the hardware allows."""
     versions = ", ".join(f"{name} {version}" for name, version in figures.versions.items())
+    ceilings = ", ".join(f"`{x.instruction}` on {x.operands} {x.tflops:.0f} TFLOP/s" for x in figures.ceilings)
     return (
-        f"{figures.device}, {figures.sms} multiprocessors, {figures.date}; {versions}. One run of "
-        f"{figures.seconds} s, each time the median of {figures.rounds} rounds. In it `mma.sync` alone reached "
-        f"{figures.mma_tflops:.0f} TFLOP/s, copies {figures.copy_tb_per_s:.2f} TB/s."
+        f"{figures.device}, {figures.sms} multiprocessors, driver {figures.driver}, CUDA {figures.cuda}, "
+        f"{figures.date}; {versions}. One run of {figures.seconds} s, each time the median of {figures.rounds} "
+        f"rounds. In it, alone, {ceilings} were reached, memory was read at {figures.read_tb_per_s:.2f} TB/s and "
+        f"copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
     )
 
 
-def peers(figures: Figures) -> str:
-    """TFLOP/s of everyone, a row for each problem."""
-    problems = by_problem(figures.peers)
-    names = list(dict.fromkeys(time.contender for time in figures.peers))
-    header = ["M x N x K", *map(_code, names), "least to most", "which kernel", "of `mma.sync`", "to the example"]
-    return _table(header, (_peers_row(figures, problem, names, row) for problem, row in problems.items()))
+def _states(figures: Figures) -> str:
+    """Clocks, power and temperature right behind each problem's rounds."""
+    clocks = [x.sm_clock_mhz for x in figures.clocks if x.sm_clock_mhz is not None]
+    watts = [x.power_w for x in figures.clocks if x.power_w is not None]
+    celsius = [x.temperature_c for x in figures.clocks if x.temperature_c is not None]
+    if not (clocks and watts and celsius):
+        return "NVML was not asked."
+    return (
+        f"NVML behind the rounds of each problem: {min(clocks)} to {max(clocks)} MHz, {min(watts):.0f} to "
+        f"{max(watts):.0f} W, {min(celsius)} to {max(celsius)} degrees."
+    )
 
 
-def _peers_row(figures: Figures, problem: ProblemShape, names: Sequence[str], row: Mapping[str, Time]) -> list[str]:
-    ours = row[OURS]
-    least, most = ours.spread
+def suite_launch(figures: Figures) -> str:
+    """One launch on a cold, clean L2."""
+    return _suite(figures, Regime.LAUNCH)
+
+
+def suite_graph(figures: Figures) -> str:
+    """Launches in a graph."""
+    return _suite(figures, Regime.GRAPH)
+
+
+def _suite(figures: Figures, regime: Regime) -> str:
+    problems = by_problem(figures.suite, regime)
+    header = ["M x N x K", "torch", "reduced", "best other", "ours", "least to most", "which kernel"]
+    header += ["x torch", "x best other", "of the floor"]
+    rows = [_suite_row(figures, problem, row) for problem, row in problems.items()]
+    ratios = [claims.x_torch(row) for row in problems.values()]
+    best = [min(_others(row).values()) / row[OURS].median_us for row in problems.values()]
+    mean = [f"**{claims.geometric_mean(each):.3f}**" for each in (ratios, best)]
+    rows.append(["geometric mean", *[ABSENT] * 6, *mean, ABSENT])
+    return _table(header, rows)
+
+
+def _suite_row(figures: Figures, problem: ProblemShape, row: Mapping[str, Time]) -> list[str]:
+    ours, others = row[OURS], _others(row)
+    name = min(others, key=others.__getitem__)
     return [
         _spelled(problem),
-        *(_tflops(row.get(name)) for name in names),
-        f"{_figure(least)} to {_figure(most)}",
+        _us(row.get(TORCH)),
+        _us(row.get(TORCH_REDUCED)),
+        f"{_digits(others[name])} {name}",
+        _us(ours),
+        f"{_digits(ours.min_us)} to {_digits(ours.max_us)}",
         figures.chosen[problem],
-        f"{ours.tflops / figures.mma_tflops:.0%}",
-        _ratio(ours, row.get(CUTLASS)),
+        f"{claims.x_torch(row):.2f}",
+        f"{others[name] / ours.median_us:.2f}",
+        f"{floor_us(figures, problem) / ours.median_us:.0%}",
     ]
 
 
-def sweep(figures: Figures) -> str:
-    """CUTLASS's example in other configurations, fastest first at the first problem; then what cutegen chose."""
-    problems = by_problem(figures.sweep)
-    if not problems:
+def _others(row: Mapping[str, Time]) -> dict[str, float]:
+    """Microseconds of whoever is neither torch nor cutegen; torch where there is no other."""
+    ours = (OURS, "sm80_hgemm_tn", "sm120_hgemm_tn")
+    found = {name: time.median_us for name, time in row.items() if name not in (*ours, TORCH, TORCH_REDUCED)}
+    return found or {TORCH: row[TORCH].median_us}
+
+
+def floor_us(figures: Figures, problem: ProblemShape) -> float:
+    """What no f16 kernel passes: the operations at what wgmma alone reached, or the compulsory bytes read."""
+    operations = problem.flops / figures.ceiling("wgmma", "f16") / 1e6
+    return max(operations, problem.compulsory_bytes(*[ELEMENT_BYTES] * 3) / figures.read_tb_per_s / 1e6)
+
+
+def contenders(figures: Figures) -> str:
+    """TFLOP/s of everyone in a graph, a row for each problem; of CUTLASS's Hopper example the best tile."""
+    problems = by_problem(figures.suite, Regime.GRAPH)
+    names = [TORCH, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
+    rows = []
+    for problem, row in problems.items():
+        tiles = [time for name, time in row.items() if name.startswith(CUTLASS_HOPPER)]
+        best = {CUTLASS_HOPPER: min(tiles, key=lambda time: time.median_us)} if tiles else {}
+        every = {**row, **best}
+        rows.append([_spelled(problem), *(_tflops(every.get(name)) for name in names)])
+    return _table(["M x N x K", *map(_code, names)], rows)
+
+
+def hopper(figures: Figures) -> str:
+    """CUTLASS's Hopper example, a column for each of its tiles."""
+    problems = by_problem(figures.suite, Regime.GRAPH)
+    names = list(dict.fromkeys(time.contender for time in figures.suite if time.contender.startswith(CUTLASS_HOPPER)))
+    if not names:
         return "Not measured: the run had no file of the example."
-    names = dict.fromkeys(time.contender for time in figures.sweep if time.contender != OURS)
-    first = next(iter(problems.values()))
-    ranked = sorted(names, key=lambda name: -first[name].tflops if name in first else 0.0)
-    best = [max(row[name].tflops for name in names if name in row) for row in problems.values()]
-    ours = [row[OURS].tflops for row in problems.values()]
-    rows = [[name, *(_tflops(row.get(name)) for row in problems.values())] for name in ranked]
-    rows.append(["**the best of them**", *map(_figure, best)])
-    rows.append([f"**{OURS}**", *map(_figure, ours)])
-    rows.append(["ratio", *(f"{mine / theirs:.2f}" for mine, theirs in zip(ours, best, strict=True))])
-    return _table(["the example's tile", *map(_spelled, problems)], rows)
+    rows = [[_spelled(p), *(_us(row.get(name)) for name in names), _us(row[OURS])] for p, row in problems.items()]
+    return _table(["M x N x K", *(name.removeprefix(CUTLASS_HOPPER).strip() for name in names), "ours"], rows)
+
+
+def quack(figures: Figures) -> str:
+    """QuACK, which has tuned itself on the problem, beside torch and cutegen."""
+    rows = []
+    for problem, row in by_problem(figures.quack, Regime.GRAPH).items():
+        if QUACK in row:
+            times = [_us(row[name]) for name in (TORCH, QUACK, OURS)]
+            rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
+    if not rows:
+        return "Not measured: the run had no QuACK, or no time for it."
+    return _table(["M x N x K", "torch", QUACK, "ours", "x QuACK"], rows)
 
 
 def kinds(figures: Figures) -> str:
-    """Majors and types beside TN."""
-    (row,) = by_problem(figures.kinds).values()
-    plain = row[next(iter(KINDS))]
-    rows = [[name, _figure(row[name].tflops), _ratio(row[name], plain)] for name in KINDS if name in row]
-    return _table(["`sm120`", "TFLOP/s", "to TN"], rows)
+    """TFLOP/s of majors, types and epilogues, and how they compare with TN of f16 on the same problem."""
+    problems = by_problem(figures.kinds, Regime.GRAPH)
+    rows = []
+    for name in KINDS:
+        cells = [name]
+        for row in problems.values():
+            time = row.get(name)
+            cells += [_tflops(time), ABSENT if time is None else f"{row[PLAIN].median_us / time.median_us:.2f}"]
+        rows.append(cells)
+    header = ["", *(cell for problem in problems for cell in (_spelled(problem), "to TN"))]
+    return _table(header, rows)
+
+
+def held(figures: Figures) -> str:
+    """What is claimed, what this run measured, and whether it holds."""
+    rows = [[x.text, x.found, "holds" if x.holds else "**short**"] for x in claims.claims(figures)]
+    return _table(["claim", "measured", ""], rows)
 
 
 def sample(figures: Figures) -> str:
-    """The random problems: a sentence, and those where cutegen does worst."""
-    rows = [row for row in by_problem(figures.sample).values() if _peers_of(row)]
-    if not rows:
-        return "Not measured: the run had neither the example nor `nvcc`."
-    rows.sort(key=_to_the_better)
-    ratios = [_to_the_better(row) for row in rows]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    below = sum(ratio < HELD_TO for ratio in ratios)
-    example = [row for row in rows if CUTLASS in row]
-    wmma = [row for row in rows if by_hand.NAME in row]
-    text = (
-        f"{len(rows)} problems, compared with the example on {len(example)} of them and with the WMMA kernel on "
-        f"{len(wmma)}: on geometric average {mean:.2f} times as fast as the better of the two, at the worst "
-        f"{ratios[0]:.2f} times; {below or 'none'} below {HELD_TO}. The {min(WORST, len(rows))} worst, in microseconds:"
-    )
-    header = ["M x N x K", _code(OURS), "which kernel", CUTLASS, by_hand.NAME, "torch.matmul", "to the better"]
-    return f"{text}\n\n" + _table(header, (_sample_row(figures, row) for row in rows[:WORST]))
+    """The random problems: sentences, and those where cutegen does worst beside torch."""
+    if not figures.sample:
+        return "Not measured: the run had no time for them."
+    lines = []
+    for regime, words in ((Regime.LAUNCH, "One launch"), (Regime.GRAPH, "In a graph")):
+        ratios = sorted(claims.x_torch(row) for row in by_problem(figures.sample, regime).values())
+        below = [sum(ratio < held_to for ratio in ratios) for held_to in (1, 0.97, 0.9)]
+        lines.append(
+            f"{words}: {len(ratios)} problems, on geometric average {claims.geometric_mean(ratios):.3f} times as fast "
+            f"as `{TORCH}`, at the worst {ratios[0]:.2f}, at the best {ratios[-1]:.2f}; {below[0]} below 1, {below[1]} "
+            f"below 0.97, {below[2]} below 0.9."
+        )
+    return "\n".join(lines) + "\n\n" + _worst(figures)
 
 
-def _sample_row(figures: Figures, row: Mapping[str, Time]) -> list[str]:
-    ours = row[OURS]
-    times = [_us(row.get(name)) for name in (CUTLASS, by_hand.NAME, "torch.matmul")]
-    return [_spelled(ours.problem), _us(ours), figures.chosen[ours.problem], *times, f"{_to_the_better(row):.2f}"]
+def _worst(figures: Figures) -> str:
+    graph, launch = (by_problem(figures.sample, regime) for regime in (Regime.GRAPH, Regime.LAUNCH))
+    worst = sorted(graph, key=lambda problem: claims.x_torch(graph[problem]))[:WORST]
+    header = ["M x N x K", "torch", "ours", "x torch", "of the floor", "CUTLASS", by_hand.NAME, "which kernel"]
+    header += ["x torch, one launch"]
+    rows = []
+    for problem in worst:
+        row = graph[problem]
+        cutlass = [time for name, time in row.items() if name.startswith("CUTLASS")]
+        rows.append(
+            [
+                _spelled(problem),
+                _us(row[TORCH]),
+                _us(row[OURS]),
+                f"{claims.x_torch(row):.2f}",
+                f"{floor_us(figures, problem) / row[OURS].median_us:.0%}",
+                _us(min(cutlass, key=lambda time: time.median_us) if cutlass else None),
+                _us(row.get(by_hand.NAME)),
+                figures.chosen[problem],
+                f"{claims.x_torch(launch[problem]):.2f}" if problem in launch else ABSENT,
+            ]
+        )
+    return f"The {len(worst)} worst of them in a graph, microseconds:\n\n" + _table(header, rows)
 
 
-def _peers_of(row: Mapping[str, Time]) -> list[Time]:
-    return [row[name] for name in (CUTLASS, by_hand.NAME) if name in row]
+def ladder(figures: Figures) -> str:
+    """Each rung's time, and its gain over the one below."""
+    found = by_problem(figures.ladder, Regime.LAUNCH)[LADDER]
+    rows, before = [], None
+    for rung in rungs():
+        time = found[rung.name]
+        gain = ABSENT if before is None else f"{before.median_us / time.median_us:.2f}"
+        keys = f"`{rung.keys}`" if "=" in rung.keys else rung.keys
+        rows.append([rung.name, keys, _us(time), _figure(time.tflops), gain, rung.why])
+        before = time
+    rows.append([_code(TORCH), ABSENT, _us(found.get(TORCH)), _tflops(found.get(TORCH)), ABSENT, ABSENT])
+    return _table(["rung", "what changes", "us", "TFLOP/s", "gain", "why"], rows)
 
 
-def _to_the_better(row: Mapping[str, Time]) -> float:
-    return min(time.median_us for time in _peers_of(row)) / row[OURS].median_us
+def energy(figures: Figures) -> str:
+    """Joules of a product."""
+    if not figures.energy:
+        return "Not measured: NVML counted no energy."
+    header = ["kernel", "J a product", "pJ an operation", "W", "TFLOP/s", "MHz"]
+    rows = [
+        [
+            _code(x.contender),
+            f"{x.joules:.3f}",
+            f"{x.picojoules_per_flop:.3f}",
+            f"{x.watts:.0f}",
+            _figure(x.tflops),
+            str(x.sm_clock_mhz),
+        ]
+        for x in figures.energy
+    ]
+    return _table(header, rows)
+
+
+def host(figures: Figures) -> str:
+    """Host microseconds of a call, a row for each kernel."""
+    names, calls = (list(dict.fromkeys(each)) for each in zip(*((x.kernel, x.call) for x in figures.host), strict=True))
+    us = {(x.kernel, x.call): x.median_us for x in figures.host}
+    rows = [[name, *(f"{us[name, call]:.1f}" for call in calls)] for name in names]
+    return _table(["family", *map(_code, calls)], rows)
 
 
 def square(figures: Figures) -> str:
     """One problem, fastest first: the README's table."""
-    row = by_problem(figures.peers)[LARGE[0]]
-    ranked = sorted((time for name, time in row.items() if name != OURS), key=lambda time: -time.tflops)
-    rows = ([_code(x.contender), _figure(x.tflops), f"{x.tflops / figures.mma_tflops:.0%}"] for x in ranked)
-    return _table(["kernel", "TFLOP/s", "of `mma.sync` alone"], rows)
+    row = by_problem(figures.suite, Regime.GRAPH)[LADDER]
+    ranked = sorted((time for name, time in row.items() if name != TORCH_REDUCED), key=lambda time: -time.tflops)
+    ceiling = figures.ceiling("wgmma", "f16")
+    rows = ([_code(x.contender), _figure(x.tflops), f"{x.tflops / ceiling:.0%}"] for x in ranked)
+    return _table(["kernel", "TFLOP/s", "of `wgmma` alone"], rows)
+
+
+def headline(figures: Figures) -> str:
+    """Sentences about the suite and the sample."""
+    said = []
+    for regime, words in ((Regime.GRAPH, "in a CUDA graph"), (Regime.LAUNCH, "launched alone on a cold L2")):
+        suite = [claims.x_torch(row) for row in by_problem(figures.suite, regime).values()]
+        random = [claims.x_torch(row) for row in by_problem(figures.sample, regime).values()]
+        said.append(f"{words} {_mean(suite)} over {len(suite)} problems" + _and_random(random))
+    return (
+        f"What cutegen chooses for a problem runs, on an {figures.device} and beside `{TORCH}` with f32 sums (1.00; "
+        f"geometric averages, worst to best), {said[0]}; {said[1]}."
+    )
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    return f"{claims.geometric_mean(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def _and_random(ratios: Sequence[float]) -> str:
+    return f", {_mean(ratios)} over {len(ratios)} random ones" if ratios else ""
 
 
 BLOCKS: Mapping[str, Callable[[Figures], str]] = {
     "run": run,
-    "peers": peers,
-    "sweep": sweep,
+    "suite_graph": suite_graph,
+    "suite_launch": suite_launch,
+    "contenders": contenders,
+    "hopper": hopper,
+    "quack": quack,
     "kinds": kinds,
+    "claims": held,
     "sample": sample,
+    "ladder": ladder,
+    "energy": energy,
+    "host": host,
     "square": square,
+    "headline": headline,
 }
 """What a document may ask for by a marker."""
 
@@ -143,7 +299,7 @@ def _spelled(problem: ProblemShape) -> str:
 
 def _code(contender: str) -> str:
     """Names of functions and specs as code."""
-    return f"`{contender}`" if set(contender) & set("._") else contender
+    return f"`{contender}`" if set(contender) & set("._(") else contender
 
 
 def _figure(tflops: float) -> str:
@@ -156,13 +312,18 @@ def _figure(tflops: float) -> str:
     return f"{tflops:.{max(digits, 0)}f}"
 
 
+def _digits(us: float) -> str:
+    """Microseconds, to a hundredth where they are few.
+
+    >>> [_digits(x) for x in (5.217, 33.28, 1614.2)]
+    ['5.22', '33.3', '1,614']
+    """
+    return f"{us:,.{2 if us < 10 else 1 if us < 1000 else 0}f}"
+
+
 def _tflops(time: Time | None) -> str:
     return ABSENT if time is None else _figure(time.tflops)
 
 
 def _us(time: Time | None) -> str:
-    return ABSENT if time is None else f"{time.median_us:.1f}"
-
-
-def _ratio(time: Time, other: Time | None) -> str:
-    return ABSENT if other is None else f"{time.tflops / other.tflops:.2f}"
+    return ABSENT if time is None else _digits(time.median_us)

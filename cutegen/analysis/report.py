@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits
 from cutegen.analysis.sass import MULTIPLIES, Loop, main_loop
 from cutegen.bench.ceilings import Ceilings
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.build import Artifact, disassemble
 from cutegen.contract.launch import INT32_MAX
 from cutegen.contract.problem import ProblemShape
@@ -42,7 +42,8 @@ class Report:
     @property
     def types(self) -> MmaTypes:
         """Those of the MMA atom."""
-        return MmaTypes.of(self.plan.atom.a_dtype.name, self.plan.atom.c_dtype.name)
+        atom = self.plan.atom
+        return MmaTypes.of(atom.a_dtype.name, atom.c_dtype.name, atom.instruction)
 
     @property
     def ctas(self) -> int:
@@ -66,7 +67,7 @@ class Report:
         rates = rates.having(instruction, rates.flops_of(instruction, self.types.operands))
         if ceilings is None:
             return limits(self.cost, rates)
-        hbm_bytes_per_cycle = ceilings.copy_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms
+        hbm_bytes_per_cycle = ceilings.read_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms
         rate = ceilings.of(self.types).flops_per_cycle
         return limits(self.cost, rates.having(instruction, rate), hbm_bytes_per_cycle)
 

@@ -174,11 +174,18 @@ def report_table(made: Report, execution: Execution | None, timing: Timing, prof
         "executed": None if execution is None else _execution_table(execution),
         "ceilings": None if timing.ceilings is None else ceilings_table(timing.ceilings),
         "not_measured": timing.why_not or None,
-        "results": [] if timing.ceilings is None else [result_table(timing.ceilings, x) for x in timing.results],
+        "results": []
+        if timing.ceilings is None
+        else [result_table(timing.ceilings, x, timing.results) for x in timing.results],
         "waves": None if timing.ceilings is None else made.waves(timing.ceilings.sms),
         "counters": [asdict(row) for row in profile.rows],
         "no_counters": profile.why_not or None,
     }
+
+
+def _result_tables(timing: Timing) -> list[dict[str, Any]]:
+    found, ceilings = timing.results, timing.ceilings
+    return [] if ceilings is None else [result_table(ceilings, result, found) for result in found]
 
 
 def _limit_table(limit: Limit) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """The benchmark: checked results, then times, beside other contenders and what the hardware allows.
 
 suites.py        problems, their operations and bytes
-measure.py       the timing loop, the only one
-mma_peak.py      a PTX kernel of nothing but mma.sync; ceilings.py measures it, and copies
-contenders.py    who else multiplies: torch, Triton (triton_gemm.py), CUTLASS's example (cutlass_example.py)
-benchmark.py     checked results, then times
+measure.py       times, in two regimes: the only module that takes any
+ceilings.py      an instruction alone (mma_peak.py, wgmma_peak.py) and memory read (read_peak.py) or copied
+contenders.py    who else multiplies: torch, Triton (triton_gemm.py), QuACK, and CUTLASS's examples (hopper_example.py,
+                 cutlass_example.py)
+entrants.py      cutegen's own kernels
+checked.py       results held against float64 before they are timed
+benchmark.py     everyone on one problem
+device_state.py  clocks, power, temperature and energy by NVML; conditions.py has the versions
 tables.py        the results in words and numbers
 roofline_svg.py  the same as a picture
 """

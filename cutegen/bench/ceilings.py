@@ -1,27 +1,36 @@
-"""What the GPU at hand can do at most: `mma.sync` alone, and copies within device memory. Measured, once per run."""
+"""What the GPU at hand can do at most: an instruction that multiplies and nothing else; device memory read, and copied.
+
+Measured, once per run.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from cutegen.bench import mma_peak
-from cutegen.bench.measure import WARM_UP_ROUNDS, Call, Measurement, interleaved
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench import mma_peak, read_peak, wgmma_peak
+from cutegen.bench.measure import WARM_UP_ROUNDS, Call, Measurement, launch_times
+from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.peak_kernel import PeakKernel
+from cutegen.hardware import Instruction
 from cutegen.run.driver import Driver, load_driver
 
-ITERATIONS = 50_000  # 5 ms on an H200: long enough to meet the power limit that a large GEMM meets
+# About 5 ms on an H200: long enough to meet the power limit that a large GEMM meets.
+ITERATIONS = {Instruction.MMA_SYNC: 50_000, Instruction.FMA: 50_000, Instruction.WGMMA: 5_000}
 COPY_BYTES = 1 << 30
+READ_BYTES = (1 << 29, 1 << 30)
+"""Both are timed, and their difference counts: what a launch takes besides is in both."""
 ROUNDS = 10
 SEED = 1
 COPY = "copy"
+READS = ("read a half", "read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaCeiling:
-    """`mma.sync`, or fma, alone on every multiprocessor; `flops_per_cycle` are one multiprocessor's."""
+    """An instruction alone on every multiprocessor; `flops_per_cycle` are one multiprocessor's."""
 
     types: MmaTypes
     flops_per_s: float
@@ -35,12 +44,13 @@ class MmaCeiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """One GPU's ceilings; a copied byte counts twice, once read and once written."""
+    """One GPU's ceilings. A copied byte counts twice, once read and once written."""
 
     device: str
     sms: int
     mma: tuple[MmaCeiling, ...]
     copy_bytes_per_s: float
+    read_bytes_per_s: float
 
     def of(self, types: MmaTypes) -> MmaCeiling:
         """The ceiling of these types, which must have been asked for."""
@@ -58,19 +68,21 @@ def rounds_of_all() -> int:
 
 
 def measure_ceilings(types: Iterable[MmaTypes], *, after_round: Callable[[], None] = lambda: None) -> Ceilings:
-    """Measure the copy and `mma.sync`, or fma, of each of `types` on torch's current GPU. Raises DeviceError."""
+    """Measure memory, and the instruction of each of `types`, on torch's current GPU. Raises DeviceError."""
     import torch
 
     driver, ordinal = load_driver(), torch.cuda.current_device()
-    sms = driver.attribute("MULTIPROCESSOR_COUNT", ordinal)
-    peaks = {x.title: _Peak(driver, ordinal, sms, x) for x in types}
-    calls: dict[str, Call] = {COPY: _copy()}
-    measured = interleaved({**calls, **peaks}, rounds=ROUNDS, flush=False, after_round=after_round)
+    gpu = _Gpu(driver, driver.primary_context(ordinal), driver.attribute("MULTIPROCESSOR_COUNT", ordinal))
+    peaks = {x.title: _Peak(gpu, x) for x in types}
+    calls: dict[str, Call] = {COPY: _copy(), **_reads(gpu)}
+    measured = launch_times({**calls, **peaks}, rounds=ROUNDS, flush=False, after_round=after_round)
+    fewer, more = (measured[name].median_us for name in READS)
     return Ceilings(
         device=driver.device_name(ordinal),
-        sms=sms,
+        sms=gpu.sms,
         mma=tuple(peak.ceiling(measured[name]) for name, peak in peaks.items()),
         copy_bytes_per_s=2 * COPY_BYTES / (1e-6 * measured[COPY].median_us),
+        read_bytes_per_s=(READ_BYTES[1] - READ_BYTES[0]) / (1e-6 * (more - fewer)),
     )
 
 
@@ -82,43 +94,87 @@ def _copy() -> Call:
     return partial(torch.empty_like(source).copy_, source)
 
 
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """Where the kernels are launched."""
+
+    driver: Driver
+    context: object
+    sms: int
+
+    def launch(self, ptx: str, entry: str, grid: int, threads: int, smem_bytes: int, values: tuple[int, ...]) -> Call:
+        """A launch of the text's entry on torch's current stream, its parameters `values`. Raises DeviceError."""
+        import torch
+
+        driver = self.driver
+        with driver.current(self.context):
+            # Kept until the process ends, as every kernel's library.
+            library = driver.call("cuLibraryLoadData", ptx.encode() + b"\0", [], [], 0, [], [], 0)
+            kernel = driver.call("cuLibraryGetKernel", library, entry.encode())
+            function = driver.call("cuKernelGetFunction", kernel)
+            if smem_bytes:
+                attribute = driver.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                driver.call("cuFuncSetAttribute", function, attribute, smem_bytes)
+        # A slot of eight bytes for each parameter, low byte first, and the slots' addresses, as in cutegen.run.gpu.
+        slots = (ctypes.c_uint64 * len(values))(*values)
+        first = ctypes.addressof(slots)
+        pointers = (ctypes.c_void_p * len(values))(*(first + 8 * i for i in range(len(values))))
+        shape = (function, grid, 1, 1, threads, 1, 1, smem_bytes)
+
+        def call(_: object = slots) -> None:
+            stream = torch.cuda.current_stream().cuda_stream
+            with driver.current(self.context):
+                driver.call("cuLaunchKernel", *shape, stream, ctypes.addressof(pointers), 0)
+
+        return call
+
+
+def _reads(gpu: _Gpu) -> Mapping[str, Call]:
+    """Launches that read random bytes, fewer and more."""
+    import torch
+
+    source = torch.randint(256, (READ_BYTES[1],), dtype=torch.uint8, device="cuda")
+    found = torch.empty(1, dtype=torch.int32, device="cuda")
+    text, addresses = read_peak.ptx(), (source.data_ptr(), found.data_ptr())
+
+    def reads(size: int) -> Call:
+        launch = gpu.launch(text, read_peak.ENTRY, size // read_peak.CTA_BYTES, read_peak.THREADS, 0, addresses)
+
+        def call(_: object = (source, found)) -> None:
+            launch()
+
+        return call
+
+    return {name: reads(size) for name, size in zip(READS, READ_BYTES, strict=True)}
+
+
 class _Peak:
     """The kernel of one combination of types; a call launches it on torch's current stream."""
 
-    def __init__(self, driver: Driver, ordinal: int, sms: int, types: MmaTypes) -> None:
+    def __init__(self, gpu: _Gpu, types: MmaTypes) -> None:
         import torch
 
-        self._driver, self._types, self._sms, self._ctas = driver, types, sms, sms * mma_peak.CTAS_PER_SM
-        threads = 32 * mma_peak.WARPS_PER_CTA
-        self._sums = torch.empty(self._ctas * threads, dtype=torch.int32, device="cuda")
-        self._cycles = torch.empty(self._ctas, dtype=torch.int64, device="cuda")
-        self._context = driver.primary_context(ordinal)
-        with driver.current(self._context):
-            text = mma_peak.ptx(types).encode() + b"\0"
-            # Kept until the process ends, as every kernel's library.
-            library = driver.call("cuLibraryLoadData", text, [], [], 0, [], [], 0)
-            kernel = driver.call("cuLibraryGetKernel", library, mma_peak.ENTRY.encode())
-            function = driver.call("cuKernelGetFunction", kernel)
-        # A slot of eight bytes for each parameter, low byte first, and the slots' addresses, as in cutegen.run.gpu.
-        values = (self._sums.data_ptr(), self._cycles.data_ptr(), ITERATIONS, SEED)
-        self._slots = (ctypes.c_uint64 * len(values))(*values)
-        first = ctypes.addressof(self._slots)
-        self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * i for i in range(len(values))))
-        self._launch = (function, self._ctas, 1, 1, threads, 1, 1, 0)
+        kernel, self._types, self._sms = peak_kernel(types), types, gpu.sms
+        ctas, iterations = gpu.sms * kernel.ctas_per_sm, ITERATIONS[types.multiplier]
+        self._sums = torch.empty(ctas * kernel.threads, dtype=torch.int32, device="cuda")
+        self._cycles = torch.empty(ctas, dtype=torch.int64, device="cuda")
+        values = (self._sums.data_ptr(), self._cycles.data_ptr(), iterations, SEED)
+        self._launch = gpu.launch(kernel.ptx, kernel.entry, ctas, kernel.threads, kernel.smem_bytes, values)
+        self._flops = kernel.flops(iterations, ctas)
 
     def __call__(self) -> None:
         """Launch."""
-        import torch
-
-        stream = torch.cuda.current_stream().cuda_stream
-        with self._driver.current(self._context):
-            self._driver.call("cuLaunchKernel", *self._launch, stream, ctypes.addressof(self._pointers), 0)
+        self._launch()
 
     def ceiling(self, measurement: Measurement) -> MmaCeiling:
         """What the measured time and the cycles of the last launch come to."""
-        flops = self._types.flops(ITERATIONS, self._ctas)
         return MmaCeiling(
             types=self._types,
-            flops_per_s=flops / (1e-6 * measurement.median_us),
-            flops_per_cycle=flops / self._sms / float(self._cycles.median().item()),
+            flops_per_s=self._flops / (1e-6 * measurement.median_us),
+            flops_per_cycle=self._flops / self._sms / float(self._cycles.median().item()),
         )
+
+
+def peak_kernel(types: MmaTypes) -> PeakKernel:
+    """The kernel that does nothing but multiply such operands."""
+    return wgmma_peak.kernel(types) if types.multiplier is Instruction.WGMMA else mma_peak.kernel(types)

@@ -1,12 +1,12 @@
 """Who takes part in a benchmark: kernels of cutegen's, and others that multiply the same operands.
 
-A contender is prepared for three tensors and can then be called again and again, on torch's current stream.
+A contender is prepared for three tensors and can then be called again and again, on torch's current stream of then.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -14,18 +14,28 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.bench.cutlass_example import cutlass_example
+from cutegen.bench.hopper_example import TILES, HopperTile, hopper_example, is_hopper_example
 from cutegen.bench.measure import Call
 from cutegen.contract.launch import RESULT, LaunchContract
+from cutegen.hardware import Instruction
+from cutegen.hardware.targeting import present_target
 
 TORCH = "torch.matmul"
+TORCH_REDUCED = "torch.matmul, reduced"
+"""As torch is unless told otherwise: cuBLAS may round partial sums to the operands' type."""
 TRITON = "Triton"
+QUACK = "QuACK, tuned"
 CUTLASS = "CUTLASS example"
+CUTLASS_HOPPER = "CUTLASS Hopper"
+"""Begins the names of its tiles: `CUTLASS Hopper 128x256, clusters of 2x1`."""
 
-Prepare = Callable[[], Call]
-"""Makes a contender ready for its operands, which may mean to compile it."""
+Prepare = Callable[["Operands"], Call]
+"""Makes a contender ready for operands, which may mean to compile it."""
 
-Against = Callable[[LaunchContract, "Operands"], Iterable[tuple[str, Prepare]]]
-"""Who multiplies such operands beside cutegen's kernels, by name."""
+Against = Callable[[LaunchContract], Iterable[tuple[str, Prepare]]]
+"""Who multiplies operands of a contract beside cutegen's kernels, by name."""
+
+_HALVES = ("f16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +47,73 @@ class Operands:
     out: Any
 
 
-def others(contract: LaunchContract, operands: Operands, cutlass: Path | None) -> Iterator[tuple[str, Prepare]]:
-    """Everything here that multiplies such operands and is not of cutegen: torch, Triton, CUTLASS's example."""
-    yield TORCH, partial(_torch, contract, operands)
-    if find_spec("triton") is not None and contract.tensor("a").dtype != "f32":  # of which tl.dot makes tf32
-        yield TRITON, partial(_triton, operands)
-    if cutlass is not None and _is_f16_tn(contract):
-        yield CUTLASS, partial(cutlass_example, cutlass, operands.a, operands.b, operands.out)
+def others(contract: LaunchContract, cutlass: Sequence[Path] = ()) -> Iterator[tuple[str, Prepare]]:
+    """Everything here that multiplies such operands and is not of cutegen."""
+    operands = contract.tensor("a").dtype
+    yield TORCH, partial(_torch, operands, False)
+    if operands in _HALVES:
+        yield TORCH_REDUCED, partial(_torch, operands, True)
+    if find_spec("triton") is not None and operands != "f32":  # of which tl.dot makes tf32
+        yield TRITON, _triton
+    if find_spec("quack") is not None and operands in _HALVES and has_wgmma():
+        yield QUACK, _quack
+    if _is_f16_tn(contract):
+        yield from of_cutlass(cutlass)
 
 
-def _torch(contract: LaunchContract, operands: Operands) -> Call:
+def only(*names: str) -> Against:
+    """Those of `others` with these names."""
+    return lambda contract: (one for one in others(contract) if one[0] in names)
+
+
+def of_cutlass(files: Sequence[Path]) -> Iterator[tuple[str, Prepare]]:
+    """CUTLASS's examples, each by its file; they multiply f16 TN."""
+    for path in files:
+        if not is_hopper_example(path):
+            yield CUTLASS, partial(_ampere, path)
+        elif has_wgmma():
+            for tile in TILES:
+                yield f"{CUTLASS_HOPPER} {tile}", partial(_hopper, path, tile)
+
+
+def has_wgmma() -> bool:
+    """Whether the GPU here is of Hopper's kind."""
+    target = present_target()
+    return target is not None and target.has(Instruction.WGMMA)
+
+
+def _torch(operands: str, reduced: bool, x: Operands) -> Call:
     import torch
 
-    if contract.tensor("a").dtype == "tf32":
+    if operands == "tf32":
         torch.set_float32_matmul_precision("high")  # tf32, as the kernels beside it multiply
-    return partial(torch.matmul, operands.a, operands.b, out=operands.out)
+    settings = torch.backends.cuda.matmul
+
+    def call() -> None:
+        # Set at each call: others take turns with it.
+        settings.allow_fp16_reduced_precision_reduction = reduced
+        settings.allow_bf16_reduced_precision_reduction = reduced
+        torch.matmul(x.a, x.b, out=x.out)
+
+    return call if operands in _HALVES else partial(torch.matmul, x.a, x.b, out=x.out)
 
 
-def _triton(operands: Operands) -> Call:
+def _triton(x: Operands) -> Call:
     gemm = importlib.import_module("cutegen.bench.triton_gemm").gemm  # importing it imports Triton
-    return partial(gemm, operands.a, operands.b, operands.out)
+    return partial(gemm, x.a, x.b, x.out)
+
+
+def _quack(x: Operands) -> Call:
+    gemm = importlib.import_module("quack.gemm_interface").gemm
+    return partial(gemm, x.a, x.b, out=x.out, tuned=True)
+
+
+def _ampere(path: Path, x: Operands) -> Call:
+    return cutlass_example(path, x.a, x.b, x.out)
+
+
+def _hopper(path: Path, tile: HopperTile, x: Operands) -> Call:
+    return hopper_example(path, tile, x.a, x.b, x.out)
 
 
 def _is_f16_tn(contract: LaunchContract) -> bool:

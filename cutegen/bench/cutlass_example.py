@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ def cutlass_example(path: Path, a: Any, b: Any, out: Any, configuration: Configu
     import torch
 
     example, compiled = _compiled(path, configuration, str(a.device))
-    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-    return partial(compiled, *_tensors(example, a, b, out), stream)
+    tensors = _tensors(example, a, b, out)
+    return lambda: compiled(*tensors, cuda.CUstream(torch.cuda.current_stream().cuda_stream))
 
 
 @lru_cache

@@ -1,21 +1,47 @@
-"""Times on a GPU: every contender once a round, the L2 cache cold, the median over the rounds."""
+"""Times on a GPU: the only module that takes any, in the two regimes that kernels are called in.
+
+launch  One launch between two events. The host is ahead, since the GPU sleeps while the next launch is prepared, so
+        that times hold no host time; they do hold what every launch costs the GPU, some three microseconds. The L2
+        cache is cold and clean: a buffer larger than it has been read. (Overwriting one leaves the cache full of lines
+        that are written back under the kernel that is measured, which costs one that waits for memory eight
+        microseconds.)
+graph   A CUDA graph that goes through several sets of operands, larger than the L2 cache together, three times. The
+        time of a launch is the graph's over its launches: they follow each other as in a model.
+
+In both, contenders take turns in random order, so that clocks and heat change for all alike, and nobody always comes
+after the same one. Functions take calls by name and give times by name; a call launches on torch's current stream.
+"""
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-# Twice the largest L2 cache there is (GB200: 126 MiB), so that nothing of a run before is left in it. Writing it also
-# keeps the GPU busy while the host prepares the next launch, so that a launch's cost to the host is not measured.
 FLUSH_BYTES = 256 << 20
+"""Twice the largest L2 cache there is (GB200: 126 MiB)."""
+L2_FILLS = 3
+"""How often the operands of a graph fill the L2 cache, as far as MOST_SETS reach."""
+MOST_SETS = 32
+PASSES = 3
+"""How often a graph goes through all sets."""
 WARM_UP_ROUNDS = 3
+_SLEEP_CYCLES = 200_000  # a tenth of a millisecond, in which the host prepares flush, events and launch
 
 Call = Callable[[], object]
+
+
+class Regime(StrEnum):
+    """How a kernel is called while it is measured."""
+
+    LAUNCH = "launch"
+    GRAPH = "graph"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +63,81 @@ class Measurement:
         return cls(statistics.median(samples_us), min(samples_us), max(samples_us), len(samples_us))
 
 
-def interleaved(
-    calls: Mapping[str, Call], *, rounds: int, flush: bool = True, after_round: Callable[[], None] = lambda: None
-) -> Mapping[str, Measurement]:
-    """Each call's time by its name; the calls take turns, so that clocks and heat change for all alike.
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured graph; `launches` of a contender are in it."""
 
-    Every call must launch on torch's current stream. With `flush` the L2 cache is overwritten before each run.
-    """
+    replay: Call
+    launches: int
+
+
+def launch_times(
+    calls: Mapping[str, Call],
+    *,
+    rounds: int,
+    flush: bool = True,
+    seed: int = 0,
+    after_round: Callable[[], None] = lambda: None,
+) -> Mapping[str, Measurement]:
+    """The time of one launch of each call. With `flush` the L2 cache is emptied by reading before each."""
     import torch
 
-    buffer = torch.empty(FLUSH_BYTES if flush else 0, dtype=torch.uint8, device="cuda")
-    samples_us: dict[str, list[float]] = {name: [] for name in calls}
+    empty_l2 = _reader() if flush else lambda: None
+    return _in_turns(calls, rounds, seed, after_round, before=lambda: (torch.cuda._sleep(_SLEEP_CYCLES), empty_l2()))
+
+
+def graph_times(
+    graphs: Mapping[str, Graph], *, rounds: int, seed: int = 0, after_round: Callable[[], None] = lambda: None
+) -> Mapping[str, Measurement]:
+    """The time of one of the launches in each graph."""
+    import torch
+
+    replays = {name: graph.replay for name, graph in graphs.items()}
+    found = _in_turns(replays, rounds, seed, after_round, before=lambda: torch.cuda._sleep(_SLEEP_CYCLES))
+    return {name: _divided(times, graphs[name].launches) for name, times in found.items()}
+
+
+def captured(calls: Sequence[Call]) -> Graph:
+    """The graph of all `calls`, PASSES times; each call of one contender has a set of operands of its own."""
+    import torch
+
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        for call in [*calls] * PASSES:
+            call()
+    return Graph(graph.replay, PASSES * len(calls))
+
+
+def operand_sets(set_bytes: int, l2_bytes: int) -> int:
+    """How many sets of operands a graph goes through, each of `set_bytes`.
+
+    >>> [operand_sets(size, 50 << 20) for size in (6 << 20, 400 << 20, 1000)]
+    [26, 2, 32]
+    """
+    return max(2, min(MOST_SETS, L2_FILLS * l2_bytes // max(set_bytes, 1) + 1))
+
+
+def l2_bytes() -> int:
+    """The L2 cache of torch's current GPU."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+
+
+def _in_turns(
+    calls: Mapping[str, Call], rounds: int, seed: int, after_round: Callable[[], None], before: Call
+) -> Mapping[str, Measurement]:
+    """Each call once a round, in another order every time, between two events."""
+    import torch
+
+    order, samples_us = random.Random(seed), {name: list[float]() for name in calls}
     for turn in range(WARM_UP_ROUNDS + rounds):
-        events = {name: _timed(call, buffer) for name, call in calls.items()}
+        events = {name: _timed(calls[name], before) for name in order.sample(list(calls), len(calls))}
         torch.cuda.synchronize()
         if turn >= WARM_UP_ROUNDS:
             for name, (start, end) in events.items():
@@ -58,13 +146,26 @@ def interleaved(
     return {name: Measurement.of(samples) for name, samples in samples_us.items()}
 
 
-def _timed(call: Call, flush: torch.Tensor) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+def _timed(call: Call, before: Call) -> tuple[torch.cuda.Event, torch.cuda.Event]:
     """The events around one run, which has been enqueued when this returns."""
     import torch
 
-    flush.zero_()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    before()
     start.record()
     call()
     end.record()
     return start, end
+
+
+def _reader() -> Call:
+    """Reads FLUSH_BYTES, and writes nothing but their sum."""
+    import torch
+
+    buffer: Any = torch.ones(1, FLUSH_BYTES // 4, dtype=torch.float32, device="cuda")
+    found = torch.empty(1, dtype=torch.float32, device="cuda")
+    return lambda: torch.sum(buffer, dim=1, out=found)
+
+
+def _divided(times: Measurement, launches: int) -> Measurement:
+    return Measurement(times.median_us / launches, times.min_us / launches, times.max_us / launches, times.rounds)

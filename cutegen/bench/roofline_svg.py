@@ -115,7 +115,7 @@ def _roofs(axes: _Axes, roofs: Sequence[Roof], bytes_per_s: float) -> Iterator[s
     lowest_x = max(10.0**axes.x_low, 10.0**axes.y_low / (bytes_per_s / 1e12))
     start = lowest_x, attainable_tflops(lowest_x, highest.tflops, bytes_per_s)
     yield _line(axes, start, (_ridge(highest, bytes_per_s), highest.tflops))
-    yield _text(axes.x(start[0]) + 6, axes.y(start[1]) + 4, f"copy, {bytes_per_s / 1e12:.2f} TB/s")
+    yield _text(axes.x(start[0]) + 6, axes.y(start[1]) + 4, f"reading, {bytes_per_s / 1e12:.2f} TB/s")
     label_y = 0.0
     for roof in sorted(roofs, key=lambda roof: -roof.tflops):
         end = 10.0**axes.x_high, roof.tflops

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from cutegen.bench.benchmark import Result
+from cutegen.bench.benchmark import Result, x_torch
 from cutegen.bench.ceilings import Ceilings
+from cutegen.bench.conditions import Conditions
+from cutegen.bench.measure import Regime
 from cutegen.bench.roofline_svg import Point, Roof, roofline_svg
 from cutegen.support.columns import aligned
 
@@ -22,37 +24,49 @@ def ceiling_lines(ceilings: Ceilings) -> list[str]:
         )
         for row in ceilings.mma
     ]
+    rows.append(("reading", f"{ceilings.read_bytes_per_s / 1e12:.2f} TB/s"))
     rows.append(("copy", f"{ceilings.copy_bytes_per_s / 1e12:.2f} TB/s, read and written bytes"))
     return [f"Ceilings measured on {ceilings.device}, {ceilings.sms} multiprocessors", *aligned(rows)]
 
 
+REGIMES = {
+    Regime.LAUNCH: "one launch, the L2 cache cold and clean",
+    Regime.GRAPH: "a launch in a CUDA graph, operands larger than the L2 cache",
+}
+
+
 def result_lines(ceilings: Ceilings, results: Sequence[Result]) -> Iterator[str]:
-    """A table for each problem and setting, for people."""
-    header = ("contender", "us", "TFLOP/s", "(least..most)", "of mma.sync", "of copy", "error")
-    for (problem, setting), group in groupby(results, key=lambda result: (result.problem, result.setting)):
-        rows = [_row(ceilings, result) for result in group]
+    """A table for each problem, setting and regime, for people."""
+    header = ("contender", "us", "(least..most)", "x torch", "TFLOP/s", "of ceiling", "of reading", "error")
+    groups = groupby(results, key=lambda result: (result.problem, result.regime, result.setting))
+    for (problem, regime, setting), group in groups:
+        rows = [_row(ceilings, result, results) for result in group]
         yield ""
-        yield f"{problem}: {setting}"
+        yield f"{problem}: {setting}; {REGIMES[regime]}"
         yield from aligned(rows, header=header, right=range(1, len(header)))
 
 
-def _row(ceilings: Ceilings, result: Result) -> tuple[str, ...]:
-    times = result.measurement
-    least, most = result.tflops_in(times.max_us), result.tflops_in(times.min_us)
+def _row(ceilings: Ceilings, result: Result, results: Sequence[Result]) -> tuple[str, ...]:
+    times, ratio = result.measurement, x_torch(result, results)
     return (
         result.contender,
         f"{times.median_us:,.1f}",
+        f"({times.min_us:,.1f}..{times.max_us:,.1f})",
+        "" if ratio is None else f"{ratio:.2f}",
         f"{result.tflops:.1f}",
-        f"({least:.1f}..{most:.1f})",
         f"{result.of_mma(ceilings):.0%}",
-        f"{result.of_copy(ceilings):.0%}",
+        f"{result.of_read(ceilings):.0%}",
         f"{result.rel_error:.1e}",
     )
 
 
-def bench_table(ceilings: Ceilings, results: Sequence[Result]) -> dict[str, Any]:
+def bench_table(ceilings: Ceilings, results: Sequence[Result], made_with: Conditions) -> dict[str, Any]:
     """The same for programs."""
-    return {"ceilings": ceilings_table(ceilings), "results": [result_table(ceilings, result) for result in results]}
+    return {
+        "conditions": asdict(made_with),
+        "ceilings": ceilings_table(ceilings),
+        "results": [result_table(ceilings, result, results) for result in results],
+    }
 
 
 def ceilings_table(ceilings: Ceilings) -> dict[str, Any]:
@@ -60,10 +74,13 @@ def ceilings_table(ceilings: Ceilings) -> dict[str, Any]:
     return {
         "device": ceilings.device,
         "sms": ceilings.sms,
+        "read_bytes_per_s": ceilings.read_bytes_per_s,
         "copy_bytes_per_s": ceilings.copy_bytes_per_s,
         "mma": [
             {
-                **asdict(row.types),
+                "instruction": row.types.instruction,
+                "operands": row.types.operands,
+                "accumulator": row.types.accumulator,
                 "tflops": row.tflops,
                 "flops_per_cycle_and_sm": row.flops_per_cycle,
                 "clock_hz": ceilings.clock_hz(row.types),
@@ -73,21 +90,26 @@ def ceilings_table(ceilings: Ceilings) -> dict[str, Any]:
     }
 
 
-def result_table(ceilings: Ceilings, result: Result) -> dict[str, Any]:
-    """One result for programs."""
+def result_table(ceilings: Ceilings, result: Result, results: Sequence[Result]) -> dict[str, Any]:
+    """One result for programs, beside torch.matmul's among all of them."""
     return {
         "problem": [result.problem.m, result.problem.n, result.problem.k],
         "batch": result.problem.batch,
         "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors.values()],
         "accumulator": result.types.accumulator,
+        "instruction": result.types.instruction,
         "contender": result.contender,
         "ours": result.ours,
+        "regime": result.regime,
         **asdict(result.measurement),
+        "x_torch": x_torch(result, results),
         "tflops": result.tflops,
         "intensity": result.intensity,
         "of_mma": result.of_mma(ceilings),
+        "of_read": result.of_read(ceilings),
         "of_copy": result.of_copy(ceilings),
         "rel_error": result.rel_error,
+        "state": None if result.state is None else asdict(result.state),
     }
 
 
@@ -98,7 +120,10 @@ def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
         for row in ceilings.mma
     ]
     points = [
-        Point(result.contender, f"{result.problem}, {result.setting}", result.intensity, result.tflops)
+        Point(f"{result.contender}", f"{result.problem}, {result.setting}", result.intensity, result.tflops)
         for result in results
+        if result.regime is results[0].regime
     ]
-    return roofline_svg(f"Roofline of {ceilings.device}, cold L2", roofs, ceilings.copy_bytes_per_s, points)
+    return roofline_svg(
+        f"Roofline of {ceilings.device}, {REGIMES[results[0].regime]}", roofs, ceilings.read_bytes_per_s, points
+    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
-from cutegen.build.disk import open_folder, read_file, sync_directory
+from cutegen.build.disk import open_folder, read_file, remove, sync_directory
 from cutegen.build.manifest import Digest, Manifest
 from cutegen.errors import ArtifactError
 from cutegen.support.typed_json import shown
@@ -41,6 +43,24 @@ class Content:
                 file.flush()
                 os.fsync(file.fileno())
         sync_directory(directory)
+
+    def write_folder(self, directory: Path) -> None:
+        """Write the files into `directory`, which appears by one rename, in the place of an artifact that lay there.
+
+        Raises OSError, also where something else lies there.
+        """
+        if os.path.lexists(directory) and not (directory / MANIFEST).is_file():
+            raise FileExistsError(errno.EEXIST, "something lies there that is no artifact; remove it")
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".cutegen-", dir=directory.parent))
+        try:
+            staging.chmod(0o755)  # of mkdtemp it is 0o700
+            self.write(staging)
+            remove(directory)
+            os.rename(staging, directory)
+        except OSError:
+            remove(staging)
+            raise
 
     def sealed(self) -> Content:
         """The same files with a manifest that has the digests of all of them, of the plan that was put in too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from cutegen.build.artifact import CUBIN, MANIFEST, PLAN, PTX, SOURCE, Artifact, Content
@@ -19,6 +19,8 @@ from cutegen.errors import CacheError, EmissionError
 
 DEFAULT_TIMEOUT_S = 120.0
 
+FENCED_BY_ITSELF = "C7519"
+"""ptxas: "warpgroup.arrive is injected ... to allow use of registers in GMMA"."""
 EPILOGUE_SPILLS_BYTES = 64
 """What the assembler may put aside of a thread where it begins a chain's next part before it has stored the last one:
 some addresses, once a tile. Sums that do not fit are many more."""
@@ -51,7 +53,13 @@ def build(request: BuildRequest, cache: Cache, *, timeout_s: float = DEFAULT_TIM
 
 def _make(request: BuildRequest, timeout_s: float) -> Content:
     with workspace() as directory:
-        output = compile_source(request.source, request.target.gpu_arch, directory, timeout_s=timeout_s)
+        output = compile_source(
+            request.source,
+            request.target.gpu_arch,
+            directory,
+            timeout_s=timeout_s,
+            remarks=_multiplies_by_wgmma(request.instructions),
+        )
         try:
             return inspect_output(request, output)
         except EmissionError as error:
@@ -63,7 +71,11 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
     source = request.source
     emitted = count_instructions(output.ptx.decode(), source.entry, request.instructions)
     usage = resource_usage(output.cubin, source.entry)
-    warnings = (*check_emission(request.instructions, emitted), *_spills(request, usage.stack_bytes, emitted))
+    warnings = (
+        *check_emission(request.instructions, emitted),
+        *_spills(request, usage.stack_bytes, emitted),
+        *_given_up(request, output.of_wgmma),
+    )
     files = {
         SOURCE: source.text.encode(),
         PLAN: request.plan_json.encode(),
@@ -92,14 +104,31 @@ def _spills(request: BuildRequest, spilled_bytes: int, emitted: Mapping[str, int
     Raises EmissionError where the plan chose the tile, and so was to leave room; but a few registers may go there
     between two main loops.
     """
-    if not spilled_bytes or not any(opcode.startswith("wgmma.") for opcode in emitted):
+    if not spilled_bytes or not _multiplies_by_wgmma(emitted):
         return
-    if request.must_not_spill and spilled_bytes <= EPILOGUE_SPILLS_BYTES:
+    if request.tile_is_chosen and spilled_bytes <= EPILOGUE_SPILLS_BYTES:
         return
     found = f"{spilled_bytes:,} bytes of a thread's registers spill"
-    if request.must_not_spill:
+    if request.tile_is_chosen:
         raise EmissionError(f"{found}, with a tile that cutegen chose; a smaller tile.cta needs fewer")
     yield f"{found}; a smaller tile.cta needs fewer"
+
+
+def _given_up(request: BuildRequest, messages: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Warnings of what the assembler says of `wgmma`: one waits for another, or for what reads its registers.
+
+    That it fences registers which it moved itself costs nothing. Raises EmissionError where the plan chose the tile.
+    """
+    for code, message in messages:
+        if code == FENCED_BY_ITSELF:
+            continue
+        if request.tile_is_chosen:
+            raise EmissionError(f"the assembler says of wgmma: {message} ({code})")
+        yield f"the assembler says of wgmma: {message} ({code})"
+
+
+def _multiplies_by_wgmma(instructions: Iterable[str]) -> bool:
+    return any(opcode.startswith("wgmma.") for opcode in instructions)
 
 
 def _keep_uncached(content: Content, reason: CacheError) -> Artifact:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -33,31 +34,52 @@ _KERNEL_LINE = re.compile(r'(?:File "[^"\n]*kernel\.py", line |--> [^\n]*kernel\
 _AFTER_COMPLAINT = ("suggestion:", "--> ", "= note:")
 
 
+_REMARKS = "CUTE_DSL_COMPILER_OPT=remarks{ptx}"
+"""Makes the DSL print what the assembler says. The code does not depend on it, and it takes some tenths of a second."""
+# C7510 to C7519: the assembler adds what the order of wgmma and of what reads its registers lacks, or gives it up.
+_OF_WGMMA = re.compile(r"\((C75\d\d)\) (.*?)(?= ptxas |$)")
+
+
 @dataclass(frozen=True, slots=True)
 class CompilerOutput:
-    """What the DSL made of a kernel."""
+    """What the DSL made of a kernel, and where it was asked for what the assembler said of `wgmma`: code, message."""
 
     ptx: bytes
     cubin: bytes
+    of_wgmma: tuple[tuple[str, str], ...] = ()
 
 
-def compile_source(source: KernelSource, gpu_arch: str, directory: Path, *, timeout_s: float) -> CompilerOutput:
+def compile_source(
+    source: KernelSource, gpu_arch: str, directory: Path, *, timeout_s: float, remarks: bool = False
+) -> CompilerOutput:
     """Compile `source` for `gpu_arch` inside `directory`, which is left with the source and the compiler's log.
+
+    With `remarks` the log has what the assembler says too.
 
     Raises CompileError when the compiler refuses, crashes, leaves nothing or runs longer than `timeout_s`; CacheError
     when `directory` cannot be written.
     """
     try:
         (directory / SOURCE).write_text(source.text, encoding="utf-8")
-        status = _run_child(directory, gpu_arch, timeout_s)
+        status = _run_child(directory, gpu_arch, timeout_s, (*COMPILE_OPTIONS, *([_REMARKS] if remarks else ())))
     except OSError as error:
         raise no_room(error) from error
     if status != 0:
         raise CompileError(f"{source.entry} for {gpu_arch}: {_explain(status, directory, timeout_s)}")
     try:
-        return CompilerOutput(*(read_file(directory / name, FILES[name]) for name in (PTX, CUBIN)))
+        ptx, cubin = (read_file(directory / name, FILES[name]) for name in (PTX, CUBIN))
     except ArtifactError as error:
         raise CompileError(f"{source.entry} for {gpu_arch}: the compiler left no output: {error}") from error
+    return CompilerOutput(ptx, cubin, said_of_wgmma(_last_of(directory / _LOG)) if remarks else ())
+
+
+def said_of_wgmma(log: str) -> tuple[tuple[str, str], ...]:
+    r"""The assembler's messages on `wgmma` in a log, each once, by code and words; the DSL breaks its lines anywhere.
+
+    >>> said_of_wgmma("ptxas info : (C7517) warpgroup.wait is\n   injected\nptxas info : Used 168 registers")
+    (('C7517', 'warpgroup.wait is injected'),)
+    """
+    return tuple(dict.fromkeys(_OF_WGMMA.findall(" ".join(_ANSI.sub("", log).split()))))
 
 
 def child_environment(directory: Path) -> dict[str, str]:
@@ -72,11 +94,11 @@ def child_environment(directory: Path) -> dict[str, str]:
     return {"HOME": str(directory), "TMPDIR": str(directory), "LANG": "C.UTF-8", **kept}
 
 
-def _run_child(directory: Path, gpu_arch: str, timeout_s: float) -> int | None:
+def _run_child(directory: Path, gpu_arch: str, timeout_s: float, options: Sequence[str]) -> int | None:
     """The child's exit status as `subprocess` gives it; None when it ran out of time. Raises OSError."""
     # -I and -S: no PYTHON* variable, no current folder, no user's packages, no .pth file, no sitecustomize.
     command = [sys.executable, "-I", "-S", "-X", "faulthandler", str(_CHILD), SOURCE, gpu_arch]
-    command += [str(math.ceil(timeout_s) + 1), *COMPILE_OPTIONS, "--", *module_paths()]
+    command += [str(math.ceil(timeout_s) + 1), *options, "--", *module_paths()]
     with open(directory / _LOG, "wb") as log:
         child = _started(command, directory, log)
         try:

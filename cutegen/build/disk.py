@@ -1,4 +1,4 @@
-"""Folders and files that somebody else may have put there: read without waiting and within bounds, removed with a word.
+"""Folders and files that somebody else may have put there: read within bounds, removed with a word, or replaced whole.
 
 Every read in the cache goes through `read_file`: a regular file of its own (no link, FIFO or device), of at most so
 many bytes, of the owner that is asked for.
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,6 +87,26 @@ def remove(path: Path) -> str:
     except RecursionError:
         return f"{path}: folders nested too deep for Python; remove it with rm -r"
     return ""
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A file that everybody may read, there by one rename, and on disk then, in the place of what lay there.
+
+    Raises OSError.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # of mkstemp it is 0o600
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from cutegen.build.artifact import FILES, PLAN, Artifact, verified_content
-from cutegen.build.disk import read_file, sync_directory
+from cutegen.build.disk import read_file, write_whole
 from cutegen.build.pack_index import INDEX, PackEntry, PackIndex, PackMember, launch_of
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ArtifactError, OutsideError, RequestError
@@ -172,21 +170,8 @@ def _member(file: bytes, members: dict[str, PackMember], data: bytearray) -> Pac
 
 
 def _write(path: Path, data: bytes) -> None:
-    """A file that appears by one rename, and is on disk then. Raises OutsideError."""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)  # a pack is there to be handed on
-            os.rename(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-        sync_directory(path.parent)
+        write_whole(path, data)
     except OSError as error:
         raise OutsideError(f"{path} cannot be written: {error.strerror or error}") from error
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from cutegen.build.disk import read_file
+from cutegen.build.disk import read_file, write_whole
 from cutegen.errors import ArtifactError
 from cutegen.support import environment
 from cutegen.support.toml_text import toml_key, toml_value
@@ -60,12 +58,4 @@ def _add(path: Path, block: str) -> None:
         return
     if text.count(_TABLE) >= MAX_KERNELS or len(text) + len(block) > MAX_BYTES:
         raise ArtifactError(f"{path} has {text.count(_TABLE):,} kernels, and takes no more; name another file")
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text + block)
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    write_whole(path, (text + block).encode())

@@ -54,14 +54,15 @@ class BuildRequest:
 
     `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg},
     and of the ld.global and st.shared that come before the last mma.sync;
-    `plan_json` is kept in the artifact as it is. `must_not_spill` where the plan chose what its registers hold.
+    `plan_json` is kept in the artifact as it is. `tile_is_chosen` where the plan chose what registers hold, and so
+    answers for what the assembler makes of it.
     """
 
     source: KernelSource
     target: Target
     plan_json: str
     instructions: Mapping[str, int]
-    must_not_spill: bool = False
+    tile_is_chosen: bool = False
 
     @property
     def inputs(self) -> KeyInputs:

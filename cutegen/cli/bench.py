@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from cutegen.api import compile_gemm
-from cutegen.bench.benchmark import Entrant, Result, require_gpu
+from cutegen.bench.benchmark import Result, require_gpu
 from cutegen.bench.benchmark import bench as run_bench
 from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
-from cutegen.bench.measure import WARM_UP_ROUNDS
+from cutegen.bench.conditions import conditions
+from cutegen.bench.entrants import Entrant
+from cutegen.bench.measure import WARM_UP_ROUNDS, Regime
 from cutegen.bench.suites import SUITES
 from cutegen.bench.tables import bench_table, ceiling_lines, result_lines, roofline
 from cutegen.cli.options import (
@@ -56,37 +58,53 @@ def bench(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.svg", help="Write a roofline plot.", show_default=False)
     ] = None,
+    regime: Annotated[
+        Regime | None,
+        typer.Option(
+            "--regime",
+            help="One launch on a cold L2, or launches that follow each other in a CUDA graph; both unless told.",
+        ),
+    ] = None,
     cutlass: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--cutlass",
             metavar="FILE",
-            help="Add CUTLASS's Ampere example of the CuTe DSL, tensorop_gemm.py, where a spec is fp16 TN.",
+            help="Add an example of CUTLASS's CuTe DSL where a spec is fp16 TN: dense_gemm_persistent.py of Hopper or "
+            "tensorop_gemm.py of Ampere. May be given several times.",
             show_default=False,
         ),
     ] = None,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """TFLOP/s beside torch.matmul, Triton and the measured ceilings, all in one run. Needs a GPU and torch."""
+    """Times beside torch.matmul, Triton, QuACK and the measured ceilings, all in one run. Needs a GPU and torch."""
     answer = Answer.asked(json=json, out=out)
     suffix_of(plot, (".svg",), "--plot")
     problems = choose_problems(problem, suite)
     require_gpu()
     entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
     _check_names(entrants[problems[0]])
-    total = rounds_of_all() + len(problems) * (WARM_UP_ROUNDS + rounds)
+    regimes = (regime,) if regime else tuple(Regime)
+    total = rounds_of_all() + len(problems) * len(regimes) * (WARM_UP_ROUNDS + rounds)
     results: list[Result] = []
     with rounds_bar("ceilings", total) as bar:
         types = dict.fromkeys(x for each in entrants.values() for entrant in each for x in entrant.ceiling_types)
         ceilings = measure_ceilings(types, after_round=bar.advance)
         for extents in problems:
             bar.begin(str(extents))
-            results += run_bench(entrants[extents], extents, rounds=rounds, cutlass=cutlass, after_round=bar.advance)
+            results += run_bench(
+                entrants[extents],
+                extents,
+                rounds=rounds,
+                regimes=regimes,
+                cutlass=tuple(cutlass or ()),
+                after_round=bar.advance,
+            )
     if plot is not None:
         write_file("--plot", plot, roofline(ceilings, results).encode())
     answer.give(
-        lambda: bench_table(ceilings, results),
+        lambda: bench_table(ceilings, results, conditions()),
         lambda: [*ceiling_lines(ceilings), *result_lines(ceilings, results)],
     )
 

@@ -11,7 +11,7 @@ from cutegen.analysis.report import Report, execute
 from cutegen.analysis.report import report as make_report
 from cutegen.analysis.report_text import report_lines, report_table
 from cutegen.api import compile_gemm
-from cutegen.bench.benchmark import Entrant
+from cutegen.bench.entrants import Entrant
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     DEFAULT_ROUNDS,

@@ -154,7 +154,7 @@ def gemm_parameters(
         *(Parameter(name, "ptr") for name in workspace),
         *(Parameter(name, "f32") for name in scalars),
         *(Parameter(name, "i32") for name in "mnk"),
-        *(Parameter(leading, "i64") for tensor in plain if (leading := leading_stride(tensor))),
+        *(Parameter(leading, stride_type(tensor)) for tensor in plain if (leading := leading_stride(tensor))),
         *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
     )
 
@@ -164,6 +164,11 @@ def leading_stride(tensor: TensorContract) -> str:
     if tensor.name in SCALES:
         return f"inc_{tensor.name}"
     return f"ld{tensor.name}" if len(tensor.modes) == 2 else ""
+
+
+def stride_type(tensor: TensorContract) -> ParameterType:
+    """The type of a tensor's leading stride: a scale's is 0 or 1."""
+    return "i32" if tensor.name in SCALES else "i64"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +189,9 @@ class LaunchContract:
     `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers as
     many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
     A `swapped` kernel multiplies B by A: what lies along its M are tiles along N here, and the other way round.
+
+    With `programmatic` the kernel itself waits for what comes before it on the stream, so that it may be launched while
+    that still runs (CUDA's programmatic dependent launch).
     """
 
     entry: str
@@ -200,6 +208,7 @@ class LaunchContract:
     given: tuple[TensorContract, ...] = ()
     cluster: tuple[int, int] = ONE_CTA
     swapped: bool = False
+    programmatic: bool = False
 
     def tensor(self, role: str) -> TensorContract:
         """The tensor of a role, one of OPERANDS, RESULT and BESIDE_RESULT. Raises KeyError where the kernel has none.
@@ -332,7 +341,7 @@ class LaunchContract:
         return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `from_json` reads back; it names clusters and `swapped` only where they are."""
+        """The plain form that `from_json` reads back; clusters and the flags are named only where there are any."""
         table = asdict(self)
         return {key: value for key, value in table.items() if key not in _WHERE_THERE or value != _WHERE_THERE[key]}
 
@@ -342,11 +351,12 @@ class LaunchContract:
 
         Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
         """
-        whole = {"cluster": list(ONE_CTA), "swapped": False, **table} if isinstance(table, dict) else table
+        absent = {"cluster": list(ONE_CTA), "swapped": False, "programmatic": False}
+        whole = {**absent, **table} if isinstance(table, dict) else table
         return read(cls, whole, file, "launch")
 
 
-_WHERE_THERE = {"cluster": ONE_CTA, "swapped": False}
+_WHERE_THERE = {"cluster": ONE_CTA, "swapped": False, "programmatic": False}
 """Fields that the plain form leaves out, and what they are then."""
 
 _EXCHANGED = {"m": "n", "n": "m"} | {

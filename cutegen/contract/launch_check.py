@@ -19,6 +19,7 @@ from cutegen.contract.launch import (
     LaunchContract,
     TensorContract,
     leading_stride,
+    stride_type,
 )
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
@@ -154,5 +155,5 @@ def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
     for tensor in contract.tensors:
         if tensor.name not in REGISTERS.values():
             if leading := leading_stride(tensor):
-                yield leading, "i64"
+                yield leading, stride_type(tensor)
             yield f"batch_stride_{tensor.name}", "i64"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from cutegen.build.artifact import MANIFEST
-from cutegen.build.disk import remove
 from cutegen.build.pack_file import ToPack, write_pack
 from cutegen.build.pack_index import PackIndex
 from cutegen.errors import OutsideError, RequestError
@@ -63,25 +58,8 @@ def copy_artifacts(folder: Path, outcomes: Iterable[Outcome]) -> dict[Wanted, Pa
                 f"{folder}: found two kernels called {target.name}; expected one; rename one of the specs"
             )
         try:
-            _copy(each, target)
+            each.artifact.content.sealed().write_folder(target)
         except OSError as error:
             raise OutsideError(f"{target} cannot be written: {error.strerror or error}") from error
         written[each.wanted] = target
     return written
-
-
-def _copy(outcome: Outcome, target: Path) -> None:
-    """The files, in a folder that appears by one rename. Raises OSError."""
-    assert outcome.artifact is not None
-    if target.exists() and not (target / MANIFEST).is_file():
-        raise FileExistsError(errno.EEXIST, "something lies there that is no artifact; remove it")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".cutegen-", dir=target.parent))
-    try:
-        staging.chmod(0o755)
-        outcome.artifact.content.sealed().write(staging)
-        remove(target)
-        os.rename(staging, target)
-    except OSError:
-        remove(staging)
-        raise

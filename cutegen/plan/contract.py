@@ -45,6 +45,7 @@ def launch_contract(
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
     cluster: Extents = (*ONE_CTA, 1),
+    programmatic: bool = False,
 ) -> LaunchContract:
     """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
@@ -62,6 +63,7 @@ def launch_contract(
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
         cluster=(cluster[0], cluster[1] if split_k is None else cluster[2]),
+        programmatic=programmatic,
         split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cutegen.algebra import Extents
+from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
@@ -17,6 +18,7 @@ from cutegen.plan.values.gemm_plan import OperandPlan, RegisterSplit, SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import RasterMode
 
 Operands = tuple[OperandChoices[Any], OperandChoices[Any]]
 
@@ -109,6 +111,9 @@ class Schedule(Protocol):
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError for a spec that shares out work otherwise."""
+
+    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
+        """The mode along which bands of tiles go where neither the spec nor the problem's traffic says."""
 
     def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
         """The slices of K, and the decision on them."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
+from cutegen.plan.rules.pipeline import sharing_more
 from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_clusters, refuse_split_k
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import RasterMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,10 @@ class CtaPerTile:
         refuse_clusters(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
+    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
+        """Along N."""
+        return "n"
+
     def loop(self, of_a_tile: Loop) -> Loop:
         """A CTA runs it once."""
         return of_a_tile
@@ -47,6 +54,7 @@ class Persistent:
     why: str
     splits: bool = False
     ctas_per_multiprocessor: int | None = 1
+    shares_wider: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -59,6 +67,11 @@ class Persistent:
             return None, ()
         check_together(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom, clustered=by.cluster[2])
+
+    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
+        """Along N, or where `shares_wider`, as CTAs side by side share the wider of their tiles."""
+        (m, n, _), (ctas_m, ctas_n, _) = by.cta_tile, by.cluster
+        return sharing_more((m * ctas_m, n * ctas_n), problem) if self.shares_wider else "n"
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""

@@ -11,10 +11,12 @@ from dataclasses import replace
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.values.decision import Decision
+from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import Epilogue, Extra, GemmSpec, Operand
 
 KEY = "schedule.swap"
+ROWS = 64
+"""Of a `wgmma`."""
 _OTHER = {"m": "n", "n": "m", "k": "k"}
 
 
@@ -68,10 +70,15 @@ def _other_vectors(text: str) -> str:
     return re.sub(r"\b(bias|scale)_([mn])\b", lambda found: f"{found[1]}_{_OTHER[found[2]]}", text)
 
 
-def decide(problem: ProblemShape | None = None) -> Decision:
-    """Why A and B are exchanged: the spec asks for it, or a problem is so narrow."""
+def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] = ()) -> Decision:
+    """Why A and B are exchanged: the spec asks for it, or for a problem it is the faster."""
     why = "rows of C are columns of an instruction, of which it may have 8, and not rows, of which it has 64"
     chosen = "true: the kernel multiplies B by A, and what it calls C is transposed"
     if problem is None:
         return Decision(KEY, chosen, f"given; {why}", given=True)
-    return Decision(KEY, chosen, why, for_problem=f"{problem} would fill {problem.m} of the 64 rows")
+    if problem.m < ROWS:
+        return Decision(
+            KEY, chosen, why, rejected=rejected, for_problem=f"{problem} would fill {problem.m} of the {ROWS} rows"
+        )
+    why = "of the least predicted time: the tile lies the other way round, and so does the order of the tiles"
+    return Decision(KEY, chosen, why, rejected=rejected, for_problem=str(problem))

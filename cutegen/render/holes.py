@@ -66,7 +66,9 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
         "slice_sums": plan.cluster[2] > 1,
         "slices_left": "SPLIT_K",
-        "loads_operands": any(x.name != STORE for x in fusion.tensors),
+        "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
+        "held_vectors": (),
+        "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
         "chain": chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
@@ -276,7 +278,10 @@ def stride_holes(parameter: Parameter) -> StrideHoles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorHoles:
-    """A tensor in global memory; `title` is its name as part of CuTe's."""
+    """A tensor in global memory; `title` is its name as part of CuTe's. A vector lies `along` a mode, the `mode`-th.
+
+    `firsts` names the coordinates from which on a warp holds it, where it does.
+    """
 
     name: str
     title: str
@@ -284,6 +289,9 @@ class TensorHoles:
     align: str
     shape: str
     stride: str
+    along: str
+    mode: int
+    firsts: str = ""
 
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:
@@ -291,21 +299,24 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
     # C as it was has the type, the major and the alignment of C as it will be.
     constants = "C" if tensor.name == SOURCE else tensor.name.upper()
     leading = leading_stride(tensor)
-    along, other = ("1", leading) if len(tensor.modes) == 2 else (leading or "1", "0")
-    modes = tensor.modes if len(tensor.modes) == 2 else ("m", "n")
+    matrix = len(tensor.modes) == 2
+    contiguous, other = ("1", leading) if matrix else (leading or "1", "0")
+    modes = tensor.modes if matrix else ("m", "n")
     return TensorHoles(
         name=tensor.name,
         title=epilogue.title(tensor.name),
         dtype=f"{constants}_DTYPE",
         align=f"{constants}_ALIGN_ELEMS",
         shape=f"({', '.join(modes)})",
-        stride=f"({other}, {along})" if tensor.major == modes[1] else f"({along}, {other})",
+        stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
+        along="" if matrix else tensor.major,
+        mode=modes.index(tensor.major),
     )
 
 
 def _divisor(stride: str) -> str:
     """The constant of which a stride among the parameters is a multiple."""
-    tensor = stride.removeprefix("batch_stride_").removeprefix("inc_").removeprefix("ld")
+    tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
     return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
 
 

@@ -15,7 +15,7 @@ from cutegen.errors import OperandError
 from cutegen.run.call import streams
 from cutegen.run.call.check import CheckedCall, check_call, check_inputs
 from cutegen.run.call.epilogue_operands import TENSOR_NAMES, Extras
-from cutegen.run.call.fast_path import Launch, QuickCalls
+from cutegen.run.call.fast_path import Launch, QuickCalls, QuickFusedCalls
 from cutegen.run.call.memory_overlap import Placed, check_address, check_apart
 from cutegen.run.call.operands import Form, TensorView, count_write, view_of
 from cutegen.run.call.storage import MatrixStorage, call_tensor, empty
@@ -96,8 +96,10 @@ class Kernel:
                 begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
                 kept_copies.written(begin, begin + elems * result.element_size())
             return result
-        handle = None if stream is None else streams.stream_handle(stream)
         tensors, scalars = self._extras.take(c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, alpha, beta)
+        if not plain and (result := self._thread.quick_fused(a, b, out, stream, tensors, scalars)) is not None:
+            return result
+        handle = None if stream is None else streams.stream_handle(stream)
         view_a, view_b, given = view_of(a, "a", handle), view_of(b, "b", handle), out
         if out is None:
             storage = self._thread.result_storage(view_a.form, view_b.form)
@@ -111,8 +113,11 @@ class Kernel:
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
             prepared.announce((given, aux), pointers)
-            if plain and prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
-                self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
+            if prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
+                if plain:
+                    self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
+                else:
+                    self._thread.quick_fused.remember(a, b, given, out, tensors, prepared)
         return out
 
     def execute(
@@ -265,7 +270,7 @@ class _PerThread(threading.local):
     def __init__(
         self, prepare: Callable[..., PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
     ) -> None:
-        self.quick = QuickCalls()
+        self.quick, self.quick_fused = QuickCalls(), QuickFusedCalls()
         self.prepare = lru_cache(maxsize=_REMEMBERED_FORMS)(prepare)
         self.result_storage = lru_cache(maxsize=_REMEMBERED_FORMS)(result_storage)
 

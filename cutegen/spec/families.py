@@ -29,6 +29,7 @@ OF_WARPGROUPS = {
     "schedule.consumers": "no warpgroup multiplies as one",
     "schedule.swap": "an instruction has few rows of C as well as few columns",
     "schedule.cluster": "each CTA copies for itself",
+    "schedule.programmatic": "a launch begins when what comes before it has ended",
 }
 """Keys of what warpgroups multiply, which the other families are without."""
 

@@ -303,6 +303,7 @@ class Schedule(Part):
     With `swap` the kernel multiplies B by A, which suits few rows of C.
     `cluster` are the CTAs along M and N that share what they copy, and along K those that add a tile's slices.
     `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
+    `programmatic` launches may begin before what comes before them on the stream has ended.
     """
 
     raster: Raster | None = None
@@ -311,3 +312,4 @@ class Schedule(Part):
     consumers: Consumers | None = None
     swap: Flag | None = None
     cluster: ClusterCtas | None = None
+    programmatic: Flag | None = None

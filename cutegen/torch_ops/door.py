@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import check_scalars
-from cutegen.errors import OperandError
+from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops import ops
 from cutegen.torch_ops.call import TENSORS, Call
 from cutegen.torch_ops.eager import compute
 from cutegen.torch_ops.remembered import nobody_elses, quick
 from cutegen.torch_ops.sharding import register_sharding
 
+_TRANSFORMS = torch._C._functorch.TransformType
 register_sharding()  # for calls that are compiled before any was made
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
@@ -53,6 +54,7 @@ def dispatched(call: Call) -> Tensor:
     """By the ops of `torch.ops.cutegen`."""
     check(call)
     if not torch.compiler.is_compiling():
+        _refuse_function_transforms()
         register_sharding()
     *arguments, out, out_dtype, _ = call
     activation, residual = call.activation, call.residual
@@ -73,6 +75,16 @@ def dispatched(call: Call) -> Tensor:
         return found
     result: Tensor = ops.OPS.matmul(*arguments, out_dtype)
     return result
+
+
+def _refuse_function_transforms() -> None:
+    """Torch cannot send ops that are defined as these through `torch.func.grad` and its like; through vmap it can."""
+    top = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
+    if top is not None and top.key() in (_TRANSFORMS.Grad, _TRANSFORMS.Jvp):
+        raise RequestError(
+            f"matmul: found a call under torch.func's {top.key().name.lower()}; expected autograd, or vmap alone: "
+            "torch sends no custom op through it; use `backward()` or `torch.autograd.grad`, or torch.matmul there"
+        )
 
 
 def check(call: Call) -> None:

@@ -90,7 +90,7 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
     ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
-    if on_gpu and not resolved.copies:
+    if not resolved.copies:
         remembered.remember(call, resolved, ready, out)
 
 

@@ -39,12 +39,15 @@ _F32 = torch.float32
 class _Known(NamedTuple):
     """What is left to do for a call that was made before.
 
-    `low` are the address bits that must be 0, in the order of `names`, which is the kernel's: a, b, out, and others.
+    `low` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the order of
+    `names`, which is the kernel's: a, b, out, and others.
+    `ordinal` is the GPU's, -1 for the executor.
     """
 
     launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
     check_addresses: Callable[[tuple[int, ...]], None]
     low: tuple[int, ...]
+    spans: tuple[int, ...]
     names: tuple[str, ...]
     allocate: Callable[[], Tensor]
     stream: Callable[[int], int]
@@ -99,7 +102,9 @@ def quick(a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out
     known = table.known.get((*key, tf32_allowed()) if dtype is _F32 else key)
     if known is None or table.changes != providers.changes + settings.changes or a.is_neg() or b.is_neg():
         return None
-    launch, check_addresses, low, _, allocate, stream, ordinal = known
+    launch, _, low, spans, _, allocate, stream, ordinal = known
+    if ordinal < 0 and torch.is_autocast_enabled("cpu"):
+        return None
     result = allocate() if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
     if at_a & low[0] or at_b & low[1] or at_out & low[2]:
@@ -113,7 +118,10 @@ def quick(a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out
     if out is None:
         launch(addresses, (), stream(ordinal))
         return result
-    check_addresses(addresses)
+    end = at_out + spans[2]
+    apart = (end <= at_a or at_a + spans[0] <= at_out) and (end <= at_b or at_b + spans[1] <= at_out)
+    if not apart or (bias is not None and at_bias < end and at_out < at_bias + spans[3]):
+        return None
     launch(addresses, (), stream(ordinal))
     _count_write(out)
     return result
@@ -164,6 +172,11 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     return out, aux
 
 
+def _no_stream(ordinal: int) -> int:
+    """Of the executor, which is done when it returns."""
+    return 0
+
+
 def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
     """Know a call of this form from now on."""
     changes = providers.changes + settings.changes
@@ -175,8 +188,9 @@ def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
         launch=launch,
         check_addresses=ready.prepared.check_addresses,
         low=tuple(resolved.placements[name].matrix.align_bytes - 1 for name in ready.names),
+        spans=tuple(each.span_bytes for each in ready.prepared.placed),
         names=ready.names,
         allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),
-        stream=torch._C._cuda_getCurrentRawStream,
-        ordinal=out.device.index,
+        stream=torch._C._cuda_getCurrentRawStream if out.is_cuda else _no_stream,
+        ordinal=out.device.index if out.is_cuda else -1,
     )

@@ -19,6 +19,9 @@ from cutegen.spec import Binary, Call, Expression, Name, Negation, Number, Step
 UNIT = 2.0**-24
 FUNCTION_UNITS = 8 * UNIT
 HALF_STEP = 2.0**-150  # the rounding error of what is subnormal in float32
+GELU_SHARE = 3e-7
+GELU_REACH = 6.5
+GELU_SLOPE = 1.13
 SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
 
 
@@ -109,7 +112,15 @@ def _expm1(x: Bounded) -> Any:
 
 
 def _sigmoid(x: Bounded) -> Bounded:
-    """Its slope is at most 1/4, and that of its logarithm at most 1."""
+    """Its slope is at most 1/4, and that of its logarithm at most 1.
+
+    Kernels scale x for a power of 2, with two roundings; beyond 200 the result is 0 or 1 whatever they are.
+    """
+    size = _smaller_of(abs(x.value) + x.error, 200.0)
+    return _exact_sigmoid(Bounded(x.value, x.error + 2 * UNIT * size))
+
+
+def _exact_sigmoid(x: Bounded) -> Bounded:
     xp = _library(x.value)
     small = xp.exp(-abs(x.value))
     value = xp.where(x.value < 0, small, 1.0) / (1 + small)
@@ -150,16 +161,35 @@ def _silu(x: Bounded) -> Bounded:
 
 
 def _gelu_tanh(x: Bounded) -> Bounded:
-    """X sigmoid(2 u), as the kernel computes it."""
-    cube = _multiply(_multiply(_multiply(_number(x, 0.044715), x), x), x)
-    return _multiply(x, _sigmoid(_multiply(_number(x, 2 * math.sqrt(2 / math.pi)), _add(x, cube))))
+    inner = 2 * math.sqrt(2 / math.pi) * (x.value + 0.044715 * x.value**3)
+    small = _library(x.value).exp(-abs(inner))
+    return _gelu(x, _library(x.value).where(inner < 0, small, 1.0) / (1 + small))
 
 
 def _gelu_erf(x: Bounded) -> Bounded:
-    inner = _erf(_multiply(_number(x, math.sqrt(0.5)), x))
-    return _multiply(_multiply(_number(x, 0.5), x), _add(_number(x, 1.0), inner))
+    return _gelu(x, 0.5 * _erfc(-math.sqrt(0.5) * x.value))
 
 
+def _gelu(x: Bounded, share: Any) -> Bounded:
+    """X F(x), `share` being F, of which kernels know F(-|x|): to 1.8e-7 by its polynomial, and 2**-22 of itself by ex2.
+
+    Together that is less than `GELU_SHARE`; beyond `GELU_REACH` neither is as much as the same error there. The slope
+    of a GELU is at most 1.13. The product and the sum are rounded together.
+    """
+    value = _library(x.value).where(share == 0, 0.0 * share, x.value * share)  # -infinity: its limit, as in kernels
+    of_share = GELU_SHARE * _smaller_of(abs(x.value) + x.error, GELU_REACH)
+    return _rounded(value, GELU_SLOPE * x.error + of_share)
+
+
+def _smaller_of(values: Any, most: float) -> Any:
+    return values.clip(max=most) if _is_torch(values) else np.minimum(values, most)
+
+
+def _erfc(values: Any) -> Any:
+    return sys.modules["torch"].erfc(values) if _is_torch(values) else _ERFC(values)
+
+
+_ERFC = np.vectorize(math.erfc, otypes=[np.float64])
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
 _OPERATORS: Mapping[str, Callable[[Bounded, Bounded], Bounded]] = {
     "+": _add,

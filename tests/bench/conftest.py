@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.bench.benchmark import Result, Setting
+from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings, MmaCeiling
+from cutegen.bench.entrants import Setting
 from cutegen.bench.measure import Measurement
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.problem import ProblemShape
 
 TYPES = MmaTypes("f16", "f32")
@@ -16,9 +17,9 @@ SETTING = Setting(("f16", "k"), ("f16", "k"), ("f16", "n"))
 
 @pytest.fixture
 def ceilings() -> Ceilings:
-    """100 TFLOP/s of mma.sync at 1 GHz, copies of 1 TB/s."""
+    """100 TFLOP/s of mma.sync at 1 GHz, copies of 1 TB/s, reading at 1.25."""
     row = MmaCeiling(types=TYPES, flops_per_s=100e12, flops_per_cycle=1000)
-    return Ceilings(device="Imaginary 100", sms=100, mma=(row,), copy_bytes_per_s=1e12)
+    return Ceilings(device="Imaginary 100", sms=100, mma=(row,), copy_bytes_per_s=1e12, read_bytes_per_s=1.25e12)
 
 
 def result(contender: str, problem: ProblemShape, median_us: float, *, ours: bool) -> Result:

@@ -8,7 +8,7 @@ import pytest
 
 from cutegen.analysis.limits import k_tile_cost, limits, shares
 from cutegen.bench.ceilings import Ceilings, MmaCeiling
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
 from cutegen.bench.roofline_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Point, Roof, roofline_svg
 from cutegen.bench.suites import SUITES
 from cutegen.contract.problem import ProblemShape
@@ -134,7 +134,7 @@ def test_ceilings_tell_the_clock() -> None:
     """100 multiprocessors, 2000 operations a cycle each, 300 TFLOP/s: 1.5 GHz."""
     types = MmaTypes("f16", "f32")
     row = MmaCeiling(types=types, flops_per_s=300e12, flops_per_cycle=2000)
-    ceilings = Ceilings(device="a GPU", sms=100, mma=(row,), copy_bytes_per_s=1e12)
+    ceilings = Ceilings(device="a GPU", sms=100, mma=(row,), copy_bytes_per_s=0.8e12, read_bytes_per_s=1e12)
     assert ceilings.of(types).tflops == 300
     assert ceilings.clock_hz(types) == 1.5e9
 
@@ -151,7 +151,7 @@ def test_the_roofline_is_well_formed_and_points_lie_where_they_should() -> None:
     assert float(circles[2].attrib["cx"]) == pytest.approx(WIDTH - RIGHT, abs=0.1)
     assert float(circles[2].attrib["cy"]) == pytest.approx(HEIGHT - BOTTOM, abs=0.1)
     said = [x.text for x in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"f16 < bf16", "mma.sync, 600", "copy, 4.00 TB/s", "a & b", "c"} <= set(said)
+    assert {"f16 < bf16", "mma.sync, 600", "reading, 4.00 TB/s", "a & b", "c"} <= set(said)
 
 
 def test_nothing_of_a_roofline_leaves_the_picture() -> None:

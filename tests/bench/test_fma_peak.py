@@ -6,7 +6,7 @@ import numpy as np
 
 from cutegen.analysis.limits import k_tile_cost, limits
 from cutegen.bench import mma_peak
-from cutegen.bench.mma_peak import FMA
+from cutegen.bench.mma_types import FMA
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import SM_RATES
 from cutegen.plan import plan
@@ -21,13 +21,13 @@ def run(iterations: int, text: str = mma_peak.ptx(FMA)) -> tuple[np.ndarray, int
     sums = np.zeros(THREADS, np.uint32)
     arguments = [sums, np.zeros(1, np.int64), np.uint32(iterations), np.uint32(5)]
     report = program.launch(mma_peak.ENTRY, grid=(1,), block=(THREADS,), args=arguments)
-    return sums, report.executed(FMA.opcode)
+    return sums, report.executed(FMA.atom.ptx)
 
 
 def test_it_executes_the_operations_that_it_counts() -> None:
     sums, executed = run(3)
-    assert executed == 3 * FMA.repeats * mma_peak.MMA_PER_ITERATION * mma_peak.WARPS_PER_CTA
-    assert 2 * 32 * executed == FMA.flops(3, 1)
+    assert executed == 3 * mma_peak.repeats(FMA) * mma_peak.MMA_PER_ITERATION * mma_peak.WARPS_PER_CTA
+    assert 2 * 32 * executed == mma_peak.kernel(FMA).flops(3, 1)
     assert len(np.unique(sums)) > 0.95 * THREADS
 
 

@@ -1,31 +1,62 @@
-"""The timing loop on a stand-in for torch that has a clock of its own."""
+"""The timing loops on a stand-in for torch that has a clock of its own."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from cutegen.bench.measure import FLUSH_BYTES, WARM_UP_ROUNDS, Measurement, interleaved
+from cutegen.bench import measure
+from cutegen.bench.measure import (
+    FLUSH_BYTES,
+    PASSES,
+    WARM_UP_ROUNDS,
+    Graph,
+    Measurement,
+    captured,
+    graph_times,
+    launch_times,
+    operand_sets,
+)
+
+BEFORE = ["sleep", "read"]
 
 
 class FakeTorch:
-    """What `interleaved` uses of torch. `log` is what happened, in order; `now_ms` the GPU's time."""
+    """What the timing loops use of torch. `log` is what happened, in order; `now_ms` the GPU's time."""
 
-    uint8 = "uint8"
+    float32 = "float32"
 
     def __init__(self) -> None:
         self.log: list[str] = []
         self.now_ms = 0.0
-        self.flushed_bytes = -1
-        self.cuda = SimpleNamespace(Event=self._event, synchronize=lambda: self.log.append("synchronize"))
+        self.buffer_bytes = 0
+        self.cuda = SimpleNamespace(
+            Event=self._event,
+            synchronize=lambda: self.log.append("synchronize"),
+            _sleep=lambda cycles: self._spend("sleep", 0.1),
+            Stream=lambda: SimpleNamespace(wait_stream=lambda other: None),
+            current_stream=lambda: None,
+            stream=self._aside,
+            CUDAGraph=lambda: SimpleNamespace(replay=lambda: self._spend("replay", 6.0)),
+            graph=self._aside,
+        )
 
-    def empty(self, elems: int, dtype: str, device: str) -> SimpleNamespace:
-        assert (dtype, device) == ("uint8", "cuda")
-        self.flushed_bytes = elems
-        return SimpleNamespace(zero_=lambda: self._spend("flush", 1000.0))
+    def ones(self, *shape: int, dtype: str, device: str) -> str:
+        assert (dtype, device) == ("float32", "cuda")
+        self.buffer_bytes = 4 * shape[0] * shape[1]
+        return "buffer"
+
+    def empty(self, *shape: int, dtype: str, device: str) -> str:
+        return "sum"
+
+    def sum(self, buffer: str, *, dim: int, out: str) -> None:
+        assert (buffer, out) == ("buffer", "sum")
+        self._spend("read", 1000.0)
 
     def call(self, name: str, *times_ms: float) -> Callable[[], None]:
         """A contender that takes these times, one after the other, and then the last one."""
@@ -42,6 +73,10 @@ class FakeTorch:
         event.record = lambda: setattr(event, "at", self.now_ms)
         return event
 
+    @contextmanager
+    def _aside(self, stream: Any) -> Iterator[None]:
+        yield
+
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
@@ -52,23 +87,72 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
 
 def test_medians_and_extremes_without_the_warm_up(torch: FakeTorch) -> None:
     slow_at_first = torch.call("a", *[50.0] * WARM_UP_ROUNDS, 1.0, 9.0, 2.0)
-    found = interleaved({"a": slow_at_first, "b": torch.call("b", 0.5)}, rounds=3)
+    found = launch_times({"a": slow_at_first, "b": torch.call("b", 0.5)}, rounds=3)
     assert found["a"] == Measurement(2000.0, 1000.0, 9000.0, 3)
     assert found["b"] == Measurement(500.0, 500.0, 500.0, 3)
 
 
-def test_contenders_take_turns_and_each_finds_the_cache_overwritten(torch: FakeTorch) -> None:
-    interleaved({"a": torch.call("a", 1.0), "b": torch.call("b", 1.0)}, rounds=2)
-    assert torch.log == ["flush", "a", "flush", "b", "synchronize"] * (WARM_UP_ROUNDS + 2)
-    assert torch.flushed_bytes == FLUSH_BYTES
+def rounds_of(log: list[str]) -> list[list[str]]:
+    """What happened between one synchronization and the next."""
+    found: list[list[str]] = [[]]
+    for what in log:
+        if what == "synchronize":
+            found.append([])
+        else:
+            found[-1].append(what)
+    return found[:-1]
 
 
-def test_without_a_flush_nothing_is_overwritten(torch: FakeTorch) -> None:
-    interleaved({"a": torch.call("a", 1.0)}, rounds=1, flush=False)
-    assert torch.flushed_bytes == 0
+def test_contenders_take_turns_in_random_order_and_each_finds_the_cache_read_over(torch: FakeTorch) -> None:
+    launch_times({name: torch.call(name, 1.0) for name in "abc"}, rounds=9)
+    rounds = rounds_of(torch.log)
+    assert len(rounds) == WARM_UP_ROUNDS + 9
+    for each in rounds:
+        assert [each[i : i + 2] for i in range(0, 9, 3)] == [BEFORE] * 3
+        assert sorted(each[2::3]) == ["a", "b", "c"]
+    assert len({tuple(each) for each in rounds}) > 2
+    assert torch.buffer_bytes == FLUSH_BYTES
+
+
+def test_the_order_is_the_seeds(torch: FakeTorch) -> None:
+    logs = []
+    for seed in (1, 1, 2):
+        torch.log.clear()
+        launch_times({name: torch.call(name, 1.0) for name in "abcd"}, rounds=5, seed=seed)
+        logs.append(list(torch.log))
+    assert logs[0] == logs[1] != logs[2]
+
+
+def test_without_a_flush_nothing_is_read(torch: FakeTorch) -> None:
+    launch_times({"a": torch.call("a", 1.0)}, rounds=1, flush=False)
+    assert torch.buffer_bytes == 0
+    assert "read" not in torch.log
 
 
 def test_each_round_is_announced(torch: FakeTorch) -> None:
     rounds: list[int] = []
-    interleaved({"a": torch.call("a", 1.0)}, rounds=4, after_round=lambda: rounds.append(1))
+    launch_times({"a": torch.call("a", 1.0)}, rounds=4, after_round=lambda: rounds.append(1))
     assert len(rounds) == WARM_UP_ROUNDS + 4
+
+
+def test_a_graph_has_every_set_of_operands_in_turn_several_times(torch: FakeTorch) -> None:
+    sets = [torch.call(f"set {i}", 1.0) for i in range(3)]
+    graph = captured(sets)
+    first, *rest = rounds_of([*torch.log, "synchronize"])
+    assert first == ["set 0", "set 1", "set 2"]  # once on a stream of its own: whatever is made at a first call is made
+    assert rest == [["set 0", "set 1", "set 2"] * PASSES]
+    assert graph.launches == 3 * PASSES
+
+
+def test_a_graphs_time_is_shared_out_over_its_launches(torch: FakeTorch) -> None:
+    found = graph_times({"a": Graph(torch.call("a", 6.0), 12)}, rounds=2)
+    assert found == {"a": Measurement(500.0, 500.0, 500.0, 2)}
+    assert torch.log[:2] == ["sleep", "a"]
+
+
+def test_sets_of_operands_overflow_the_cache_or_are_many() -> None:
+    l2 = 50 << 20
+    for size in (1 << 10, 1 << 20, 60 << 20, 1 << 30):
+        count = operand_sets(size, l2)
+        assert 2 <= count <= measure.MOST_SETS
+        assert count == measure.MOST_SETS or count * size > measure.L2_FILLS * l2

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cutegen.bench import mma_peak
-from cutegen.bench.mma_peak import MmaTypes
+from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.random_words import RANDOM_BITS
 from cutegen.hardware import MMA_ATOMS
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.call.bits import float8_values
@@ -39,8 +40,8 @@ def run(types: MmaTypes, *, iterations: int, seed: int = 5, ctas: int = 1) -> tu
 def test_it_executes_the_operations_that_it_counts(types: MmaTypes) -> None:
     _, report = run(types, iterations=3)
     m, n, k = types.atom.shape_mnk
-    assert report.executed(types.opcode) == 3 * mma_peak.MMA_PER_ITERATION * mma_peak.WARPS_PER_CTA
-    assert report.executed(types.opcode) * 2 * m * n * k == types.flops(3, ctas=1)
+    assert report.executed(types.atom.ptx) == 3 * mma_peak.MMA_PER_ITERATION * mma_peak.WARPS_PER_CTA
+    assert report.executed(types.atom.ptx) * 2 * m * n * k == mma_peak.kernel(types).flops(3, ctas=1)
 
 
 @by_types
@@ -62,7 +63,7 @@ def test_every_instruction_of_the_loop_has_operands_and_an_accumulator_chain_of_
 
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_random_words_become_values_from_a_half_to_two(dtype: str) -> None:
-    kept, set_ = mma_peak._RANDOM_BITS[dtype]
+    kept, set_ = RANDOM_BITS[dtype]
     words = (np.random.default_rng(0).integers(0, 2**32, 4096, dtype=np.uint32) & np.uint32(kept)) | np.uint32(set_)
     values = np.abs(words.view(np.float16 if dtype == "f16" else np.float32).astype(np.float64))
     assert values.min() >= 0.5
@@ -70,7 +71,7 @@ def test_random_words_become_values_from_a_half_to_two(dtype: str) -> None:
 
 
 def test_random_words_become_bf16_values_from_a_half_to_two() -> None:
-    kept, set_ = mma_peak._RANDOM_BITS["bf16"]
+    kept, set_ = RANDOM_BITS["bf16"]
     words = (np.random.default_rng(0).integers(0, 2**32, 4096, dtype=np.uint32) & np.uint32(kept)) | np.uint32(set_)
     values = np.abs((words.view(np.uint16).astype(np.uint32) << 16).view(np.float32))
     assert values.min() >= 0.5
@@ -79,7 +80,7 @@ def test_random_words_become_bf16_values_from_a_half_to_two() -> None:
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])
 def test_random_words_become_8_bit_floats_from_a_half_to_two(name: str) -> None:
-    kept, set_ = mma_peak._RANDOM_BITS[name]
+    kept, set_ = RANDOM_BITS[name]
     words = (np.random.default_rng(0).integers(0, 2**32, 4096, dtype=np.uint32) & np.uint32(kept)) | np.uint32(set_)
     values = np.abs(float8_values(words.view(np.uint8), name))
     assert values.min() == 0.5
@@ -105,5 +106,5 @@ def test_sums_do_not_run_away(types: MmaTypes) -> None:
 
 @by_types
 def test_the_opcode_is_that_of_an_atom(types: MmaTypes) -> None:
-    assert types.opcode in {atom.ptx for atom in MMA_ATOMS.values()}
+    assert types.atom.ptx in {atom.ptx for atom in MMA_ATOMS.values()}
     assert types.atom.shape_mnk[2] * types.atom.a_dtype.bytes == 32

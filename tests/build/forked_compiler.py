@@ -27,6 +27,16 @@ def main() -> None:
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
+def with_options(arguments: list[str]) -> None:
+    """The DSL has read its settings when it was imported: the one that is not the same for all kernels is told it."""
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    for option in arguments:
+        name, _, value = option.partition("=")
+        if name == "CUTE_DSL_COMPILER_OPT":
+            CuTeDSL._get_dsl().envar.compiler_opt = value
+
+
 def compile_in(directory: str, arguments: list[str]) -> None:
     """What a process of its own would do, to the end of the process."""
     status = 1
@@ -36,6 +46,7 @@ def compile_in(directory: str, arguments: list[str]) -> None:
         for stream in (0, 1, 2):
             os.dup2(os.open(os.devnull, os.O_RDONLY) if stream == 0 else log, stream)
         sys.argv = ["child.py", *arguments]
+        with_options(arguments)
         child.main()
         status = 0
     except BaseException:

@@ -22,10 +22,10 @@ def inspected(monkeypatch: pytest.MonkeyPatch, opcode: str, spilled_bytes: int, 
         source=KernelSource("text", "entry_0"), target=target("sm_90"), plan_json="{}", instructions={opcode: 1}
     )
     output = CompilerOutput(f".entry entry_0() {{ {opcode}; ret; }}".encode(), b"")
-    return builder.inspect_output(replace(request, must_not_spill=chosen), output).manifest.warnings
+    return builder.inspect_output(replace(request, tile_is_chosen=chosen), output).manifest.warnings
 
 
-def test_a_tile_that_was_chosen_must_not_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tile_that_was_chosen_tile_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EmissionError, match=r"128 bytes of a thread's registers spill.*smaller tile\.cta"):
         inspected(monkeypatch, WGMMA, 128, chosen=True)
 

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cutegen.build import compiler
-from cutegen.build.request import COMPILE_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,8 +27,8 @@ class WarmCompiler:
         self._folder, self._lock = folder, threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
-    def __call__(self, directory: Path, gpu_arch: str, timeout_s: float) -> int:
-        arguments = [str(directory), "kernel.py", gpu_arch, str(math.ceil(timeout_s)), *COMPILE_OPTIONS]
+    def __call__(self, directory: Path, gpu_arch: str, timeout_s: float, options: Sequence[str]) -> int:
+        arguments = [str(directory), "kernel.py", gpu_arch, str(math.ceil(timeout_s)), *options]
         with self._lock:
             process = self._process = self._process or self._start()
             assert process.stdin is not None

@@ -34,6 +34,10 @@ problem.b = { dtype = "f16", major = "k" }
 problem.c = { dtype = "f16", major = "n" }
 tile = { cta = [64, 64, 32], stages = 2 }
 """
+FUSED = f"""{SPEC}
+problem.bias = {{ dtype = "f32" }}
+epilogue = {{ ops = ["bias_n", "aux", "gelu_tanh"] }}
+"""
 ARCH = "--arch sm_80"
 
 
@@ -134,8 +138,11 @@ def test_run_on_the_cpu_is_right(small: Path, cli: Cli) -> None:
     assert 0 < table["rel_error"] < 1e-3
 
 
-def test_a_run_passes_what_the_epilogue_asks_for_and_checks_aux(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = f"run sm80_hgemm_bias_gelu {ARCH} --device cpu --problem 40,72,48 --json"
+def test_a_run_passes_what_the_epilogue_asks_for_and_checks_aux(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fused := tmp_path / "fused.toml").write_text(FUSED)
+    arguments = f"run {fused} {ARCH} --device cpu --problem 40,24,48 --json"
     table = cli(arguments).json
     assert (table["ok"], table["aux"]["ok"]) == (True, True)
 

@@ -84,6 +84,7 @@ def test_what_cannot_be_is_refused(sentence: str, said: str, cli: Cli) -> None:
     assert said in refused.error
 
 
+@pytest.mark.slow
 def test_many_are_built_into_folders_that_open(cli: Cli, kernels: Cache) -> None:
     built = cli("build sm80_hgemm_tn sm80_bf16_nn --arch sm_80 --problem 256,256,128 --out artifacts")
     assert built.code == 0, built.err

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from cutegen.api import build_request
-from cutegen.bench.measure import interleaved
+from cutegen.bench.measure import launch_times
 from cutegen.bench.suites import SUITES
 from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.options import Candidate
 from cutegen.run import Kernel
 from cutegen.run.driver import load_driver
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Tile
@@ -166,7 +166,7 @@ def _measure(problem: ProblemShape, kernels: dict[str, Kernel]) -> tuple[dict[st
         else:
             wrong += 1
             print(f"WRONG {name} at {problem}: {found}", flush=True)
-    measured = interleaved(calls, rounds=ROUNDS)
+    measured = launch_times(calls, rounds=ROUNDS)
     return {name: round(times.median_us, 2) for name, times in measured.items() if name != FIRST}, wrong
 
 

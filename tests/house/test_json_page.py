@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.bench.ceilings import Ceilings
+from cutegen.bench.conditions import Conditions
 from cutegen.bench.tables import bench_table
 from cutegen.build import Cache
 from cutegen.cli.main import VERBS
@@ -50,6 +51,7 @@ def command(row: str) -> str:
     spec = next((words for name, words in WORDS.items() if name in row), "")
     name = next((name for name in WORDS if name in row), "")
     small = " --device cpu" if row.startswith(("run SPEC", "run PROBE", "probe SPEC")) else ""
+    small += " --problem 8,8,64" if row.startswith("run SPEC") else ""
     filled = row.replace(name, spec) if name else row
     for other, words in OTHERS.items():
         filled = filled.replace(other, words)
@@ -66,7 +68,10 @@ def test_a_command_prints_the_keys_that_the_page_names(row: str, pack_path: Path
 
 def test_the_page_names_the_keys_of_measurements(ceilings: Ceilings, capsys: pytest.CaptureFixture[str]) -> None:
     Answer(json=True, out=None).give(
-        lambda: bench_table(ceilings, [result("mine", ProblemShape(64, 64, 64), 3.0, ours=True)]), list
+        lambda: bench_table(
+            ceilings, [result("mine", ProblemShape(64, 64, 64), 3.0, ours=True)], Conditions(None, None, {})
+        ),
+        list,
     )
     assert list(json.loads(capsys.readouterr().out)) == keys(NEEDS_GPU)
 

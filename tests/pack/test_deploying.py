@@ -28,6 +28,7 @@ def _machine(kernels: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(targeting, "present_target", lambda: None)
 
 
+@pytest.mark.slow
 @pytest.mark.dsl
 def test_what_the_page_shows_is_what_happens() -> None:
     printed, ran = "", 0

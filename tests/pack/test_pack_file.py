@@ -7,11 +7,13 @@ import io
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,24 @@ import pytest
 
 from cutegen.build import Cache, pack_file
 from cutegen.build.artifact import CUBIN, FILES, PTX
-from cutegen.build.pack_file import ALIGN_BYTES, MAGIC, read_pack, write_pack
+from cutegen.build.pack_file import ALIGN_BYTES, MAGIC, PACK_VERSION, read_pack, write_pack
+from cutegen.build.pack_index import PackEntry, PackIndex, PackMember
 from cutegen.contract import ProblemShape
+from cutegen.contract.launch import (
+    BESIDE_RESULT,
+    KINDS,
+    OPERANDS,
+    RESULT,
+    SCALARS,
+    LaunchContract,
+    SplitContract,
+    TensorContract,
+)
+from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import ArtifactError, OutsideError, RequestError
 from cutegen.pack.building import build_all
 from cutegen.pack.making import make_pack
+from tests.house.documents import ROOT
 from tests.pack.conftest import SMALL, packed_kernels
 
 pytestmark = pytest.mark.dsl
@@ -252,3 +267,12 @@ def test_a_pack_that_cannot_be_written_leaves_the_old_one(pack_path: Path, tmp_p
 def test_the_problem_is_in_the_entry(pack_path: Path) -> None:
     problems = [entry.problem for entry in read_pack(pack_path).entries]
     assert problems == [None, ProblemShape(*SMALL), None, None, None]
+
+
+def test_the_page_describes_every_key() -> None:
+    page = (ROOT / "docs" / "pack_format.md").read_text()
+    described = set(re.findall(r"`(\w+)`", page))
+    for part in (PackIndex, PackEntry, PackMember, LaunchContract, TensorContract, TensorMapContract, SplitContract):
+        assert {field.name for field in fields(part)} <= described, part
+    assert {*OPERANDS, RESULT, *BESIDE_RESULT, *SCALARS, *KINDS} <= described
+    assert f"version of the format: {PACK_VERSION} |" in page

@@ -75,6 +75,34 @@ def test_the_workspace_has_what_clusters_leave(split_k: int, cluster: tuple[int,
     assert sectors["split_k.write"].predicted == 128 * 128 * 4 // (32 * shares)
 
 
+@pytest.mark.parametrize(
+    ("split_k", "cluster", "far", "last"),
+    [(32, (1, 1, 8), 7 * 8192, 4 * 8192), (8, (1, 1, 8), 7 * 8192, 0), (28, (2, 1, 4), 3 * 16384, 7 * 16384)],
+)
+def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far: int, last: int) -> None:
+    """Of 64 KB of sums: from other CTAs of its cluster, and, when it comes last, from the workspace."""
+    split = planned(split_k=split_k, cluster=cluster).split_k
+    assert split is not None
+    assert (split.far_bytes(TILE), split.last_bytes(TILE)) == (far, last)
+
+
+@pytest.mark.parametrize(
+    ("parts", "in_flight"),
+    [
+        ({"split_k": 28, "cluster": (2, 1, 4)}, 7),
+        ({"split_k": 24, "cluster": (1, 1, 4)}, 6),
+        ({"split_k": 32, "cluster": (1, 1, 2)}, 4),
+        ({"split_k": 8, "cluster": (1, 1, 8)}, 1),
+        ({"split_k": 28, "reduction": None}, 1),
+    ],
+)
+def test_a_shares_slices_are_loaded_together(parts: dict[str, Any], in_flight: int) -> None:
+    """A thread has 64 sums of a tile, and at most 128 of a share on their way; of a whole tile's 64."""
+    split = planned(**parts).split_k
+    assert split is not None
+    assert split.in_flight == in_flight
+
+
 def test_sums_are_written_and_read_once() -> None:
     found = planned().predictions.wavefronts
     assert found["cluster.write"] == found["cluster.read"]

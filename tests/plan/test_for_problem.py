@@ -19,7 +19,7 @@ from cutegen.plan.predict.tile_orders import TileGrid, tile_order, traffic
 from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search import bulk_tiles as sm120
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
-from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.options import Candidate
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.render import render

@@ -157,10 +157,20 @@ def test_the_largest_ldmatrix_delivers_every_element(atom: str, atom_layout: tup
 
 @pytest.mark.slow
 @pytest.mark.parametrize("majors", ["mkn", "knn"])  # A and B each with both, of which the other knows nothing
-@pytest.mark.parametrize("atom", OF_16_BITS)
+@pytest.mark.parametrize("atom", EACH_OF_16)
 def test_every_combination(atom: str, majors: str) -> None:
     for atom_layout, repeat in product(ATOM_LAYOUTS, REPEATS):
         check(atom, atom_layout, repeat, majors)
+
+
+@pytest.mark.parametrize("atom", [atom for atom in OF_16_BITS if atom not in EACH_OF_16])
+def test_other_16_bit_types_lie_as_f16_does(atom: str) -> None:
+    """Fragments of A and B are those of the f16 atom of the same K, whatever the sums are; each major once."""
+    shape = MMA_ATOMS[atom].shape_mnk
+    (like,) = (MMA_ATOMS[other] for other in EACH_OF_16 if MMA_ATOMS[other].shape_mnk == shape)
+    assert (MMA_ATOMS[atom].a_layout, MMA_ATOMS[atom].b_layout) == (like.a_layout, like.b_layout)
+    for majors in ("mkn", "knn"):
+        assert check(atom, (2, 2, 1), (1, 2, 1), majors)
 
 
 @pytest.mark.parametrize("atom", OF_8_AND_32_BITS)

@@ -12,7 +12,7 @@ from cutegen.plan.explain import plan_json, ranking
 from cutegen.spec import GemmSpec, Operand, Problem, Smem, SmemLayout, load_spec, shipped_specs
 
 
-@pytest.fixture(params=shipped_specs())
+@pytest.fixture(scope="module", params=shipped_specs())
 def made(request: pytest.FixtureRequest) -> GemmPlan | ProbePlan:
     spec = load_spec(request.param)
     return plan(spec, spec.needs)

@@ -24,7 +24,8 @@ from cutegen.plan.rules import fma_threads, pipeline, plain_stages
 from cutegen.plan.rules.register_staging import expected_registers
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search import bulk, cp_async, cp_async_tiles
-from cutegen.plan.search.problem import _microseconds, _Ranked
+from cutegen.plan.search.options import Option
+from cutegen.plan.search.reasons import microseconds
 from cutegen.plan.search.tile_model import _fill_cycles
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
@@ -142,8 +143,8 @@ def test_times_have_three_digits() -> None:
     class Estimate:
         us = 12.3456
 
-    assert _microseconds(Estimate()) == "12.3 us"  # type: ignore[arg-type]
-    one = _Ranked(cp_async_tiles.CANDIDATES[0], 1, Estimate())  # type: ignore[arg-type]
+    assert microseconds(Estimate()) == "12.3 us"  # type: ignore[arg-type]
+    one = Option(cp_async_tiles.CANDIDATES[0], 1, Estimate())  # type: ignore[arg-type]
     assert str(replace(one, slices=3)) == f"{one}, 3 slices of K"
 
 

@@ -20,7 +20,7 @@ from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS
 from cutegen.plan.predict.tile_orders import _Cache
 from cutegen.plan.rules.epilogue import held_together
 from cutegen.plan.rules.register_split import split_registers
-from cutegen.plan.search.problem import Candidate, with_stages
+from cutegen.plan.search.options import Candidate, with_stages
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import (
     Bias,

@@ -18,6 +18,7 @@ from tests.run.wgmma import CASES
 pytestmark = pytest.mark.dsl
 POLICIES = ("in-order", "reversed", "random:1", "random:2")
 SYNC = re.compile(r"barrier\.cluster\.arrive;\s*barrier\.cluster\.wait;")
+FENCE = "fence.proxy.async.shared::cta;"
 LAST_WAIT = "barrier.cluster.wait;"
 LEFT, ADDED = re.compile(r"st\.shared\.v4\.b32"), re.compile(r"ld\.shared::cluster\.v4\.b32")
 
@@ -105,8 +106,15 @@ def test_a_mutant_is_dead_in_every_order(kernel: Kernel, name: str, policy: str)
     assert caught.value.violation.kind in kinds, str(caught.value)
 
 
-def test_the_next_tiles_copies_wait_until_the_sums_are_read(kernel: Kernel) -> None:
+def _without_the_proxy_fence(text: str) -> str:
+    """The next tile's copies write by another proxy where threads wrote sums."""
+    at = text.index(FENCE, list(ADDED.finditer(text))[-1].end())
+    return text[:at] + text[at + len(FENCE) :]
+
+
+@pytest.mark.parametrize("spoil", [_filled_before_it_is_read, _without_the_proxy_fence])
+def test_the_next_tiles_copies_wait_until_the_sums_are_read(kernel: Kernel, spoil: Callable[[str], str]) -> None:
     """Three tiles for two clusters, so that one of them has two."""
     run(kernel, kernel.artifact.ptx, "in-order", m=192)
     with pytest.raises(ExecutionFault):
-        run(kernel, _filled_before_it_is_read(kernel.artifact.ptx), "in-order", m=192)
+        run(kernel, spoil(kernel.artifact.ptx), "in-order", m=192)

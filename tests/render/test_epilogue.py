@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import permutations
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +20,9 @@ from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, wri
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import Binary, Name, Negation, Number
 from cutegen.spec.expression import FUNCTIONS, ExpressionError, parse_expression
-from cutegen.spec.steps import OPERANDS, Step, steps
+from cutegen.spec.steps import OPERANDS, Step, chain_of, steps
 from cutegen.verify.error_bounds import Bounded, run_chain
-from tests.run.epilogues import CASES
+from tests.run.epilogues import CASES, spec
 
 KNOWN = {"x": 1.25, "alpha": -0.75, "beta": 2.5, "c": 3.5, "residual": -0.625, "bias_n": 0.125}
 texts = st.recursive(
@@ -58,7 +60,7 @@ def test_lines_compute_what_the_expression_says(text: str) -> None:
         "cute": SimpleNamespace(full_like=full_like, math=SimpleNamespace(absf=abs)),
     }
     for line in lines:
-        if "load_operand" not in line:
+        if "= load_" not in line:
             exec(line, scope)
     assert math.isclose(scope["x"], expected, rel_tol=1e-9, abs_tol=1e-9)
 
@@ -103,8 +105,8 @@ def test_the_file_defines_what_it_calls() -> None:
         text = render(plan(case, "sm_80")).text
         for helper in ("relu", "sigmoid", "silu", "gelu_tanh", "gelu_erf", "maximum", "minimum"):
             assert (f"def {helper}(" in text) is (helper in helpers(case.epilogue.steps))
-        loaded = ("tCrSource", "tCrResidual", "tCrBias", "tCrScale")
-        assert ("def load_operand(" in text) is any(x in text for x in loaded)
+        assert ("def load_operand(" in text) is any(x in text for x in ("tCrSource", "tCrResidual"))
+        assert ("def load_vector(" in text) is any(x in text for x in ("tCrBias", "tCrScale"))
         assert ("def store_result(" in text) is (text.count("store_result(") > 1)
 
 
@@ -138,3 +140,55 @@ def test_the_files_own_check_says_the_same_in_pytorch() -> None:
         assert torch.allclose(local["x"], expected.result.value, rtol=1e-9, atol=1e-9), case.name
         if expected.aux is not None:
             assert torch.allclose(local["expected_aux"], expected.aux.value), case.name
+
+
+def helper(name: str) -> Callable[[Any], Any]:
+    """A function that generated kernels define, run on float32 arrays: one rounding an operation, as in registers."""
+    torch = pytest.importorskip("torch")
+    case = spec("helper", "gelu_erf", "gelu_tanh", "silu")
+    text = render(plan(case, "sm_80")).text
+    single = {"dtype": torch.float32}
+    math = SimpleNamespace(
+        absf=torch.abs,
+        exp2=lambda x, fastmath: torch.exp2(x.double()).float(),
+        fma=lambda a, b, c: (a.double() * b.double() + c.double()).float(),
+        max=lambda a, b, propagate_nan: torch.maximum(a, b),
+        min=lambda a, b, propagate_nan: torch.minimum(a, b),
+        rcp=lambda x, approx, ftz: torch.reciprocal(x.double()).float(),
+    )
+    cute = SimpleNamespace(math=math, full_like=lambda x, value: torch.full_like(x, value, **single))
+    scope: dict[str, Any] = {"cute": cute}
+    exec(text[text.index("def sigmoid(") : text.index("def tile_coordinate(")].replace("@cute.jit", ""), scope)
+    return scope[name]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["gelu_erf", "gelu_tanh", "silu", "sigmoid"])
+def test_a_function_of_the_kernel_is_within_its_bound(name: str) -> None:
+    """Every float32 near 0, and out to where all of them are flat, beside float64."""
+    torch = pytest.importorskip("torch")
+    near = torch.linspace(-14, 14, 2_000_001, dtype=torch.float32)
+    far = torch.tensor([1e-30, 1e-4, 88.0, 127.5, 3e4, 1e30, 3e38])
+    x = torch.cat([near, far, -far])
+    expected = run_chain(Bounded(x.double(), 0 * x.double()), chain_of([f"x -> {name}(x)"]), {}).result
+    functional = torch.nn.functional
+    exact = {
+        "gelu_erf": functional.gelu,
+        "gelu_tanh": lambda v: functional.gelu(v, approximate="tanh"),
+        "silu": functional.silu,
+        "sigmoid": torch.sigmoid,
+    }[name](x.double())
+    assert torch.allclose(expected.value, exact, rtol=1e-12, atol=1e-14)
+    found = helper(name)(x).double()
+    assert ((found - expected.value).abs() <= expected.error).all()
+
+
+def test_functions_at_the_ends_of_the_numbers() -> None:
+    """GELU's limits at both infinities; a NaN stays one."""
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0])
+    for name in ("gelu_erf", "gelu_tanh"):
+        found = helper(name)(x)
+        assert found[0] == torch.inf
+        assert found[1] == 0
+        assert torch.isnan(found[2])
+        assert found[3] == 0

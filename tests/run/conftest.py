@@ -98,6 +98,37 @@ def cuda_array() -> type[CudaArray]:
     return CudaArray
 
 
+FUNCTIONS_AT = 0x70000
+"""The handle of a function is this and its context."""
+CLUSTER_DIMENSION = 4
+"""As in `cuda.h`."""
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute, 72 bytes: what it is, and behind 8 bytes the value, here the extents of clusters."""
+
+    _fields_ = (
+        ("id", ctypes.c_int32),
+        ("_", ctypes.c_int32),
+        ("cluster", ctypes.c_uint32 * 3),
+        ("_more", ctypes.c_uint8 * 52),
+    )
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig as a C compiler lays it out, written here once more: 56 bytes."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("smem_bytes", ctypes.c_uint32),
+        ("_", ctypes.c_uint32),
+        ("stream", ctypes.c_uint64),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("attribute_count", ctypes.c_uint32),
+    )
+
+
 class FakeStatus(int):
     """CUresult."""
 
@@ -133,6 +164,7 @@ class FakeApi(FakeEncoder):
         self.launches: list[dict[str, Any]] = []
         self.failures: dict[str, int] = {}
         self.contexts = [1000]
+        self._entry_points: dict[str, Any] = {}
         self.active_clusters = 66
         self.asked_to_fit: Any = None
 
@@ -152,7 +184,7 @@ class FakeApi(FakeEncoder):
             case "cuGetProcAddress":
                 return self.entry_point(*arguments)
             case "cuKernelGetFunction":
-                return (f"function in {self.contexts[-1]}",)
+                return (FUNCTIONS_AT + self.contexts[-1],)
             case "cuCtxGetCurrent":
                 return (self.contexts[-1],)
             case "cuCtxPopCurrent":
@@ -188,27 +220,42 @@ class FakeApi(FakeEncoder):
     def cuGetErrorString(self, status: int) -> tuple[int, bytes]:
         return (0, b"the driver's text")
 
-    def cuLaunchKernel(self, function: Any, *rest: Any) -> tuple[Any, ...]:
-        *geometry, stream, parameters, extra = rest
-        self.calls.append(("cuLaunchKernel", function))
-        if "cuLaunchKernel" in self.failures:
-            return (FakeStatus(self.failures["cuLaunchKernel"]),)
-        self._launch(function, geometry, stream, parameters, extra)
-        return (FakeStatus(0),)
+    def raw_entry_point(self, name: str) -> int:
+        """A C function in the place of the driver's, which asks the method of its name and writes what that answers."""
+        if name not in self._entry_points:
+            make = {"cuLaunchKernelEx": self._raw_launch}.get(name) or self._raw_question(name)
+            arguments = {"cuLaunchKernelEx": 4, "cuCtxGetCurrent": 1}.get(name, 2)
+            self._entry_points[name] = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(make)
+        return ctypes.cast(self._entry_points[name], ctypes.c_void_p).value or 0
 
-    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: int, extra: Any) -> tuple[Any, ...]:
-        self.calls.append(("cuLaunchKernelEx", function))
+    def _raw_question(self, name: str) -> Callable[..., int]:
+        def ask(*arguments: int | None) -> int:
+            *asked, answer_at = (x or 0 for x in arguments)
+            status, *answers = getattr(self, name)(*asked)
+            if status == 0:
+                ctypes.c_uint64.from_address(answer_at).value = int(answers[0])
+            return int(status)
+
+        return ask
+
+    def _raw_launch(self, config: int, function: int, parameters: int, extra: int | None) -> int:
+        self.calls.append(("cuLaunchKernelEx", f"function in {function - FUNCTIONS_AT}"))
         if "cuLaunchKernelEx" in self.failures:
-            return (FakeStatus(self.failures["cuLaunchKernelEx"]),)
-        geometry = *_of_axes(config, "gridDim"), *_of_axes(config, "blockDim"), config.sharedMemBytes
-        self._launch(function, geometry, config.hStream, parameters, extra)
-        (cluster,) = config.attrs
-        assert (config.numAttrs, cluster.id) == (1, "cluster dimension")
-        dimensions = cluster.value.clusterDim
-        self.launches[-1]["cluster"] = dimensions.x, dimensions.y, dimensions.z
-        return (FakeStatus(0),)
+            return self.failures["cuLaunchKernelEx"]
+        read = LaunchConfig.from_address(config)
+        self._launch(
+            f"function in {function - FUNCTIONS_AT}",
+            (*read.grid, *read.block, read.smem_bytes),
+            read.stream or 0,
+            parameters,
+            extra or 0,
+        )
+        if read.attribute_count:
+            (cluster,) = read.attributes[: read.attribute_count]
+            assert cluster.id == CLUSTER_DIMENSION
+            self.launches[-1]["cluster"] = tuple(cluster.cluster)
+        return 0
 
-    CUstream = int
     CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster dimension")
 
     @staticmethod
@@ -232,10 +279,6 @@ class FakeApi(FakeEncoder):
                 "context": self.contexts[-1],
             }
         )
-
-
-def _of_axes(config: Any, name: str) -> tuple[Any, ...]:
-    return tuple(getattr(config, name + axis) for axis in "XYZ")
 
 
 def _read_parameters(parameters: tuple[Parameter, ...], address: int) -> tuple[Any, ...]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from cutegen.errors import OperandError
 from cutegen.run.call.check import check_call
-from cutegen.run.call.fast_path import QuickCalls
+from cutegen.run.call.fast_path import QuickCalls, QuickFusedCalls
 from cutegen.run.call.operands import Form
 
 M, N, K = 16, 24, 32
@@ -148,3 +149,93 @@ def test_neighbours_in_memory_are_apart(calls: QuickCalls, launches: list[Any]) 
     before = replace(OUT, address=A.address - M * N * 2)
     assert calls(A, B, before, None) is before
     assert len(launches) == 2
+
+
+BIAS, AUX = FakeTensor(0x50000, (N,), (1,)), FakeTensor(0x60000, (M, N), (N, 1))  # type: ignore[arg-type]
+NAMED = (("bias", BIAS), ("aux", AUX))
+
+
+@dataclass(frozen=True)
+class FakePrepared:
+    """A call that went the thorough way; `checked` and `announced` are what it was asked later."""
+
+    call: Any
+    launches: list[Any]
+    checked: list[Any]
+    announced: list[Any]
+
+    def launch(self, *arguments: Any) -> None:
+        self.launches.append(arguments)
+
+    def check_addresses(self, pointers: tuple[int, ...]) -> None:
+        self.checked.append(pointers)
+        if pointers[2] in pointers[:2]:
+            raise OperandError(operand="out", found="the memory of another", expected="memory of its own")
+
+    def announce(self, written: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
+        self.announced.append((written, pointers))
+
+
+@pytest.fixture
+def prepared(launches: list[tuple[Any, ...]]) -> FakePrepared:
+    return FakePrepared(SimpleNamespace(device=("cuda", 0)), launches, [], [])
+
+
+@pytest.fixture
+def fused(prepared: FakePrepared) -> QuickFusedCalls:
+    """Remembers a call with a bias and an auxiliary result, with out= and without."""
+    known = QuickFusedCalls()
+    for out in (OUT, None):
+        known.remember(A, B, out, OUT, NAMED, prepared)
+    return known
+
+
+def test_a_fused_call_is_checked_launched_and_announced_with_its_operands(
+    fused: QuickFusedCalls, prepared: FakePrepared
+) -> None:
+    a, bias = replace(A, address=0x110000), replace(BIAS, address=0x150000)
+    assert fused(a, B, OUT, None, (("bias", bias), ("aux", AUX)), (2.0,)) is OUT
+    pointers = (a.address, B.address, OUT.address, bias.address, AUX.address)
+    assert prepared.checked == [pointers]
+    assert prepared.launches == [(pointers, (2.0,), STREAM)]
+    assert prepared.announced == [((OUT, AUX), pointers)]
+
+
+def test_a_fused_result_is_allocated_and_nobody_is_told_of_it(fused: QuickFusedCalls, prepared: FakePrepared) -> None:
+    out = fused(A, B, None, None, NAMED, ())
+    assert (out.address, out.shape) == (0x40000, OUT.shape)
+    assert prepared.announced[0][0] == (None, AUX)
+    assert fused(A, B, None, 5, NAMED, ()) is None
+
+
+def test_addresses_of_a_fused_call_are_checked_before_it_is_launched(
+    fused: QuickFusedCalls, prepared: FakePrepared
+) -> None:
+    with pytest.raises(OperandError):
+        fused(A, B, replace(OUT, address=A.address), None, NAMED, ())
+    assert prepared.launches == []
+
+
+@pytest.mark.parametrize(
+    ("a", "named"),
+    [
+        (replace(A, shape=(M + 1, K)), NAMED),
+        (A, (("bias", replace(BIAS, dtype="f32")), ("aux", AUX))),
+        (A, (("bias", replace(BIAS, shape=(1,))), ("aux", AUX))),
+        (A, (("bias", replace(BIAS, requires_grad=True)), ("aux", AUX))),
+        (A, (("bias", BIAS), ("aux", replace(AUX, negative=True)))),
+        (A, (("bias", replace(BIAS, address=0)), ("aux", AUX))),
+        (A, (("bias", BIAS),)),
+        ("text", NAMED),
+    ],
+)
+def test_whatever_is_out_of_the_ordinary_in_a_fused_call_goes_the_thorough_way(
+    fused: QuickFusedCalls, prepared: FakePrepared, a: Any, named: Any
+) -> None:
+    assert fused(a, B, OUT, None, named, ()) is None
+    assert prepared.launches == []
+
+
+def test_a_fused_call_within_forward_mode_ad_goes_the_thorough_way(fused: QuickFusedCalls) -> None:
+    sys.modules["torch"].autograd.forward_ad._current_level = 0
+    assert fused(A, B, OUT, None, NAMED, ()) is None

@@ -74,7 +74,7 @@ def test_second_call_of_a_form_only_looks_at_the_context_and_launches(kernel: Ke
     kernel(call.a, call.b, out=call.out)
     api.calls.clear()
     kernel(call.a, call.b, out=call.out)
-    assert api.names() == ["cuCtxGetCurrent", "cuLaunchKernel"]
+    assert api.names() == ["cuCtxGetCurrent", "cuLaunchKernelEx"]
 
 
 def test_nothing_in_a_call_waits_or_allocates(kernel: Kernel, api: Any, call: Call) -> None:
@@ -195,8 +195,8 @@ def test_driver_failure_has_name_text_and_way_out(kernel: Kernel, api: Any, call
     )
     assert caught.value.exit_code == 3
     assert api.contexts == [1000]
-    api.failures = {"cuLaunchKernel": 2}
-    with pytest.raises(DeviceError, match=r"^cuLaunchKernel: CUDA_ERROR_OUT_OF_MEMORY"):
+    api.failures = {"cuLaunchKernelEx": 2}
+    with pytest.raises(DeviceError, match=r"^cuLaunchKernelEx: CUDA_ERROR_OUT_OF_MEMORY"):
         kernel(call.a, call.b, out=call.out)
 
 
@@ -312,4 +312,5 @@ def test_repr(kernel: Kernel) -> None:
 def test_each_function_may_use_the_shared_memory_that_its_kernel_asks_for(kernel: Kernel, api: Any, call: Call) -> None:
     kernel(call.a, call.b, out=call.out)
     asked = [call[1:] for call in api.calls if call[0] == "cuFuncSetAttribute"]
-    assert asked == [(api.launches[0]["function"], "max_smem", 98304)]
+    (function,) = api._answer("cuKernelGetFunction")
+    assert asked == [(function, "max_smem", 98304)]

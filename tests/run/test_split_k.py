@@ -214,8 +214,9 @@ def memory(fake_api: Any) -> Memory:
 
 
 def use(held: Workspaces, stream: int, wanted: Workspace) -> tuple[int, int]:
-    with held.on(stream, wanted) as workspace:
-        return workspace
+    found: list[tuple[int, int]] = []
+    held.launch(stream, wanted, found.append)
+    return found[0]
 
 
 def test_a_stream_keeps_its_workspace_and_zeroes_it_once(memory: Memory) -> None:
@@ -225,6 +226,16 @@ def test_a_stream_keeps_its_workspace_and_zeroes_it_once(memory: Memory) -> None
     assert use(held, 5, Workspace(64, 2)) == first
     assert memory.named("cuMemAllocAsync") == [("cuMemAllocAsync", 4096, 5), ("cuMemAllocAsync", 32, 5)]
     assert memory.named("cuMemsetD32Async") == [("cuMemsetD32Async", first[1], 0, 8, 5)]
+
+
+def test_of_the_default_stream_the_driver_is_not_asked(memory: Memory) -> None:
+    held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
+    first = use(held, 0, wanted)
+    memory.api.calls.clear()
+    assert use(held, 1, wanted) == first  # the same stream by its other handle
+    assert memory.api.names() == ["cuCtxGetCurrent"]
+    assert not set(use(held, 2, wanted)) & set(first)  # a thread's own default stream is another
+    assert memory.named("cuStreamGetId") == [("cuStreamGetId", 2)]
 
 
 def test_streams_share_nothing(memory: Memory) -> None:
@@ -277,8 +288,8 @@ def test_captured_launches_share_counters_where_one_comes_after_the_other(memory
 
 def test_streams_that_are_gone_give_their_memory_back(memory: Memory) -> None:
     held, wanted = Workspaces(Driver(memory.api), 0), Workspace(4096, 8)
-    first = use(held, 0, wanted)
-    for stream in range(1, MOST_STREAMS + 1):
+    first = use(held, 2, wanted)
+    for stream in range(3, MOST_STREAMS + 3):
         use(held, stream, wanted)
     assert [address for _, address in memory.named("cuMemFree")] == list(first)
     assert memory.api.names().index("cuCtxSynchronize") < memory.api.names().index("cuMemFree")
@@ -325,8 +336,8 @@ def test_a_launch_that_adds_is_given_zeros(
     buffer = np.zeros((2, 301, 80), np.float32)
     out = cuda_array(buffer[:, :300, :72])
     Kernel(artifact(parts), driver=lambda: Driver(memory.api))(a, b, out=out)
-    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernel") == [
+    assert memory.named("cuMemsetD2D32Async", "cuLaunchKernelEx") == [
         ("cuMemsetD2D32Async", buffer.ctypes.data, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
         ("cuMemsetD2D32Async", buffer.ctypes.data + 301 * 320, 320, 0, 72, 300, memory.api.launches[0]["stream"]),
-        ("cuLaunchKernel", "function in 1000"),
+        ("cuLaunchKernelEx", "function in 1000"),
     ]

@@ -111,7 +111,7 @@ def test_the_same_addresses_again_are_only_launched(kernel: Kernel, api: Any, cu
     kernel(call.a, call.b, out=call.out)
     api.calls.clear()
     kernel(call.a, call.b, out=call.out)
-    assert api.names() == ["cuCtxGetCurrent", "cuLaunchKernel"]
+    assert api.names() == ["cuCtxGetCurrent", "cuLaunchKernelEx"]
     assert len(api.encoded) == 3
 
 

@@ -37,7 +37,7 @@ def _request(planned: GemmPlan) -> BuildRequest:
         target=planned.target,
         plan_json=plan_json(planned),
         instructions=planned.predictions.instructions,
-        must_not_spill=planned.must_not_spill,
+        tile_is_chosen=planned.tile_is_chosen,
     )
 
 

@@ -153,6 +153,15 @@ def test_a_gradient_of_a_gradient_is_refused() -> None:
         torch.autograd.grad(cutegen.matmul(a, half(8, 6)).sum(), a, create_graph=True)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch.func.jvp's own
+def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
+    a, b = half(4, 8), half(8, 6)
+    with pytest.raises(RequestError, match=r"torch\.func's grad; expected autograd.*torch\.autograd\.grad"):
+        torch.func.grad(lambda x: cutegen.matmul(x, b, activation="silu").sum())(a)
+    with pytest.raises(RequestError, match=r"torch\.func's jvp"):
+        torch.func.jvp(lambda x: cutegen.matmul(x, b), (a,), (a,))
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [

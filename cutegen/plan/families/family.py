@@ -21,6 +21,7 @@ from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, p
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.fusion import choose_fusion
 from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_flight
+from cutegen.plan.rules.programmatic import choose_programmatic
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions
@@ -85,7 +86,9 @@ class Family:
 
         threads = by.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
-        raster = choose_raster(spec, tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction))
+        in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction)
+        raster = choose_raster(spec, in_flight, self.schedule.along(by, problem))
+        programmatic, launch_decisions = choose_programmatic(spec, split_k)
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
@@ -136,6 +139,7 @@ class Family:
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
                 cluster=by.cluster,
+                programmatic=programmatic,
             ),
             decisions=(
                 *by.decisions,
@@ -143,6 +147,7 @@ class Family:
                 *fusion_decisions,
                 *(choice.decision for choice in (memory.epilogue, raster)),
                 *split_decisions,
+                *launch_decisions,
                 *registers.decisions,
                 *self.schedule.decisions(raster.value.along),
             ),

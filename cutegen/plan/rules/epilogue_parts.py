@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import TiledMma
 from cutegen.hardware import WGMMA_ATOMS, MmaAtom, StmatrixAtom
-from cutegen.hardware.units import LINE_BYTES, WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS
 from cutegen.plan.rules.wgmma_sums import sum_registers
 from cutegen.plan.values.decision import Rejected
@@ -93,4 +93,13 @@ def _registers(x: OperandTile, fusion: Fusion, by: Multiplied, columns: int) -> 
     sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
     values = by.atom.shape_mnk[0] * columns // WARPGROUP
     addresses = columns // STMATRIX_COLUMNS if stmatrix_of(x, columns) else values // pair_elems(x)
-    return sums + addresses + (values if fusion.steps else 0) + REGISTERS_BESIDE_PARTS
+    vectors = sum(_held(sums, by, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
+    return sums + addresses + (values if fusion.steps else 0) + vectors + REGISTERS_BESIDE_PARTS
+
+
+def _held(sums: int, by: Multiplied, mode: str) -> int:
+    """Elements of a vector that a thread holds while its tile is multiplied, none where it learns late which parts."""
+    rows, columns, _ = by.atom.shape_mnk
+    if by.cluster[2] > 1:
+        return 0
+    return sums * WARPGROUP // (rows * columns) if mode == "m" else -(-columns // WARP)

@@ -14,6 +14,7 @@ from cutegen.plan.predict.tile_orders import TileGrid, Traffic, orders, traffic
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
 from cutegen.spec import GemmSpec, Raster
+from cutegen.spec.values import RasterMode
 from cutegen.support.words import plural, round_up
 
 STAGES = range(1, 9)
@@ -174,15 +175,30 @@ def tiles_in_flight(
     )
 
 
-def choose_raster(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]:
+def sharing_more(block: tuple[int, int], problem: ProblemShape | None) -> RasterMode:
+    """The mode along which bands have CTAs side by side share the wider of their tiles, which they then read together.
+
+    `block` is the extents of a CTA's tile, or of a cluster's tiles; of equal ones, the longer side of the problem's
+    result is read together.
+
+    >>> sharing_more((64, 256), None), sharing_more((256, 64), None), sharing_more((64, 64), ProblemShape(128, 512, 64))
+    ('m', 'n', 'm')
+    """
+    m, n = block
+    if m == n and problem is not None:
+        return "m" if problem.m < problem.n else "n"
+    return "m" if m < n else "n"
+
+
+def choose_raster(spec: GemmSpec, in_flight: InFlight | None, along: RasterMode = "n") -> Choice[RasterPlan]:
     """The order in which CTAs visit tiles of C: bands of neighbours, so that CTAs in flight share operands in L2.
 
-    For a problem, of the orders that agree with the spec the one that reads least from device memory; the default where
-    that would not be felt.
+    The default is `along` a mode. For a problem, of the orders that agree with the spec the one that reads least from
+    device memory; the default where that would not be felt.
     """
     given = spec.schedule.raster or Raster()
     default = RasterPlan(
-        along=given.along or "n",
+        along=given.along or along,
         group=given.group if given.group is not None else DEFAULT_RASTER_GROUP,
         zigzag=bool(given.zigzag),
     )

@@ -18,6 +18,8 @@ from cutegen.spec import GemmSpec
 
 SUM_TYPE = "f32"
 VALUES_IN_FLIGHT = 64
+CLUSTERED_VALUES_IN_FLIGHT = 128
+"""Of a share, whose sums fill few of the registers that a tile's had: each round waits for L2 once."""
 
 
 def choose_split_k(
@@ -43,7 +45,8 @@ def choose_split_k(
         plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
         return plan, (Decision("schedule.split_k", f"{slices}, by atomics", why, given=True),)
     values, groups = cta_tile[0] * cta_tile[1] // (threads * clustered), slices // clustered
-    in_flight = max(x for x in range(1, groups + 1) if groups % x == 0 and (x == 1 or x * values <= VALUES_IN_FLIGHT))
+    most = (VALUES_IN_FLIGHT if clustered == 1 else CLUSTERED_VALUES_IN_FLIGHT) // values
+    in_flight = max(x for x in range(1, groups + 1) if groups % x == 0 and (x == 1 or x <= most))
     sums = atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE]
     plan = SplitPlan(slices, sums, in_flight, clustered=clustered)
     if clustered > 1:
@@ -59,7 +62,7 @@ def choose_split_k(
 
 def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
     """Where the sums of clustered slices come together."""
-    far = plan.sums_bytes(cta_tile) // plan.clustered * (plan.clustered - 1)
+    far = plan.far_bytes(cta_tile)
     why = f"given; each CTA reads {far:,} bytes of {plan.dtype.name} sums out of its cluster's other CTAs"
     if not plan.leaves_sums:
         return f"{why}, and no workspace is needed"

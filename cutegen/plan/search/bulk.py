@@ -6,24 +6,23 @@ from collections.abc import Iterator
 from functools import partial
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import Target, dtype
+from cutegen.hardware import GPUS, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.rules.bulk_epilogue import WORTHWHILE_STAGES
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, most_held
 from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search.bulk_tiles import CANDIDATES, H200
-from cutegen.plan.search.problem import (
+from cutegen.plan.search.options import (
     Candidate,
     Option,
-    Settled,
     for_elements,
     mma_flops,
-    settle,
     tile_is_open,
     with_stages,
 )
-from cutegen.plan.search.tile_model import Work
+from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.spec import GemmSpec
 
 
@@ -31,8 +30,11 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     """Specs with tile, warps and stages filled in, the fastest for `problem` first."""
     rows = (row for row in _rows(spec, target) if _has_registers(row, spec, target))
     fitting = with_stages(spec, rows, partial(_most_stages, spec, target))
-    options = (Option(candidate, work_of(spec, target, candidate)) for candidate in fitting)
-    return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
+    gpu = GPUS[target.name]
+    options = (
+        Option(candidate, 1, estimate(work_of(spec, target, candidate), problem, gpu, H200)) for candidate in fitting
+    )
+    return settle(spec, target, problem, options, partial(_fits, spec, target))
 
 
 def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:

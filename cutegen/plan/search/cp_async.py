@@ -7,35 +7,34 @@ from functools import partial
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import Target, dtype
+from cutegen.hardware import GPUS, Target, dtype
 from cutegen.plan.predict.occupancy import estimate_registers, predict_occupancy
 from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, choose_cta_tile
 from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
 from cutegen.plan.rules.register_staging import expected_registers, through_registers
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
-from cutegen.plan.search.problem import (
+from cutegen.plan.search.options import (
     Candidate,
     Option,
-    Settled,
     for_elements,
     mma_flops,
-    settle,
     tile_is_open,
     with_stages,
 )
-from cutegen.plan.search.tile_model import Work
+from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.spec import GemmSpec
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """Specs with the open keys filled in, the fastest for `problem` first."""
-    splits = SPLITS if spec.schedule.split_k is None else (spec.schedule.split_k,)
+    splits, gpu = SPLITS if spec.schedule.split_k is None else (spec.schedule.split_k,), GPUS[target.name]
     options = (
-        Option(candidate, work_of(spec, target, candidate, slices))
+        Option(candidate, slices, estimate(work_of(spec, target, candidate, slices), problem, gpu, H200))
         for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
         for slices in splits
     )
-    return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
+    return settle(spec, target, problem, options, partial(_fits, spec, target))
 
 
 def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:

@@ -1,75 +1,119 @@
-"""What is compared for a problem where warpgroups multiply: tiles, as the model of time sees them."""
+"""What is compared for a problem where warpgroups multiply, as the model of time sees it.
+
+Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether
+A and B are exchanged, and the slices of K. Of all that, what the spec says is kept.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import Instruction, Target, dtype
+from cutegen.hardware import GPUS, Instruction, Target, dtype
+from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.rules.cluster import ALONE, CLUSTER
+from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
+from cutegen.plan.rules.epilogue_parts import WIDTHS
 from cutegen.plan.rules.parted_epilogue import BUFFERS
-from cutegen.plan.rules.pipeline import STAGES
+from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED, STAGES
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS
-from cutegen.plan.search.problem import (
-    Candidate,
-    Option,
-    Settled,
-    for_elements,
-    mma_flops,
-    settle,
-    tile_is_open,
-    with_stages,
-)
-from cutegen.plan.search.tile_model import Work
-from cutegen.plan.search.warpgroup_tiles import CANDIDATES, FETCHED_BYTES, H200
-from cutegen.plan.values.decision import Decision
+from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
+from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
+from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, UNMEASURED, Row
 from cutegen.spec import GemmSpec
+
+CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """Specs with tile, warpgroups and stages filled in, the fastest for `problem` first.
-
-    Where C has fewer rows than an instruction, the exchanged product is compared too.
-    """
-    asked = spec.schedule.swap
-    as_given = () if asked else _settled(spec, target, problem)
-    narrow = problem.m < ROWS if asked is None else asked
-    exchanged = _exchanged(spec, target, problem) if narrow else ()
-    return heapq.merge(as_given, exchanged, key=lambda one: one.predicted_us)
-
-
-def _exchanged(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """The same of the kernels that multiply B by A."""
-    asked, shape = spec.schedule.swap, swapped.shape_multiplied(problem)
-    for one in _settled(swapped.as_multiplied(spec), target, shape):
-        schedule = replace(one.spec.schedule, swap=True)
-        filled = replace(spec, tile=one.spec.tile, mma=one.spec.mma, schedule=schedule)
-        yield replace(one, spec=filled, decisions=partial(_and_why, one, problem if asked is None else None))
+    """Specs with the open keys filled in, the fastest for `problem` first."""
+    exchanged, gpu = swapped.shape_multiplied(problem), GPUS[target.name]
+    options = (
+        Option(
+            candidate,
+            row.slices,
+            estimate(work_of(spec, target, candidate, row), exchanged if row.swap else problem, gpu, H200),
+        )
+        for row, candidate in _candidates(spec, target, problem)
+    )
+    return settle(spec, target, problem, options, partial(_fits, spec, target))
 
 
-def _and_why(one: Settled, problem: ProblemShape | None) -> Mapping[str, Decision]:
-    """The decisions, and where the problem had the operands exchanged, that."""
-    return {**one.decisions(), **({swapped.KEY: swapped.decide(problem)} if problem else {})}
+def _candidates(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[tuple[Row, Candidate]]:
+    """What agrees with the spec, each with the stages that it gives, else as many as fit."""
+    rows = list(_measured(spec) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
+    schedule = spec.schedule
+    for key, open_value, asked in (
+        ("consumers", COOPERATIVE, schedule.consumers),
+        ("cluster", ALONE, _whole(schedule.cluster)),
+        ("swap", False, schedule.swap),
+        ("slices", 1, schedule.split_k),
+    ):
+        rows = _having(rows, key, open_value, asked)
+    if schedule.reduction is not None:
+        rows = [row for row in rows if row.slices == 1 or (row.cluster[2] > 1) == (schedule.reduction == CLUSTER)]
+    for row in rows:
+        candidate = candidate_of(spec, target, row)
+        if spec.tile.stages is not None or candidate.stages >= DOUBLE_BUFFERED:
+            yield row, candidate
 
 
-def _settled(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    fitting = with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
-    options = (Option(candidate, work_of(spec, target, candidate)) for candidate in fitting)
-    return settle(spec, target, problem, options, H200, partial(_fits, spec, target))
+def _measured(spec: GemmSpec) -> Iterator[Row]:
+    """Rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes whatever the type."""
+    element_bytes = dtype(spec.problem.a.dtype).bytes
+    for row in MEASURED:
+        m, n, k = row.cta
+        yield replace(row, cta=(m, n, k * 2 // element_bytes))
 
 
-def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
-    """The tiles that are compared; only the spec's own where it names one."""
-    if tile_is_open(spec):
-        yield from for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes)
-    elif spec.tile.cta is not None:
-        warpgroups = choose_warpgroups(spec, spec.tile.cta, target).value
-        yield Candidate(spec.tile.cta, warpgroups, STAGES[-1], "warpgroups")
+def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
+    """The spec's own tile, exchanged too where C has fewer rows than an instruction."""
+    if spec.tile.cta is None:
+        return
+    swaps = (False, True) if problem.m < ROWS else (False,)
+    for consumers in (spec.schedule.consumers,) if spec.schedule.consumers else (COOPERATIVE, PINGPONG):
+        if consumers == PINGPONG and spec.mma.atom_layout not in (None, (1, 1, 1)):
+            continue
+        asked = replace(spec, schedule=replace(spec.schedule, consumers=consumers))
+        warpgroups = choose_warpgroups(asked, spec.tile.cta, target).value
+        for cluster in CLUSTERS:
+            for swap in swaps:
+                yield Row(spec.tile.cta, warpgroups[:2], consumers, cluster, swap)
+
+
+def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The cluster that a spec asks for, along M, N and K."""
+    return cluster and (*cluster, 1)[:3]
+
+
+def _having(rows: list[Row], key: str, open_value: object, asked: object) -> list[Row]:
+    """The rows with the value that the spec asks for; where none was measured with it, all of them as if it had."""
+    if asked is None:
+        return rows
+    having = [row for row in rows if getattr(row, key) == asked]
+    others = (row for row in rows if getattr(row, key) == open_value)
+    changed: dict[str, Any] = {key: asked, "correction": UNMEASURED}
+    return having or [replace(row, **changed) for row in others]
+
+
+def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
+    """A row with the stages that the spec gives, else as many as fit."""
+    return Candidate(
+        cta=row.cta,
+        atom_layout=(*row.warpgroups, 1),
+        stages=spec.tile.stages or min(STAGES[-1], _most_stages(spec, target, row)),
+        atoms_are="warpgroups",
+        consumers=row.consumers,
+        cluster=row.cluster,
+        swap=row.swap,
+    )
 
 
 def _stage_bytes(spec: GemmSpec, cta: tuple[int, int, int]) -> int:
@@ -80,26 +124,32 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
     return _stage_bytes(spec, candidate.cta) * candidate.stages <= target.smem_per_cta_bytes
 
 
-def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
-    """As many as fit beside the parts of C, a line of elements wide, that two warpgroups keep."""
-    parts_bytes = 2 * BUFFERS * ROWS * min(128, cta[1] * dtype(spec.problem.c.dtype).bytes)
-    return min((capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, cta), STAGES[-1])
+def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
+    """As many as fit beside the parts of C: of each warpgroup two, 64 rows by a line of elements or fewer."""
+    c_bytes, columns = dtype(spec.problem.c.dtype).bytes, row.cta[1] // row.warpgroups[1]
+    line = LINE_BYTES // c_bytes
+    width = next((wide for wide in WIDTHS if wide <= line and columns % wide == 0), columns)
+    parts_bytes = multiplying(row) * BUFFERS * ROWS * width * c_bytes
+    return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
 
 
-def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
-    """A candidate as the model sees it: each 64 rows of A read all of B, and each warpgroup along N all of A."""
-    (m, n, k), (_, across, _) = candidate.cta, candidate.atom_layout
-    element_bytes = dtype(spec.problem.a.dtype).bytes
-    return Work(
-        cta=candidate.cta,
-        warps=candidate.atom_layout[:2],
+def multiplying(row: Row) -> int:
+    """Warpgroups that multiply: those that share a tile, or the two that take turns."""
+    return 2 if row.consumers == PINGPONG else row.warpgroups[0] * row.warpgroups[1]
+
+
+def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> WarpgroupWork:
+    """A row as the model sees it."""
+    return WarpgroupWork(
+        cta=row.cta,
+        warpgroups=multiplying(row),
+        pingpong=row.consumers == PINGPONG,
+        swap=row.swap,
         stages=candidate.stages,
-        slices=spec.schedule.split_k or 1,
-        ctas_per_sm=1,
-        element_bytes=element_bytes,
+        cluster=row.cluster,
+        slices=row.slices,
+        element_bytes=dtype(spec.problem.a.dtype).bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
-        persistent=True,
-        shared_bytes=(m * across + n * (m // ROWS)) * k * element_bytes,
-        fetched_bytes=FETCHED_BYTES,
+        correction=row.correction,
     )

@@ -118,6 +118,14 @@ class SplitPlan:
         """What the CTA of one slice of one tile leaves in the workspace: the tile, or its share where clusters add."""
         return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
+    def far_bytes(self, cta_tile: Extents) -> int:
+        """What a CTA reads in the shared memory of its cluster's other CTAs: its share of their sums."""
+        return self.sums_bytes(cta_tile) // self.clustered * (self.clustered - 1)
+
+    def last_bytes(self, cta_tile: Extents) -> int:
+        """What the last CTA reads in the workspace, by itself and after all others, of a tile or of its share."""
+        return self.groups * self.slice_bytes(cta_tile)
+
 
 @dataclass(frozen=True, slots=True)
 class RegisterSplit:
@@ -235,7 +243,7 @@ class PlannedGemm:
         return self.atom.threads == 1
 
     @property
-    def must_not_spill(self) -> bool:
+    def tile_is_chosen(self) -> bool:
         """Whether tile and warpgroups were chosen for sums that leave registers for everything else."""
         given = {decision.key for decision in self.decisions if decision.given}
         return not self.a.s2r.in_registers and not given & {"tile.cta", "mma.atom_layout"}

@@ -18,6 +18,7 @@ from cutegen.errors import DeviceError
 from cutegen.run.call.check import CheckedCall
 from cutegen.run.call.fast_path import Launch
 from cutegen.run.driver import Driver
+from cutegen.run.gpu.raw_driver import LaunchConfig, raw_driver
 from cutegen.run.gpu.tensor_maps import TensorMaps
 from cutegen.run.gpu.workspace import ClearedLaunch, WorkspaceLaunch, workspaces
 
@@ -125,15 +126,17 @@ class GpuLaunch:
     """
 
     __slots__ = (
-        *("_address_slots", "_api", "_arguments", "_bound", "_config"),
-        *("_driver", "_pointers", "_scalars", "_slots"),
+        *("_address_slots", "_arguments", "_bound", "_config", "_current", "_current_at"),
+        *("_driver", "_pointers", "_raw", "_scalars", "_slots"),
     )
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         names = [parameter.name for parameter in contract.parameters]
         nothing = (0,) * len(contract.pointers), (0,) * len(contract.scalars)
         values = [int(x) for x in contract.arguments(*nothing, call.size, maps=(0,) * len(contract.maps))]
-        self._driver, self._api, self._bound = driver, driver.api, bound
+        self._driver, self._raw, self._bound = driver, raw_driver(driver), bound
+        self._current = ctypes.c_void_p()
+        self._current_at = ctypes.addressof(self._current)
         # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
         self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
         first, mapped = ctypes.addressof(self._slots), {each.name for each in contract.maps}
@@ -143,39 +146,32 @@ class GpuLaunch:
         geometry = contract.geometry(
             call.size.problem, multiprocessors=bound.multiprocessors, active_clusters=bound.active_clusters
         )
-        self._arguments = (bound.function, *geometry.grid, *geometry.block, geometry.dynamic_smem_bytes)
-        self._config = None if bound.active_clusters is None else launch_config(self._api, geometry)
+        self._config = LaunchConfig.of(
+            geometry, in_clusters=bound.active_clusters is not None, programmatic=contract.programmatic
+        )
+        self._arguments = (ctypes.addressof(self._config), int(bound.function), ctypes.addressof(self._pointers), None)
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses, asynchronously. Raises DeviceError."""
+        # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
+        status = self._raw.get_current_context(self._current_at)
+        if status == _SUCCESS and self._current.value == self._bound.context_address:
+            self._launch(addresses, scalars, stream)
+        else:
+            with self._driver.current(self._bound.context):
+                self._launch(addresses, scalars, stream)
+
+    def _launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         slots = self._slots
         for index, address in zip(self._address_slots, addresses, strict=True):
             slots[index] = address
         if scalars:
             for slot, scalar in zip(self._scalars, scalars, strict=True):
                 slot.value = scalar
-        # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
-        status, context = self._api.cuCtxGetCurrent()
-        if status == _SUCCESS and int(context) == self._bound.context_address:
-            self._launch(stream)
-        else:
-            with self._driver.current(self._bound.context):
-                self._launch(stream)
-
-    def _launch(self, stream: int) -> None:
-        if self._config is not None:
-            self._launch_clusters(self._config, stream)
-            return
-        (status,) = self._api.cuLaunchKernel(*self._arguments, stream, ctypes.addressof(self._pointers), 0)
+        self._config.stream = stream
+        status = self._raw.launch(*self._arguments)
         if status != _SUCCESS:
-            raise self._driver.failure("cuLaunchKernel", status)
-
-    def _launch_clusters(self, config: Any, stream: int) -> None:
-        pointers = ctypes.addressof(self._pointers)
-        config.hStream = self._api.CUstream(stream)
-        (status,) = self._api.cuLaunchKernelEx(config, self._bound.function, pointers, 0)
-        if status != _SUCCESS:
-            raise self._driver.failure("cuLaunchKernelEx", status)
+            raise self._driver.failure("cuLaunchKernelEx", self._driver.api.CUresult(status))
 
 
 class MappedLaunch(GpuLaunch):
@@ -191,17 +187,16 @@ class MappedLaunch(GpuLaunch):
         for each, fields in zip(contract.maps, contract.map_fields(call.size), strict=True):
             # A matrix without elements may lie nowhere. Nothing is read of it, so the result's address will do as well.
             address_of = contract.pointers.index(each.name if call.placed[each.name].span_bytes else RESULT)
-            maps = TensorMaps(driver, bound.context, each.name, fields)
+            maps = TensorMaps(driver, each.name, fields)
             self._maps.append((parameters.index(f"map_{each.name}"), address_of, maps))
 
-    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        """Launch on the addresses, asynchronously. Raises DeviceError."""
+    def _launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         if addresses != self._made_for:
             self._made_for = None  # should one of them fail, nothing is left that looks placed
             for parameter, tensor, maps in self._maps:
                 self._pointers[parameter] = maps.at(addresses[tensor])
             self._made_for = addresses
-        super().__call__(addresses, scalars, stream)
+        super()._launch(addresses, scalars, stream)
 
 
 def launch_config(api: Any, geometry: LaunchGeometry) -> Any:

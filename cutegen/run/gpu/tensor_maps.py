@@ -6,7 +6,6 @@ A map is made from an address, extents and strides and from nothing that changes
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 from cutegen.contract.tensor_map import TensorMapFields
 from cutegen.hardware import dtype
@@ -17,7 +16,9 @@ L2_PROMOTION = "L2_128B"
 """How much L2 fetches at once of what it misses. Source: CUTLASS `cute/atom/copy_traits_sm90_tma.hpp`."""
 
 _MAP_ALIGN_BYTES = 64
-_REMEMBERED_ADDRESSES = 512
+MAPS_AT_ONCE = 16
+"""Maps for which memory is taken together."""
+_REMEMBERED_ADDRESSES = 2048
 _CUDA_VERSION = 12000
 _DATA_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32"}
 _EncodeTiled = ctypes.CFUNCTYPE(
@@ -41,8 +42,8 @@ class TensorMaps:
     64 bytes, and the one that `cuda.bindings` hands it lies wherever Python puts an object.
     """
 
-    def __init__(self, driver: Driver, context: Any, operand: str, fields: TensorMapFields) -> None:
-        self._driver, self._context, self._operand, self._fields = driver, context, operand, fields
+    def __init__(self, driver: Driver, operand: str, fields: TensorMapFields) -> None:
+        self._driver, self._operand, self._fields = driver, operand, fields
         self._encode_tiled = _EncodeTiled(driver.entry_point("cuTensorMapEncodeTiled", _CUDA_VERSION))
         rank = len(fields.extents)
         self._layout = (
@@ -58,40 +59,39 @@ class TensorMaps:
             _constant(driver, "CUtensorMapL2promotion", f"L2_PROMOTION_{L2_PROMOTION}"),
             _constant(driver, "CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL_NONE"),
         )
-        self._known: dict[int, _Map] = {}
+        self._known: dict[int, int] = {}
+        self._memory: list[ctypes.Array[ctypes.c_char]] = []
+        self._places: list[int] = []
+        """Where maps lie, each used by the address that was met as that many-th."""
 
     def at(self, address: int) -> int:
         """Where the map of an operand at `address` lies in host memory. Raises DeviceError.
 
-        It stays there until some later call, so that it must be launched with, or asked for again, before that.
+        It stays there until some later call, so that it must be launched with, or asked for again, before that. The
+        calling thread must have a context, without which the driver makes no map.
         """
-        known = self._known.get(address)
-        if known is None:
-            known = self._encode(address)
+        place = self._known.get(address)
+        if place is None:
             if len(self._known) >= _REMEMBERED_ADDRESSES:
-                self._known.clear()
-            self._known[address] = known
-        return known.address
+                self._known.clear()  # launches have copied their maps, so that the memory can be used again
+            place = self._place(len(self._known))
+            self._encode(place, address)
+            self._known[address] = place
+        return place
 
-    def _encode(self, address: int) -> _Map:
-        made, rank = _Map(), len(self._fields.extents)
-        with self._driver.current(self._context):  # the driver makes none for a thread without a context
-            status = self._encode_tiled(made.address, self._data_type, rank, address, *self._layout, *self._kinds)
+    def _place(self, number: int) -> int:
+        while number >= len(self._places):
+            self._memory.append(ctypes.create_string_buffer(MAPS_AT_ONCE * MAP_BYTES + _MAP_ALIGN_BYTES))
+            begin = ctypes.addressof(self._memory[-1])
+            first = begin + -begin % _MAP_ALIGN_BYTES
+            self._places += [first + i * MAP_BYTES for i in range(MAPS_AT_ONCE)]
+        return self._places[number]
+
+    def _encode(self, place: int, address: int) -> None:
+        status = self._encode_tiled(place, self._data_type, len(self._layout[0]), address, *self._layout, *self._kinds)
         if status:
             function = f"cuTensorMapEncodeTiled for operand {self._operand} at {address:#x} with {self._fields}"
             raise self._driver.failure(function, self._driver.api.CUresult(status))
-        return made
-
-
-class _Map:
-    """The memory of one tensor map."""
-
-    __slots__ = ("_memory", "address")
-
-    def __init__(self) -> None:
-        self._memory = ctypes.create_string_buffer(MAP_BYTES + _MAP_ALIGN_BYTES)
-        first = ctypes.addressof(self._memory)
-        self.address = first + -first % _MAP_ALIGN_BYTES
 
 
 def data_type(name: str) -> str:

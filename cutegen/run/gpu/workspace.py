@@ -9,9 +9,9 @@ once and runs once at a time (CUDA Programming Guide, "Graph Memory Nodes"), and
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,8 +19,12 @@ from cutegen.contract.launch import Workspace
 from cutegen.run.call.fast_path import Launch
 from cutegen.run.call.memory_overlap import Placed
 from cutegen.run.driver import Driver
+from cutegen.run.gpu.raw_driver import raw_driver
 
 MOST_STREAMS = 32
+_LEGACY_STREAMS = (0, 1)
+"""Handles of the default stream, NULL and CU_STREAM_LEGACY: CUDA Driver API, "Stream synchronization behavior"."""
+_LEGACY_STREAM_ID = -1
 COUNTER_BYTES = 4
 WORD_BYTES = 4
 COUNTERS_AT_ONCE = 1 << 14
@@ -50,35 +54,59 @@ class Workspaces:
     """The workspaces of one GPU, for all kernels and threads of the process: kept for each stream, grown, reused."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
-        self._driver, self._ordinal = driver, ordinal
+        self._driver, self._raw, self._context = driver, raw_driver(driver), driver.primary_context(ordinal)
+        self._context_address = int(self._context)
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
+        self._answer = ctypes.c_ulonglong()
+        self._answer_at = ctypes.addressof(self._answer)
         self._captures: dict[int, _Captured] = {}
         self._zeroed, self._left = 0, 0
 
-    @contextmanager
-    def on(self, stream: int, wanted: Workspace) -> Iterator[tuple[int, int]]:
-        """Addresses of the sums and of the counters for one launch on `stream`, which is to happen inside.
+    def launch(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
+        """Calls `launch` with the addresses of sums and counters for a launch on `stream`. Raises DeviceError.
 
-        The lock is held until then: another thread may not make room for a larger launch in between.
+        The lock is held meanwhile: another thread may not make room for a larger launch in between. The handles of the
+        default streams mean those of the current context, which therefore is the GPU's.
         """
-        driver = self._driver
-        with self._lock, driver.current(driver.primary_context(self._ordinal)):
-            if driver.is_capturing(stream):
-                yield from self._captured(stream, wanted)
+        with self._lock:
+            status = self._raw.get_current_context(self._answer_at)
+            if status == 0 and self._answer.value == self._context_address:
+                self._launch(stream, wanted, launch)
             else:
-                # Handles are used again for other streams, and one handle means each thread's own; numbers are not.
-                held = self._of(driver.call("cuStreamGetId", stream))
-                self._grow(held, stream, wanted)
-                assert held.sums is not None
-                assert held.counters is not None
-                yield held.sums, held.counters
+                with self._driver.current(self._context):
+                    self._launch(stream, wanted, launch)
 
-    def _captured(self, stream: int, wanted: Workspace) -> Iterator[tuple[int, int]]:
+    def _launch(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
+        if stream in _LEGACY_STREAMS:  # one for all threads, which nobody can capture: the driver need not be asked
+            stream_id = _LEGACY_STREAM_ID
+        elif self._asked("cuStreamIsCapturing", self._raw.is_capturing, stream):
+            self._launch_captured(stream, wanted, launch)
+            return
+        else:
+            # Handles are used again for other streams, and one handle means each thread's own; numbers are not.
+            stream_id = self._asked("cuStreamGetId", self._raw.stream_id, stream)
+        held = self._held.get(stream_id)
+        if held is None or held.sums_bytes < wanted.sums_bytes or held.count < wanted.counters:
+            held = self._of(stream_id)
+            self._grow(held, stream, wanted)
+        assert held.sums is not None
+        assert held.counters is not None
+        launch((held.sums, held.counters))
+
+    def _asked(self, name: str, function: Callable[[int, int], int], stream: int) -> int:
+        """What the driver says of a stream."""
+        self._answer.value = 0
+        status = function(stream, self._answer_at)
+        if status:
+            raise self._driver.failure(name, self._driver.api.CUresult(status))
+        return self._answer.value
+
+    def _launch_captured(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
         """Nodes of the graph around the launch: take memory; give it back."""
         counters = self._counters_of_capture(stream, wanted.counters)
         address = int(self._driver.call("cuMemAllocAsync", wanted.sums_bytes, stream))
-        yield address, counters
+        launch((address, counters))
         self._driver.call("cuMemFreeAsync", address, stream)
 
     def _counters_of_capture(self, stream: int, count: int) -> int:
@@ -143,8 +171,9 @@ class WorkspaceLaunch:
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
-        with self._workspaces.on(stream, self._wanted) as workspace:
-            self._launch((*addresses, *workspace), scalars, stream)
+        self._workspaces.launch(
+            stream, self._wanted, lambda workspace: self._launch((*addresses, *workspace), scalars, stream)
+        )
 
 
 class ClearedLaunch:

@@ -1,0 +1,204 @@
+"""Contenders whose results are right: each computes on poisoned memory, alone and in a graph, before it is timed."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from cutegen.bench.contenders import Against, Operands, Prepare
+from cutegen.bench.entrants import Entrant
+from cutegen.bench.measure import Call, Graph, captured, l2_bytes, operand_sets
+from cutegen.bench.mma_types import MmaTypes
+from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import CheckError, CutegenError
+from cutegen.hardware import dtype
+from cutegen.verify import (
+    Bounded,
+    Comparison,
+    Reference,
+    compare,
+    expected_outcome,
+    float64_reference,
+    random_extras,
+    random_operands,
+)
+
+_LOG = logging.getLogger("cutegen.bench")
+
+OTHERS_MAX_REL_ERROR = 1e-2
+"""Others may round sums to f16 on the way, as cuBLAS does when it splits K: they are only held to making sense."""
+_T = TypeVar("_T")
+_NEXT_SEED = 1000  # between sets of operands, whose extras take the seed behind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A contender whose results are right; without a `graph` where none was asked for, or none can be made."""
+
+    name: str
+    ours: bool
+    types: MmaTypes
+    call: Call
+    graph: Graph | None
+    rel_error: float
+
+
+def prepared(
+    members: Sequence[Entrant], problem: ProblemShape, against: Against, *, seed: int, in_graphs: bool
+) -> Iterator[Ready]:
+    """Everyone of one setting on the same operands, checked against float64; others first. Raises CheckError."""
+    contract = aligned_for_all([x.kernel.contract for x in members])
+    sets = tuple(_sets(contract, problem, seed, in_graphs))
+    judged = (0,) if len(sets) == 1 else (0, len(sets) - 1)
+    libraries_types, _ = members[0].ceiling_types
+    products = {i: float64_reference(sets[i].a, sets[i].b, contract) for i in judged}
+    for name, prepare in against(contract):
+        judge = _Judge(name, problem, contract, sets, libraries_types, products)
+        if (found := _of_others(judge, prepare, in_graphs)) is not None:
+            yield found
+    for member in members:
+        yield _of_ours(member, problem, sets, judged, seed, in_graphs)
+
+
+def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
+    """The first contract, its A, B and C aligned as the most demanding of all want them."""
+    first, *_ = contracts
+    tensors = (
+        replace(first.tensor(role), align_bytes=max(each.tensor(role).align_bytes for each in contracts))
+        for role in (*OPERANDS, RESULT)
+    )
+    return replace(first, tensors=tuple(tensors))
+
+
+def _sets(contract: LaunchContract, problem: ProblemShape, seed: int, in_graphs: bool) -> Iterator[Operands]:
+    """One set of operands, or as many as a graph goes through."""
+    sizes = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
+    count = operand_sets(problem.compulsory_bytes(*sizes), l2_bytes()) if in_graphs else 1
+    m, n, k, batch = problem.m, problem.n, problem.k, problem.operand_batch
+    for i in range(count):
+        options: Mapping[str, Any] = {"seed": seed + _NEXT_SEED * i, "framework": "torch", "device": "cuda"}
+        yield Operands(*random_operands(contract, m, n, k, batch=batch, **options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Holds one contender's results against what they must be, of some of the sets."""
+
+    name: str
+    problem: ProblemShape
+    contract: LaunchContract
+    sets: Sequence[Operands]
+    types: MmaTypes
+    expected: Mapping[int, Reference | Bounded]
+
+    def poison(self) -> None:
+        for each in self.sets:
+            each.out.fill_(math.nan if each.out.is_floating_point() else -1)
+
+    def first(self) -> Comparison:
+        return self._of(0)
+
+    def worst(self) -> Comparison:
+        """The comparison that is farthest off; one that is not a number is."""
+        return max(map(self._of, self.expected), key=lambda x: (not x.ok, not x.rel_error <= math.inf, x.rel_error))
+
+    def _of(self, index: int) -> Comparison:
+        out, sums = self.sets[index].out, self.types.accumulator
+        return compare(out, self.expected[index], dtype=self.contract.tensor(RESULT).dtype, accumulator=sums)
+
+
+def _of_others(judge: _Judge, prepare: Prepare, in_graphs: bool) -> Ready | None:
+    """A library that is right; None, with a warning, when it cannot do it here, or is not."""
+    judge.poison()
+    call = _tried(judge.name, lambda: _called(prepare, judge.sets[0]))
+    if call is None or not _makes_sense(judge, found := judge.first(), "at"):
+        return None
+    graph = None
+    if in_graphs:
+        graph = _tried(f"{judge.name} in a graph", lambda: captured([prepare(x) for x in judge.sets]))
+        if graph is not None:
+            _replayed(judge, graph)
+            graph = graph if _makes_sense(judge, judge.worst(), "in a graph at") else None
+    return Ready(name=judge.name, ours=False, types=judge.types, call=call, graph=graph, rel_error=found.rel_error)
+
+
+def _of_ours(
+    member: Entrant,
+    problem: ProblemShape,
+    sets: Sequence[Operands],
+    judged: Sequence[int],
+    seed: int,
+    in_graphs: bool,
+) -> Ready:
+    """A kernel of cutegen's. Raises CheckError when it is wrong."""
+    kernel, types = member.kernel, member.types
+    extras = [
+        random_extras(
+            kernel.contract,
+            problem.m,
+            problem.n,
+            seed=seed + _NEXT_SEED * i,
+            batch=problem.operand_batch,
+            framework="torch",
+            device="cuda",
+        )
+        for i in range(len(sets))
+    ]
+    calls = [partial(kernel, x.a, x.b, out=x.out, **more) for x, more in zip(sets, extras, strict=True)]
+    expected = {
+        i: expected_outcome(kernel.contract, sets[i].a, sets[i].b, extras[i], accumulator=types.accumulator).result
+        for i in judged
+    }
+    judge = _Judge(member.name, problem, kernel.contract, sets, types, expected)
+    judge.poison()
+    calls[0]()
+    _demand(judge, found := judge.first())
+    graph = captured(calls) if in_graphs else None
+    if graph is not None:
+        _replayed(judge, graph)
+        _demand(judge, judge.worst(), " in a graph")
+    return Ready(name=member.name, ours=True, types=types, call=calls[0], graph=graph, rel_error=found.rel_error)
+
+
+def _replayed(judge: _Judge, graph: Graph) -> None:
+    judge.poison()
+    graph.replay()
+
+
+def _called(prepare: Prepare, operands: Operands) -> Call:
+    call = prepare(operands)
+    call()
+    return call
+
+
+def _tried(name: str, attempt: Callable[[], _T]) -> _T | None:
+    """What a library answers; None, with a warning, when it cannot."""
+    try:
+        return attempt()
+    except CutegenError:
+        raise
+    except Exception as error:  # Triton's and the DSL's errors have no root in common
+        first_line = str(error).partition("\n")[0]
+        _LOG.warning("%s is left out: %s: %s", name, type(error).__name__, first_line)
+        return None
+
+
+def _makes_sense(judge: _Judge, found: Comparison, where: str) -> bool:
+    """Whether a library's result is near enough; says so when it is not."""
+    if found.rel_error <= OTHERS_MAX_REL_ERROR:
+        return True
+    _LOG.warning("%s is left out: relative error %.3g %s %s", judge.name, found.rel_error, where, judge.problem)
+    return False
+
+
+def _demand(judge: _Judge, found: Comparison, where: str = "") -> None:
+    if not found.ok:
+        raise CheckError(
+            f"{judge.name} at {judge.problem}{where}: relative error {found.rel_error:.3g}, {found.wrong:,} elements "
+            "wrong; what is wrong is not timed"
+        )

@@ -1,0 +1,38 @@
+"""What a run was made with: the driver and the packages whose versions move times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from cutegen.bench.device_state import nvml
+
+PACKAGES = ("torch", "triton", "quack-kernels", "nvidia-cutlass-dsl", "cuda-python", "cuda-bindings")
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The driver's version and CUDA's as torch was built with, None where they are not known; packages by name."""
+
+    driver: str | None
+    cuda: str | None
+    versions: Mapping[str, str]
+
+
+def conditions() -> Conditions:
+    """Those of this process and of torch's current GPU."""
+    import torch
+
+    found = nvml(torch.cuda.current_device()) if torch.cuda.is_available() else None
+    return Conditions(None if found is None else found.driver_version(), torch.version.cuda, dict(_versions()))
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,105 @@
+"""CUTLASS's persistent Hopper example of the CuTe DSL as a contender: f16 TN by `wgmma`, compiled for each tile.
+
+The tile and the cluster are its caller's to choose, and none is best for all problems: a table takes the best of TILES.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cutegen.bench.measure import Call
+from cutegen.errors import OutsideError
+
+_CLASS = "HopperWgmmaGemmPersistentKernel"
+_SWIZZLE = 8  # bands of tiles that share operands in L2
+_ALIGN_BYTES = 16
+_EXTENTS_MULTIPLE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HopperTile:
+    """What the example leaves to its caller.
+
+    >>> str(HopperTile((128, 256), (2, 1)))
+    '128x256, clusters of 2x1'
+    """
+
+    cta: tuple[int, int]
+    cluster: tuple[int, int]
+
+    def __str__(self) -> str:
+        tile, cluster = "x".join(map(str, self.cta)), "x".join(map(str, self.cluster))
+        return f"{tile}, clusters of {cluster}"
+
+
+TILES = (
+    HopperTile((128, 256), (2, 1)),
+    HopperTile((128, 128), (1, 1)),
+    HopperTile((64, 128), (1, 1)),
+)
+
+
+def is_hopper_example(path: Path) -> bool:
+    """Whether a file has the class of CUTLASS's dense_gemm_persistent.py. Raises OutsideError."""
+    try:
+        return f"class {_CLASS}" in path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OutsideError(f"--cutlass: {path} cannot be read ({error})") from error
+
+
+def hopper_example(path: Path, tile: HopperTile, a: Any, b: Any, out: Any) -> Call:
+    """Multiplies these torch tensors, f16 TN on a GPU, by the example at `path`.
+
+    Raises OutsideError when the file cannot be used.
+    """
+    import torch
+
+    compiled = _compiled(path, tile)
+    tensors = [x.unsqueeze(-1) for x in (a, b.T, out)]  # (M,K,1), (N,K,1) and (M,N,1)
+    return lambda: compiled(*tensors, torch.cuda.current_stream().cuda_stream)
+
+
+@lru_cache
+def _compiled(path: Path, tile: HopperTile) -> Callable[..., object]:
+    """The kernel for any problem, called with torch's tensors as they are."""
+    example = _module(path)
+    cutlass, cute = example.cutlass, example.cute
+    runtime, multiple = cute.runtime, _EXTENTS_MULTIPLE
+    m, n, k = cute.sym_int(), cute.sym_int(divisibility=multiple), cute.sym_int(divisibility=multiple)
+    tensors = [
+        runtime.make_fake_compact_tensor(
+            cutlass.Float16, (*shape, 1), stride_order=(1, 0, 2), assumed_align=_ALIGN_BYTES
+        )
+        for shape in ((m, k), (n, k), (m, n))
+    ]
+    kernel = getattr(example, _CLASS)(cutlass.Float32, tile.cta, tile.cluster, _SWIZZLE, True)
+    clusters = cutlass.utils.HardwareInfo().get_max_active_clusters(tile.cluster[0] * tile.cluster[1])
+    options = "--enable-tvm-ffi"
+    compiled: Callable[..., object] = cute.compile(
+        kernel, *tensors, clusters, runtime.make_fake_stream(), options=options
+    )
+    return compiled
+
+
+@lru_cache
+def _module(path: Path) -> ModuleType:
+    """The file, executed."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    try:
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        _ = getattr(module, _CLASS), module.cutlass, module.cute.runtime
+    except (AssertionError, AttributeError, ImportError, OSError, SyntaxError) as error:
+        raise OutsideError(
+            f"--cutlass: {path} is not CUTLASS's dense_gemm_persistent.py ({error}); it lies in CUTLASS's repository "
+            "under examples/python/CuTeDSL"
+        ) from error
+    return module

@@ -1,0 +1,104 @@
+"""What is compared for a problem: candidates, and of each with its slices of K what the model of time says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from cutegen.algebra import Extents
+from cutegen.hardware import SM_RATES, Instruction, Target
+from cutegen.plan.rules.cluster import ALONE, CLUSTER
+from cutegen.plan.rules.consumers import PINGPONG
+from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
+from cutegen.plan.search.tile_model import Estimate
+from cutegen.spec import GemmSpec
+from cutegen.spec.values import Consumers, Reduction
+from cutegen.support.words import extents, plural
+
+UNKNOWN_MMA_FLOPS = 4096.0
+"""A cycle and multiprocessor, where no source says: as on sm_90, about, which only ranks tiles against each other."""
+
+
+def cluster_text(cluster: Extents) -> str:
+    """A cluster as specs have it: along K only where slices are added there.
+
+    >>> cluster_text((2, 1, 1)), cluster_text((1, 1, 4))
+    ('2x1', '1x1x4')
+    """
+    return extents(cluster if cluster[2] > 1 else cluster[:2])
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A CTA tile, its warps along M, N and K, or what else multiplies, and its stages.
+
+    Of warpgroups also how they share tiles out, the CTAs of a cluster, and whether A and B are exchanged: then the tile
+    is one of the exchanged product.
+    """
+
+    cta: tuple[int, int, int]
+    atom_layout: tuple[int, int, int]
+    stages: int
+    atoms_are: str = "warps"
+    consumers: Consumers | None = None
+    cluster: Extents = ALONE
+    swap: bool = False
+
+    def __str__(self) -> str:
+        m, n, k = self.cta
+        warps_m, warps_n, _ = self.atom_layout
+        shared = f"{warps_m}x{warps_n} {self.atoms_are}" if self.consumers != PINGPONG else PINGPONG
+        text = f"{m}x{n}x{k}, {shared}, {self.stages} stages"
+        if self.cluster != ALONE:
+            text += f", clusters of {cluster_text(self.cluster)}"
+        return f"{text}, exchanged" if self.swap else text
+
+    @property
+    def tile(self) -> tuple[object, ...]:
+        """What candidates of one tile have in common."""
+        return self.cta, self.atom_layout, self.swap
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A candidate with slices of K, and what the model says of it."""
+
+    candidate: Candidate
+    slices: int
+    estimate: Estimate
+
+    def __str__(self) -> str:
+        return f"{self.candidate}, {plural(self.slices, 'slice')} of K" if self.slices > 1 else str(self.candidate)
+
+
+def reduction_of(option: Option) -> Reduction:
+    """How the slices of an option come together."""
+    return CLUSTER if option.candidate.cluster[2] > 1 else "workspace"
+
+
+def tile_is_open(spec: GemmSpec) -> bool:
+    """Whether the spec leaves the tile and its warps to the problem."""
+    return spec.tile.cta is None and spec.mma.atom_layout is None and spec.mma.permutation is None
+
+
+def for_elements(candidates: Iterable[Candidate], element_bytes: int) -> Iterator[Candidate]:
+    """Rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes whatever the type."""
+    for row in candidates:
+        m, n, k = row.cta
+        yield replace(row, cta=(m, n, k * 2 // element_bytes))
+
+
+def with_stages(
+    spec: GemmSpec, candidates: Iterable[Candidate], most: Callable[[tuple[int, int, int]], int]
+) -> Iterator[Candidate]:
+    """Each with the stages that the spec gives, else as many as fit; `most` says how many fit of a CTA tile."""
+    for row in candidates:
+        if spec.tile.stages is not None:
+            yield replace(row, stages=spec.tile.stages)
+        elif (stages := min(row.stages, most(row.cta))) >= DOUBLE_BUFFERED:
+            yield replace(row, stages=stages)
+
+
+def mma_flops(spec: GemmSpec, target: Target, by: Instruction = Instruction.MMA_SYNC) -> float:
+    """Operations of a multiprocessor in a cycle on the spec's operands, `by` what multiplies."""
+    return SM_RATES[target.name].flops_of(by, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS

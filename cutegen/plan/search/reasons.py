@@ -1,0 +1,126 @@
+"""Why a problem settled a key so: the predicted time, and that of what was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cutegen.algebra import Extents
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS, Target
+from cutegen.plan import swapped
+from cutegen.plan.rules.cluster import ALONE
+from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
+from cutegen.plan.search.options import Option, cluster_text, tile_is_open
+from cutegen.plan.search.tile_model import Estimate
+from cutegen.plan.values.decision import Decision, Rejected
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents, plural
+
+SHOWN_DIGITS = 3
+WHY_CONSUMERS = {
+    COOPERATIVE: "the warpgroups share a tile, which takes less from L2 for each multiplication",
+    PINGPONG: "each of two warpgroups has a tile of its own: one stores while the other multiplies",
+}
+
+
+def decisions(
+    spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
+) -> Mapping[str, Decision]:
+    """What settling on `option` decides of the keys that `spec` leaves open, by their names; `ranked` are all."""
+    found = (
+        *(_tile(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
+        *(_slices(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
+        *(_warpgroups(spec, problem, option, ranked) if option.candidate.consumers is not None else ()),
+    )
+    return {decision.key: decision for decision in found}
+
+
+def _tile(
+    spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
+) -> Iterator[Decision]:
+    """The tile is chosen; warps and stages come with it. Of every other tile its best form is named."""
+    candidate = option.candidate
+    (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
+    fetched = f"{m * n // (m + n)} multiply-adds for each element fetched"
+    why = f"for a problem, the tile of the least predicted time; {fetched}"
+    rejected = tuple(
+        Rejected(str(other), f"{microseconds(other.estimate)} predicted, bound by {other.estimate.bound}")
+        for other in _best_of_others(option, ranked, lambda other: other.candidate.tile)
+    )
+    gpu = GPUS[target.name]
+    for_problem = f"{problem} on {gpu}: {microseconds(option.estimate)} predicted, bound by {option.estimate.bound}"
+    yield Decision("tile.cta", extents(candidate.cta), why, rejected=rejected, for_problem=for_problem)
+    why = f"comes with the tile; warp tiles of {m // warps_m} x {n // warps_n}"
+    yield Decision("mma.atom_layout", extents(candidate.atom_layout), why)
+    if spec.tile.stages is None:
+        yield Decision("tile.stages", str(candidate.stages), "comes with the tile")
+
+
+def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
+    candidate = option.candidate
+    (m, n, k), gpu = candidate.cta, GPUS[target.name]
+    of_m, of_n = (problem.n, problem.m) if candidate.swap else (problem.m, problem.n)
+    tiles = -(-of_m // m) * -(-of_n // n) * problem.batch
+    for_problem = (
+        f"{plural(tiles, 'tile')} of {plural(-(-problem.k // k), 'k-tile')} on {gpu}: "
+        f"{microseconds(option.estimate)} predicted"
+    )
+    rejected = tuple(
+        Rejected(plural(other.slices, "slice"), f"{microseconds(other.estimate)} predicted")
+        for other in ranked
+        if replace(other.candidate, cluster=candidate.cluster) == candidate and other.slices != option.slices
+    )
+    why = "for a problem, the slices of the least predicted time"
+    yield Decision("schedule.split_k", str(option.slices), why, rejected=rejected, for_problem=for_problem)
+
+
+def _warpgroups(spec: GemmSpec, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
+    """How warpgroups share tiles out, what a cluster shares, whether A and B are exchanged."""
+    candidate, schedule = option.candidate, spec.schedule
+    assert candidate.consumers is not None
+    if schedule.consumers is None:
+        rejected = _rejected(option, ranked, lambda other: other.candidate.consumers or "")
+        yield Decision("schedule.consumers", candidate.consumers, WHY_CONSUMERS[candidate.consumers], rejected=rejected)
+    if schedule.cluster is None:
+        rejected = _rejected(option, ranked, lambda other: cluster_text(other.candidate.cluster))
+        why = _why_cluster(candidate.cluster)
+        yield Decision("schedule.cluster", cluster_text(candidate.cluster), why, rejected=rejected)
+    if schedule.swap is None and candidate.swap:
+        rejected = _rejected(option, ranked, lambda other: str(other.candidate.swap).lower())
+        yield swapped.decide(problem, rejected)
+
+
+def _why_cluster(cluster: Extents) -> str:
+    if cluster == ALONE:
+        return "each CTA copies what it multiplies, and waits for no other"
+    if cluster[2] > 1:
+        return "CTAs of one tile add its slices of K out of each other's shared memory"
+    shared = " and ".join(name for name, ctas in zip("BA", cluster, strict=False) if ctas > 1)
+    return f"CTAs side by side read {shared} from L2 once, and wait for each other's copies"
+
+
+def _rejected(option: Option, ranked: Sequence[Option], value: Callable[[Option], str]) -> tuple[Rejected, ...]:
+    """The other values of a key, each with the fastest option that has it."""
+    return tuple(
+        Rejected(value(other), f"at best {other}: {microseconds(other.estimate)} predicted")
+        for other in _best_of_others(option, ranked, value)
+    )
+
+
+def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[Option], object]) -> list[Option]:
+    """The fastest option of each value other than that of `option`, fastest first."""
+    found: dict[object, Option] = {}
+    for other in ranked:
+        found.setdefault(value(other), other)
+    found.pop(value(option), None)
+    return list(found.values())
+
+
+def microseconds(estimated: Estimate) -> str:
+    """A predicted time in three digits, or whole microseconds.
+
+    >>> microseconds(Estimate(12.345, "device memory")), microseconds(Estimate(2345.6, "tensor cores"))
+    ('12.3 us', '2,346 us')
+    """
+    return f"{estimated.us:,.{SHOWN_DIGITS}g} us" if estimated.us < 1000 else f"{estimated.us:,.0f} us"

@@ -1,0 +1,223 @@
+"""The way to a fast Hopper kernel, a trick at a time: each rung is a spec that differs from the last in a few keys.
+
+It begins where a kernel for Ampere ends, and climbs by bulk tensor copies (TMA), wgmma, tiles, stages, stores, the
+order of the tiles, clusters and turns; then with half the bits. On a Hopper GPU it prints what each rung gains there;
+without one, what the model of time predicts, and it says so. Beside it stands what the plan says of each: cycles of a
+multiprocessor for one k-tile, by tensor cores and by shared memory, of which the larger is the least that it can take.
+
+    python examples/hopper_ladder.py [--problem M,N,K] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cutegen
+from cutegen.analysis.limits import k_tile_cost, limits
+from cutegen.api import compile_gemm
+from cutegen.bench.benchmark import Result, bench, require_gpu
+from cutegen.bench.contenders import TORCH, only
+from cutegen.bench.entrants import Entrant
+from cutegen.bench.measure import Regime
+from cutegen.cli.options import parse_problem
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import CutegenError, DeviceError
+from cutegen.hardware import SM_RATES
+from cutegen.hardware.targeting import present_target
+from cutegen.plan import GemmPlan
+from cutegen.plan.families import FAMILIES
+from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
+from cutegen.support.columns import aligned
+
+TARGET = "sm_90"
+DEFAULT_PROBLEM = "4096,4096,4096"
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step: the keys that it changes, and why that should help."""
+
+    name: str
+    keys: str
+    why: str
+    spec: GemmSpec
+
+
+def ladder() -> Iterator[Rung]:
+    """From mma.sync to what cutegen chooses; then 8-bit floats. `keys` says all that changes."""
+    half, byte = Operand("f16", "k"), Operand("e4m3", "k")
+    result = Operand("f16", "n")
+    spec = GemmSpec(
+        family="sm80",
+        problem=Problem(a=half, b=half, c=result, accumulator="f32"),
+        tile=Tile((128, 128, 64), 3),
+        schedule=Schedule(raster=Raster("m", 1, False)),
+    )
+
+    def rung(name: str, keys: str, why: str, **changes: Any) -> Rung:
+        nonlocal spec
+        spec = replace(spec, name=name.replace(" ", "_").replace(",", ""), **changes)
+        return Rung(name, keys, why, spec)
+
+    cooperative = Schedule(raster=Raster("m", 1, False), consumers="cooperative", cluster=(1, 1))
+    bands = replace(cooperative, raster=Raster("m", 8, False))
+    yield rung("mma.sync, cp.async", "", "every thread copies, waits and multiplies")
+    yield rung("TMA", 'family = "sm120"', "one thread asks for a whole tile; CTAs are persistent", family="sm120")
+    yield rung(
+        "wgmma",
+        'family = "sm90", epilogue.smem = false',
+        "operands come from shared memory, not from registers, at 1.6 times the rate",
+        family="sm90",
+        mma=Mma(atom_layout=(2, 1, 1)),
+        epilogue=Epilogue(smem=False),
+        schedule=cooperative,
+    )
+    yield rung(
+        "larger tile",
+        "tile.cta = [128, 256, 64]",
+        "each row of A is read once for 256 columns: shared memory is no longer the tightest",
+        tile=Tile((128, 256, 64), 3),
+    )
+    yield rung("one stage more", "tile.stages = 4", "more bytes under way", tile=Tile((128, 256, 64), 4))
+    yield rung(
+        "C by TMA stores",
+        "epilogue.smem left out",
+        "whole lines leave while the next tile is multiplied",
+        epilogue=Epilogue(),
+    )
+    yield rung("bands of 8", "schedule.raster.group = 8", "neighbours in time share rows in L2", schedule=bands)
+    yield rung(
+        "clusters of 2",
+        "schedule.cluster = [2, 1]",
+        "two CTAs copy B once",
+        schedule=replace(bands, cluster=(2, 1)),
+    )
+    yield rung(
+        "taking turns",
+        'tile.cta = [128, 128, 64], tile.stages = 5, mma.atom_layout = [1, 1, 1], schedule.consumers = "pingpong"',
+        "one warpgroup brings out C while the other multiplies",
+        tile=Tile((128, 128, 64), 5),
+        mma=Mma(atom_layout=(1, 1, 1)),
+        schedule=replace(bands, cluster=(2, 1), consumers="pingpong"),
+    )
+    halves = spec.problem
+    yield rung(
+        "as cutegen chooses",
+        "all of it left out",
+        "the least predicted time",
+        family=None,
+        tile=Tile(),
+        mma=Mma(),
+        schedule=Schedule(),
+    )
+    yield rung(
+        "e4m3",
+        'with clusters of 2, problem.{a,b}.dtype = "e4m3", tile.cta = [128, 256, 128], mma.promote_k = 0',
+        "twice the operations for the same bytes; sums keep some 14 bits",
+        family="sm90",
+        problem=replace(halves, a=byte, b=byte),
+        tile=Tile((128, 256, 128), 4),
+        mma=Mma(atom_layout=(2, 1, 1), promote_k=0),
+        schedule=replace(bands, cluster=(2, 1)),
+    )
+    yield rung(
+        "e4m3, promoted sums",
+        "tile.cta = [128, 128, 128], tile.stages = 6, mma.promote_k = 128",
+        "exact sums cost twice the registers, and so a smaller tile",
+        tile=Tile((128, 128, 128), 6),
+        mma=Mma(atom_layout=(2, 1, 1), promote_k=128),
+    )
+
+
+def planned(rung: Rung, problem: ProblemShape) -> GemmPlan:
+    """The plan of a rung for Hopper."""
+    made = cutegen.plan(rung.spec, TARGET, (problem.m, problem.n, problem.k))
+    assert isinstance(made, GemmPlan)
+    return made
+
+
+def said(plan: GemmPlan, problem: ProblemShape) -> str:
+    """What the plan says of a k-tile: cycles of the tensor cores, and of shared memory."""
+    rates, instruction = SM_RATES[TARGET], plan.atom.instruction
+    rates = rates.having(instruction, rates.flops_of(instruction, plan.atom.a_dtype.name))
+    cycles = {x.resource: x.cycles for x in limits(k_tile_cost(plan, problem, None), rates)}
+    return f"{cycles['tensor cores']:,.0f} | {cycles['shared memory']:,.0f}"
+
+
+def predicted_us(plan: GemmPlan, rung: Rung, problem: ProblemShape) -> float | None:
+    """What the model of time gives the plan's family for the rung's keys."""
+    filled = replace(rung.spec, family=plan.family)
+    found = next(iter(FAMILIES[plan.family].search(filled, plan.target, problem)), None)
+    return None if found is None else found.predicted_us
+
+
+def measured(rungs: Sequence[Rung], problem: ProblemShape, rounds: int) -> tuple[Result, ...]:
+    """Each rung's time and torch.matmul's, in turns, after each result was found right."""
+    extents = (problem.m, problem.n, problem.k)
+    entrants = [Entrant(rung.name, compile_gemm(rung.spec, problem=extents)) for rung in rungs]
+    return bench(entrants, problem, rounds=rounds, regimes=(Regime.LAUNCH,), against=only(TORCH))
+
+
+def rows(
+    rungs: Sequence[Rung], plans: Sequence[GemmPlan], us: Sequence[float | None], problem: ProblemShape
+) -> Iterator[tuple[str, ...]]:
+    """A row for each rung: its time, and what it gains over the one before."""
+    before: float | None = None
+    for rung, plan, time_us in zip(rungs, plans, us, strict=True):
+        what = said(plan, problem)
+        if time_us is None:
+            yield rung.name, "", "", "", what, rung.keys
+            continue
+        gain = "" if before is None else f"{before / time_us:.2f}x"
+        yield rung.name, f"{time_us:,.1f}", f"{problem.flops / time_us / 1e6:.0f}", gain, what, rung.keys
+        before = time_us
+
+
+def on_hopper() -> bool:
+    """Whether there is a Hopper GPU to measure on."""
+    try:
+        require_gpu()
+    except DeviceError:
+        return False
+    target = present_target()
+    return target is not None and target.name == TARGET
+
+
+def climb(problem: ProblemShape, rounds: int) -> None:
+    """Print the table."""
+    rungs = list(ladder())
+    plans = [planned(rung, problem) for rung in rungs]
+    if on_hopper():
+        results = measured(rungs, problem, rounds)
+        times = {result.contender: result.measurement.median_us for result in results if result.ours}
+        us: list[float | None] = [times[rung.name] for rung in rungs]
+        others = {result.contender: result.measurement.median_us for result in results if not result.ours}
+        print(f"{problem}, fp16 TN with f32 sums on this GPU; the L2 cache cold and clean, medians of {rounds}")
+    else:
+        print("No Hopper GPU here: times are predictions of the model of time, and nothing was run.", file=sys.stderr)
+        us, others = [predicted_us(*each, problem) for each in zip(plans, rungs, strict=True)], {}
+        print(f"{problem}, fp16 TN with f32 sums, predicted for one H200")
+    found = list(rows(rungs, plans, us, problem))
+    found += [(name, f"{x:,.1f}", f"{problem.flops / x / 1e6:.0f}", "", "", "") for name, x in others.items()]
+    header = ("rung", "us", "TFLOP/s", "gain", "cycles of tensor cores | shared memory", "keys")
+    print("\n".join(aligned(found, header=header, right={1, 2, 3}, width=200)))
+
+
+def main() -> None:
+    """Climb, or say in one line why not."""
+    parser = argparse.ArgumentParser(description="The way to a fast Hopper kernel, a trick at a time.")
+    parser.add_argument("--problem", metavar="M,N,K", default=DEFAULT_PROBLEM, help=f"default: {DEFAULT_PROBLEM}")
+    parser.add_argument("--rounds", type=int, default=20, help="runs of each rung on a GPU; the median is shown")
+    asked = parser.parse_args()
+    try:
+        climb(parse_problem(asked.problem), asked.rounds)
+    except CutegenError as error:
+        raise SystemExit(f"hopper_ladder.py: error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What the assembler says of wgmma: an error where cutegen chose the tile, else a warning; its own fences are none."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutegen.api import build_request
+from cutegen.build import BuildRequest, builder
+from cutegen.build.compiler import CompilerOutput, compile_source
+from cutegen.build.cubin import ResourceUsage
+from cutegen.contract.source import KernelSource
+from cutegen.errors import EmissionError
+from cutegen.hardware import target
+from tests.build.warm import WarmCompiler
+
+WGMMA = "wgmma.fence.sync.aligned"
+SERIALIZED = ("C7514", "Potential Performance Loss: wgmma.mma_async instructions are serialized")
+FENCED = ("C7519", "warpgroup.arrive is injected in around line 297")
+
+
+def inspected(monkeypatch: pytest.MonkeyPatch, *messages: tuple[str, str], chosen: bool) -> tuple[str, ...]:
+    monkeypatch.setattr(builder, "resource_usage", lambda cubin, entry: ResourceUsage(168, 0))
+    request = BuildRequest(
+        source=KernelSource("text", "entry_0"), target=target("sm_90"), plan_json="{}", instructions={WGMMA: 1}
+    )
+    output = CompilerOutput(f".entry entry_0() {{ {WGMMA}; ret; }}".encode(), b"", messages)
+    return builder.inspect_output(replace(request, tile_is_chosen=chosen), output).manifest.warnings
+
+
+def test_a_tile_that_was_chosen_must_not_be_serialized(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EmissionError, match=r"the assembler says of wgmma: .* are serialized \(C7514\)"):
+        inspected(monkeypatch, FENCED, SERIALIZED, chosen=True)
+
+
+def test_of_one_that_was_given_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    (warning,) = inspected(monkeypatch, FENCED, SERIALIZED, chosen=False)
+    assert "are serialized (C7514)" in warning
+
+
+def test_a_fence_of_the_assembler_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert inspected(monkeypatch, FENCED, chosen=True) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", [False, True])
+def test_sums_that_are_read_in_flight_are_told_of(warm: bool, tmp_path: Path, compiler_kept_warm: WarmCompiler) -> None:
+    """A shipped spec's kernel without the wait before the epilogue reads the sums; as users compile it, and warm."""
+    request = build_request("sm90_hgemm_tn", "sm_90")
+    wait = "warpgroup.wait_group(0)"
+    assert wait in request.source.text
+    for text, codes in ((request.source.text, set()), (request.source.text.replace(wait, "pass"), {"C7514", "C7517"})):
+        source = replace(request.source, text=text)
+        with compiler_kept_warm.used() if warm else nullcontext():
+            output = compile_source(source, "sm_90a", tmp_path, timeout_s=100, remarks=True)
+        assert {code for code, _ in output.of_wgmma} == codes
+
+
+def test_a_build_asks_for_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel that multiplies by wgmma: others need not wait for it."""
+    asked = []
+    monkeypatch.setattr(builder, "compile_source", lambda *args, remarks, **options: asked.append(remarks))
+    monkeypatch.setattr(builder, "inspect_output", lambda request, output: request)
+    for name in ("sm90_hgemm_tn", "sm120_hgemm_tn"):
+        builder._make(build_request(name, "sm_90"), 1.0)
+    assert asked == [True, False]

@@ -1,0 +1,26 @@
+"""docs/pytorch.md is run: its Python in order, and what it prints is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.house.documents import ROOT, fences
+from tests.house.replay import compare, execute
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.slow
+def test_what_the_page_shows_is_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    namespace: dict[str, object] = {}
+    printed, compared = "", 0
+    for fence in fences(ROOT / "docs" / "pytorch.md"):
+        if fence.language == "python":
+            printed = execute(fence, namespace)
+        elif fence.language == "text":
+            compare(f"{fence.document}:{fence.line}", fence.text, printed)
+            compared += 1
+    assert compared == 4

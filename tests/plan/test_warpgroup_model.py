@@ -1,0 +1,163 @@
+"""The choice among wgmma kernels against what was measured on an H200, and what a plan says of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.search import warpgroups
+from cutegen.plan.search.warpgroup_model import estimate
+from cutegen.plan.search.warpgroup_tiles import H200, MEASURED
+from cutegen.spec import Mma, Schedule, Tile
+from tests.gpu.fit import Measured, Regret, mean_factor
+from tests.gpu.fit_warpgroups import HELD_OUT, held_out, load, regrets, setting_of, works
+from tests.gpu.settings import parsed
+from tests.plan.specs import gemm
+
+ON_AVERAGE, AT_MOST = 1.05, 1.25
+MOST_ESTIMATES = 80
+PAGE = Path(__file__).parents[2] / "docs" / "tile_model.md"
+OPEN = replace(gemm(), family="sm90")
+SOME = [(1024, 1024, 1024), (8192, 8192, 8192), (16, 4096, 4096), (128, 4096, 14336), (256, 256, 65536), (3000,) * 3]
+
+
+@cache
+def table() -> tuple[Measured, ...]:
+    return load()
+
+
+@cache
+def found() -> tuple[Regret, ...]:
+    return tuple(regrets(table()))
+
+
+def apart() -> list[Regret]:
+    problems = {row.problem for row in held_out(table())}
+    return [each for each in found() if each.problem in problems]
+
+
+def made(spec: Any, problem: tuple[int, int, int]) -> GemmPlan:
+    planned = plan(spec, "sm_90", problem)
+    assert isinstance(planned, GemmPlan)
+    return planned
+
+
+@pytest.mark.parametrize("which", [found, apart])
+def test_choices_are_nearly_the_best_that_was_measured(which: Any) -> None:
+    assert mean_factor(which()) <= ON_AVERAGE
+    assert max(each.factor for each in which()) <= AT_MOST
+
+
+def test_the_page_says_how_good_they_are() -> None:
+    text = PAGE.read_text()
+    for name, regret in (("sm90", found()), ("sm90, held out", apart())):
+        pattern = rf"^{name}: (\d+) problems: ([\d.]+) times the best on average, ([\d.]+) at most"
+        said = re.search(pattern, text, re.M)
+        assert said is not None
+        assert (int(said[1]), float(said[2])) == (len(regret), round(mean_factor(regret), 3))
+        assert float(said[3]) == round(max(each.factor for each in regret), 2)
+    assert len(apart()) == HELD_OUT
+
+
+def test_the_page_has_the_constants() -> None:
+    part = PAGE.read_text().partition("## Warpgroups")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.e+-]+) \| \S.{8,} \|$", part, re.M))
+    assert rows == {name: f"{value:g}" for name, value in asdict(H200).items()}
+
+
+@pytest.mark.parametrize(
+    "blind",
+    [{"latency": 1.0}, {"half_line": 1.0, "quarter_line": 1.0, "eighth_line": 1.0}, {"store_per_kib": 1.0}],
+    ids=str,
+)
+def test_a_model_that_does_not_know_it_would_choose_worse(blind: dict[str, float]) -> None:
+    assert mean_factor(list(regrets(table()[::2], replace(H200, **blind)))) > mean_factor(found()[::2]) + 0.005
+
+
+def test_every_row_was_measured() -> None:
+    measured = {name for row in table() for name in row.times_us}
+    for row in MEASURED:
+        name = setting_of(row, ProblemShape(64, 128, 64)).name, setting_of(row, ProblemShape(128, 64, 64)).name
+        assert measured & set(name), row
+    assert len(set(MEASURED)) == len(MEASURED)
+
+
+def test_names_are_read_back() -> None:
+    for name in {name for row in table()[:3] for name in row.times_us}:
+        assert parsed(name).name == name
+
+
+@pytest.mark.parametrize("problem", SOME, ids=str)
+def test_a_plan_takes_what_the_model_ranks_first(problem: tuple[int, int, int]) -> None:
+    shape, planned = ProblemShape(*problem), made(OPEN, problem)
+    exchanged = replace(shape, m=shape.n, n=shape.m)
+    times = {row: estimate(work, exchanged if row.swap else shape, GPUS["sm_90"], H200).us for row, work in works()}
+    row = min(times, key=times.__getitem__)
+    assert (planned.cta_tile, planned.pingpong, planned.swapped) == (row.cta, row.consumers == "pingpong", row.swap)
+    assert planned.cluster == row.cluster
+    assert (planned.split_k.slices if planned.split_k else 1) == row.slices
+
+
+@pytest.mark.parametrize("problem", SOME[:3], ids=str)
+def test_what_is_settled_has_a_reason_and_what_it_was_compared_with(problem: tuple[int, int, int]) -> None:
+    decided = {each.key: each for each in made(OPEN, problem).decisions}
+    for key in ("tile.cta", "schedule.consumers", "schedule.cluster", "schedule.split_k"):
+        assert not decided[key].given
+        assert decided[key].why
+    for key in ("tile.cta", "schedule.consumers", "schedule.cluster"):
+        assert all(" us predicted" in other.why for other in decided[key].rejected)
+        assert decided[key].rejected
+    predicted = float(re.findall(r"([\d.,]+) us predicted", decided["tile.cta"].for_problem)[0].replace(",", ""))
+    others = [other.why for other in decided["schedule.cluster"].rejected]
+    assert all(float(re.findall(r"([\d.,]+) us predicted", x)[0].replace(",", "")) >= predicted for x in others)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"schedule": Schedule(consumers="pingpong")},
+        {"schedule": Schedule(consumers="cooperative", cluster=(2, 1))},
+        {"schedule": Schedule(cluster=(4, 1))},
+        {"schedule": Schedule(swap=True)},
+        {"schedule": Schedule(swap=False)},
+        {"schedule": Schedule(split_k=4)},
+        {"schedule": Schedule(split_k=4, reduction="cluster")},
+        {"schedule": Schedule(split_k=5, reduction="workspace")},
+        {"tile": Tile(stages=3)},
+        {"tile": Tile((128, 128, 64))},
+        {"tile": Tile((128, 128, 64), 4), "mma": Mma(atom_layout=(2, 1, 1))},
+    ],
+    ids=str,
+)
+def test_what_the_spec_says_is_kept(given: dict[str, Any]) -> None:
+    spec = replace(OPEN, **given)
+    planned, schedule = made(spec, (256, 1024, 4096)), spec.schedule
+    assert schedule.consumers in (None, "pingpong" if planned.pingpong else "cooperative")
+    assert schedule.cluster in (None, planned.cluster[:2])
+    assert schedule.swap in (None, planned.swapped)
+    assert schedule.split_k in (None, planned.split_k.slices if planned.split_k else 1)
+    assert spec.tile.cta in (None, planned.cta_tile)
+    assert spec.tile.stages in (None, planned.stages)
+    assert planned.spec is spec
+
+
+@pytest.mark.parametrize("spec", [OPEN, replace(OPEN, family=None), replace(OPEN, tile=Tile((128, 128, 64)))], ids=str)
+def test_planning_asks_the_model_a_bounded_number_of_times(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Counter[str]()
+
+    def counting(*arguments: Any) -> Any:
+        asked["estimates"] += 1
+        return estimate(*arguments)
+
+    monkeypatch.setattr(warpgroups, "estimate", counting)
+    made(spec, (2000, 3000, 4000))
+    assert 0 < asked["estimates"] <= MOST_ESTIMATES * (1 if spec.family else 2)

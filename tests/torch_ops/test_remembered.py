@@ -1,0 +1,129 @@
+"""A call like one that was made before: the look-up serves it, and what only addresses and values say is seen anew."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cutegen  # noqa: E402
+from cutegen.build import Cache  # noqa: E402
+from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
+from cutegen.dispatch.providers import providers  # noqa: E402
+from cutegen.dispatch.request import Request  # noqa: E402
+from cutegen.errors import OperandError  # noqa: E402
+from cutegen.torch_ops import eager  # noqa: E402
+from tests.torch_ops.cases import close  # noqa: E402
+
+pytestmark = pytest.mark.dsl
+HALF = torch.float16
+
+
+@pytest.fixture(autouse=True)
+def _executed(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        yield
+
+
+def half(*shape: int) -> Any:
+    return torch.randn(shape, dtype=HALF)
+
+
+def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What goes the thorough way from now on."""
+    seen: list[Any] = []
+    real = eager.resolved_tensors
+
+    def spy(*arguments: Any) -> Any:
+        seen.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(eager, "resolved_tensors", spy)
+    return seen
+
+
+def test_other_values_and_numbers_are_computed_after_one_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, bias = half(32, 64).T, half(32)
+    out, c = torch.empty(16, 32, dtype=HALF), half(16, 32)
+    calls = [
+        lambda a, n: (cutegen.matmul(a, w), a.double() @ w.double()),
+        lambda a, n: (cutegen.matmul(a, w, bias=bias, out=out), a.double() @ w.double() + bias),
+        lambda a, n: (cutegen.matmul(a, w, c=c, alpha=n, beta=2 * n), n * (a.double() @ w.double()) + 2 * n * c),
+    ]
+    for call in calls:
+        found, wanted = call(half(16, 64), 0.5)
+        close(found, wanted, HALF, "first")
+    seen = resolved(monkeypatch)
+    for call in calls:
+        found, wanted = call(half(16, 64), 0.25)
+        close(found, wanted, HALF, "again")
+    assert seen == []
+
+
+def test_a_worse_aligned_tensor_goes_the_thorough_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, memory = half(32, 64).T, half(16 * 64 + 8)
+    cutegen.matmul(half(16, 64), w)
+    seen = resolved(monkeypatch)
+    a = memory[1 : 1 + 16 * 64].view(16, 64)
+    close(cutegen.matmul(a, w), a.double() @ w.double(), HALF, "aligned to 2 bytes")
+    assert len(seen) == 1
+
+
+def test_memory_shared_with_an_operand_is_noticed_the_second_time() -> None:
+    memory, w = half(2 * 16 * 64), half(64, 64).T
+    a, apart = memory[: 16 * 64].view(16, 64), memory[16 * 64 :].view(16, 64)
+    cutegen.matmul(a, w, out=apart)
+    with pytest.raises(OperandError, match="memory shared with a"):
+        cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64))
+
+
+def test_gradients_autocast_and_the_negative_bit_are_noticed_the_second_time() -> None:
+    a, w = half(16, 64), half(32, 64).T
+    plain = cutegen.matmul(a, w)
+    assert cutegen.matmul(a.clone().requires_grad_(), w).requires_grad
+    with torch.autocast("cpu", torch.bfloat16):
+        assert cutegen.matmul(a, w).dtype is torch.bfloat16
+    flipped = torch._neg_view(a)
+    assert torch.equal(cutegen.matmul(flipped, w), -plain)
+
+
+def test_a_provider_that_comes_later_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asked:
+        name = "asked"
+        requests: list[Request] = []  # noqa: RUF012
+
+        def answer(self, request: Request) -> Answer:
+            self.requests.append(request)
+            return Answer("nothing here")
+
+    a, w, asked = half(16, 64), half(32, 64).T, Asked()
+    cutegen.matmul(a, w)
+    providers.register(PACK, asked)
+    try:
+        cutegen.matmul(a, w)
+    finally:
+        providers.withdraw(asked)
+    assert [str(request.problem) for request in asked.requests] == ["16x32x64"]
+
+
+def test_threads_have_launches_of_their_own() -> None:
+    wrong: list[Any] = []
+    w = half(32, 64).T
+
+    def work() -> None:
+        for _ in range(3):
+            a = half(16, 64)
+            if (cutegen.matmul(a, w).double() - a.double() @ w.double()).abs().max() > 0.1:
+                wrong.append(a)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
