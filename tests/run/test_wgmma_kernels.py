@@ -88,7 +88,7 @@ def test_without_a_k_the_result_is_zeros(compiled: Any, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_planted_race_is_a_fault(kernels: Cache, name: str) -> None:
-    """Those that compute-sanitizer's racecheck is shown, too, which misses what bulk copies and wgmma have a part in."""
+    """Those that racecheck of compute-sanitizer is shown too, which sees nothing of bulk copies and wgmma."""
     kernel = Kernel(planted(MISTAKES[name], kernels))
     a, b, out = random_operands(kernel.contract, 64, 136, 264, seed=1)
     for policy in ("in-order", "reversed"):
