@@ -283,7 +283,7 @@ def test_the_order_of_tiles_is_chosen_for_a_problem() -> None:
 def test_what_one_thread_reads_whole_has_no_narrow_gaps(
     name: str, threads: str, dtype: str, pads: dict[int, bool]
 ) -> None:
-    """The compiler would join its loads, over pads that nobody writes; of what several threads read it knows nothing."""
+    """The compiler would join its loads, over pads that nobody writes; those of several threads it cannot."""
     tile = Tile(cta=(32, 32, 8))
     for pad, taken in pads.items():
         smem = Smem(**{name: SmemLayout(pad=pad)})

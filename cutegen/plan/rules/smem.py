@@ -158,9 +158,8 @@ def rank_addressable(
     hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
     requested = tuple(shape for shape in x.requested if not hinders[shape])
     if x.requested and not requested:
-        raise not_addressable(
-            spec, x, x.requested[0], why := hinders[x.requested[0]], fix=NO_GAPS if why == JOINED else WAY_OUT
-        )
+        why = hinders[x.requested[0]]
+        raise not_addressable(spec, x, x.requested[0], why, fix=NO_GAPS if why == JOINED else WAY_OUT)
     choice = rank_shapes(x, tuple(shape for shape in shapes if not hinders[shape]), requested, write, read)
     return also_rejected(choice, (Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape]))
 
@@ -173,8 +172,8 @@ def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
 
 def has_gaps(layout: LayoutExpr, element_bytes: int) -> bool:
     """Whether elements lie apart by what no load of a few would leave out: LLVM fills such gaps with what is there."""
-    gaps = np.diff(np.sort(offsets(layout))) - 1
-    return bool((gaps * element_bytes % JOINED_BYTES).any())
+    placed = np.sort(offsets(layout)).astype(np.int64) * element_bytes
+    return bool(np.any((placed[1:] - placed[:-1] - element_bytes) % JOINED_BYTES))
 
 
 def shares_of(tiled_mma: TiledMma, x: OperandTile) -> Shares:
