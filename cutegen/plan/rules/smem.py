@@ -167,7 +167,7 @@ def rank_addressable(
 def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
     """Whether each thread multiplies by itself, and reads all rows of A, or all columns of B: from constant places."""
     along = "AB".index(x.operand)
-    return tiled_mma.threads == size(tiled_mma.atom_layout) and size(mode(tiled_mma.atom_layout, along)) == 1
+    return bool(tiled_mma.threads == size(tiled_mma.atom_layout) and size(mode(tiled_mma.atom_layout, along)) == 1)
 
 
 def has_gaps(layout: LayoutExpr, element_bytes: int) -> bool:
