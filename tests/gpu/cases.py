@@ -138,10 +138,5 @@ MISTAKES: Mapping[str, Mistake] = {
     PLANTED + "stored_before_it_is_written": Mistake(
         "sanitize_wgmma_cooperative", "cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)", "pass"
     ),
-    PLANTED + "read_before_it_is_written": Mistake(
-        "sanitize_wgmma_split_k",
-        "flag.store(earlier)\n    cute.arch.barrier(barrier_id=0, number_of_threads=SUM_THREADS)",
-        "flag.store(earlier)",
-    ),
 }
 """Races: what racecheck is asked to find."""

@@ -136,7 +136,9 @@ def summary(rows: Rows) -> Iterator[str]:
 
 def wavefronts(rows: Rows) -> Iterator[str]:
     """The measured wavefronts of shared memory kernel by kernel, as markdown."""
-    names = {f"{WAVEFRONTS}{name}.sum": title for name, title in WAVES.items()} | {WGMMA_WAVEFRONTS: "wgmma"}
+    every = {f"{WAVEFRONTS}{name}.sum": title for name, title in WAVES.items()} | {WGMMA_WAVEFRONTS: "wgmma"}
+    counted = {row.counter for found in rows.values() for row in found}
+    names = {name: title for name, title in every.items() if name in counted}
     yield "| kernel | " + " | ".join(names.values()) + " |"
     yield "|---|" + "---:|" * len(names)
     for case, found in rows.items():
