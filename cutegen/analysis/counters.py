@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from cutegen.analysis.bulk_counters import OF_BULK, by_descriptor, predict_bulk
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.hardware import UNIVERSAL, dtype
@@ -43,7 +44,9 @@ ASKED = (
     MMA,
 )
 ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
-"""Left out when this ncu does not know them."""
+"""Left out when this ncu does not know them, and before them those of bulk tensor copies."""
+
+ALL = tuple(dict.fromkeys((*ASKED, *ASKED_TOO, *OF_BULK)))
 
 BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
 """Taken from a second launch with a longer K, less the first: copies with a source size write zeros too."""
@@ -77,20 +80,20 @@ def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
 
 def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
     """Why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
-    m, n, k = plan["tile"]
-    if plan["launch"]["maps"]:
+    k = plan["tile"][2]
+    if plan["launch"]["maps"] and not by_descriptor(plan):
         return f"operands come by bulk tensor copies, which these counters do not count; {_OTHER_FAMILY}"
-    if any(plan["s2r"][x]["matrices"] is None for x in "ab"):
+    if not by_descriptor(plan) and any(plan["s2r"][x]["matrices"] is None for x in "ab"):
         return f"fragments are loaded without ldmatrix, which these counters count; {_other_loads(plan)}"
     if plan.get("split_k"):
-        return (
-            "K is split: a prologue for each slice fetches past the end of its share; schedule.split_k = 1 is countable"
-        )
-    nearest = ProblemShape(*_countable(problem, m, n, k, plan["stages"]))
+        return "K is split: slices leave and read sums, and some fetch past the end; schedule.split_k = 1 is countable"
+    stages = 1 if by_descriptor(plan) else plan["stages"]
+    (m, n), what = _covered(plan)
+    nearest = ProblemShape(*_countable(problem, m, n, k, stages))
     way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
     if problem.m % m or problem.n % n or problem.k % k:
-        return f"{problem} is no multiple of the CTA tile {m}x{n}x{k}; {way_out}"
-    if problem.k // k < plan["stages"]:
+        return f"{problem} is no multiple of the {what} {m}x{n}x{k}; {way_out}"
+    if problem.k // k < stages:
         return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages; {way_out}"
     return ""
 
@@ -101,6 +104,14 @@ _OTHER_FAMILY = 'family = "sm80" is countable'
 def _other_loads(plan: Mapping[str, Any]) -> str:
     """The key that brings ldmatrix: of the copies where the family has it, else the family."""
     return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
+
+
+def _covered(plan: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
+    """M and N of what CTAs that are scheduled together compute, in a call's terms, and what that is."""
+    launch = plan["launch"]
+    (m, n), (x, y) = launch["cta_tile"], launch.get("cluster", (1, 1))
+    tiles = (y, x) if launch.get("swapped") else (x, y)
+    return (m * tiles[0], n * tiles[1]), "CTA tile" if x * y == 1 else "cluster's tiles"
 
 
 def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
@@ -118,6 +129,8 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
     Only for problems of which `unpredictable` says nothing.
     """
     assert not unpredictable(plan, problem)
+    if by_descriptor(plan):
+        return predict_bulk(plan, problem)
     cta_m, cta_n, cta_k = plan["tile"]
     ctas, k_tiles = problem.batch * (problem.m // cta_m) * (problem.n // cta_n), problem.k // cta_k
     loop = Loop.from_json(plan["loop"])
@@ -186,7 +199,7 @@ def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counte
 def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
     """What ncu printed of each such launch, in order. Raises OutsideError."""
     said = ""
-    for metrics in ((*ASKED, *ASKED_TOO), ASKED):
+    for metrics in (ALL, (*ASKED, *ASKED_TOO), ASKED):
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
         selection = ["--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
         done = subprocess.run([ncu, *options, *selection, *child], capture_output=True, text=True, check=False)
@@ -209,9 +222,7 @@ def parse(text: str) -> tuple[Launch, ...]:
 def read(printed: Iterable[Launch]) -> Mapping[str, Counters]:
     """The counters of each launch, by entry; other columns are left out."""
     return {
-        row["Kernel Name"].split("(")[0]: {
-            name: number(value) for name, value in row.items() if name in (*ASKED, *ASKED_TOO) and value
-        }
+        row["Kernel Name"].split("(")[0]: {name: number(value) for name, value in row.items() if name in ALL and value}
         for row in printed
     }
 

@@ -65,10 +65,15 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A captured graph; `launches` of a contender are in it."""
+    """A captured graph; `launches` of a contender are in it.
+
+    `calls` are what was captured: they keep their operands, which a graph does not, and torch gives memory that nobody
+    keeps back to the driver when the next graph is captured.
+    """
 
     replay: Call
     launches: int
+    calls: tuple[Call, ...] = ()
 
 
 def launch_times(
@@ -110,7 +115,7 @@ def captured(calls: Sequence[Call]) -> Graph:
     with torch.cuda.graph(graph):
         for call in [*calls] * PASSES:
             call()
-    return Graph(graph.replay, PASSES * len(calls))
+    return Graph(graph.replay, PASSES * len(calls), tuple(calls))
 
 
 def operand_sets(set_bytes: int, l2_bytes: int) -> int:

@@ -207,10 +207,11 @@ def _of_torch(fusion: Fusion) -> Dialect:
     )
 
 
-def kernel_lines(fusion: Fusion, part: str = "[part]") -> tuple[str, ...]:
+def kernel_lines(fusion: Fusion, part: str = "[part]", *, holds_vectors: bool = False) -> tuple[str, ...]:
     """The chain in the DSL: x is a part of the accumulators. Each operand is loaded where it is first used.
 
-    `part` is the subscript that takes an operand's part, and empty where the kernel has made it beforehand.
+    `part` is the subscript that takes an operand's part, and empty where the kernel has made it beforehand. With
+    `holds_vectors` each warp has loaded its share of the vectors before the main loop.
     """
     dialect = _of_dsl(fusion)
     lines: list[str] = []
@@ -222,7 +223,10 @@ def kernel_lines(fusion: Fusion, part: str = "[part]") -> tuple[str, ...]:
         tensors = {dialect.operands[name]: name for name in names_of(step.expression) if name in dialect.operands}
         for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
             if fragment not in loaded:
-                lines.append(_load(fragment, part, name, guarded=name == "c" and fusion.source_behind_beta))
+                if name in VECTORS:
+                    lines.append(_vector(fragment, part, name, held=holds_vectors))
+                else:
+                    lines.append(_load(fragment, part, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
         lines += _assignments(step, dialect)
     return tuple(lines)
@@ -238,11 +242,17 @@ def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
     )
 
 
-def _load(fragment: str, part: str, name: str, *, guarded: bool) -> str:
+def _vector(fragment: str, part: str, name: str, *, held: bool) -> str:
+    """What brings a vector to the accumulators: loads, or shuffles of what the warp has `held` since before that."""
+    mode = ("m", "n").index(name[-1])
+    if held:
+        first = ("row * 32", "column * PART_N")[mode]
+        return f"{fragment} = spread_vector({fragment.replace('tCr', 'tHr')}, tCcC{part}, {mode}, {first})"
+    return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, (m, n))"
+
+
+def _load(fragment: str, part: str, *, guarded: bool) -> str:
     """What brings an operand into registers; with `guarded` nothing is read when beta is 0."""
-    if name in VECTORS:
-        mode = ("m", "n").index(name[-1])
-        return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, (m, n))"
     extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
     operand = fragment.replace("tCr", "tCg")
     return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"

@@ -67,6 +67,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "slice_sums": plan.cluster[2] > 1,
         "slices_left": "SPLIT_K",
         "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
+        "held_vectors": (),
         "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
         "chain": chain_comment(plan),
@@ -277,7 +278,10 @@ def stride_holes(parameter: Parameter) -> StrideHoles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorHoles:
-    """A tensor in global memory; `title` is its name as part of CuTe's. A vector lies `along` a mode."""
+    """A tensor in global memory; `title` is its name as part of CuTe's. A vector lies `along` a mode, the `mode`-th.
+
+    `firsts` names the coordinates from which on a warp holds it, where it does.
+    """
 
     name: str
     title: str
@@ -286,6 +290,8 @@ class TensorHoles:
     shape: str
     stride: str
     along: str
+    mode: int
+    firsts: str = ""
 
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:
@@ -304,6 +310,7 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
         shape=f"({', '.join(modes)})",
         stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
         along="" if matrix else tensor.major,
+        mode=modes.index(tensor.major),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cutegen.hardware import DType
@@ -13,16 +14,24 @@ from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
 from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import chain_comment, gemm_context
 
+_FIRSTS = {"m": "warp_rows", "n": "columns"}
+"""Where a warp's share of a vector begins, along each mode, as the template calls it."""
+
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     common = gemm_context(plan, _settled(plan), "a wgmma GEMM fed by bulk tensor copies")
     operation, types = _operation(plan.atom.a_dtype)
+    holds_vectors = _parts(plan).vectors_held
+    beside = plain_tensors(plan, common["tensors"])
+    if holds_vectors:
+        beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
     return {
         **common,
+        "held_vectors": [x for x in beside if x.firsts],
         "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
-        "steps": kernel_lines(plan.epilogue.fusion, part=""),
-        "plain_tensors": plain_tensors(plan, common["tensors"]),
+        "steps": kernel_lines(plan.epilogue.fusion, part="", holds_vectors=holds_vectors),
+        "plain_tensors": beside,
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),

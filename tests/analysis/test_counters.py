@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cutegen.analysis import counters
+from cutegen.analysis.bulk_counters import OF_BULK
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import plan
@@ -58,6 +59,32 @@ def test_counters_of_other_types_follow_from_their_bytes() -> None:
         assert len({table[counter] for table in found.values()}) == 1
     assert found["sm80_tf32_tn"][counters.MMA] == 1024 * 1024 * 512 // (16 * 8 * 8)
     assert counters.MMA not in found["sm80_s8_tn"]
+
+
+OF_A_CUBE = {
+    "cooperative": (32_768, 393_216, 16_384, 2_048, 256, 1_048_576, 65_536),
+    "column_major": (65_536, 524_288, 16_384, 6_144, 256, 1_572_864, 65_536),
+    "e4m3": (32_768, 262_144, 16_384, 4_096, 256, 1_048_576, 65_536),
+}
+"""What an H200 counted, in the order of OF_BULK."""
+
+
+@pytest.mark.parametrize("name", OF_A_CUBE)
+def test_wgmma_and_bulk_copies_count_as_hardware_said(name: str) -> None:
+    """Two warpgroups read B twice, one once; boxes of A with M contiguous have 64 rows."""
+    found = predicted(f"sanitize_wgmma_{name}")
+    assert tuple(found[counter] for counter in OF_BULK) == OF_A_CUBE[name]
+    assert found[counters.STORE_SECTORS] == 0
+    assert counters.MMA not in found  # which counts wgmma of 16-bit types too
+
+
+def test_clusters_and_exchanged_products_are_counted_in_whole_tiles() -> None:
+    """64x64 tiles, two along M in a cluster; 64x32 of the exchanged product are 32x64 of a call's."""
+    clustered, swapped = (plan(CASES[f"sanitize_wgmma_{name}"], "sm_90").to_json() for name in ("cluster_2x1", "swap"))
+    assert "1024x64x64 is no multiple" not in counters.unpredictable(clustered, ProblemShape(1024, 64, 64))
+    assert "--problem 128,64,64 is countable" in counters.unpredictable(clustered, ProblemShape(64, 64, 64))
+    assert "--problem 32,64,64 is countable" in counters.unpredictable(swapped, ProblemShape(16, 64, 64))
+    assert counters.unpredictable(swapped, ProblemShape(32, 64, 64)) == ""
 
 
 SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))
@@ -140,7 +167,7 @@ def test_ncu_is_asked_again_without_counters_that_it_may_not_know(monkeypatch: p
 
     monkeypatch.setattr(subprocess, "run", fake)
     assert counters.profile("ncu", "^bk32", ["python", "-c", ""])["bk32_plain_0"][counters.LDMATRIX] == 133_120
-    assert len(asked) == 2
+    assert len(asked) == 3
 
 
 def test_what_ncu_said_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -141,6 +143,22 @@ def test_a_graph_has_every_set_of_operands_in_turn_several_times(torch: FakeTorc
     first, *rest = rounds_of([*torch.log, "synchronize"])
     assert first == ["set 0", "set 1", "set 2"]  # once on a stream of its own: whatever is made at a first call is made
     assert rest == [["set 0", "set 1", "set 2"] * PASSES]
+    assert graph.launches == 3 * PASSES
+
+
+def test_a_graph_keeps_the_operands_of_every_set(torch: FakeTorch) -> None:
+    class Operand:
+        """What a call reads."""
+
+    def call_on(operand: Operand) -> Callable[[], object]:
+        return lambda: operand
+
+    operands = [Operand() for _ in range(3)]
+    alive = [weakref.ref(x) for x in operands]
+    graph = captured([call_on(x) for x in operands])
+    operands.clear()
+    gc.collect()
+    assert all(x() is not None for x in alive)
     assert graph.launches == 3 * PASSES
 
 

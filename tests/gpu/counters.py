@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cutegen.analysis.bulk_counters import WGMMA_WAVEFRONTS
 from cutegen.analysis.counters import (
-    ASKED,
-    ASKED_TOO,
+    ALL,
     REPORTED_ONLY,
     WAVEFRONTS,
     CounterRow,
@@ -40,8 +40,14 @@ from tests.gpu.cases import CASES, COUNTERS
 
 STORED = Path(__file__).parent / "h200_counters.csv"
 TARGET = "sm_90"
-KEPT = ("Kernel Name", "Block Size", "Grid Size", "CC", *ASKED, *ASKED_TOO)
-WAVES = {"ldsm": "ldmatrix", "ldgsts_cache_bypass": "cp.async.cg", "ldgsts_cache_access": "cp.async.ca", "st": "stores"}
+KEPT = ("Kernel Name", "Block Size", "Grid Size", "CC", *ALL)
+WAVES = {
+    "ldsm": "ldmatrix",
+    "ldgsts_cache_bypass": "cp.async.cg",
+    "ldgsts_cache_access": "cp.async.ca",
+    "st": "stores",
+    "stsm": "stmatrix",
+}
 SIZES = ("M", "N", "K")
 
 Rows = Mapping[str, tuple[CounterRow, ...]]
@@ -130,7 +136,9 @@ def summary(rows: Rows) -> Iterator[str]:
 
 def wavefronts(rows: Rows) -> Iterator[str]:
     """The measured wavefronts of shared memory kernel by kernel, as markdown."""
-    names = {f"{WAVEFRONTS}{name}.sum": title for name, title in WAVES.items()}
+    every = {f"{WAVEFRONTS}{name}.sum": title for name, title in WAVES.items()} | {WGMMA_WAVEFRONTS: "wgmma"}
+    counted = {row.counter for found in rows.values() for row in found}
+    names = {name: title for name, title in every.items() if name in counted}
     yield "| kernel | " + " | ".join(names.values()) + " |"
     yield "|---|" + "---:|" * len(names)
     for case, found in rows.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES
+from cutegen.plan.search.problem import Settled
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import PROBE, G2s, G2sCopy, GemmSpec, Mma, S2r, S2rCopy, Tile, load_spec
 from tests.plan.specs import gemm
@@ -91,3 +94,20 @@ def test_a_probe_is_of_the_family_that_has_probes() -> None:
 
 def test_a_shipped_spec_shows_it() -> None:
     assert load_spec("hgemm_tn").family is None
+
+
+def test_a_candidate_whose_stages_do_not_fit_is_no_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The family is ranked by the time of what it can be; one that would be fast, and fits nowhere, is nothing."""
+    problem = (4096, 4096, 4096)
+    assert chosen(OPEN, "sm_90", problem)[0] == "sm90"
+    family = FAMILIES["sm90"]
+
+    def search(*asked: Any) -> Iterator[Settled]:
+        first, *_ = family.search(*asked)
+        yield replace(first, predicted_us=1.0, fits=False)
+        yield replace(first, predicted_us=1e6)
+
+    monkeypatch.setitem(FAMILIES, "sm90", replace(family, search=search))
+    found, decision = chosen(OPEN, "sm_90", problem)
+    assert found == "sm120"
+    assert "1e+06 us predicted" in {each.what: each.why for each in decision.rejected}["sm90"]

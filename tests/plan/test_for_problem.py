@@ -329,3 +329,11 @@ def test_nothing_is_faster_than_tensor_cores_or_device_memory_allow() -> None:
 def test_slices_shorten_a_long_k_and_lengthen_a_short_one() -> None:
     assert us(replace(WORK, slices=8), 128, 128, 65536) < us(WORK, 128, 128, 65536)
     assert us(replace(WORK, slices=8), 4096, 4096, 128) > us(WORK, 4096, 4096, 128)
+
+
+@pytest.mark.parametrize("name", ["sm90_e4m3_tn", "sm90_e4m3_scaled_tn"])
+@pytest.mark.parametrize("problem", [(4096, 4096, 4096), (40, 80, 160)])
+def test_a_given_tile_without_room_in_one_warpgroup_is_shared_out(name: str, problem: tuple[int, int, int]) -> None:
+    """Sums that are promoted take twice the registers: taking turns is passed over, not refused."""
+    found = plan(load_spec(name), "sm_90", problem)
+    assert (found.cta_tile, found.pingpong) == ((128, 128, 128), False)

@@ -160,3 +160,35 @@ def test_two_biases_and_scales_go_by_their_own_names() -> None:
 def test_a_scale_has_a_type_of_its_own_whatever_c_is() -> None:
     assert decisions(planned("scale_m", scale=Scale("f16")))["problem.scale"] == ("f16, along m", True)
     assert planned("scale_n", c=Operand("s8", "n")).epilogue.fusion.tensors[0].dtype.name == "f32"
+
+
+def by_warpgroups(cta: tuple[int, int, int], *ops: str) -> GemmPlan:
+    spec = GemmSpec(
+        family="sm90",
+        problem=Problem(a=A, b=A, c=Operand("f16", "n"), bias=Bias("bf16")),
+        tile=Tile(cta=cta),
+        epilogue=Epilogue(ops=ops),
+    )
+    found = plan(spec, "sm_90")
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cta", "b16", "b32"),
+    [
+        # 256 columns are 8 a lane; 64 rows of a warpgroup are one part, of which a lane holds one.
+        ((128, 256, 64), 8, 1),
+        # 24 columns are one a lane, some for nothing; two parts of 64 rows.
+        ((256, 24, 64), 1, 2),
+    ],
+)
+def test_warps_of_wgmma_load_vectors_before_the_main_loop(cta: tuple[int, int, int], b16: int, b32: int) -> None:
+    instructions = by_warpgroups(cta, "scale_m", "bias_n").predictions.instructions
+    loads = {opcode: count for opcode, count in instructions.items() if opcode.startswith("ld.global")}
+    assert loads == {"ld.global.b16": b16, "ld.global.b32": b32}
+
+
+def test_a_matrix_is_not_loaded_before_the_main_loop() -> None:
+    instructions = by_warpgroups((128, 128, 64), "alpha", "residual", "bias_n").predictions.instructions
+    assert [opcode for opcode in instructions if opcode.startswith("ld.global")] == ["ld.global.b16"]

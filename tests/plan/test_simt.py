@@ -15,6 +15,7 @@ from cutegen.plan.geometry.access import fragment_loads, vectors
 from cutegen.plan.loop import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.epilogue import accumulators
+from cutegen.run import Kernel
 from cutegen.show.timeline import residences, shown
 from cutegen.spec import (
     G2s,
@@ -31,6 +32,8 @@ from cutegen.spec import (
     Tile,
     load_spec,
 )
+from cutegen.verify import compare, float64_reference, random_operands
+from tests.plan.kernels import Build
 
 SHIPPED = ("simt_sgemm_nt", "simt_sgemm_tn")
 THREAD_LAYOUTS = ["(16,16):(1,16)", "(16,16):(16,1)", "(8,32):(32,1)", "((4,4),(8,2)):((1,32),(4,128))"]
@@ -273,3 +276,35 @@ def test_the_order_of_tiles_is_chosen_for_a_problem() -> None:
     order = next(decision for decision in found.decisions if decision.key == "schedule.raster")
     assert not order.given
     assert order.why
+
+
+@pytest.mark.parametrize(("name", "threads"), [("a", "(1,32)"), ("b", "(32,1)")])
+@pytest.mark.parametrize(("dtype", "pads"), [("f32", {1: False, 2: True, 3: False}), ("f16", {2: False, 4: True})])
+def test_what_one_thread_reads_whole_has_no_narrow_gaps(
+    name: str, threads: str, dtype: str, pads: dict[int, bool]
+) -> None:
+    """The compiler would join its loads, over pads that nobody writes; those of several threads it cannot."""
+    tile = Tile(cta=(32, 32, 8))
+    for pad, taken in pads.items():
+        smem = Smem(**{name: SmemLayout(pad=pad)})
+        other = Mma(threads="(16,2)")
+        assert plan(simt("mnn", (dtype,) * 3, tile=tile, mma=other, smem=smem), "sm_80")
+        spec = simt("mnn", (dtype,) * 3, tile=tile, mma=Mma(threads=threads), smem=smem)
+        if taken:
+            assert plan(spec, "sm_80")
+        else:
+            with pytest.raises(SpecError, match=rf"smem\.{name}.*joins its loads over gaps.*a pad of whole 8 bytes"):
+                plan(spec, "sm_80")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("majors", "dtype"), [("kkn", "f32"), ("mnn", "f16")])
+@pytest.mark.parametrize("threads", ["(32,1)", "(1,32)"])
+def test_one_thread_along_a_mode_reads_what_was_written(majors: str, dtype: str, threads: str, built: Build) -> None:
+    """With a pad of 8 bytes, and with the layout that is chosen."""
+    for smem in (Smem(), Smem(*(SmemLayout(pad=8 // (4 if dtype == "f32" else 2)) for _ in "ab"))):
+        spec = simt(majors, (dtype, dtype, "f32"), tile=Tile(cta=(32, 32, 8)), mma=Mma(threads=threads), smem=smem)
+        kernel = Kernel(built(spec, "sm_80"))
+        a, b, out = random_operands(kernel.contract, 40, 24, 20, seed=1)
+        assert kernel.execute(a, b, out=out).violations == ()
+        assert compare(out, float64_reference(a, b), dtype="f32").ok

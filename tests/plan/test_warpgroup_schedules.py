@@ -10,7 +10,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.spec import Mma, Schedule
+from cutegen.spec import Mma, Operand, Schedule
 from tests.run.wgmma import spec
 
 
@@ -86,3 +86,10 @@ def test_atomics_are_another_familys() -> None:
 def test_other_families_have_no_such_key(key: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="expected no such key in this family"):
         plan(replace(spec("other"), family="sm120", schedule=Schedule(**key)), "sm_90")
+
+
+def test_registers_go_to_c_as_wide_as_it_is_aligned() -> None:
+    """A thread has two columns side by side, which one store takes where it may."""
+    wide, narrow = (planned(dtype="u8", c=Operand("u8", "n", align), cta=(128, 32, 64)) for align in (2, 1))
+    stored, apart = (found.predictions.sectors["epilogue"].predicted for found in (wide, narrow))
+    assert (stored, apart) == (128 * 32 // 8, 2 * 128 * 32 // 8)

@@ -153,7 +153,7 @@ def helper(name: str) -> Callable[[Any], Any]:
         exp2=lambda x, fastmath: torch.exp2(x.double()).float(),
         fma=lambda a, b, c: (a.double() * b.double() + c.double()).float(),
         max=lambda a, b, propagate_nan: torch.maximum(a, b),
-        min=torch.fmin,
+        min=lambda a, b, propagate_nan: torch.minimum(a, b),
         rcp=lambda x, approx, ftz: torch.reciprocal(x.double()).float(),
     )
     cute = SimpleNamespace(math=math, full_like=lambda x, value: torch.full_like(x, value, **single))

@@ -40,6 +40,15 @@ def is_allowed(row: Row, rules: Sequence[Rule]) -> bool:
     return not any(rule.broken_by(row) for rule in rules)
 
 
+def connected(rules: Sequence[Rule]) -> list[set[str]]:
+    """The settings in groups of those that rules speak of together, of each other or by way of others."""
+    groups: list[set[str]] = []
+    for rule in rules:
+        met = [group for group in groups if group & set(rule.of)]
+        groups = [group for group in groups if group not in met] + [set(rule.of).union(*met)]
+    return groups
+
+
 def covering_rows(settings: Settings, rules: Sequence[Rule], *, seed: int = 0, strength: int = 2) -> list[Row]:
     """Rows that have every combination of `strength` values which some allowed row has; the same for the same seed."""
     return _Array(settings, rules, random.Random(seed), strength).rows()
@@ -48,6 +57,7 @@ def covering_rows(settings: Settings, rules: Sequence[Rule], *, seed: int = 0, s
 class _Array:
     def __init__(self, settings: Settings, rules: Sequence[Rule], rng: random.Random, strength: int) -> None:
         self._settings, self._rules, self._rng, self._strength = settings, rules, rng, strength
+        self._groups = connected(rules)
         self._rank = {name: rank for rank, name in enumerate(settings)}
         self._rules_of = {name: [rule for rule in rules if name in rule.of] for name in settings}
         self._left: dict[Combination, None] = {
@@ -61,11 +71,12 @@ class _Array:
         rows: list[Row] = []
         while self._left:
             begin = next(iter(self._left))
-            tries = [row for _ in range(CANDIDATES) if (row := self._completed(dict(begin))) is not None]
-            if not tries:  # several rules together refuse it
+            first = self._completed(dict(begin))
+            if first is None:  # several rules together refuse it
                 del self._left[begin]
                 continue
-            best = max(tries, key=lambda row: sum(one in self._left for one in self._of(row)))
+            others = [self._completed(dict(begin)) for _ in range(CANDIDATES - 1)]
+            best = max(filter(None, (first, *others)), key=lambda row: sum(one in self._left for one in self._of(row)))
             for one in self._of(best):
                 self._left.pop(one, None)
             rows.append({name: best[name] for name in self._settings})
@@ -75,10 +86,19 @@ class _Array:
         return combinations([(name, row[name]) for name in self._settings], self._strength)
 
     def _completed(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """The row with all settings, or None where rules leave no value for one. Rules' settings come first."""
+        """The row with all settings, or None where rules leave no value for one.
+
+        Groups of settings that rules connect come one after the other, the row's first: what cannot be is soon found.
+        """
         rest = [name for name in self._settings if name not in row]
         self._rng.shuffle(rest)
-        return self._fill(row, sorted(rest, key=lambda name: not self._rules_of[name]))
+        mine = {number for number, group in enumerate(self._groups) if group & row.keys()}
+
+        def rank(name: str) -> tuple[bool, int]:
+            number = next((number for number, group in enumerate(self._groups) if name in group), len(self._groups))
+            return number not in mine, number
+
+        return self._fill(row, sorted(rest, key=rank))
 
     def _fill(self, row: dict[str, Any], rest: list[str]) -> dict[str, Any] | None:
         if not rest:

@@ -13,9 +13,12 @@ import pytest
 
 from cutegen import api
 from cutegen.build import Cache
+from cutegen.errors import PtxFault
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from tests.gpu.cases import MISTAKES
+from tests.gpu.prebuild import planted
 from tests.run.wgmma import CASES
 
 pytestmark = pytest.mark.dsl
@@ -80,3 +83,14 @@ def test_without_a_k_the_result_is_zeros(compiled: Any, name: str) -> None:
     compiled(CASES[name])(np.zeros((5, 0), np.float16), np.zeros((0, 8), np.float16), out=storage[:, :8])
     assert not storage[:, :8].any()
     assert storage[:, 8:].all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_planted_race_is_a_fault(kernels: Cache, name: str) -> None:
+    """Those that racecheck of compute-sanitizer is shown too, which sees nothing of bulk copies and wgmma."""
+    kernel = Kernel(planted(MISTAKES[name], kernels))
+    a, b, out = random_operands(kernel.contract, 64, 136, 264, seed=1)
+    for policy in ("in-order", "reversed"):
+        with pytest.raises(PtxFault):
+            kernel.execute(a, b, out=out, policy=policy)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.hardware import dtype
+from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.spec import Bias, Extra, GemmSpec, Operand, Raster
 from tests.run import wgmma
 from tests.run.covering import Row, Rule
@@ -22,6 +23,7 @@ EPILOGUES: Mapping[str, tuple[str, ...]] = {
     "bias, gelu": ("bias_n", "gelu_tanh"),
     "blas and residual": ("alpha", "beta", "residual"),
     "aux": ("bias_m", "aux", "silu"),
+    "scales": ("scale_m", "scale_n", "bias_n", "bias_m"),
 }
 SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "dtype": ("f16", "bf16", "e4m3", "e5m2", "s8", "u8"),
@@ -38,6 +40,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "cluster": ((1, 1), (2, 1), (1, 2), (1, 1, 2)),
     "swap": (False, True),
     "split_k": (1, 2, 3, 4),
+    "reduction": (None, "cluster"),
     "epilogue": tuple(EPILOGUES),
     "c_way": ("shared memory", "registers", "unaligned"),
     "promote_k": (None, "never", "every second"),
@@ -61,6 +64,27 @@ def _promoted(name: str, sums: str | None) -> bool:
     return name in FLOATS_OF_8_BITS and sums is None
 
 
+def _held(tile: tuple[int, int], groups: tuple[int, int, int] | None) -> tuple[int, int]:
+    """Columns of an instruction, and all of a warpgroup's, those of its instructions one behind the other."""
+    m, n, _ = groups or (tile[0] // 64, 1, 1)
+    return tile[1] // n, tile[0] * tile[1] // (64 * m * n)
+
+
+def _in_halves(
+    tile: tuple[int, int], groups: tuple[int, int, int] | None, c_bits: int, c_major: str, swap: bool
+) -> bool:
+    """Whether half of what a warpgroup multiplies is made of pieces of a row of C that fill sectors."""
+    columns, held = _held(tile, groups)
+    least = max(8, SECTOR_BYTES * 8 // c_bits) if (c_major == "n") != swap else 8
+    return any(columns % width == 0 == held % (2 * width) for width in range(least, columns + 1, 8))
+
+
+def _hold_sums(tile: tuple[int, int], k_tile_bytes: int, stages: int) -> bool:
+    """Whether the stages have as many bytes as a tile's sums, of 4 bytes each."""
+    m, n = tile
+    return stages * (m + n) * k_tile_bytes >= 4 * m * n
+
+
 RULES = (
     Rule(("dtype", "a_major"), lambda name, major: major == "k" or _of_16_bits(name), "8 bits are read along K alone"),
     Rule(("dtype", "b_major"), lambda name, major: major != "n" or _of_16_bits(name), "8 bits are read along K alone"),
@@ -78,9 +102,23 @@ RULES = (
         "a cluster has tiles along M and whole numbers of slices",
     ),
     Rule(
-        ("tile", "warpgroups", "split_k", "cluster"),
-        lambda tile, groups, _, cluster: tile != (64, 16) or groups is None or _along_k(cluster) == 1,
+        ("split_k", "cluster", "tile", "warpgroups"),
+        lambda _, cluster, *of_c: _along_k(cluster) == 1 or _held(*of_c)[1] % 16 == 0,
         "a warpgroup has no narrower part than 8 columns to share",
+    ),
+    Rule(
+        ("split_k", "reduction", "cluster", "tile", "warpgroups", "c_bits", "c_major", "swap"),
+        lambda slices, reduction, cluster, *of_c: (
+            slices == 1 or reduction is None or _along_k(cluster) > 1 or (slices % 2 == 0 and _in_halves(*of_c))
+        ),
+        "the CTAs of a cluster bring out even shares of a tile, a sector of a row each",
+    ),
+    Rule(
+        ("split_k", "reduction", "cluster", "tile", "k_tile_bytes", "stages"),
+        lambda slices, reduction, cluster, *stages: (
+            slices == 1 or (reduction is None and _along_k(cluster) == 1) or _hold_sums(*stages)
+        ),
+        "a tile's sums lie in the stages",
     ),
     Rule(
         ("split_k", "consumers"),
@@ -155,7 +193,7 @@ def spec_of(row: Row) -> GemmSpec:
         c=c,
         accumulator=row["sums"],
         cta=(*row["tile"], k),
-        stages=max(row["stages"], 3) if row["tile"] == (128, 64) and _along_k(row["cluster"]) > 1 else row["stages"],
+        stages=row["stages"],
         groups=row["warpgroups"],
         raster=None if row["raster"] is None else Raster(*row["raster"], zigzag=True),
         smem=False if row["c_way"] == "registers" else None,
@@ -163,6 +201,7 @@ def spec_of(row: Row) -> GemmSpec:
         consumers=row["consumers"],
         cluster=row["cluster"],
         split_k=row["split_k"],
+        reduction=row["reduction"],
         **extras,
     )
     b = replace(made.problem.b, transposed="once" if row["b_major"] == ONCE else None)

@@ -56,10 +56,11 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
 
 
 def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:
-    """What is known of a family before its rules run."""
+    """What is known of a family before its rules run: the time of the first candidate whose stages fit."""
     try:
         filled = replace(spec, family=name)
-        settled = next(iter(FAMILIES[name].search(filled, target, problem)), None) if problem else None
+        candidates = FAMILIES[name].search(filled, target, problem) if problem else ()
+        settled = next((one for one in candidates if one.fits), None)
     except SpecError as refusal:
         return _Option(name, refusal=refusal)
     return _Option(name, predicted_us=None if settled is None else settled.predicted_us)

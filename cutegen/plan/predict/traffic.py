@@ -65,8 +65,8 @@ def predict_sectors(
         stored = epilogue.pieces * epilogue.store.sectors(piece, major_mode, element_bytes)
         found["epilogue"] = _sectors(stored, tile, element_bytes)
     else:
-        held = accumulators(tiled_mma, tile, held_together(tiled_mma, major_mode))
-        found["epilogue"] = sectors_of(held, tile, major_mode, element_bytes)
+        pair = min(held_together(tiled_mma, major_mode), epilogue.align_bytes // element_bytes)
+        found["epilogue"] = sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, element_bytes)
     for tensor in epilogue.fusion.tensors:
         if len(tensor.modes) == 2:
             found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import TiledMma
 from cutegen.hardware import WGMMA_ATOMS, MmaAtom, StmatrixAtom
-from cutegen.hardware.units import LINE_BYTES, WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS
 from cutegen.plan.rules.wgmma_sums import sum_registers
 from cutegen.plan.values.decision import Rejected
@@ -23,6 +23,8 @@ WIDTHS = (128, 64, 32, 16, 8)
 MATRIX_ROWS = 8
 MATRICES = 4
 STMATRIX_COLUMNS = MATRICES // 2 * MATRIX_ROWS
+MATRIX_VALUES_ON_THE_WAY = 4
+"""Of each matrix that a chain reads or writes, one in so many of a part's values is on the way at a time, about."""
 REGISTERS_BESIDE_PARTS = 36
 """What a thread holds beside sums, addresses and values: with fewer, some of 250 kernels that were compiled for sm_90a
 spilled more than a few bytes (chosen tiles, all types and majors of C, chains of up to six steps, parts of 8 to 128
@@ -93,4 +95,15 @@ def _registers(x: OperandTile, fusion: Fusion, by: Multiplied, columns: int) -> 
     sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
     values = by.atom.shape_mnk[0] * columns // WARPGROUP
     addresses = columns // STMATRIX_COLUMNS if stmatrix_of(x, columns) else values // pair_elems(x)
-    return sums + addresses + (values if fusion.steps else 0) + REGISTERS_BESIDE_PARTS
+    vectors = sum(_held(sums, by, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
+    matrices = sum(len(tensor.modes) == 2 for tensor in fusion.tensors)
+    chain = values + matrices * values // MATRIX_VALUES_ON_THE_WAY if fusion.steps else 0
+    return sums + addresses + chain + vectors + REGISTERS_BESIDE_PARTS
+
+
+def _held(sums: int, by: Multiplied, mode: str) -> int:
+    """Elements of a vector that a thread holds while its tile is multiplied, none where it learns late which parts."""
+    rows, columns, _ = by.atom.shape_mnk
+    if by.cluster[2] > 1:
+        return 0
+    return sums * WARPGROUP // (rows * columns) if mode == "m" else -(-columns // WARP)

@@ -23,7 +23,7 @@ def choose_programmatic(spec: GemmSpec, split_k: SplitPlan | None) -> tuple[bool
         raise spec.error(
             KEY,
             found=f"true with K in {split_k.slices} slices that go through a workspace",
-            expected="no workspace: its counters are set to 0 before a captured launch, which that does not wait for",
+            expected="no workspace: in a graph such a launch follows a node that takes memory, not a kernel",
             fix='reduction = "cluster", where all slices fit in one, or leave the key out',
         )
     why = "the kernel sets itself up while its predecessor ends, and waits before it touches memory"

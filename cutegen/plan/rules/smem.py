@@ -22,6 +22,7 @@ from cutegen.algebra import (
     inner_layout,
     leaves,
     make_layout,
+    mode,
     modes,
     offsets,
     size,
@@ -44,6 +45,9 @@ TORN = "a thread's own accesses swizzle one another"
 UNEVEN = "the tile ends within a period of the swizzle"
 UNDIVIDED = "{}'s blocks and the layout's do not nest"
 CUT_SHORT = "{}'s threads end within a period of the swizzle"
+JOINED = "one thread reads all of it, and the compiler joins its loads over gaps that are no whole 8 bytes"
+NO_GAPS = "a pad of whole 8 bytes, or more threads along the operand's mode of mma.threads"
+JOINED_BYTES = 8
 WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 
 
@@ -144,16 +148,32 @@ def rank_addressable(
     def hindered(shape: Shape) -> str:
         layout = tile_to_shape(shape.atom, x.extents)
         torn = any(access.tears(layout, staged=staged) for access in sliced)
-        return TORN if torn else uneven(x, shape, shares)
+        if torn:
+            return TORN
+        return JOINED if alone and has_gaps(layout, x.dtype.bytes) else uneven(x, shape, shares)
 
     shares = {**shares_of(tiled_mma, x), "the copy": copy.shared_out}
     staged = x.name != "c" and spec.tile.stages != 1
+    alone = x.name != "c" and by_one_thread(tiled_mma, x)
     hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
     requested = tuple(shape for shape in x.requested if not hinders[shape])
     if x.requested and not requested:
-        raise not_addressable(spec, x, x.requested[0], hinders[x.requested[0]], fix=WAY_OUT)
+        why = hinders[x.requested[0]]
+        raise not_addressable(spec, x, x.requested[0], why, fix=NO_GAPS if why == JOINED else WAY_OUT)
     choice = rank_shapes(x, tuple(shape for shape in shapes if not hinders[shape]), requested, write, read)
     return also_rejected(choice, (Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape]))
+
+
+def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
+    """Whether each thread multiplies by itself, and reads all rows of A, or all columns of B: from constant places."""
+    along = "AB".index(x.operand)
+    return bool(tiled_mma.threads == size(tiled_mma.atom_layout) and size(mode(tiled_mma.atom_layout, along)) == 1)
+
+
+def has_gaps(layout: LayoutExpr, element_bytes: int) -> bool:
+    """Whether elements lie apart by what no load of a few would leave out: LLVM fills such gaps with what is there."""
+    placed = np.sort(offsets(layout)).astype(np.int64) * element_bytes
+    return bool(np.any((placed[1:] - placed[:-1] - element_bytes) % JOINED_BYTES))
 
 
 def shares_of(tiled_mma: TiledMma, x: OperandTile) -> Shares:

@@ -22,7 +22,7 @@ from cutegen.plan.rules.epilogue_parts import WIDTHS
 from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED, STAGES
 from cutegen.plan.rules.warpgroups import choose_warpgroups
-from cutegen.plan.rules.wgmma_sums import ROWS
+from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
@@ -82,6 +82,9 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Ite
         if consumers == PINGPONG and spec.mma.atom_layout not in (None, (1, 1, 1)):
             continue
         asked = replace(spec, schedule=replace(spec.schedule, consumers=consumers))
+        unasked = spec.schedule.consumers is None and consumers == PINGPONG
+        if unasked and lacks_room(asked, (1, 1, 1), spec.tile.cta, target) is not None:
+            continue
         warpgroups = choose_warpgroups(asked, spec.tile.cta, target).value
         for cluster in CLUSTERS:
             for swap in swaps:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from cutegen.hardware import (
     DType,
     StmatrixAtom,
 )
+from cutegen.hardware.units import WARP
 from cutegen.plan.values.copies import TileCopy
+from cutegen.plan.values.opcodes import load_element
 from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import Step as ChainStep
 
@@ -63,6 +66,15 @@ class EpilogueParts:
     ctas: int = 1
     buffers: int = 0
     stmatrix: StmatrixAtom | None = None
+
+    @property
+    def vectors_held(self) -> bool:
+        """Whether a warp loads its share of vectors before the main loop: it knows its parts then."""
+        return self.ctas == 1
+
+    def elements_held(self, mode: str) -> int:
+        """The elements that a lane holds of a vector along M or N: a warp has 16 rows of a part, and all columns."""
+        return self.count // self.columns if mode == "m" else -(-self.columns * self.tile[1] // WARP)
 
     @property
     def of_tile(self) -> int:
@@ -124,8 +136,17 @@ class EpiloguePlan:
         return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
 
     def opcodes(self) -> dict[str, int]:
-        """What the PTX text has of it that is told from other instructions: bulk tensor stores, and `stmatrix`."""
-        return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {})}
+        """What the PTX text has of it that is told from others: bulk stores, `stmatrix`, loads of held vectors."""
+        return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {}), **self.held_opcodes()}
+
+    def held_opcodes(self) -> dict[str, int]:
+        """The loads of vectors that stand before the main loop."""
+        loads: Counter[str] = Counter()
+        if self.parts is not None and self.parts.vectors_held:
+            for x in self.fusion.tensors:
+                if len(x.modes) == 1:
+                    loads[load_element(x.dtype)] += self.parts.elements_held(x.major)
+        return dict(loads)
 
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""

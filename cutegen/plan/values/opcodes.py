@@ -15,6 +15,16 @@ def load_global(bits: int, element: DType, target: Target) -> str:
     return f"ld.global.{_copied(bits, element, target)}"
 
 
+def load_element(element: DType) -> str:
+    """The opcode of a load of one element from global memory.
+
+    >>> from cutegen.hardware import dtype
+    >>> load_element(dtype("bf16"))
+    'ld.global.b16'
+    """
+    return f"ld.global.{_joined(element.bits, element.bits)}"
+
+
 def store_shared(bits: int, element: DType, target: Target) -> str:
     """The opcode of a plain store of `bits` to shared memory, as the compiler writes it."""
     return f"st.shared.{_copied(bits, element, target)}"
