@@ -227,7 +227,6 @@ def test_only_what_stands_between_markers_is_written(figures: Figures) -> None:
     assert documents.filled(once, figures) == once
 
 
-@pytest.mark.skipif(not documents.FIGURES.exists(), reason="no run is kept")
 def test_the_documents_ask_for_every_block_once() -> None:
     asked = [name for path in documents.DOCUMENTS for name in documents.asked_for(path.read_text())]
     assert sorted(asked) == sorted(tables.BLOCKS)
