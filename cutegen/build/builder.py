@@ -101,15 +101,13 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
 def _spills(request: BuildRequest, spilled_bytes: int, emitted: Mapping[str, int]) -> Iterator[str]:
     """The warning that a kernel of wgmma spills: its sums would go through memory, for which wgmma waits.
 
-    Raises EmissionError where the plan chose the tile, and so was to leave room; but a few registers may go there
-    between two main loops.
+    Raises EmissionError where the plan chose the tile, and so was to leave room, for more than the few registers that
+    go there between two main loops.
     """
     if not spilled_bytes or not _multiplies_by_wgmma(emitted):
         return
-    if request.tile_is_chosen and spilled_bytes <= EPILOGUE_SPILLS_BYTES:
-        return
     found = f"{spilled_bytes:,} bytes of a thread's registers spill"
-    if request.tile_is_chosen:
+    if request.tile_is_chosen and spilled_bytes > EPILOGUE_SPILLS_BYTES:
         raise EmissionError(f"{found}, with a tile that cutegen chose; a smaller tile.cta needs fewer")
     yield f"{found}; a smaller tile.cta needs fewer"
 
