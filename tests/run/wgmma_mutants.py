@@ -29,10 +29,11 @@ from cutegen.verify import compare, expected_outcome, random_operands
 from tests.run.wgmma import CASES
 
 KERNELS = ("tn", "nt", "pingpong", "cluster_along_m", "split_k", "e4m3")
-PROBLEM = (136, 72, 328)
-MAX_STEPS = 30_000
-"""Warp instructions, ten times what a right kernel takes: a mutant may wait for ever."""
-POLICIES = ("in-order", "reversed")
+MANY_K_TILES, MANY_TILES = (136, 72, 328), (648, 136, 136)
+RUNS = (("in-order", MANY_K_TILES), ("reversed", MANY_K_TILES), ("in-order", MANY_TILES))
+"""Orders and problems (M, N, K): with many tiles, buffers of C are used again."""
+MAX_STEPS = 100_000
+"""Warp instructions, several times what a right kernel takes: a mutant may wait for ever."""
 FAULT, WRONG, SURVIVED = "fault", "wrong result", "survived"
 OTHER_COMPARISON = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq"}
 DROPPED = (
@@ -98,8 +99,8 @@ def verdict(right: Kernel, text: str) -> str:
     kept = right.artifact
     fields = {"path": kept.path, "plan_json": kept.plan_json, "cubin": kept.cubin, "manifest": kept.manifest}
     kernel = Kernel(cast("Artifact", SimpleNamespace(**fields, ptx=text)))
-    for policy in POLICIES:
-        a, b, out = random_operands(kernel.contract, *PROBLEM, seed=1)
+    for policy, problem in RUNS:
+        a, b, out = random_operands(kernel.contract, *problem, seed=1)
         try:
             report = kernel.execute(a, b, out=out, policy=policy, max_steps=MAX_STEPS)
         except CutegenError:
