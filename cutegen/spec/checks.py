@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
 from cutegen.hardware.units import WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
+from cutegen.spec.families import FAMILIES
 from cutegen.support.literals import alternatives, literal, nearest, typed
 
 MAX_THREADS_PER_CTA = 1024
@@ -110,6 +111,19 @@ class OneOf:
             closest = nearest(str(value), [str(choice) for choice in (*self.choices, *self.more)])
         fix = f"the nearest is {literal(closest)}" if closest is not None else ""
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyName:
+    """The name of a family that is registered when a spec is made: others than cutegen's may be."""
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return OneOf(tuple(FAMILIES)).expected
+
+    def __call__(self, value: object) -> Mismatch | None:
+        return OneOf(tuple(FAMILIES))(value)
 
 
 @dataclass(frozen=True, slots=True)

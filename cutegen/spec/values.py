@@ -25,6 +25,7 @@ from cutegen.spec.checks import (
     ClusterExtents,
     ExpressionText,
     Extents,
+    FamilyName,
     Integer,
     LayoutText,
     Line,
@@ -32,7 +33,6 @@ from cutegen.spec.checks import (
     OneOf,
     SwizzleBits,
 )
-from cutegen.spec.families import FAMILIES
 from cutegen.spec.steps import OPERANDS, OPS
 
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
@@ -42,7 +42,7 @@ _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
 Flag: TypeAlias = Annotated[bool, Boolean()]
-FamilyKey: TypeAlias = Annotated[str, OneOf(tuple(FAMILIES))]
+FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
 ScaleDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "f16", "bf16"))]

@@ -40,6 +40,7 @@ OPTIONAL_KEYS = {
     "epilogue.expression",
     "problem.residual",
     "problem.bias",
+    "problem.scale",
     "problem.aux",
     "schedule.registers",
     "schedule.persistent",

@@ -73,7 +73,7 @@ def test_the_widest_parts_for_which_a_thread_has_registers(name: str) -> None:
     ids=["bytes", "bytes, in turns", "erf", "all, in turns"],
 )
 def test_a_chosen_tile_has_room_for_the_chain(text: str, built: Build) -> None:
-    """Of the tile that cutegen chose the kernel is built, and nothing is said of registers that spill."""
+    """Of a tile that cutegen chose the kernel is built; a few registers may wait beside the main loop, and are told."""
     manifest = built(parse_spec(text), "sm_90").manifest
-    assert manifest.warnings == ()
+    assert len(manifest.warnings) == (manifest.spill_bytes > 0)
     assert manifest.spill_bytes <= 32

@@ -41,7 +41,7 @@ def family() -> Iterator[Family]:
     )
     register(
         composed,
-        SpecFamily(NAME, "mma.sync, ldmatrix, plain copies", frozenset({Instruction.MMA_SYNC}), available=True),
+        SpecFamily(NAME, "mma.sync, ldmatrix, plain copies", frozenset({Instruction.MMA_SYNC})),
     )
     yield composed
     del FAMILIES[NAME], SPEC_FAMILIES[NAME]
