@@ -1,4 +1,4 @@
-"""`cutegen show`: the layouts of a plan part by part, or any layout expression, as text or as a picture."""
+"""`cutegen show`: the layouts of a plan part by part, or any layout: as text, drawn, or as an interactive page."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from cutegen.cli.options import (
     refuse_options,
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
-from cutegen.cli.pictures import Format, choose_format, deliver
+from cutegen.cli.pictures import Format, choose_format, deliver, deliver_page
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
 from cutegen.show.canvas import Picture
+from cutegen.show.page import page_of_layout, page_of_plan
 from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
@@ -70,7 +71,7 @@ def show(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write it there: .txt, .json, .svg, .tex or .png says in which form.",
+            help="Write it there: .txt, .json, .svg, .tex, .png or .html says in which form.",
             show_default=False,
         ),
     ] = None,
@@ -79,7 +80,7 @@ def show(
     """Layouts as CuTe C++ prints them, who holds what, swizzled offsets and banks: as text, or drawn."""
     how = choose_format(format_, out)
     if json and how is not Format.TEXT:
-        raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
+        raise RequestError(f"--json: found together with --format {how}; expected one of the two")
     if spec is not None and layout is None and dtype is None:
         plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
         if isinstance(plan, ProbePlan):
@@ -95,7 +96,9 @@ def show(
         ]
         found = " and ".join(given) or "neither"
         raise RequestError(f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype")
-    if how is not Format.TEXT:
+    if how is Format.HTML:
+        deliver_page(subject.page(), out)
+    elif how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
     else:
         as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
@@ -109,9 +112,12 @@ class _Subject:
     title: str
     view: Callable[[], View]
     picture: Callable[[], Picture]
+    page: Callable[[], str]
 
 
-def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
+def _of_plan(
+    plan: GemmPlan, part: Part | None, thread: int, problem: str | None, *, loads_only: bool = False
+) -> _Subject:
     extents = DEFAULT_PROBLEM if problem is None else parse_problem(problem)
     if not 0 <= thread < plan.tiled_mma.threads:
         last = plan.tiled_mma.threads - 1
@@ -124,7 +130,12 @@ def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None
         return PICTURES[part](plan, thread)
 
     title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
-    return _Subject(title, lambda: VIEWS[part](plan, thread, extents), picture)
+
+    def page() -> str:
+        name = plan.spec.name or plan.kernel_name
+        return page_of_plan(plan, name, extents, thread=thread, part=part, loads_only=loads_only)
+
+    return _Subject(title, lambda: VIEWS[part](plan, thread, extents), picture, page)
 
 
 def _of_probe(plan: ProbePlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
@@ -133,7 +144,7 @@ def _of_probe(plan: ProbePlan, part: Part | None, thread: int, problem: str | No
         *others, last = OF_A_PROBE
         expected = f"{', '.join(others)} or {last}"
         raise RequestError(f"show: found {part}; expected {expected}: a probe only loads fragments")
-    subject = _of_plan(plan.gemm, part, thread, problem)
+    subject = _of_plan(plan.gemm, part, thread, problem, loads_only=True)
     return subject if part is not None else replace(subject, view=lambda: probe.view(plan))
 
 
@@ -147,7 +158,10 @@ def _of_layout(text: str, dtype_name: str) -> _Subject:
     if elements > MAX_ELEMENTS:
         raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
     return _Subject(
-        text, lambda: layout_part.view(expression, element), lambda: layout_part.picture(expression, element)
+        text,
+        lambda: layout_part.view(expression, element),
+        lambda: layout_part.picture(expression, element),
+        lambda: page_of_layout(expression, element, text),
     )
 
 

@@ -1,0 +1,109 @@
+"""Puts a page together: what the parts tell it as JSON, the style, and the script, all in one file.
+
+The script's files stand in `ORDER` one behind the other within one function, so that each sees the names of those
+before it and the page has none of them. The policy in its head forbids the browser to ask anyone for anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from cutegen.algebra import LayoutExpr
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import DType
+from cutegen.plan import GemmPlan
+from cutegen.show.parts import PAGES, layout
+from cutegen.show.parts import matrix as matrix_part
+
+ORDER = (
+    "tables",
+    "model",
+    "painter",
+    "state",
+    "view",
+    "view_journey",
+    "view_global",
+    "view_shared",
+    "view_bits",
+    "view_access",
+    "view_fragment",
+    "view_matrix",
+    "view_result",
+    "view_pipeline",
+    "view_ranking",
+    "view_layout",
+    "controls",
+    "main",
+)
+STYLES = ("page",)
+_FOLDER = Path(__file__).parent
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+_DOCUMENT = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="generator" content="cutegen show --format html">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<div id="page"></div>
+<noscript>This page draws itself with JavaScript, all of which is in the file.</noscript>
+<script type="application/json" id="data">{data}</script>
+<script>
+(() => {{
+"use strict";
+{script}}})();
+</script>
+</body>
+</html>
+"""
+
+
+def page_of_plan(
+    plan: GemmPlan,
+    title: str,
+    problem: ProblemShape,
+    *,
+    thread: int = 0,
+    part: str | None = None,
+    loads_only: bool = False,
+) -> str:
+    """The page of a plan, opened at `part`, `thread` marked; of a probe, which only loads, without the rest.
+
+    Sectors of global memory are those of the `problem`'s first tile.
+    """
+    told: dict[str, Any] = {str(name): tell(plan) for name, tell in PAGES.items()}
+    if loads_only:
+        told |= {"epilogue": None, "pipeline": None}
+    opened = {"thread": thread, "part": part, "problem": list(problem.extents.values())}
+    return _document(title, {"kind": "plan", "open": opened, "matrix": matrix_part.page(plan), **told})
+
+
+def page_of_layout(expression: LayoutExpr, dtype: DType, title: str) -> str:
+    """The page of any layout expression, on elements of `dtype`."""
+    return _document(title, {"kind": "layout", "layout": layout.page(expression, dtype)})
+
+
+def _document(title: str, data: Mapping[str, Any]) -> str:
+    # Within a script element only "<" could end it.
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    return _DOCUMENT.format(
+        policy=escape(_POLICY, quote=False),
+        title=escape(title),
+        style="".join(_resource(f"{name}.css") for name in STYLES),
+        data=text,
+        script="".join(_resource(f"{name}.js") for name in ORDER),
+    )
+
+
+def _resource(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

@@ -1,0 +1,78 @@
+// Puts the page together and follows the first element.
+
+function head() {
+  const { overview } = data;
+  const title = isPlan ? overview.title : data.layout.text;
+  const chips = isPlan
+    ? [overview.family, overview.target, `CTA ${overview.cta.join(" × ")}`, plural(overview.stages, "stage"), plural(overview.threads, "thread"), `${thousands(overview.smem_bytes)} bytes shared`]
+    : [data.layout.dtype];
+  const help = element("button", { type: "button", id: "help-button", "aria-label": "Keys and help" }, "?");
+  help.addEventListener("click", () => document.getElementById("help").showModal());
+  return element(
+    "header",
+    { id: "head" },
+    element("div", { class: "name" }, element("h1", {}, title), element("p", {}, isPlan ? overview.description : "any layout, element by element")),
+    element("ul", { class: "chips" }, ...chips.map((chip) => element("li", {}, chip))),
+    searchBox(),
+    themeButton(),
+    help,
+  );
+}
+
+function planPage(root) {
+  const sliders = planSliders();
+  const buttons = operandButtons();
+  const name = element("strong", { id: "followed", "aria-live": "polite" });
+  const bar = element("aside", { id: "bar", "aria-label": "What is followed" },
+    element("div", { class: "now" }, element("span", {}, "following "), name, buttons.root),
+    ...sliders.map((each) => each.root),
+  );
+  root.append(head(), bar, journey, element("main", { id: "views" }), helpBox());
+  mapView();
+  sharedView();
+  globalView();
+  accessView();
+  bitsView(placeForBits);
+  fragmentView();
+  if (data.matrix) matrixView();
+  resultView();
+  pipelineView();
+  rankingView();
+  decisionsView();
+  document.getElementById("views").append(...views.map((view) => view.root));
+  watchers.push(() => {
+    sayJourney();
+    buttons.say();
+    sliders.forEach((each) => each.say());
+  });
+}
+
+function layoutPage(root) {
+  root.append(head(), element("main", { id: "views" }), helpBox());
+  layoutViews();
+  document.getElementById("views").append(...views.map((view) => view.root));
+}
+
+const PARTS = { mma: "fragment", smem: "shared", g2s: "global", s2r: "access", epilogue: "result", pipeline: "pipeline" };
+
+function begin() {
+  (isPlan ? planPage : layoutPage)(document.getElementById("page"));
+  watchers.push(refresh);
+  const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+  setTheme(dark ? "dark" : "light");
+  if (isPlan) {
+    const { thread, part, element: at } = data.open;
+    state.thread = thread;
+    state.operand = "";
+    if (at) follow(at[0], at[1], at[2], true);
+    else follow("a", 0, 0, true, thread);
+    if (part && PARTS[part]) document.getElementById(`view-${PARTS[part]}`).scrollIntoView();
+  } else {
+    state.operand = "";
+    follow("layout", 0, 0, true);
+  }
+  document.addEventListener("keydown", onKey);
+  new ResizeObserver(() => refresh(new Set(["all"]))).observe(document.getElementById("views"));
+}
+
+begin();

@@ -1,0 +1,85 @@
+// The page of a layout expression: the offsets of its coordinates by bank, the memory that they fill, and its swizzle.
+
+const SHOWN = 64;
+
+function layoutViews() {
+  const { layout } = data;
+  const bytes = layout.bits / 8;
+  const [rows, columns] = layout.shape;
+  const [shownRows, shownColumns] = [Math.min(rows, SHOWN), Math.min(columns, SHOWN)];
+  // Mode 0 goes down, all others to the right, the first of them fastest; a layout of one mode is a row.
+  const coordinatesOf = (row, column) => {
+    if (layout.modes.length === 1) return [column];
+    let rest = column;
+    const others = layout.modes.slice(1).map((leaves) => {
+      const size = sizeOfMode(leaves);
+      const index = rest % size;
+      rest = Math.floor(rest / size);
+      return index;
+    });
+    return [row, ...others];
+  };
+  const placeAt = (row, column) => {
+    const before = affine(layout, coordinatesOf(row, column));
+    const moved = swizzled(layout.swizzle, before);
+    return { before, ...moved, byte: moved.offset * bytes, bank: bankOf(moved.offset * bytes), bytes, swizzle: layout.swizzle };
+  };
+  const now = () => placeAt(state.x, state.y);
+  const gridOf = (width) => {
+    const across = Math.min((width - 48) / shownColumns, 64);
+    return cells(44, 26, across, clamp(640 / shownRows, 10, across > 24 ? 30 : 16));
+  };
+  new View({
+    id: "layout",
+    title: layout.text,
+    note: `Mode 0 down, the others to the right: ${layout.shape.join(" × ")} ${layout.dtype}${shownRows < rows || shownColumns < columns ? `, of which ${shownRows} × ${shownColumns} are shown` : ""}. A hue is four banks; in a cell its offset in elements.`,
+    wide: true,
+    on: ["all"],
+    draw(painter, width) {
+      const grid = gridOf(width);
+      for (let row = 0; row < shownRows; row += 1) {
+        for (let column = 0; column < shownColumns; column += 1) {
+          const { offset, bank } = placeAt(row, column);
+          painter.rect(grid.x(column), grid.y(row), grid.width - 1, grid.height - 1, { fill: hue(Math.floor(bank / 4), bank % 4, 4) });
+          const label = String(offset);
+          if (grid.width > label.length * 6) painter.text(grid.x(column + 0.5), grid.y(row + 0.5), label, { size: 10, align: "middle" });
+        }
+      }
+      const step = grid.width < 16 ? 8 : 1;
+      numbered(painter, grid, shownRows, shownColumns, { rowStep: 1, columnStep: step, rowName: "0", columnName: "1" });
+      return grid.y(shownRows) + 6;
+    },
+    mark(painter, width) {
+      const grid = gridOf(width);
+      const { bank } = now();
+      for (let row = 0; row < shownRows; row += 1) {
+        for (let column = 0; column < shownColumns; column += 1) {
+          if (placeAt(row, column).bank === bank) marked(painter, grid.x(column), grid.y(row), grid.width - 1, grid.height - 1);
+        }
+      }
+      if (state.x < shownRows && state.y < shownColumns) framed(painter, grid.x(state.y), grid.y(state.x), grid.width - 1, grid.height - 1, 3);
+    },
+    at(px, py, width) {
+      const [row, column] = gridOf(width).at(px, py);
+      return within(row, shownRows) && within(column, shownColumns) ? ["layout", row, column] : null;
+    },
+    words() {
+      const place = now();
+      return [
+        ["at", "coordinate", `(${coordinatesOf(state.x, state.y).join(", ")})`],
+        ["offset", "offset", place.offset],
+        ["byte", "byte", place.byte],
+        ["bank", "bank", place.bank, true],
+        ["column-ways", "16 bytes of 8 rows here", `${wavefronts(eightRows(placeAt, rows), CHUNK_BYTES)} wavefronts`],
+        ["different", "offsets", `${thousands(layout.least)} to ${thousands(layout.most)}, ${thousands(layout.different)} different`],
+      ];
+    },
+  });
+  if (layout.least >= 0) bitsView(now, ["all", "x", "y"]);
+}
+
+/** The bytes of the followed column in eight rows, as ldmatrix reads them. */
+function eightRows(placeAt, rows) {
+  const first = Math.floor(state.x / 8) * 8;
+  return Array.from({ length: Math.min(8, rows - first) }, (_, i) => placeAt(first + i, state.y).byte);
+}
