@@ -39,7 +39,7 @@ def write_spec(fence: Fence) -> None:
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("page, least", [("README.md", 3), ("docs/tour.md", 8), ("docs/cache.md", 2)])
+@pytest.mark.parametrize(("page", "least"), [("README.md", 3), ("docs/tour.md", 8), ("docs/cache.md", 2)])
 @pytest.mark.usefixtures("machine")
 def test_what_the_page_shows_is_what_happens(page: str, least: int) -> None:
     for fence in fences(README):  # whose specs other pages use
