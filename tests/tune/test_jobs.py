@@ -11,8 +11,8 @@ from cutegen.errors import ArtifactError
 from cutegen.spec import load_spec
 from cutegen.tune.jobs import (
     Candidate,
-    MeasureJob,
     Measured,
+    MeasureJob,
     Result,
     Times,
     as_json,
