@@ -104,9 +104,10 @@ _table = _Table()
 
 
 def _guards(tensors: list[Tensor]) -> Callable[..., bool]:
-    sizes, strides = ([list(each) for each in of] for of in ([x.shape for x in tensors], [x.stride() for x in tensors]))
-    found: Callable[..., bool] = cpp_guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-    return found
+    sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
+    made = cpp_guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[..., bool] = made.check
+    return check
 
 
 def nobody_elses(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
