@@ -7,6 +7,7 @@ result is told once. A job that runs cannot be stopped from afar: what it starts
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import threading
@@ -89,7 +90,7 @@ class ClusterWorkers:
         needs: Sequence[str] = (),
         brings: Brings | None = None,
     ) -> Future[Result]:
-        """As in `Workers`. The future raises WorkerError where the cluster is lost, or too many workers with the job."""
+        """As in `Workers`. The future raises WorkerError where the cluster, or each worker of the job, was lost."""
         job = Job(
             function=function, arguments=arguments, gpu=gpu, needs=tuple(needs), brings=brings, meeting=self._meeting
         )
@@ -182,8 +183,8 @@ class ClusterWorkers:
             return
         if self._workers():
             raise DeviceError(
-                f"scheduler {self._address}: found {plural(len(self._workers()), 'worker')}, none with a GPU; start one "
-                f"for each: CUDA_VISIBLE_DEVICES=0 dask worker {self._address} --resources {RESOURCE}=1"
+                f"scheduler {self._address}: found {plural(len(self._workers()), 'worker')}, none with a GPU; start "
+                f"one for each: CUDA_VISIBLE_DEVICES=0 dask worker {self._address} --resources {RESOURCE}=1"
             )
         raise WorkerError(f"scheduler {self._address}: found no workers; start some: dask worker {self._address}")
 
@@ -216,15 +217,30 @@ def _client(address: str, connect_s: float) -> Client:
         from distributed import Client
     except ImportError as error:
         raise WorkerError(
-            "--scheduler needs Dask, which is not installed: pip install 'cutegen[tune]'; without it this machine serves"
+            "--scheduler needs Dask, which is not installed: pip install 'cutegen[tune]', or leave it out"
         ) from error
     try:
+        with ThreadPoolExecutor(1) as thread:  # the caller's may have an event loop that runs
+            thread.submit(asyncio.run, _reach(address, connect_s)).result()
         return Client(address, timeout=connect_s, set_as_default=False)
-    except Exception as error:  # OSError, ValueError for what is no address, AssertionError for an unknown host
+    except ValueError as error:
+        raise WorkerError(f"scheduler: {error}; expected an address such as tcp://10.0.0.1:8786") from error
+    except Exception as error:  # OSError, TimeoutError, AssertionError for an unknown host: as Dask has it
         raise WorkerError(
             f"scheduler {address}: not reached within {connect_s:g} s: {_first_line(error)}; start one with "
             "`dask scheduler`, which prints its address, such as tcp://10.0.0.1:8786"
         ) from error
+
+
+async def _reach(address: str, connect_s: float) -> None:
+    """Shake hands with what listens there: a `Client` that cannot would leave a thread behind."""
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    comm = await asyncio.wait_for(
+        connect(address, timeout=connect_s, **Security().get_connection_args("client")), connect_s
+    )
+    await comm.close()
 
 
 def _first_line(error: Exception) -> str:

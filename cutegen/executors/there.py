@@ -53,7 +53,7 @@ class Done:
 
 
 def greet() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """This worker's identity in parts, and the products of the GPUs that its jobs would see."""
+    """The worker's identity in parts, and the products of the GPUs that its jobs would see."""
     return identity().parts, tuple(each.name for each in present_gpus())
 
 

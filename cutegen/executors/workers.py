@@ -47,7 +47,7 @@ class Workers(Protocol):
 
 
 class LocalWorkers:
-    """This machine: threads that wait for compilers' processes, and for each GPU a thread that waits for its child.
+    """Workers of one machine: threads that wait for compilers' processes, and one thread a GPU.
 
     `gpus` are what `present_gpus` names, or None for a GPU that a job's children find by themselves. Jobs of the caller
     and of the workers share one cache. `compiling` is any other executor for jobs without a GPU, whose processes share
