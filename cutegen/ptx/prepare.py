@@ -172,7 +172,7 @@ class _BlockLowering:
 
 
 def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Where the instruction writes watched registers, the step that also notes it."""
+    """Return the step that also notes which watched registers the instruction writes, where it writes any."""
     keys = tuple(written_registers(instruction) & context.frame.tracked)
     if not keys:
         return step
@@ -186,7 +186,7 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
 
 
 def _with_held_registers(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Where the instruction touches registers that some `wgmma` uses, the step that first looks who holds them."""
+    """Return the step that first looks who holds registers that some `wgmma` uses."""
     rows = context.frame.held_rows
     if not rows or instruction.parts[0] == "wgmma":
         return step
