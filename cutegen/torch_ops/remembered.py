@@ -1,5 +1,7 @@
 """Calls that were made before: one look-up by the tensors' attributes, then the launch.
 
+`quick` knows simple calls, by shapes and by the guards of Dynamo; `again` knows them all, by every attribute.
+
 What depends on attributes was judged by the first call. Addresses are looked at each time: how they are aligned, and
 where an `out` is given, whether it lies apart. Whatever is out of the ordinary goes the thorough way again.
 """
@@ -9,11 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._dynamo import guards as cpp_guards
 
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.ready import Ready, ordered
@@ -37,6 +38,9 @@ _forward_ad = torch.autograd.forward_ad
 _count_write = torch.autograd.graph.increment_version
 _Parameter = torch.nn.Parameter
 _F32 = torch.float32
+_dynamos: Any = torch._C._dynamo.guards
+_has_guards = all(hasattr(_dynamos, name) for name in ("TensorGuards", "_empty_strided_cpu", "_empty_strided_cuda"))
+"""They are no promise of torch's: calls go by `again` where a version has none."""
 _on_gpus = hasattr(torch._C, "_cuda_getDevice")
 _current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
 
@@ -78,7 +82,7 @@ class _Simple:
         self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
         self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
         # Memory of the current GPU, without the dispatcher: what Inductor's programs call.
-        self.allocate = cpp_guards._empty_strided_cuda if known.ordinal >= 0 else cpp_guards._empty_strided_cpu
+        self.allocate = _dynamos._empty_strided_cuda if known.ordinal >= 0 else _dynamos._empty_strided_cpu
         self.stream = known.stream
         self.shape, self.steps, self.dtype = tuple(out.shape), out.stride(), out.dtype
         self.low, self.low_bias = max(known.low[:3]), (*known.low, 0)[3]
@@ -105,7 +109,7 @@ _table = _Table()
 
 def _guards(tensors: list[Tensor]) -> Callable[..., bool]:
     sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
-    made = cpp_guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    made = _dynamos.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = made.check
     return check
 
@@ -184,7 +188,7 @@ def quick(
 
 def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
     """Let `quick` know a call that was just made; its B was `weight` transposed where that is given."""
-    if call.has_more or (known := _table.known.get(_key(call))) is None:
+    if call.has_more or not _has_guards or (known := _table.known.get(_key(call))) is None:
         return
     if known.ordinal >= 0 and not (_current_gpu() == known.ordinal and _is_at_home(known.launch)):
         return
