@@ -60,14 +60,16 @@ function markThread(thread) {
 
 /** A slider with its name and its number; `most` may change with what is followed. */
 function slider(id, label, most, set, read = () => state[id]) {
-  const input = element("input", { type: "range", min: 0, id: `slide-${id}`, "aria-label": label });
+  const input = element("input", { type: "range", min: 0, id: `slide-${id}` });
   const output = element("output", { for: `slide-${id}`, id: `at-${id}` });
   input.addEventListener("input", () => set(Number(input.value)));
-  const root = element("label", { class: "slider" }, element("span", {}, label), input, output);
+  const name = element("span", {});
+  const root = element("label", { class: "slider" }, name, input, output);
   return {
     root,
     say() {
       const last = most();
+      name.textContent = typeof label === "function" ? label() : label;
       input.max = String(last);
       input.value = String(read());
       input.disabled = last === 0;
@@ -96,8 +98,8 @@ function planSliders() {
     slider("thread", "thread", () => data.mma.threads - 1, markThread),
     slider("warp", "warp", () => Math.ceil(warps()) - 1, (warp) => markThread(warp * WARP + (state.thread % WARP)), () => warpOf(state.thread)),
     slider("kBlock", "k-block", () => kBlocks() - 1, setBlock),
-    slider("load", followed().copied ? "load" : "block", () => loads().length - 1, (i) => update({ load: loads()[i] }), () => Math.max(0, loads().indexOf(state.load))),
-    slider("phase", followed().copied ? "phase" : "core matrix", phases, (phase) => update({ phase })),
+    slider("load", () => (followed().copied ? "load" : "block"), () => loads().length - 1, (i) => update({ load: loads()[i] }), () => Math.max(0, loads().indexOf(state.load))),
+    slider("phase", () => (followed().copied ? "phase" : "core matrix"), phases, (phase) => update({ phase })),
     slider("stage", "stage", () => data.overview.stages - 1, (stage) => update({ stage })),
     ...(data.pipeline ? [slider("slot", "slot", () => data.pipeline.slots.length - 1, (slot) => update({ slot }))] : []),
   ];
@@ -139,7 +141,7 @@ function helpBox() {
     { id: "help", "aria-label": "Keys" },
     element("h2", {}, "Keys"),
     list,
-    element("p", {}, "Point at an element to follow it through every view; click to keep it. Outlined in the accent: the element. Dark: the marked thread. Each picture can be saved as SVG."),
+    element("p", {}, "Point at an element to follow it through every view; click to keep it. In the accent colour: the element. In ink: the marked thread. Each picture can be saved as SVG."),
     close,
   );
   close.addEventListener("click", () => box.close());

@@ -16,6 +16,7 @@ from cutegen.algebra import LayoutExpr
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
+from cutegen.show.follow import Element, Follower, OperandWay
 from cutegen.show.parts import PAGES, layout
 from cutegen.show.parts import matrix as matrix_part
 
@@ -84,8 +85,16 @@ def page_of_plan(
     told: dict[str, Any] = {str(name): tell(plan) for name, tell in PAGES.items()}
     if loads_only:
         told |= {"epilogue": None, "pipeline": None}
-    opened = {"thread": thread, "part": part, "problem": list(problem.extents.values())}
+    opened = {"thread": thread, "part": part, "leading": _leading(plan, problem)}
     return _document(title, {"kind": "plan", "open": opened, "matrix": matrix_part.page(plan), **told})
+
+
+def _leading(plan: GemmPlan, problem: ProblemShape) -> dict[str, int]:
+    """Elements from a row of each operand to the next one in global memory, by the names that the kernel has."""
+    follower = Follower(plan, problem)
+    ways = [follower.way(Element(name, (0, 0))) for name in "abc"]
+    places = {way.read_as[0]: way.source if isinstance(way, OperandWay) else way.target for way in ways}
+    return {name: place.leading_elems for name, place in places.items()}
 
 
 def page_of_layout(expression: LayoutExpr, dtype: DType, title: str) -> str:

@@ -3,8 +3,9 @@
 function head() {
   const { overview } = data;
   const title = isPlan ? overview.title : data.layout.text;
+  const swapped = isPlan && overview.swapped ? ["multiplies B by A: A here is the call's B"] : [];
   const chips = isPlan
-    ? [overview.family, overview.target, `CTA ${overview.cta.join(" × ")}`, plural(overview.stages, "stage"), plural(overview.threads, "thread"), `${thousands(overview.smem_bytes)} bytes shared`]
+    ? [...swapped, overview.family, overview.target, `CTA ${overview.cta.join(" × ")}`, plural(overview.stages, "stage"), plural(overview.threads, "thread"), `${thousands(overview.smem_bytes)} bytes shared`]
     : [data.layout.dtype];
   const help = element("button", { type: "button", id: "help-button", "aria-label": "Keys and help" }, "?");
   help.addEventListener("click", () => document.getElementById("help").showModal());
@@ -39,7 +40,6 @@ function planPage(root) {
   pipelineView();
   rankingView();
   decisionsView();
-  document.getElementById("views").append(...views.map((view) => view.root));
   watchers.push(() => {
     sayJourney();
     buttons.say();
@@ -50,7 +50,30 @@ function planPage(root) {
 function layoutPage(root) {
   root.append(head(), element("main", { id: "views" }), helpBox());
   layoutViews();
-  document.getElementById("views").append(...views.map((view) => view.root));
+}
+
+const COLUMN_PX = 476;
+const WIDE_COLUMN_PX = 640;
+let columnsNow = 0;
+
+/** Views in columns of like height, wide ones below them over all columns: again where the page's width asks for it. */
+function arrange() {
+  const holder = document.getElementById("views");
+  const least = window.innerWidth >= 2000 ? WIDE_COLUMN_PX : COLUMN_PX;
+  const count = Math.max(1, Math.floor((holder.clientWidth + 16) / (least + 16)));
+  if (count === columnsNow) return;
+  columnsNow = count;
+  const columns = Array.from({ length: count }, () => element("div", { class: "column" }));
+  const [wide, narrow] = [views.filter((view) => view.wide), views.filter((view) => !view.wide)];
+  const first = isPlan ? [] : wide.splice(0, 1);
+  holder.style.setProperty("--columns", count);
+  holder.replaceChildren(...first.map((view) => view.root), ...columns, ...wide.map((view) => view.root));
+  for (const view of narrow) {
+    const heights = columns.map((column) => column.offsetHeight);
+    columns[heights.indexOf(Math.min(...heights))].append(view.root);
+    view.redraw();
+    view.say();
+  }
 }
 
 const PARTS = { mma: "fragment", smem: "shared", g2s: "global", s2r: "access", epilogue: "result", pipeline: "pipeline" };
@@ -66,13 +89,21 @@ function begin() {
     state.operand = "";
     if (at) follow(at[0], at[1], at[2], true);
     else follow("a", 0, 0, true, thread);
+    arrange();
     if (part && PARTS[part]) document.getElementById(`view-${PARTS[part]}`).scrollIntoView();
   } else {
     state.operand = "";
     follow("layout", 0, 0, true);
+    arrange();
   }
   document.addEventListener("keydown", onKey);
-  new ResizeObserver(() => refresh(new Set(["all"]))).observe(document.getElementById("views"));
+  let width = 0;
+  new ResizeObserver(([entry]) => {
+    if (entry.contentRect.width === width) return;
+    width = entry.contentRect.width;
+    arrange();
+    refresh(new Set(["all"]));
+  }).observe(document.getElementById("views"));
 }
 
 begin();

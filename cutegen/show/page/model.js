@@ -223,7 +223,10 @@ class Result {
   /** The coordinate within what leaves at once, and which part that is. */
   inPart(m, n) {
     const [rows, columns] = this.shared.tile;
-    return { x: m % rows, y: n % columns, part: [Math.floor(m / rows), Math.floor(n / columns)] };
+    const at = [Math.floor(m / rows), Math.floor(n / columns)];
+    const { parts } = this.epilogue.shared;
+    const [part, slot] = parts ? parts[at[0]][at[1]] : [0, 0];
+    return { x: m % rows, y: n % columns, at, part, slot };
   }
 
   /** The write to shared memory, by warp and lane, that covers an element of the part. */

@@ -107,6 +107,13 @@ function release() {
   follow(pinned.operand, pinned.x, pinned.y, false, pinned.thread);
 }
 
+/** Where an element of the first tile lies in the matrix of the page's problem, rows as far apart as they must be. */
+function globalPlace(name, bytes, row, column) {
+  const inRow = column * bytes;
+  const byte = row * data.open.leading[name] * bytes + inRow;
+  return { row, inRow, byte, sectorInRow: Math.floor(inRow / SECTOR_BYTES), sector: Math.floor(byte / SECTOR_BYTES) };
+}
+
 /** All that is known of the followed element, the same record for every view. */
 function way() {
   const { operand: name, x, y, stage } = state;
@@ -114,12 +121,11 @@ function way() {
   const operand = operands[name];
   const coordinate = operand.coordinate(x, y);
   const [row, column] = operand.cell(x, y);
-  const byte = column * operand.bytes;
   const found = {
     name,
     operand,
     coordinate,
-    global: { row, byte, sector: Math.floor(byte / SECTOR_BYTES) },
+    global: globalPlace(name, operand.bytes, row, column),
     copy: operand.copiers ? operand.copiers.of(coordinate) : inBox(operand.copy, operand, x, y),
     shared: operand.place(x, y, state.layouts[name], stage),
     kBlock: Math.floor(y / data.mma.tile[2]),
@@ -142,13 +148,12 @@ function wayOfResult(m, n) {
   const found = { name: "c", operand: result, holder };
   if (!result.epilogue) return found;
   const [row, column] = result.major === 1 ? [m, n] : [n, m];
-  const byte = column * result.bytes;
-  found.global = { row, byte, sector: Math.floor(byte / SECTOR_BYTES) };
+  found.global = globalPlace("c", result.bytes, row, column);
   if (result.shared) {
-    const { x, y, part } = result.inPart(m, n);
+    const { x, y, part, slot } = result.inPart(m, n);
     const { shared } = result;
-    found.part = { x, y, part };
-    found.shared = shared.place(x, y, state.layouts.c);
+    found.part = { x, y, part, slot };
+    found.shared = shared.place(x, y, state.layouts.c, slot);
     found.writer = result.writer(x, y);
     const store = result.epilogue.shared.store;
     found.store = result.copiers ? result.copiers.of(shared.coordinate(x, y)) : inBox(store, shared, x, y);

@@ -32,7 +32,7 @@ class View {
    * `at(x, y, width)` answers the [operand, x, y] under a point. `on` are the keys of the state that `draw` asks for.
    */
   constructor({ id, title, note, on = [], draw, mark, at, words, wide = false, controls = null }) {
-    Object.assign(this, { id, title, on, draw, mark, at, words });
+    Object.assign(this, { id, title, on, draw, mark, at, words, wide });
     this.base = element("canvas", { class: "base", "aria-hidden": true });
     this.over = element("canvas", { class: "over", role: "img", "aria-label": title });
     this.stack = element("div", { class: "stack" }, this.base, this.over);
@@ -165,13 +165,14 @@ function painted(painter, grid, rows, columns, colour) {
 }
 
 /** Numbers beside rows and above columns, every `step`-th. */
-function numbered(painter, grid, rows, columns, { rowStep, columnStep, rowName, columnName }) {
+function numbered(painter, grid, rows, columns, names) {
+  const { rowStep, columnStep, rowName, columnName, firstRow = 0, firstColumn = 0 } = names;
   const soft = { size: 10, fill: palette.soft };
   for (let row = 0; row < rows; row += rowStep) {
-    painter.text(grid.x(0) - 5, grid.y(row + 0.5) + (grid.height < 8 ? 3 : 0), row, { ...soft, align: "end" });
+    painter.text(grid.x(0) - 5, grid.y(row + 0.5) + (grid.height < 8 ? 3 : 0), firstRow + row, { ...soft, align: "end" });
   }
   for (let column = 0; column < columns; column += columnStep) {
-    painter.text(grid.x(column) + (grid.width < 8 ? 0 : grid.width / 2), grid.y(0) - 8, column, {
+    painter.text(grid.x(column) + (grid.width < 8 ? 0 : grid.width / 2), grid.y(0) - 8, firstColumn + column, {
       ...soft,
       align: grid.width < 8 ? "start" : "middle",
     });

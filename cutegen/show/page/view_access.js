@@ -31,8 +31,23 @@ function accessOf() {
     }
     phases.push({ title: `phase ${phases.length}: lanes ${first}–${first + together - 1}`, pieces });
   }
-  return { operand, bytes, phases, title: `load ${state.load}, warp ${warp}` };
+  return { operand, bytes, phases, title: `load ${state.load}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
 }
+
+/** Whether some lane's bytes do not lie together, aligned, in a layout: the kernel would read it otherwise. */
+function isTorn(operand, layout, bytes, phases) {
+  const elements = bytes / operand.bytes;
+  return phases.some(({ pieces }) => pieces.some(({ element: [x, y], byte }) => {
+    if (byte % bytes) return true;
+    for (let i = 1; i < elements; i += 1) {
+      const at = operand.major === 1 ? [x, y + i] : [x + i, y];
+      if (operand.place(...at, layout, state.stage).byte !== byte + i * operand.bytes) return true;
+    }
+    return false;
+  }));
+}
+
+const OTHERWISE = "In this layout a lane's bytes do not lie together: the kernel would read otherwise, as the counts say.";
 
 function accessGeometry(width) {
   const access = accessOf();
@@ -65,6 +80,7 @@ function accessView() {
     draw(painter, width) {
       const { access, pieces, grid, height } = accessGeometry(width);
       const { bytes, title } = access;
+      if (access.torn) return 0;
       const turns = turnsOf(pieces, bytes);
       const phase = access.phases[state.phase];
       painter.text(8, 10, `${title}, ${phase.title}`, { size: 12, bold: true });
@@ -80,13 +96,14 @@ function accessView() {
         if (turns[row] > 0) hatched(painter, x, y, width_, height_);
         else painter.rect(x, y, width_, height_, { fill: hue(Math.floor(first / 4)) });
         const text = turns[row] > 0 ? `waits ${turns[row]}` : count * grid.width > 30 ? `${byte}` : "";
+        if (turns[row] > 0) painter.rect(x + width_ / 2 - 24, y + 3, 48, height_ - 6, { fill: palette.paper });
         painter.text(x + width_ / 2, y + height_ / 2, text, { size: 10, align: "middle" });
       });
       return height;
     },
     mark(painter, width) {
       const { access, pieces, grid } = accessGeometry(width);
-      if (state.operand === "c") return;
+      if (state.operand === "c" || access.torn) return;
       const { operand, bytes } = access;
       const [row, column] = operand.cell(state.x, state.y);
       pieces.forEach(({ element: at, byte }, i) => {
@@ -110,11 +127,15 @@ function accessView() {
       const access = accessOf();
       const { operand, bytes, phases } = access;
       const phase = phases[state.phase];
+      if (access.torn) {
+        view.root.querySelector(".note").textContent = OTHERWISE;
+        return [["access", "shown", `${access.title}, ${phase.title}`], ["torn", "reads", "would be others"]];
+      }
       const turns = wavefronts(phase.pieces.map((piece) => piece.byte), bytes);
       const all = phases.reduce((sum, { pieces }) => sum + wavefronts(pieces.map((piece) => piece.byte), bytes), 0);
       view.root.querySelector(".note").textContent = operand.copied
-        ? `${operand.loads.instruction}: shared memory serves ${bytes} bytes a lane, ${plural(phase.pieces.length, "lane")} at once. A lane addresses a row for others. Hatched: waits for its bank.`
-        : `${operand.loads.instruction}: no lane addresses anything, the tensor core reads core matrices, 8 rows of 16 bytes. Hatched: the rows that meet in a bank.`;
+        ? `By ${operand.loads.instruction}: shared memory serves ${bytes} bytes a lane, ${plural(phase.pieces.length, "lane")} at once. A lane addresses a row for others. Hatched: waits for its bank.`
+        : `By ${operand.loads.instruction}: no lane addresses anything, the tensor core reads core matrices, 8 rows of 16 bytes. Hatched: the rows that meet in a bank.`;
       return [
         ["access", "shown", `${access.title}, ${phase.title}`],
         ["phase-wavefronts", "this phase", plural(turns, "wavefront")],

@@ -76,6 +76,7 @@ function placeForBits() {
   const name = tile.name.toLowerCase();
   const layout = tile.layouts[state.layouts[name]];
   const inTile = isResult && operands.c.shared ? operands.c.inPart(state.x, state.y) : isResult ? { x: 0, y: 0 } : state;
-  const place = tile.place(inTile.x, inTile.y, state.layouts[name], isResult ? 0 : state.stage);
+  const stage = isResult ? inTile.slot || 0 : state.stage;
+  const place = tile.place(inTile.x, inTile.y, state.layouts[name], stage);
   return { swizzle: layout.swizzle, before: place.before, bytes: tile.bytes };
 }

@@ -1,52 +1,54 @@
-// Fragments: who holds which element of the tiled MMA's tile, and the registers of the marked thread.
+// Fragments: who holds which element of a tile of the tiled MMA, and the registers of the marked thread. Of an operand
+// that stays in shared memory, and where C is followed, the accumulators instead.
 
 const WIDEST_LABELLED = 44;
+const ACCUMULATOR_ROWS = 16;
 
-/** The tiled MMA's tile that has the followed element, or the first one of the k-block. */
-function mmaTile(operand) {
-  const along = operand.name === "A" ? 0 : 1;
-  const [rows, columns] = [data.mma.tile[along], data.mma.tile[2]];
-  const isFollowed = state.operand === operand.name.toLowerCase();
-  const begin = isFollowed ? Math.floor(state.x / rows) * rows : 0;
-  return { x: begin, y: state.kBlock * columns, rows, columns };
+/** The window that is shown: whose elements, from where, and who holds each as which value. */
+function fragmentWindow() {
+  const operand = followed();
+  if (state.operand !== "c" && operand.copied) {
+    const along = operand.name === "A" ? 0 : 1;
+    const [rows, columns] = [data.mma.tile[along], data.mma.tile[2]];
+    const x = Math.floor(state.x / rows) * rows;
+    const holderAt = (i, j) => chosenHolder(operand.holders(x + i, state.kBlock * columns + j));
+    return { name: state.operand, modes: operand.modes, x, y: state.kBlock * columns, rows, columns, holderAt, sums: false };
+  }
+  const result = operands.c;
+  const rows = Math.min(ACCUMULATOR_ROWS, result.tile[0]);
+  const columns = Math.min(ACCUMULATOR_ROWS, result.tile[1]);
+  const [m, n] = { a: [state.x, 0], b: [0, state.x], c: [state.x, state.y] }[state.operand];
+  const [x, y] = [Math.floor(m / rows) * rows, Math.floor(n / columns) * columns];
+  return { name: "c", modes: ["m", "n"], x, y, rows, columns, holderAt: (i, j) => result.holder(x + i, y + j), sums: true };
 }
 
-function fragmentGeometry(operand, width) {
-  const tile = mmaTile(operand);
-  // K to the right; a tile wider than tall is turned, so that it stands as it does on paper.
-  const grid = cells(44, 26, (width - 48) / tile.columns, clamp(620 / tile.rows, 5, 20));
-  return { tile, grid, height: grid.y(tile.rows) + 6 };
+function fragmentGeometry(width) {
+  const shown = fragmentWindow();
+  const grid = cells(44, 26, (width - 48) / shown.columns, clamp(620 / shown.rows, 6, 20));
+  return { shown, grid, height: grid.y(shown.rows) + 6 };
 }
 
 function fragmentView() {
   const view = new View({
     id: "fragment",
-    title: "Fragments: who holds what",
+    title: "Registers: who holds what",
     note: "",
-    on: ["all", "operand", "kBlock", "x", "thread"],
+    on: ["all", "operand", "kBlock", "x", "y", "thread"],
     draw(painter, width) {
-      const operand = followed();
-      const { tile, grid, height } = fragmentGeometry(operand, width);
-      numbered(painter, grid, tile.rows, tile.columns, {
-        rowStep: grid.height < 12 ? 4 : 1, columnStep: 1, rowName: operand.modes[0], columnName: operand.modes[1],
+      const { shown, grid, height } = fragmentGeometry(width);
+      numbered(painter, grid, shown.rows, shown.columns, {
+        rowStep: grid.height < 12 ? 4 : 1, columnStep: 1, rowName: shown.modes[0], columnName: shown.modes[1],
+        firstRow: shown.x, firstColumn: shown.y,
       });
-      if (!operand.copied) {
-        painter.rect(grid.x(0), grid.y(0), tile.columns * grid.width, tile.rows * grid.height, { fill: palette.empty });
-        const [x, y] = [grid.x(tile.columns / 2), grid.y(tile.rows / 2)];
-        painter.text(x, y - 8, "in no register:", { align: "middle" });
-        painter.text(x, y + 8, "the tensor core reads it in shared memory", { align: "middle" });
-        return height;
-      }
-      const size = clamp(grid.width / 5.6, 7, 11);
-      for (let i = 0; i < tile.rows; i += 1) {
-        for (let j = 0; j < tile.columns; j += 1) {
-          const holders = operand.holders(tile.x + i, tile.y + j);
-          const holder = chosenHolder(holders);
-          const isMarked = holder.thread === state.thread;
-          const fill = isMarked ? palette.thread : hue(holder.warp, holder.lane % 4, 4);
+      const size = clamp(grid.width / (grid.width > WIDEST_LABELLED ? 5.2 : 3.4), 7, 11);
+      for (let i = 0; i < shown.rows; i += 1) {
+        for (let j = 0; j < shown.columns; j += 1) {
+          const { thread, value } = shown.holderAt(i, j);
+          const isMarked = thread === state.thread;
+          const fill = isMarked ? palette.thread : hue(warpOf(thread), thread % 4, 4);
           painter.rect(grid.x(j), grid.y(i), grid.width - 1, grid.height - 1, { fill });
           if (grid.height < 9) continue;
-          const label = grid.width > WIDEST_LABELLED ? `t${holder.thread} v${holder.value}` : `t${holder.thread}`;
+          const label = grid.width > WIDEST_LABELLED ? `t${thread} v${value}` : `t${thread}`;
           painter.text(grid.x(j + 0.5), grid.y(i + 0.5), label, {
             size, align: "middle", fill: isMarked ? palette.paper : palette.ink,
           });
@@ -55,32 +57,32 @@ function fragmentView() {
       return height;
     },
     mark(painter, width) {
-      const operand = followed();
-      if (state.operand === "c") return;
-      const { tile, grid } = fragmentGeometry(operand, width);
-      const [i, j] = [state.x - tile.x, state.y - tile.y];
-      if (within(i, tile.rows) && within(j, tile.columns)) {
+      const { shown, grid } = fragmentGeometry(width);
+      const [i, j] = [state.x - shown.x, state.y - shown.y];
+      if (shown.name === state.operand && within(i, shown.rows) && within(j, shown.columns)) {
         framed(painter, grid.x(j), grid.y(i), grid.width - 1, grid.height - 1, 2.5);
+      } else if (state.operand === "a") {
+        framed(painter, grid.x(0), grid.y(i), shown.columns * grid.width - 1, grid.height - 1, 2);
+      } else if (state.operand === "b") {
+        framed(painter, grid.x(state.x - shown.y), grid.y(0), grid.width - 1, shown.rows * grid.height - 1, 2);
       }
     },
     at(px, py, width) {
-      const operand = followed();
-      const { tile, grid } = fragmentGeometry(operand, width);
+      const { shown, grid } = fragmentGeometry(width);
       const [i, j] = grid.at(px, py);
-      if (!within(i, tile.rows) || !within(j, tile.columns)) return null;
-      return [operand.name.toLowerCase(), tile.x + i, tile.y + j];
+      if (!within(i, shown.rows) || !within(j, shown.columns)) return null;
+      return [shown.name, shown.x + i, shown.y + j];
     },
     words() {
+      const shown = fragmentWindow();
       const operand = followed();
-      const [x, k] = operand.modes;
-      const { tile } = fragmentGeometry(operand, 600);
-      const note = view.root.querySelector(".note");
-      if (!operand.copied) {
-        note.textContent = `${operand.name} stays in shared memory: wgmma takes it by descriptor. Its sums are in the accumulators.`;
-        return [];
-      }
-      note.textContent = `One tile of the tiled MMA, ${tile.rows} × ${tile.columns} of ${operand.name} (${x} down, ${k} to the right): the thread that holds each element. Hues are warps, shades lane mod 4; dark: t${state.thread}.`;
-      return registersOf(operand);
+      const [down, right] = shown.modes;
+      const colours = `Hues are warps, shades lane mod 4; in ink t${state.thread}.`;
+      const stays = operand.copied ? "" : `${operand.name} is in no register: wgmma takes it by descriptor. `;
+      view.root.querySelector(".note").textContent = shown.sums
+        ? `${stays}Accumulators of C (${down} down, ${right} to the right), by thread. ${colours}`
+        : `One tile of the tiled MMA, ${shown.rows} × ${shown.columns} of ${operand.name} (${down} down, ${right} to the right): the thread that holds each element. ${colours}`;
+      return shown.sums ? sumsOf(shown) : registersOf(operand);
     },
   });
 }
@@ -98,9 +100,23 @@ function registersOf(operand) {
     for (let part = 0; part < perRegister; part += 1) {
       const at = operand.element(operand.held.values[state.thread * operand.values + value + part]);
       held.push(at);
-      isLit = isLit || (state.operand !== "c" && at[0] === state.x && at[1] === state.y);
+      isLit = isLit || (at[0] === state.x && at[1] === state.y);
     }
     rows.push([`R${value / perRegister}`, `R${value / perRegister}`, held.map((at) => `(${at.join(",")})`).join(" "), isLit]);
+  }
+  return rows.slice(0, 32);
+}
+
+/** The sums of the marked thread in the window, a fact each. */
+function sumsOf(shown) {
+  const rows = [];
+  for (let i = 0; i < shown.rows; i += 1) {
+    for (let j = 0; j < shown.columns; j += 1) {
+      const { thread, value } = shown.holderAt(i, j);
+      const [m, n] = [shown.x + i, shown.y + j];
+      const isLit = state.operand === "c" && m === state.x && n === state.y;
+      if (thread === state.thread) rows.push([`sum-${value}`, `value ${value}`, `(${m},${n})`, isLit]);
+    }
   }
   return rows.slice(0, 32);
 }

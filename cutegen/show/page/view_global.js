@@ -32,7 +32,8 @@ function mapView() {
       painted(painter, grids.b, k, n, (row, column) => hue(Math.floor(column / atomN) + 1, Math.floor(row / atomK) % 2, 2));
       painted(painter, grids.c, m, n, (row, column) => hue(warpOf(operands.c.holder(row, column).thread), 0, 1));
       const bold = { size: 12, bold: true };
-      painter.text(grids.a.x(0), grids.a.y(0) - 9, `A ${m} × ${k}`, bold);
+      const room = k * grids.a.width > 90;
+      painter.text(grids.a.x(0), grids.a.y(0) - 9, room ? `A ${m} × ${k}` : "A", bold);
       painter.text(grids.b.x(0), grids.b.y(0) - 9, `B ${n} × ${k}, N to the right`, bold);
       painter.text(grids.c.x(0), grids.c.y(0) - 9, `C ${m} × ${n}, by warp`, bold);
       return grids.height;
@@ -151,7 +152,7 @@ function globalView() {
       const { global, copy } = way();
       const [row, column] = operand.cell(state.x, state.y);
       const sector = SECTOR_BYTES / operand.bytes;
-      framed(painter, grid.x(global.sector * sector), grid.y(row), sector * grid.width, grid.height, 2);
+      framed(painter, grid.x(global.sectorInRow * sector), grid.y(row), sector * grid.width, grid.height, 2);
       if (!operand.copiers) {
         const [wide, tall] = operand.copy.box;
         painter.rect(grid.x(copy.box * wide), grid.y(copy.rank * tall), wide * grid.width, tall * grid.height, {
@@ -172,7 +173,7 @@ function globalView() {
       const { copy } = operand;
       const [sectors, least] = copy.sectors;
       view.root.querySelector(".note").textContent = operand.copiers
-        ? `${operand.name}, contiguous to the right. Hues are the warps that copy, shades 8 lanes each; dark: the vectors of t${state.thread}. Lines part 32-byte sectors.`
+        ? `${operand.name}, contiguous to the right. Hues are the warps that copy, shades 8 lanes each; in ink the vectors of t${state.thread}. Lines part 32-byte sectors.`
         : `${operand.name}, contiguous to the right. One thread asks for boxes, which TMA copies; the dashed one has the followed element. Lines part 32-byte sectors.`;
       return [
         ["tile", "tile", `${operand.tile.join(" × ")} ${operand.dtype}`],

@@ -6,11 +6,14 @@ function stationsOfOperand(found) {
   const { operand, global, copy, shared } = found;
   const [x] = operand.modes;
   const where = operand.major === 1 ? `row ${x} ${global.row}` : `row ${operand.modes[1]} ${global.row}`;
-  const bytes = `${global.sector * SECTOR_BYTES}–${(global.sector + 1) * SECTOR_BYTES - 1}`;
   return [
     [
       "Global tile",
-      [["global-row", "where", where], ["global-sector", "sector", global.sector], ["global-bytes", "its bytes", bytes]],
+      [
+        ["global-row", "where", where],
+        ["global-byte", "byte", `${global.byte}, of its row ${global.inRow}`],
+        ["global-sector", "sector", `${global.sector}, of its row ${global.sectorInRow}`],
+      ],
     ],
     operand.copiers
       ? [
@@ -123,7 +126,7 @@ function accumulatorStation(found, thread) {
     [
       ["accumulators", "of C", isA ? `row m ${state.x}` : `column n ${state.x}`],
       ["accumulator-threads", "threads", span(threads)],
-      thread !== null && ["accumulator-values", `of t${thread}`, values.length ? span(values) : "none"],
+      thread !== null && ["accumulator-values", `of t${thread}`, values.length > 6 ? `${values.length}: ${values.slice(0, 4).join(" ")} …` : values.join(" ") || "none"],
     ],
   ];
 }
@@ -142,7 +145,11 @@ function stationsOfResult(found) {
   const row = operand.major === 1 ? "m" : "n";
   const last = [
     "Global tile",
-    [["global-row", "where", `row ${row} ${global.row}`], ["global-sector", "sector", global.sector]],
+    [
+      ["global-row", "where", `row ${row} ${global.row}`],
+      ["global-byte", "byte", `${global.byte}, of its row ${global.inRow}`],
+      ["global-sector", "sector", `${global.sector}, of its row ${global.sectorInRow}`],
+    ],
   ];
   if (!operand.shared) return [first, ["Store", [["way", "way", "straight from the register"]]], last];
   const { part, shared, writer, store } = found;
@@ -150,10 +157,14 @@ function stationsOfResult(found) {
     first,
     operand.epilogue.shared.parts && [
       "Part",
-      [["part", "rows, columns", part.part.join(", ")], ["in-part", "in the part", `(${part.x}, ${part.y})`]],
+      [
+        ["part", "of its warpgroup", part.part],
+        ["slot-of-part", "buffer", part.slot],
+        ["in-part", "in the part", `(${part.x}, ${part.y})`],
+      ],
     ],
     [
-      operand.epilogue.shared.by.split(".").slice(0, 2).join("."),
+      operand.epilogue.shared.by.replace(/\.sync.*/, ""),
       [["write", "write", `${writer.write}, warp ${writer.warp}`], ["write-lane", "addressed by", `lane ${writer.lane}`]],
     ],
     [

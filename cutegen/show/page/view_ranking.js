@@ -10,7 +10,7 @@ function rankingView() {
   const view = new View({
     id: "ranking",
     title: "Layouts compared",
-    note: "Wavefronts of one tile, written once and read once, counted by the library: fewer is better. Choose one to see it in shared memory.",
+    note: "Wavefronts of one tile, written once and read once, counted by the library: times the fewest, and how many. Choose one to see it in shared memory.",
     controls: holder,
     words() {
       const operand = followed();
@@ -18,8 +18,10 @@ function rankingView() {
       const rows = operand.layouts.map((row, i) => {
         const use = element("button", { type: "button", "aria-pressed": String(state.layouts[name] === i) }, row.name);
         use.addEventListener("click", () => update({ layouts: { ...state.layouts, [name]: i } }));
-        const cost = [row.write, row.lines, row.read].map((pair) => (pair ? `${thousands(pair[0])} (${ways(pair)})` : "–"));
-        const texts = [...cost, thousands(row.bytes)].map((text) => element("td", {}, text));
+        const cost = [row.write, row.lines, row.read].map((pair) =>
+          pair ? element("td", {}, ways(pair), element("small", {}, thousands(pair[0]))) : element("td", {}, "–"),
+        );
+        const texts = [...cost, element("td", {}, thousands(row.bytes))];
         return element("tr", { class: i === 0 ? "used" : null }, element("th", { scope: "row" }, use), ...texts);
       });
       const caption = `${operand.name}: the first is in use`;

@@ -36,11 +36,11 @@ function resultView() {
   const { group, refreshed } = layoutSwitch("result", () => "c", () => shared);
   const { store, parts, by } = result.epilogue.shared;
   const leaves = store.kind === "vectors" ? `then stores of ${store.bits / 8} bytes by thread` : "then boxes by TMA";
-  const what = parts ? `A part of ${parts.tile.join(" × ")}, which leaves at once` : `The whole tile of C`;
+  const what = parts ? `A part of ${shared.tile.join(" × ")}, which leaves at once` : `The whole tile of C`;
   new View({
     id: "result",
     title: "C's way out",
-    note: `${what}, in shared memory: written by ${by}, ${leaves}. Dark: what a warp writes at once.${steps}`,
+    note: `${what}, in shared memory: written by ${by}, ${leaves}. In ink: what a warp writes at once.${steps}`,
     controls: group,
     on: ["all", "layouts"],
     draw: (painter, width) => picture.draw(painter, width),
@@ -48,8 +48,8 @@ function resultView() {
     at(px, py, width) {
       const place = picture.at(px, py, width);
       if (!place) return null;
-      const { part } = state.operand === "c" ? result.inPart(state.x, state.y) : { part: [0, 0] };
-      return ["c", part[0] * shared.tile[0] + place[0], part[1] * shared.tile[1] + place[1]];
+      const [down, along] = state.operand === "c" ? result.inPart(state.x, state.y).at : [0, 0];
+      return ["c", down * shared.tile[0] + place[0], along * shared.tile[1] + place[1]];
     },
     words() {
       refreshed();
@@ -110,7 +110,7 @@ function directView(steps) {
       const { global } = way();
       const [row, column] = result.major === 1 ? [state.x, state.y] : [state.y, state.x];
       const sector = SECTOR_BYTES / result.bytes;
-      framed(painter, grid.x(global.sector * sector), grid.y(row), sector * grid.width, grid.height, 1.5);
+      framed(painter, grid.x(global.sectorInRow * sector), grid.y(row), sector * grid.width, grid.height, 1.5);
       lit(painter, grid.x(column), grid.y(row), grid.width, grid.height);
     },
     at(px, py, width) {

@@ -43,8 +43,8 @@ class SharedPicture {
 
   colour(tile, coordinate) {
     if (coordinate < 0) return palette.empty;
-    const [row, column] = tile.cell(...tile.element(coordinate));
-    return hue(Math.floor((column * tile.bytes) / CHUNK_BYTES), row % 2, 2);
+    const [, column] = tile.cell(...tile.element(coordinate));
+    return hue(Math.floor((column * tile.bytes) / CHUNK_BYTES));
   }
 
   draw(painter, width) {
@@ -75,11 +75,11 @@ class SharedPicture {
     });
     const found = contentsOf(tile, layout);
     const perChunk = CHUNK_BYTES / tile.bytes;
-    const caption = `lines ${first}–${first + LINES_OF_ZOOM - 1}: each 16 bytes by the (${tile.modes.join(", ")}) of its first element`;
+    const caption = `banks of lines ${first}–${first + LINES_OF_ZOOM - 1}: each 16 bytes by the (${tile.modes.join(", ")}) of its first element`;
     painter.text(zoom.x(0), zoom.y(0) - 22, caption, { size: 11, fill: palette.soft });
     for (let chunk = 0; chunk < 8; chunk += 1) {
-      const banks = `banks ${chunk * 4}–${chunk * 4 + 3}`;
-      painter.text(zoom.x(chunk + 0.5), zoom.y(0) - 8, banks, { size: zoom.width > 70 ? 10 : 8, fill: palette.soft, align: "middle" });
+      const banks = `${chunk * 4}–${chunk * 4 + 3}`;
+      painter.text(zoom.x(chunk + 0.5), zoom.y(0) - 8, banks, { size: 10, fill: palette.soft, align: "middle" });
     }
     for (let line = 0; line < Math.min(LINES_OF_ZOOM, lines); line += 1) {
       painter.text(zoom.x(0) - 5, zoom.y(line + 0.5), first + line, { size: 10, fill: palette.soft, align: "end" });
@@ -186,6 +186,7 @@ function sharedView() {
   // What the lanes of the phase address, or the rows of the core matrix: where they meet in a bank, they wait.
   picture.others = (painter, tile, layout, whole, zoom, first) => {
     const perChunk = CHUNK_BYTES / tile.bytes;
+    if (accessOf().torn) return;
     for (const [x, y] of accessOf().phases[state.phase].pieces.map((piece) => piece.element)) {
       const place = inStage(tile, layout, x, y);
       const wide = Math.min(perChunk, accessOf().bytes / tile.bytes);

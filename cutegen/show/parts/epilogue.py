@@ -19,6 +19,7 @@ from cutegen.plan.values.operand import operand_tile
 from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, beside, captioned, titled
+from cutegen.show.follow import ResultFollower
 from cutegen.show.packed import packed
 from cutegen.show.parts.bulk import bulk_facts
 from cutegen.show.parts.mma import mma_legend, operand
@@ -133,17 +134,24 @@ def page(plan: GemmPlan) -> dict[str, Any]:
         return found
     tile = Tile.of_result(plan, c.smem)
     written, access_bytes = _written(plan, tile)
-    parts = None if c.parts is None else {"tile": list(c.parts.tile), "buffers": c.parts.buffers}
     shared = {
         **tile_page(tile),
         "begins": plan.smem_c_offset_bytes or 0,
-        "parts": parts,
+        "parts": _parts(plan, tile.extents) if c.parts else None,
         "by": c.stmatrix.ptx if c.stmatrix else f"st.shared of {access_bytes} bytes",
         "written": packed(written),
         "access": access_bytes,
         "store": copy_page(c.store, tile),
     }
     return {**found, "shared": shared}
+
+
+def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]:
+    """For each part of C's tile, down and to the right, its number in its warpgroup and its place in shared memory."""
+    m, n, _ = plan.cta_tile
+    result = ResultFollower(plan)
+    rows = [[result.staged((i, j)) for j in range(0, n, part[1])] for i in range(0, m, part[0])]
+    return [[(found.part, found.place.stage) for found in row if found is not None] for row in rows]
 
 
 def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:

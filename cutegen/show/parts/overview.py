@@ -47,6 +47,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
         "description": plan.spec.description or "",
         "family": plan.family,
         "target": plan.target.name,
+        "swapped": plan.swapped,
         "cta": [m, n, k],
         "stages": plan.stages,
         "threads": plan.threads,
