@@ -111,7 +111,7 @@ class Cache:
         return self.directory / key[:2] / key
 
     def holds(self, key: str) -> bool:
-        """Whether something lies where the entry for `key` would be."""
+        """Return whether something lies where the entry for `key` would be."""
         return os.path.lexists(self.path(key))
 
     def lookup(self, request: BuildRequest) -> Artifact | None:

@@ -69,7 +69,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
 
 
 def _site_table(context: Lowering, instructions: int) -> SiteTable:
-    """What the watchers ask of each instruction."""
+    """Return what the watchers ask of each instruction."""
     reach, size = np.zeros(instructions + 1, np.int64), np.zeros(instructions + 1, np.int64)
     constant = np.zeros(instructions + 1, bool)
     for site, semantics in context.semantics.items():

@@ -115,7 +115,9 @@ def _guards(tensors: list[Tensor]) -> Callable[..., bool]:
 
 
 def nobody_elses(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
-    """Whether plain tensors are multiplied, without a gradient, with nothing of torch's in between but autocast."""
+    """Return whether the operands are plain tensors without gradients, with nothing of torch's in between but
+    autocast.
+    """
     of_a, of_b = type(a), type(b)
     if (of_a is not Tensor and of_a is not _Parameter) or (of_b is not Tensor and of_b is not _Parameter):
         return False

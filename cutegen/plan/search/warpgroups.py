@@ -1,4 +1,4 @@
-"""What is compared for a problem where warpgroups multiply, as the model of time sees it.
+"""Candidates for a problem where warpgroups multiply, as the model of time sees them.
 
 Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether
 A and B are exchanged, and the slices of K. Of all that, what the spec says is kept.
@@ -47,7 +47,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 
 def _candidates(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[tuple[Row, Candidate]]:
-    """What agrees with the spec, each with the stages that it gives, else as many as fit."""
+    """Yield what agrees with the spec, each with the stages that it gives, else as many as fit."""
     rows = list(_measured(spec) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
     schedule = spec.schedule
     for key, open_value, asked in (

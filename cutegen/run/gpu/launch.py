@@ -231,7 +231,7 @@ def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
 
 
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
-    """Whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
+    """Return whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
 
     It does on the same major and the same or a later minor, with the suffix `a` on exactly its own. Source: CUDA C++
     Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".
