@@ -23,7 +23,7 @@ from cutegen.hardware import target
 from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.tune.asking import _compile_job, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.compiling import compile_job
-from cutegen.tune.jobs import CompileJob, Measured, MeasureJob, as_json, from_json
+from cutegen.tune.jobs import CompileJob, Measured, MeasureJob, Timer, as_json, from_json
 from cutegen.tune.measuring import end_children, measure_job
 from cutegen.tune.space import ranked_space
 
