@@ -40,7 +40,7 @@ OF_BULK = (
 
 
 def by_descriptor(plan: Mapping[str, Any]) -> bool:
-    """Whether fragments are read from shared memory by `wgmma` itself."""
+    """Return whether fragments are read from shared memory by `wgmma` itself."""
     return all(plan["s2r"][x]["atom"] == DESCRIPTOR for x in "ab")
 
 
@@ -72,5 +72,5 @@ def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str,
 
 
 def _to_global(opcode: str) -> bool:
-    """Whether it stores, of the two directions of a bulk tensor copy."""
+    """Return whether it stores, of the two directions of a bulk tensor copy."""
     return ".global.shared::cta" in opcode

@@ -69,7 +69,7 @@ class CounterRow:
 
     @property
     def equal(self) -> bool:
-        """Whether the prediction came true."""
+        """True where the prediction came true."""
         return self.predicted == self.measured
 
 

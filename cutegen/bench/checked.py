@@ -189,7 +189,7 @@ def _tried(name: str, attempt: Callable[[], _T]) -> _T | None:
 
 
 def _makes_sense(judge: _Judge, found: Comparison, where: str) -> bool:
-    """Whether a library's result is near enough; says so when it is not."""
+    """Return whether a library's result is near enough; says so when it is not."""
     if found.rel_error <= OTHERS_MAX_REL_ERROR:
         return True
     _LOG.warning("%s is left out: relative error %.3g %s %s", judge.name, found.rel_error, where, judge.problem)

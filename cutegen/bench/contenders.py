@@ -77,7 +77,7 @@ def of_cutlass(files: Sequence[Path]) -> Iterator[tuple[str, Prepare]]:
 
 
 def has_wgmma() -> bool:
-    """Whether the GPU here is of Hopper's kind."""
+    """Return whether the GPU here is of Hopper's kind."""
     target = present_target()
     return target is not None and target.has(Instruction.WGMMA)
 

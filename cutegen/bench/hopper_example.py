@@ -46,7 +46,7 @@ TILES = (
 
 
 def is_hopper_example(path: Path) -> bool:
-    """Whether a file has the class of CUTLASS's dense_gemm_persistent.py. Raises OutsideError."""
+    """Return whether a file has the class of CUTLASS's dense_gemm_persistent.py. Raises OutsideError."""
     try:
         return f"class {_CLASS}" in path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -152,7 +152,7 @@ def _signal_name(number: int) -> str:
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether no block or no inode is left there."""
+    """Return whether no block or no inode is left there."""
     found = os.statvfs(directory)
     return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
 

@@ -188,7 +188,7 @@ def _suited(wanted: Target, targets: Iterable[str], *, exactly: bool) -> str | N
 
 
 def _serves(entry: PackEntry, request: Request) -> bool:
-    """Whether a kernel computes what is asked, on operands that lie so."""
+    """Return whether a kernel computes what is asked, on operands that lie so."""
     if entry.kind != GEMM or entry.ops is None or entry.ops != request.ops:
         return False
     if request.batch_invariant and entry.launch.split is not None:
@@ -199,7 +199,7 @@ def _serves(entry: PackEntry, request: Request) -> bool:
 
 
 def _fits(tensor: TensorContract, request: Request) -> bool:
-    """Whether what a call brings lies as a kernel's tensor does. C as it was is C's own."""
+    """Return whether what a call brings lies as a kernel's tensor does. C as it was is C's own."""
     if len(tensor.modes) == 1:
         return tensor.dtype == (request.scale if tensor.name in SCALES else request.bias)
     matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)

@@ -80,7 +80,7 @@ def as_matrices(form: Form, batch: Shape, *, fold: bool) -> Form | None:
 
 
 def major_of(form: Form, *, prefer_last: bool) -> bool | None:
-    """Whether the last mode of matrices is the contiguous one; None where neither is, or rows overlap."""
+    """Return whether the last mode of matrices is the contiguous one; None where neither is, or rows overlap."""
     rows, columns = form.shape[-2:]
     row_stride, column_stride = form.strides[-2:]
     last = (columns <= 1 or column_stride == 1) and (rows <= 1 or row_stride >= columns)

@@ -35,7 +35,7 @@ class Provider(Protocol):
         """What messages and `explain` call it: `the pack model.cutepack`."""
 
     def answer(self, request: Request) -> Answer:
-        """Whether there is a kernel for `request`, and why this one, or why none. Compiles nothing."""
+        """Return whether there is a kernel for `request`, and why this one, or why none. Compiles nothing."""
 
 
 @dataclass(frozen=True, slots=True)

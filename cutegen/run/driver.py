@@ -111,7 +111,7 @@ class Driver:
             self.call("cuThreadExchangeStreamCaptureMode", previous)
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether what is launched on `stream` now goes into a graph instead. Raises DeviceError."""
+        """Return whether what is launched on `stream` now goes into a graph instead. Raises DeviceError."""
         return bool(int(self.call("cuStreamIsCapturing", stream)))
 
     def capture(self, stream: int) -> int:

@@ -5,6 +5,7 @@
     CUTEGEN_RECORD        a list in TOML that gets the kernels which a program asks for, to be packed from
     CUTEGEN_TUNED_DIR     folder of what `cutegen tune` found; default: beside the cache
     COLUMNS               the width of text, which shells know and rarely pass on
+    CUDA_VISIBLE_DEVICES  CUDA's own: the GPUs that programs see
     PYTHONPATH            Python's own: folders that a person wants modules imported from
 
 A variable that is unset, or set to nothing, answers None; PYTHONPATH no folders.
@@ -23,6 +24,7 @@ CACHE_SIZE = "CUTEGEN_CACHE_SIZE"
 RECORD = "CUTEGEN_RECORD"
 TUNED_DIR = "CUTEGEN_TUNED_DIR"
 COLUMNS = "COLUMNS"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 _UNIT_BYTES = {"": 1, "b": 1} | {
     prefix + suffix: base**power
@@ -70,6 +72,12 @@ def columns() -> int | None:
     """The width of text that COLUMNS asks for; None where it is no positive number, as other programs take it."""
     text = os.environ.get(COLUMNS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0 else None
+
+
+def visible_gpus() -> tuple[str, ...] | None:
+    """The names in CUDA_VISIBLE_DEVICES; None where it is not set. Set to nothing it hides every GPU."""
+    text = os.environ.get(VISIBLE_GPUS)
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def python_path() -> tuple[str, ...]:

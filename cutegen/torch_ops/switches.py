@@ -17,7 +17,7 @@ from cutegen.hardware.targeting import choose_target
 
 
 def tf32_allowed() -> bool:
-    """Whether torch's matmul may read f32 as tf32."""
+    """Return whether torch's matmul may read f32 as tf32."""
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 

@@ -35,7 +35,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a chain comes to: the result, and what it stored on the way if it did."""
+    """Outcome of a chain: the result, and what it stored on the way if it did."""
 
     result: Bounded
     aux: Bounded | None

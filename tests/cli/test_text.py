@@ -29,7 +29,7 @@ OF_A_PROBE = ("", "mma", "smem", "s2r", "partitions")
 
 
 def has(spec: str, part: str) -> bool:
-    """Whether a spec has a part to be shown."""
+    """Return whether a spec has a part to be shown."""
     return part in OF_A_PROBE or load_spec(spec).kind == GEMM
 
 

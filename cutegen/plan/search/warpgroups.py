@@ -1,4 +1,4 @@
-"""What is compared for a problem where warpgroups multiply, as the model of time sees it.
+"""Candidates for a problem where warpgroups multiply, as the model of time sees them.
 
 Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether
 A and B are exchanged, and the slices of K. Of all that, what the spec says is kept.
@@ -61,7 +61,7 @@ def _ranked(
 def _candidates(
     spec: GemmSpec, target: Target, problem: ProblemShape, compared: tuple[Row, ...], *, wide: bool = False
 ) -> Iterator[tuple[Row, Candidate]]:
-    """What agrees with the spec, each with the stages that it gives, else as many as fit."""
+    """Yield what agrees with the spec, each with the stages that it gives, else as many as fit."""
     rows = list(_for_elements(spec, compared) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
     if wide and not tile_is_open(spec):
         rows = [split for row in rows for split in splits_of_given(row)]

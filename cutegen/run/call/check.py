@@ -120,7 +120,9 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
 
 
 def _has_type(tensor: CallTensor, form: Form) -> bool:
-    """Whether elements are what the kernel takes, or their bits in integers where the framework has no such type."""
+    """Return whether elements are what the kernel takes, or their bits in integers where the framework has no such
+    type.
+    """
     wanted, carrier = tensor.dtype, CARRIERS.get(tensor.dtype.name)
     carried = carrier is not None and form.framework != "torch" and form.dtype == name_of(carrier)
     return carried or form.dtype == wanted.in_memory
@@ -288,7 +290,7 @@ def _check_batch_stride(placed: Placed, stride: int) -> None:
 
 
 def _batches_apart(placed: Placed) -> bool:
-    """Whether the matrices of a batch follow one another, or lie row by row between each other."""
+    """Return whether the matrices of a batch follow one another, or lie row by row between each other."""
     matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
     row_of_all_bytes = (placed.batch - 1) * placed.batch_pitch_bytes + placed.row_bytes
     interleaved = placed.batch_pitch_bytes >= placed.row_bytes and placed.pitch_bytes >= row_of_all_bytes

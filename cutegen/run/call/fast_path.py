@@ -173,7 +173,7 @@ class _Known(NamedTuple):
     forward_ad: Any
 
     def unusual(self, tensor: Any) -> bool:
-        """Whether there is more to a tensor than its attributes and its memory say."""
+        """Return whether there is more to a tensor than its attributes and its memory say."""
         return tensor.requires_grad or differs_from_memory(tensor, self.forward_ad)
 
 

@@ -35,7 +35,7 @@ class CallTensor:
 
     @property
     def row_major(self) -> bool:
-        """Whether the contiguous mode is the last one."""
+        """True where the contiguous mode is the last one."""
         return self.modes[-1] == self.contract.major
 
     @property
@@ -45,7 +45,7 @@ class CallTensor:
 
     @property
     def written(self) -> bool:
-        """Whether the kernel writes it."""
+        """True where the kernel writes it."""
         return self.contract.name in (RESULT, "aux", *REGISTERS.values())
 
     def key(self, name: str) -> str:
@@ -54,7 +54,7 @@ class CallTensor:
 
     @property
     def may_be_one_value(self) -> bool:
-        """Whether a call may hand in one element that stands for the whole vector."""
+        """True where a call may hand in one element that stands for the whole vector."""
         return self.contract.name in SCALES
 
     def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
