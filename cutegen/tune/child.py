@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -18,9 +20,12 @@ from cutegen.tune.jobs import MeasureJob, from_json
 FATAL = 75
 """Exit code after which a fresh process can go on: CUDA was left unusable."""
 
+PARENT_POLL_S = 0.2
+
 
 def main(arguments: list[str]) -> int:
-    """Serve jobs until stdin ends."""
+    """Serve jobs until stdin ends, or whoever started this process is killed."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     with os.fdopen(int(arguments[0]), "wb", buffering=0) as answers:
 
         def say(message: dict[str, Any]) -> None:
@@ -40,6 +45,13 @@ def main(arguments: list[str]) -> int:
                 return FATAL
             _release(job)
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """End with `parent`: its problem is measured again by somebody else, and maybe on this very GPU."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_S)
+    os._exit(FATAL)
 
 
 def _device(job: MeasureJob) -> dict[str, Any] | None:
