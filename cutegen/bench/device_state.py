@@ -53,6 +53,16 @@ class Nvml:
             temperature_c=self._number("nvmlDeviceGetTemperature", ctypes.c_uint, _CELSIUS),
         )
 
+    def limits(self) -> DeviceState:
+        """The highest clocks, and the power that it may draw."""
+        power_mw = self._number("nvmlDeviceGetEnforcedPowerLimit", ctypes.c_uint)
+        return DeviceState(
+            sm_clock_mhz=self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _SM_CLOCK),
+            memory_clock_mhz=self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _MEMORY_CLOCK),
+            power_w=None if power_mw is None else power_mw / 1000,
+            temperature_c=None,
+        )
+
     def energy_j(self) -> float | None:
         """What it has used since its driver was loaded; NVML counts it in steps of some tens of milliseconds."""
         energy_mj = self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)

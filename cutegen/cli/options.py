@@ -106,6 +106,15 @@ CompilersOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+SchedulerOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Use the workers of this Dask scheduler, such as tcp://10.0.0.1:8786, on one machine or many.",
+        show_default=False,
+    ),
+]
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
 ]

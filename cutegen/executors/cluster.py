@@ -7,7 +7,6 @@ result is told once. A job that runs cannot be stopped from afar: what it starts
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import threading
@@ -213,6 +212,8 @@ def _of_another_version(where: str, difference: str) -> str:
 
 def _client(address: str, connect_s: float) -> Client:
     """Raises WorkerError."""
+    import asyncio  # which every other command does without
+
     try:
         from distributed import Client
     except ImportError as error:
@@ -234,6 +235,8 @@ def _client(address: str, connect_s: float) -> Client:
 
 async def _reach(address: str, connect_s: float) -> None:
     """Shake hands with what listens there: a `Client` that cannot would leave a thread behind."""
+    import asyncio
+
     from distributed.comm import connect
     from distributed.security import Security
 

@@ -21,6 +21,11 @@ def test_the_command_writes_the_page(cli: Cli, tmp_path: Path) -> None:
     assert (opened["part"], opened["thread"]) == ("s2r", 37)
 
 
+def test_a_page_can_follow_an_element_of_any_tile(cli: Cli) -> None:
+    opened = told(cli("show sm80_hgemm_tn --arch sm_80 --element a,140,104 --format html").out)["open"]
+    assert opened["element"] == ["a", 12, 40, 1]
+
+
 def test_a_probe_has_a_page_of_its_loads(cli: Cli) -> None:
     data = told(cli("show ldmatrix_probe --arch sm_80 --format html").out)
     assert (data["epilogue"], data["pipeline"]) == (None, None)

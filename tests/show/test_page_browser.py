@@ -320,7 +320,7 @@ def test_keys_and_complaints(browser: Page, tmp_path: Path) -> None:
 
     plan = plan_of("sm80, swizzled", tmp_path)
     path = tmp_path / "page.html"
-    path.write_text(page_of_plan(plan, "keys", ProblemShape(PROBLEM, PROBLEM, PROBLEM), thread=37), encoding="utf-8")
+    path.write_text(page_of_plan(plan, "keys", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), encoding="utf-8")
     browser.open(path)
     browser.search("a,12,40")
     browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cutegen.show.page.document import page_of_layout, page_of_plan
+from cutegen.show.page.document import Opened, page_of_layout, page_of_plan
 
-__all__ = ["page_of_layout", "page_of_plan"]
+__all__ = ["Opened", "page_of_layout", "page_of_plan"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from cutegen.algebra import LayoutExpr
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.show.follow import Element, Follower, OperandWay
+from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
 from cutegen.show.parts import PAGES, layout
 from cutegen.show.parts import matrix as matrix_part
 
@@ -69,32 +70,51 @@ _DOCUMENT = """<!doctype html>
 """
 
 
-def page_of_plan(
-    plan: GemmPlan,
-    title: str,
-    problem: ProblemShape,
-    *,
-    thread: int = 0,
-    part: str | None = None,
-    loads_only: bool = False,
-) -> str:
-    """The page of a plan, opened at `part`, `thread` marked; of a probe, which only loads, without the rest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """How a page is opened: at a part, with a thread marked, an element of the whole matrices followed.
 
-    Sectors of global memory are those of the `problem`'s first tile.
+    With `loads_only`, as of a probe, there are no results and no pipeline.
     """
+
+    thread: int = 0
+    part: str | None = None
+    element: Element | None = None
+    loads_only: bool = False
+
+
+def page_of_plan(plan: GemmPlan, title: str, problem: ProblemShape, opened: Opened | None = None) -> str:
+    """The page of a plan. Sectors of global memory are those of the `problem`'s first tile.
+
+    Raises RequestError where the problem has no such element as the page is opened at.
+    """
+    opened = opened or Opened()
     told: dict[str, Any] = {str(name): tell(plan) for name, tell in PAGES.items()}
-    if loads_only:
+    if opened.loads_only:
         told |= {"epilogue": None, "pipeline": None}
-    opened = {"thread": thread, "part": part, "leading": _leading(plan, problem)}
-    return _document(title, {"kind": "plan", "open": opened, "matrix": matrix_part.page(plan), **told})
-
-
-def _leading(plan: GemmPlan, problem: ProblemShape) -> dict[str, int]:
-    """Elements from a row of each operand to the next one in global memory, by the names that the kernel has."""
     follower = Follower(plan, problem)
+    begins = {
+        "thread": opened.thread,
+        "part": opened.part,
+        "leading": _leading(follower),
+        "element": None if opened.element is None else _within(follower.way(opened.element)),
+    }
+    return _document(title, {"kind": "plan", "open": begins, "matrix": matrix_part.page(plan), **told})
+
+
+def _leading(follower: Follower) -> dict[str, int]:
+    """Elements from a row of each operand to the next one in global memory, by the names that the kernel has."""
     ways = [follower.way(Element(name, (0, 0))) for name in "abc"]
     places = {way.read_as[0]: way.source if isinstance(way, OperandWay) else way.target for way in ways}
     return {name: place.leading_elems for name, place in places.items()}
+
+
+def _within(way: OperandWay | ResultWay) -> list[str | int]:
+    """Operand, coordinates in its tile and stage, as the page has them."""
+    if isinstance(way, OperandWay):
+        return [way.read_as, *way.source.within, way.shared.stage]
+    within = way.target.within if way.read_as == "c" else way.target.within[::-1]
+    return ["c", *within, 0]
 
 
 def page_of_layout(expression: LayoutExpr, dtype: DType, title: str) -> str:

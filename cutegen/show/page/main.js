@@ -87,8 +87,10 @@ function begin() {
     const { thread, part, element: at } = data.open;
     state.thread = thread;
     state.operand = "";
-    if (at) follow(at[0], at[1], at[2], true);
-    else follow("a", 0, 0, true, thread);
+    if (at) {
+      state.stage = at[3];
+      follow(at[0], at[1], at[2], true);
+    } else follow("a", 0, 0, true, thread);
     arrange();
     if (part && PARTS[part]) document.getElementById(`view-${PARTS[part]}`).scrollIntoView();
   } else {
