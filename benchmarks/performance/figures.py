@@ -14,7 +14,7 @@ from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 
 OURS = "cutegen's choice"
-SECTIONS = ("suite", "sample", "quack", "kinds", "ladder")
+SECTIONS = ("suite", "sample", "kinds", "ladder")
 _DIGITS = 3
 
 
@@ -90,7 +90,6 @@ class Figures:
     clocks: tuple[Clock, ...] = ()
     suite: tuple[Time, ...] = ()
     sample: tuple[Time, ...] = ()
-    quack: tuple[Time, ...] = ()
     kinds: tuple[Time, ...] = ()
     ladder: tuple[Time, ...] = ()
     energy: tuple[Energy, ...] = ()

@@ -143,7 +143,6 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
     monkeypatch.setattr(run_room, "SQUARES", (small,))
     monkeypatch.setattr(run_room, "LADDER", small)
     monkeypatch.setattr(run_room, "ENERGY", small)
-    monkeypatch.setattr(run_room, "QUACK_PROBLEMS", (small,))
     monkeypatch.setattr(run_room, "sample", lambda: (ProblemShape(8, 16, 24),))
     monkeypatch.setattr(run_room, "energies", lambda calls, problem: [Energy(x, problem, 1.0, 2.0, 3) for x in calls])
     monkeypatch.setattr(host_cost, "host_costs", lambda kernels, rounds: [HostCost(x, "call", 1.0) for x in kernels])
