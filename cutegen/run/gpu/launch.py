@@ -11,6 +11,8 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from struct import Struct
 from typing import Any
 
 from cutegen.contract.launch import ONE_CTA, RESULT, LaunchContract, LaunchGeometry
@@ -126,8 +128,8 @@ class GpuLaunch:
     """
 
     __slots__ = (
-        *("_address_slots", "_arguments", "_bound", "_config", "_current", "_current_at"),
-        *("_driver", "_pointers", "_raw", "_scalars", "_slots"),
+        *("_addressed", "_arguments", "_bound", "_config", "_current", "_current_at"),
+        *("_driver", "_pointers", "_raw", "_scalars", "_slots", "_workspace_slots", "_write"),
     )
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
@@ -137,11 +139,15 @@ class GpuLaunch:
         self._driver, self._raw, self._bound = driver, raw_driver(driver), bound
         self._current = ctypes.c_void_p()
         self._current_at = ctypes.addressof(self._current)
-        # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
-        self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
+        self._slots = (ctypes.c_uint64 * len(values))(*values)
         first, mapped = ctypes.addressof(self._slots), {each.name for each in contract.maps}
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
-        self._address_slots = [len(values) if name in mapped else names.index(name) for name in contract.pointers]
+        tensors, workspace = contract.pointers[: len(contract.tensors)], contract.pointers[len(contract.tensors) :]
+        # Which address goes into which slot. The kernel does not take those of mapped tensors.
+        self._addressed = [(i, names.index(name)) for i, name in enumerate(tensors) if name not in mapped]
+        self._workspace_slots = [names.index(name) for name in workspace]
+        in_order = [slot for _, slot in self._addressed] == list(range(len(tensors)))
+        self._write = partial(Struct(f"<{len(tensors)}Q").pack_into, self._slots, 0) if in_order else None
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
         geometry = contract.geometry(
             call.size.problem, multiprocessors=bound.multiprocessors, active_clusters=bound.active_clusters
@@ -151,8 +157,13 @@ class GpuLaunch:
         )
         self._arguments = (ctypes.addressof(self._config), int(bound.function), ctypes.addressof(self._pointers), None)
 
+    def place(self, workspace: tuple[int, ...]) -> None:
+        """The addresses of the workspace from now on."""
+        for index, address in zip(self._workspace_slots, workspace, strict=True):
+            self._slots[index] = address
+
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        """Launch on the addresses, asynchronously. Raises DeviceError."""
+        """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
         # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
         status = self._raw.get_current_context(self._current_at)
         if status == _SUCCESS and self._current.value == self._bound.context_address:
@@ -162,9 +173,11 @@ class GpuLaunch:
                 self._launch(addresses, scalars, stream)
 
     def _launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        slots = self._slots
-        for index, address in zip(self._address_slots, addresses, strict=True):
-            slots[index] = address
+        if self._write is not None:
+            self._write(*addresses)  # faster than one after the other
+        else:
+            for index, taken in self._addressed:
+                self._slots[taken] = addresses[index]
         if scalars:
             for slot, scalar in zip(self._scalars, scalars, strict=True):
                 slot.value = scalar

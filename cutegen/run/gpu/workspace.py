@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 from cutegen.contract.launch import Workspace
 from cutegen.run.call.fast_path import Launch
@@ -22,7 +23,7 @@ from cutegen.run.driver import Driver
 from cutegen.run.gpu.raw_driver import raw_driver
 
 MOST_STREAMS = 32
-_LEGACY_STREAMS = (0, 1)
+LEGACY_STREAMS = (0, 1)
 """Handles of the default stream, NULL and CU_STREAM_LEGACY: CUDA Driver API, "Stream synchronization behavior"."""
 _LEGACY_STREAM_ID = -1
 COUNTER_BYTES = 4
@@ -54,9 +55,11 @@ class Workspaces:
     """The workspaces of one GPU, for all kernels and threads of the process: kept for each stream, grown, reused."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
+        self.lock = threading.Lock()
+        self.generation = 0
+        """Another number whenever memory was taken or given back: what was handed out before is known by it."""
         self._driver, self._raw, self._context = driver, raw_driver(driver), driver.primary_context(ordinal)
         self._context_address = int(self._context)
-        self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
         self._answer = ctypes.c_ulonglong()
         self._answer_at = ctypes.addressof(self._answer)
@@ -69,7 +72,7 @@ class Workspaces:
         The lock is held meanwhile: another thread may not make room for a larger launch in between. The handles of the
         default streams mean those of the current context, which therefore is the GPU's.
         """
-        with self._lock:
+        with self.lock:
             status = self._raw.get_current_context(self._answer_at)
             if status == 0 and self._answer.value == self._context_address:
                 self._launch(stream, wanted, launch)
@@ -78,7 +81,7 @@ class Workspaces:
                     self._launch(stream, wanted, launch)
 
     def _launch(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
-        if stream in _LEGACY_STREAMS:  # one for all threads, which nobody can capture: the driver need not be asked
+        if stream in LEGACY_STREAMS:  # one for all threads, which nobody can capture: the driver need not be asked
             stream_id = _LEGACY_STREAM_ID
         elif self._asked("cuStreamIsCapturing", self._raw.is_capturing, stream):
             self._launch_captured(stream, wanted, launch)
@@ -88,6 +91,7 @@ class Workspaces:
             stream_id = self._asked("cuStreamGetId", self._raw.stream_id, stream)
         held = self._held.get(stream_id)
         if held is None or held.sums_bytes < wanted.sums_bytes or held.count < wanted.counters:
+            self.generation += 1
             held = self._of(stream_id)
             self._grow(held, stream, wanted)
         assert held.sums is not None
@@ -161,19 +165,42 @@ def workspaces(driver: Driver, ordinal: int) -> Workspaces:
     return Workspaces(driver, ordinal)
 
 
+class InWorkspace(Protocol):
+    """A launch that is told where its workspace lies."""
+
+    def place(self, workspace: tuple[int, ...]) -> None:
+        """The addresses of sums and counters, until the next call of this."""
+
+    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None: ...
+
+
 class WorkspaceLaunch:
-    """A launch of a kernel whose last two addresses are the sums and the counters."""
+    """A launch of a kernel that needs sums and counters beside its tensors.
 
-    __slots__ = ("_launch", "_wanted", "_workspaces")
+    On the default stream the driver is not asked, and nothing is placed again as long as all workspaces are where they
+    were at the last launch: a small call's time on the host is counted in microseconds.
+    """
 
-    def __init__(self, launch: Launch, held: Workspaces, wanted: Workspace) -> None:
+    __slots__ = ("_launch", "_placed", "_wanted", "_workspaces")
+
+    def __init__(self, launch: InWorkspace, held: Workspaces, wanted: Workspace) -> None:
         self._launch, self._workspaces, self._wanted = launch, held, wanted
+        self._placed: int | None = None  # the generation in which the default stream's workspace was placed last
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
-        self._workspaces.launch(
-            stream, self._wanted, lambda workspace: self._launch((*addresses, *workspace), scalars, stream)
-        )
+        if stream in LEGACY_STREAMS:
+            with self._workspaces.lock:
+                if self._placed == self._workspaces.generation:
+                    self._launch(addresses, scalars, stream)
+                    return
+
+        def launch(workspace: tuple[int, int]) -> None:
+            self._launch.place(workspace)
+            self._placed = self._workspaces.generation if stream in LEGACY_STREAMS else None
+            self._launch(addresses, scalars, stream)
+
+        self._workspaces.launch(stream, self._wanted, launch)
 
 
 class ClearedLaunch:
