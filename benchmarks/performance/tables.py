@@ -16,6 +16,7 @@ from examples.hopper_ladder import ladder as rungs
 
 WORST = 10
 ABSENT = ""
+NOT_MEASURED = "Not measured: the run had no time for it."
 ELEMENT_BYTES = 2
 
 
@@ -56,6 +57,8 @@ def suite_graph(figures: Figures) -> str:
 
 def _suite(figures: Figures, regime: Regime) -> str:
     problems = by_problem(figures.suite, regime)
+    if not problems:
+        return NOT_MEASURED
     header = ["M x N x K", "torch", "reduced", "best other", "ours", "least to most", "which kernel"]
     header += ["x torch", "x best other", "of the floor"]
     rows = [_suite_row(figures, problem, row) for problem, row in problems.items()]
@@ -99,14 +102,19 @@ def floor_us(figures: Figures, problem: ProblemShape) -> float:
 def contenders(figures: Figures) -> str:
     """TFLOP/s of everyone in a graph, a row for each problem; of CUTLASS's Hopper example the best tile."""
     problems = by_problem(figures.suite, Regime.GRAPH)
-    names = [TORCH, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
+    names = [TORCH, QUACK, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
     rows = []
     for problem, row in problems.items():
-        tiles = [time for name, time in row.items() if name.startswith(CUTLASS_HOPPER)]
-        best = {CUTLASS_HOPPER: min(tiles, key=lambda time: time.median_us)} if tiles else {}
-        every = {**row, **best}
+        every = best_tile(row)
         rows.append([_spelled(problem), *(_tflops(every.get(name)) for name in names)])
     return _table(["M x N x K", *map(_code, names)], rows)
+
+
+def best_tile(row: Mapping[str, Time]) -> dict[str, Time]:
+    """A row in which of CUTLASS's Hopper example only the fastest of its tiles stands, by the example's name."""
+    tiles = [time for name, time in row.items() if name.startswith(CUTLASS_HOPPER)]
+    others = {name: time for name, time in row.items() if not name.startswith(CUTLASS_HOPPER)}
+    return others | {CUTLASS_HOPPER: min(tiles, key=lambda time: time.median_us)} if tiles else others
 
 
 def hopper(figures: Figures) -> str:
@@ -122,12 +130,12 @@ def hopper(figures: Figures) -> str:
 def quack(figures: Figures) -> str:
     """QuACK, which has tuned itself on the problem, beside torch and cutegen."""
     rows = []
-    for problem, row in by_problem(figures.quack, Regime.GRAPH).items():
+    for problem, row in by_problem(figures.suite, Regime.GRAPH).items():
         if QUACK in row:
             times = [_us(row[name]) for name in (TORCH, QUACK, OURS)]
             rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
     if not rows:
-        return "Not measured: the run had no QuACK, or no time for it."
+        return "Not measured: the run had no QuACK."
     return _table(["M x N x K", "torch", QUACK, "ours", "x QuACK"], rows)
 
 
@@ -154,7 +162,7 @@ def held(figures: Figures) -> str:
 def sample(figures: Figures) -> str:
     """The random problems: sentences, and those where cutegen does worst beside torch."""
     if not figures.sample:
-        return "Not measured: the run had no time for them."
+        return NOT_MEASURED
     lines = []
     for regime, words in ((Regime.LAUNCH, "One launch"), (Regime.GRAPH, "In a graph")):
         ratios = sorted(claims.x_torch(row) for row in by_problem(figures.sample, regime).values())
@@ -194,6 +202,8 @@ def _worst(figures: Figures) -> str:
 
 def ladder(figures: Figures) -> str:
     """Each rung's time, and its gain over the one below."""
+    if not figures.ladder:
+        return NOT_MEASURED
     found = by_problem(figures.ladder, Regime.LAUNCH)[LADDER]
     rows, before = [], None
     for rung in rungs():
@@ -227,6 +237,8 @@ def energy(figures: Figures) -> str:
 
 def host(figures: Figures) -> str:
     """Host microseconds of a call, a row for each kernel."""
+    if not figures.host:
+        return NOT_MEASURED
     names, calls = (list(dict.fromkeys(each)) for each in zip(*((x.kernel, x.call) for x in figures.host), strict=True))
     us = {(x.kernel, x.call): x.median_us for x in figures.host}
     rows = [[name, *(f"{us[name, call]:.1f}" for call in calls)] for name in names]
@@ -234,8 +246,8 @@ def host(figures: Figures) -> str:
 
 
 def square(figures: Figures) -> str:
-    """One problem, fastest first: the README's table."""
-    row = by_problem(figures.suite, Regime.GRAPH)[LADDER]
+    """One problem, fastest first, of CUTLASS's Hopper example the best tile: the README's table."""
+    row = best_tile(by_problem(figures.suite, Regime.GRAPH).get(LADDER, {}))
     ranked = sorted((time for name, time in row.items() if name != TORCH_REDUCED), key=lambda time: -time.tflops)
     ceiling = figures.ceiling("wgmma", "f16")
     rows = ([_code(x.contender), _figure(x.tflops), f"{x.tflops / ceiling:.0%}"] for x in ranked)
@@ -244,6 +256,8 @@ def square(figures: Figures) -> str:
 
 def headline(figures: Figures) -> str:
     """Sentences about the suite and the sample."""
+    if not figures.suite:
+        return NOT_MEASURED
     said = []
     for regime, words in ((Regime.GRAPH, "in a CUDA graph"), (Regime.LAUNCH, "launched alone on a cold L2")):
         suite = [claims.x_torch(row) for row in by_problem(figures.suite, regime).values()]
