@@ -83,6 +83,7 @@ class Figures:
     versions: Mapping[str, str]
     seconds: int
     rounds: int
+    processes: int = 1
     ceilings: tuple[Ceiling, ...]
     read_tb_per_s: float
     copy_tb_per_s: float

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import host_cost
-from benchmarks.performance import by_hand, choice
+from benchmarks.performance import choice
 from benchmarks.performance.energy import Energy, energies
 from benchmarks.performance.figures import OURS, Ceiling, Clock, Figures, Time
 from benchmarks.performance.kinds import KINDS
@@ -124,7 +124,7 @@ def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) ->
     require_gpu()
     start = time.monotonic()
     say = partial(_say, start)
-    wmma, kernels = by_hand.compile_by_hand(), compiled(asked, say)
+    kernels = compiled(asked, say)
     ceilings = measure_ceilings(CEILINGS)
     say(f"ceilings: {[round(x.tflops) for x in ceilings.mma]}, {ceilings.read_bytes_per_s / 1e12:.2f} TB/s read")
     chosen = {problem: described(kernel) for problem, kernel in kernels.chosen.items()}
@@ -136,7 +136,7 @@ def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) ->
     run.times("kinds", asked.squares, lambda x: kernels.kinds[x], nobody, (Regime.GRAPH,))
     run.times("ladder", (LADDER,), lambda _: kernels.ladder, only(TORCH), (Regime.LAUNCH,))
     run.add(energy=tuple(_energy(kernels.energy, say)))
-    run.times("sample", asked.sample, lambda x: (ours[x],), _of_sample(asked.cutlass, wmma))
+    run.times("sample", asked.sample, lambda x: (ours[x],), _of_sample(asked.cutlass))
     return run.figures
 
 
@@ -229,14 +229,12 @@ def nobody(contract: LaunchContract) -> Iterable[tuple[str, Prepare]]:
     return ()
 
 
-def _of_sample(cutlass: Sequence[Path], wmma: Callable[[Operands], Call] | None) -> Against:
-    """Torch, and kernels that take every problem as they are: CUTLASS's Ampere example and the one of WMMA."""
+def _of_sample(cutlass: Sequence[Path]) -> Against:
+    """Torch and CUTLASS's Ampere example, which take every problem as it is."""
 
     def against(contract: LaunchContract) -> Iterator[tuple[str, Prepare]]:
         yield from only(TORCH)(contract)
         yield from (x for x in of_cutlass(cutlass) if x[0] == CUTLASS)
-        if wmma is not None:
-            yield by_hand.NAME, wmma
 
     return against
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.performance import by_hand, claims
+from benchmarks.performance import claims
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
 from benchmarks.performance.kinds import KINDS, PLAIN
 from benchmarks.performance.problems import LADDER
@@ -26,9 +26,18 @@ def run(figures: Figures) -> str:
     ceilings = ", ".join(f"`{x.instruction}` on {x.operands} {x.tflops:.0f} TFLOP/s" for x in figures.ceilings)
     return (
         f"{figures.device}, {figures.sms} multiprocessors, driver {figures.driver}, CUDA {figures.cuda}, "
-        f"{figures.date}; {versions}. One run of {figures.seconds} s, each time the median of {figures.rounds} "
-        f"rounds. In it, alone, {ceilings} were reached, memory was read at {figures.read_tb_per_s:.2f} TB/s and "
-        f"copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
+        f"{figures.date}; {versions}. {_processes(figures)} Alone, {ceilings} were reached, memory was read at "
+        f"{figures.read_tb_per_s:.2f} TB/s and copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
+    )
+
+
+def _processes(figures: Figures) -> str:
+    """How often all of it was measured."""
+    if figures.processes == 1:
+        return f"One run of {figures.seconds} s, each time the median of {figures.rounds} rounds."
+    return (
+        f"{figures.processes} processes one after the other, {figures.seconds} s together; each time is the median of "
+        f"theirs, which are medians of {figures.rounds} rounds."
     )
 
 
@@ -178,12 +187,11 @@ def sample(figures: Figures) -> str:
 def _worst(figures: Figures) -> str:
     graph, launch = (by_problem(figures.sample, regime) for regime in (Regime.GRAPH, Regime.LAUNCH))
     worst = sorted(graph, key=lambda problem: claims.x_torch(graph[problem]))[:WORST]
-    header = ["M x N x K", "torch", "ours", "x torch", "of the floor", "CUTLASS", by_hand.NAME, "which kernel"]
+    header = ["M x N x K", "torch", "ours", "x torch", "of the floor", "CUTLASS example", "which kernel"]
     header += ["x torch, one launch"]
     rows = []
     for problem in worst:
         row = graph[problem]
-        cutlass = [time for name, time in row.items() if name.startswith("CUTLASS")]
         rows.append(
             [
                 _spelled(problem),
@@ -191,8 +199,7 @@ def _worst(figures: Figures) -> str:
                 _us(row[OURS]),
                 f"{claims.x_torch(row):.2f}",
                 f"{floor_us(figures, problem) / row[OURS].median_us:.0%}",
-                _us(min(cutlass, key=lambda time: time.median_us) if cutlass else None),
-                _us(row.get(by_hand.NAME)),
+                _us(row.get(CUTLASS)),
                 figures.chosen[problem],
                 f"{claims.x_torch(launch[problem]):.2f}" if problem in launch else ABSENT,
             ]

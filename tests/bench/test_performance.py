@@ -10,14 +10,16 @@ import pytest
 from benchmarks import host_cost
 from benchmarks.host_cost import HostCost
 from benchmarks.performance import __main__ as door
-from benchmarks.performance import by_hand, claims, documents, tables
+from benchmarks.performance import claims, documents, tables
 from benchmarks.performance.energy import Energy, Reading, between_steps
-from benchmarks.performance.figures import OURS, Ceiling, Clock, Figures, Time, dumped, loaded
+from benchmarks.performance.figures import OURS, SECTIONS, Ceiling, Clock, Figures, Time, dumped, loaded
 from benchmarks.performance.kinds import KINDS
+from benchmarks.performance.merged import merged
 from benchmarks.performance.problems import LADDER
-from cutegen.bench.contenders import CUTLASS_HOPPER, QUACK, TORCH
+from cutegen.bench.contenders import CUTLASS, CUTLASS_HOPPER, QUACK, TORCH
 from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
+from cutegen.errors import OutsideError
 from examples.hopper_ladder import ladder
 
 THIN = ProblemShape(1000, 500, 8)
@@ -27,7 +29,7 @@ EVEN = ProblemShape(1000, 500, 16)
 def timed(problem: ProblemShape, regime: Regime = Regime.GRAPH, **median_us: float) -> tuple[Time, ...]:
     """A time for each contender, 20 % less at the least and 25 % more at the most."""
     names = {"ours": OURS, "hopper": f"{CUTLASS_HOPPER} 128x256", "narrow": f"{CUTLASS_HOPPER} 64x64"}
-    names |= {"wmma": by_hand.NAME, "torch": TORCH, "sm80": "sm80_hgemm_tn"}
+    names |= {"example": CUTLASS, "torch": TORCH, "sm80": "sm80_hgemm_tn"}
     return tuple(
         Time(
             problem=problem,
@@ -80,8 +82,8 @@ def figures() -> Figures:
         ),
         suite=(*timed(large, **of_suite), *timed(large, Regime.LAUNCH, **of_suite)),
         sample=(
-            *timed(THIN, torch=1.0, hopper=8.0, wmma=2.0, ours=4.0),
-            *timed(EVEN, torch=16.0, hopper=8.0, ours=1.0),
+            *timed(THIN, torch=1.0, example=8.0, ours=4.0),
+            *timed(EVEN, torch=16.0, example=8.0, ours=1.0),
             *timed(THIN, Regime.LAUNCH, torch=2.0, ours=4.0),
             *timed(EVEN, Regime.LAUNCH, torch=4.0, ours=4.0),
         ),
@@ -157,7 +159,7 @@ def test_the_sample_is_judged_beside_torch_and_worst_first(figures: Figures) -> 
     assert "on geometric average 0.707 times" in launch
     assert [row.split(" | ")[0] for row in table.splitlines()[2:]] == ["| 1000 x 500 x 8", "| 1000 x 500 x 16"]
     assert table.splitlines()[2] == (
-        "| 1000 x 500 x 8 | 1.00 | 4.00 | 0.25 | 6% | 8.00 | 2.00 | sm120 16x64x64, 8 stages | 0.50 |"
+        "| 1000 x 500 x 8 | 1.00 | 4.00 | 0.25 | 6% | 8.00 | sm120 16x64x64, 8 stages | 0.50 |"
     )
 
 
@@ -227,6 +229,31 @@ def test_figures_survive_their_file_a_line_for_each_time(figures: Figures) -> No
     assert loaded(text) == figures
     lines = text.replace(",\n", "\n").splitlines()
     assert '["4096x4096x4096", "graph", "torch.matmul", 250.0, 200.0, 312.5]' in lines
+
+
+def test_of_several_processes_the_median_counts(figures: Figures) -> None:
+    def slower(factor: float) -> Figures:
+        def times(each: Time) -> Time:
+            return replace(
+                each, median_us=factor * each.median_us, min_us=factor * each.min_us, max_us=factor * each.max_us
+            )
+
+        of = {name: tuple(map(times, getattr(figures, name))) for name in SECTIONS}
+        host = tuple(replace(x, median_us=factor * x.median_us) for x in figures.host)
+        energy = tuple(replace(x, joules=factor * x.joules) for x in figures.energy)
+        return replace(figures, **of, host=host, energy=energy)
+
+    runs = [slower(1.25), replace(slower(3.0), sample=()), slower(1.0)]
+    found = merged(runs)
+    assert (found.processes, found.seconds) == (3, 900)
+    assert tables.suite_graph(found).splitlines()[2].split(" | ")[4:6] == ["625.0", "400.0 to 1,875"]
+    assert [x.median_us for x in found.sample] == [1.125 * x.median_us for x in figures.sample]
+    assert [x.median_us for x in found.host] == [1.25 * x.median_us for x in figures.host]
+    assert found.energy[0].joules == 1.25 * figures.energy[0].joules
+    assert "3 processes one after the other, 900 s together" in tables.run(found)
+    assert loaded(dumped(found)) == found
+    with pytest.raises(OutsideError, match="another driver"):
+        merged([figures, replace(figures, driver="1.0")])
 
 
 def test_only_what_stands_between_markers_is_written(figures: Figures) -> None:
