@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,9 +26,9 @@ SHAPES = ((64, 256, 128), (16, 512, 4096))
 
 
 @pytest.fixture(autouse=True, params=[0, 1], ids=["current 0", "current 1"])
-def current(request: pytest.FixtureRequest) -> Any:
+def current(request: pytest.FixtureRequest) -> Iterator[None]:
     with torch.cuda.device(request.param):
-        yield request.param
+        yield
         assert torch.cuda.current_device() == request.param
 
 
