@@ -38,8 +38,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
     if a.dtype in _FLOAT8 and any(needed):
         raise RequestError(
             f"matmul: found operands of {a.dtype} and a gradient to be computed; expected a forward pass alone: their "
-            "gradients are products along the other modes, for which transposed copies had to be made and quantized; "
-            "detach them, and define the backward pass by calls with such copies"
+            "gradients are products along the other modes, which read transposed copies with scales of their own; give "
+            "them to cutegen.float8_linear(x, weight, of_x=cutegen.Float8Copies.of(x), of_weight=...)"
         )
     if needed[8] or needed[9]:
         raise RequestError(
