@@ -1,4 +1,4 @@
-"""What hardware counters should show of `wgmma` and of bulk tensor copies, which other counters do not see.
+"""Predicts the hardware counters of `wgmma` and of bulk tensor copies, which other counters do not see.
 
 `wgmma` reads its operands from shared memory by the pipe of loads and stores, and its wavefronts are counted there.
 Bulk tensor copies pass it by: of them instructions are counted, and the sectors between L2 and shared memory. A copy to
@@ -41,12 +41,12 @@ OF_BULK = (
 
 
 def by_descriptor(plan: Mapping[str, Any]) -> bool:
-    """Whether fragments are read from shared memory by `wgmma` itself."""
+    """Return whether fragments are read from shared memory by `wgmma` itself."""
     return all(plan["s2r"][x]["atom"] == DESCRIPTOR for x in "ab")
 
 
 def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str, int]:
-    """What one launch on whole tiles should count, by what `plan.json` says of a CTA tile and a k-tile."""
+    """Predict what one launch on whole tiles counts, from what `plan.json` says about a CTA tile and a k-tile."""
     m, n, k = plan["tile"]
     # Counted where it arrives: what one CTA of a cluster asks L2 for comes to every CTA in its row or column.
     along_m, along_n = plan["launch"].get("cluster", (1, 1))
@@ -75,5 +75,5 @@ def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str,
 
 
 def _to_global(opcode: str) -> bool:
-    """Whether it stores, of the two directions of a bulk tensor copy."""
+    """Return whether it stores, of the two directions of a bulk tensor copy."""
     return ".global.shared::cta" in opcode

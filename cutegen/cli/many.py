@@ -1,8 +1,9 @@
-"""What `cutegen build` and `cutegen pack` share: many kernels named, built with progress, their failures told."""
+"""Shared by `cutegen build` and `cutegen pack`: many kernels named, built with progress, their failures told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from cutegen.build import Cache
@@ -10,6 +11,7 @@ from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, CutegenError, OutsideError, RequestError
+from cutegen.executors import ClusterWorkers, Workers
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
@@ -27,14 +29,29 @@ def named_kernels(
     return tuple(dict.fromkeys((*combinations(specs, problems, archs), *rows)))
 
 
-def built(wanted: Sequence[Wanted], jobs: int | None) -> tuple[Outcome, ...]:
-    """What became of each, with a bar on stderr meanwhile; what failed is complained of there."""
-    with progress("kernels") as tell:
-        outcomes = build_all(wanted, Cache.from_environment(), jobs=jobs, tell=tell)
+def built(wanted: Sequence[Wanted], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:
+    """Build each, with a bar on stderr meanwhile, and complain there of what failed.
+
+    Raises RequestError for --jobs beside a scheduler, WorkerError for a scheduler or workers that cannot be used.
+    """
+    cache = Cache.from_environment()
+    with _workers(scheduler, jobs) as workers, progress("kernels") as tell:
+        outcomes = build_all(wanted, cache, workers=workers, jobs=jobs, tell=tell)
     for each in outcomes:
         if each.failure is not None:
             complain("error", f"{each.wanted}: {each.failure.why}")
     return outcomes
+
+
+@contextmanager
+def _workers(scheduler: str | None, jobs: int | None) -> Iterator[Workers | None]:
+    if scheduler is None:
+        yield None
+        return
+    if jobs is not None:
+        raise RequestError(f"--jobs: found {jobs} beside --scheduler, whose workers have their own; leave it out")
+    with closing(ClusterWorkers(scheduler)) as workers:
+        yield workers
 
 
 def refuse_failures(outcomes: Sequence[Outcome], consequence: str) -> None:

@@ -109,7 +109,7 @@ def planned() -> dict[str, dict[str, Any]]:
 
 
 def must_equal(row: CounterRow) -> bool:
-    """Whether a difference is a mistake."""
+    """Return whether a difference is a mistake."""
     return row.counter not in REPORTED_ONLY
 
 

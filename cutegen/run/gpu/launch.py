@@ -11,8 +11,6 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from struct import Struct
 from typing import Any
 
 from cutegen.contract.launch import ONE_CTA, RESULT, LaunchContract, LaunchGeometry
@@ -54,7 +52,7 @@ class GpuKernel:
         self._kernel: Any = None
 
     def prepare(self, call: CheckedCall) -> Launch:
-        """What a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
+        """Return what a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
         driver, ordinal = self._load_driver(), call.device[1]
         with self._lock:
             if ordinal not in self._bound:
@@ -85,7 +83,9 @@ class GpuKernel:
         return _Bound(function, context, int(context), multiprocessors, active_clusters)
 
     def _active_clusters(self, driver: Driver, function: Any, ordinal: int) -> int | None:
-        """How many clusters run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for none."""
+        """Count the clusters that run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for
+        none.
+        """
         contract = self._contract
         if contract.cluster == ONE_CTA:
             return None
@@ -128,8 +128,8 @@ class GpuLaunch:
     """
 
     __slots__ = (
-        *("_addressed", "_arguments", "_bound", "_config", "_current", "_current_at"),
-        *("_driver", "_pointers", "_raw", "_scalars", "_slots", "_workspace_slots", "_write"),
+        *("_address_slots", "_arguments", "_bound", "_config", "_current", "_current_at", "_driver", "_launch"),
+        *("_placed", "_pointers", "_raw", "_scalars", "_slots", "_stream"),
     )
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
@@ -139,15 +139,11 @@ class GpuLaunch:
         self._driver, self._raw, self._bound = driver, raw_driver(driver), bound
         self._current = ctypes.c_void_p()
         self._current_at = ctypes.addressof(self._current)
-        self._slots = (ctypes.c_uint64 * len(values))(*values)
+        # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
+        self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
         first, mapped = ctypes.addressof(self._slots), {each.name for each in contract.maps}
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
-        tensors, workspace = contract.pointers[: len(contract.tensors)], contract.pointers[len(contract.tensors) :]
-        # Which address goes into which slot. The kernel does not take those of mapped tensors.
-        self._addressed = [(i, names.index(name)) for i, name in enumerate(tensors) if name not in mapped]
-        self._workspace_slots = [names.index(name) for name in workspace]
-        in_order = [slot for _, slot in self._addressed] == list(range(len(tensors)))
-        self._write = partial(Struct(f"<{len(tensors)}Q").pack_into, self._slots, 0) if in_order else None
+        self._address_slots = [len(values) if name in mapped else names.index(name) for name in contract.pointers]
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
         geometry = contract.geometry(
             call.size.problem, multiprocessors=bound.multiprocessors, active_clusters=bound.active_clusters
@@ -155,47 +151,59 @@ class GpuLaunch:
         self._config = LaunchConfig.of(
             geometry, in_clusters=bound.active_clusters is not None, programmatic=contract.programmatic
         )
-        self._arguments = (ctypes.addressof(self._config), int(bound.function), ctypes.addressof(self._pointers), None)
-
-    def place(self, workspace: tuple[int, ...]) -> None:
-        """The addresses of the workspace from now on."""
-        for index, address in zip(self._workspace_slots, workspace, strict=True):
-            self._slots[index] = address
+        # Made once, as ctypes takes them without a conversion at each launch.
+        self._launch, function = self._raw.launch, ctypes.c_void_p(int(bound.function))
+        self._arguments = (ctypes.byref(self._config), function, self._pointers, None)
+        self._placed: tuple[int, ...] | None = None
+        self._stream = 0
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
-        # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
-        status = self._raw.get_current_context(self._current_at)
-        if status == _SUCCESS and self._current.value == self._bound.context_address:
-            self._launch(addresses, scalars, stream)
+        """Launch on the addresses, asynchronously. Raises DeviceError."""
+        if self.is_at_home():
+            self.at_home(addresses, scalars, stream)
         else:
             with self._driver.current(self._bound.context):
-                self._launch(addresses, scalars, stream)
+                self.at_home(addresses, scalars, stream)
 
-    def _launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        if self._write is not None:
-            self._write(*addresses)  # faster than one after the other
-        else:
-            for index, taken in self._addressed:
-                self._slots[taken] = addresses[index]
+    def is_at_home(self) -> bool:
+        """Return whether the calling thread's current context is this GPU's.
+
+        A thread that never used CUDA has none, and one that works on two GPUs may have the other's.
+        """
+        status = self._raw.get_current_context(self._current_at)
+        return status == _SUCCESS and self._current.value == self._bound.context_address
+
+    def at_home(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """A call by a thread that is at home, as the caller knows. Raises DeviceError.
+
+        Addresses and a stream that the call before it had are not written again.
+        """
+        if addresses != self._placed:
+            self._place(addresses)
         if scalars:
             for slot, scalar in zip(self._scalars, scalars, strict=True):
                 slot.value = scalar
-        self._config.stream = stream
-        status = self._raw.launch(*self._arguments)
+        if stream != self._stream:
+            self._config.stream = self._stream = stream
+        status = self._launch(*self._arguments)
         if status != _SUCCESS:
             raise self._driver.failure("cuLaunchKernelEx", self._driver.api.CUresult(status))
+
+    def _place(self, addresses: tuple[int, ...]) -> None:
+        slots = self._slots
+        for index, address in zip(self._address_slots, addresses, strict=True):
+            slots[index] = address
+        self._placed = addresses
 
 
 class MappedLaunch(GpuLaunch):
     """A form of call of a kernel that takes tensor maps: the driver is given a map's address in place of a slot's."""
 
-    __slots__ = ("_made_for", "_maps")
+    __slots__ = ("_maps",)
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         super().__init__(driver, bound, contract, call)
         parameters = [parameter.name for parameter in contract.parameters]
-        self._made_for: tuple[int, ...] | None = None
         self._maps: list[tuple[int, int, TensorMaps]] = []
         for each, fields in zip(contract.maps, contract.map_fields(call.size), strict=True):
             # A matrix without elements may lie nowhere. Nothing is read of it, so the result's address will do as well.
@@ -203,13 +211,11 @@ class MappedLaunch(GpuLaunch):
             maps = TensorMaps(driver, each.name, fields)
             self._maps.append((parameters.index(f"map_{each.name}"), address_of, maps))
 
-    def _launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        if addresses != self._made_for:
-            self._made_for = None  # should one of them fail, nothing is left that looks placed
-            for parameter, tensor, maps in self._maps:
-                self._pointers[parameter] = maps.at(addresses[tensor])
-            self._made_for = addresses
-        super()._launch(addresses, scalars, stream)
+    def _place(self, addresses: tuple[int, ...]) -> None:
+        self._placed = None  # should one of them fail, nothing is left that looks placed
+        for parameter, tensor, maps in self._maps:
+            self._pointers[parameter] = maps.at(addresses[tensor])
+        super()._place(addresses)
 
 
 def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
@@ -227,7 +233,7 @@ def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
 
 
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
-    """Whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
+    """Return whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
 
     It does on the same major and the same or a later minor, with the suffix `a` on exactly its own. Source: CUDA C++
     Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".

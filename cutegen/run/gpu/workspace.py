@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
 from cutegen.contract.launch import Workspace
 from cutegen.run.call.fast_path import Launch
@@ -34,7 +33,7 @@ COUNTERS_AT_ONCE = 1 << 14
 
 @dataclass(slots=True)
 class _Held:
-    """What one stream's launches share: addresses (None before the first) and sizes."""
+    """Memory that one stream's launches share: addresses (None before the first) and sizes."""
 
     sums: int | None = None
     sums_bytes: int = 0
@@ -99,7 +98,7 @@ class Workspaces:
         launch((held.sums, held.counters))
 
     def _asked(self, name: str, function: Callable[[int, int], int], stream: int) -> int:
-        """What the driver says of a stream."""
+        """Return what the driver says about a stream."""
         self._answer.value = 0
         status = function(stream, self._answer_at)
         if status:
@@ -165,42 +164,35 @@ def workspaces(driver: Driver, ordinal: int) -> Workspaces:
     return Workspaces(driver, ordinal)
 
 
-class InWorkspace(Protocol):
-    """A launch that is told where its workspace lies."""
-
-    def place(self, workspace: tuple[int, ...]) -> None:
-        """The addresses of sums and counters, until the next call of this."""
-
-    def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None: ...
-
-
 class WorkspaceLaunch:
-    """A launch of a kernel that needs sums and counters beside its tensors.
+    """A launch of a kernel whose last two addresses are the sums and the counters.
 
-    On the default stream the driver is not asked, and nothing is placed again as long as all workspaces are where they
-    were at the last launch: a small call's time on the host is counted in microseconds.
+    On the default stream nobody is asked for them again as long as all workspaces are where they were at the last
+    launch: a small call's time on the host is counted in microseconds.
     """
 
-    __slots__ = ("_launch", "_placed", "_wanted", "_workspaces")
+    __slots__ = ("_generation", "_launch", "_wanted", "_workspace", "_workspaces")
 
-    def __init__(self, launch: InWorkspace, held: Workspaces, wanted: Workspace) -> None:
+    def __init__(self, launch: Launch, held: Workspaces, wanted: Workspace) -> None:
         self._launch, self._workspaces, self._wanted = launch, held, wanted
-        self._placed: int | None = None  # the generation in which the default stream's workspace was placed last
+        self._workspace: tuple[int, int] = (0, 0)  # the default stream's
+        self._generation: int | None = None  # in which it was handed out; None for never
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
+        workspaces = self._workspaces
         if stream in LEGACY_STREAMS:
-            with self._workspaces.lock:
-                if self._placed == self._workspaces.generation:
-                    self._launch(addresses, scalars, stream)
+            with workspaces.lock:
+                if self._generation == workspaces.generation:
+                    self._launch((*addresses, *self._workspace), scalars, stream)
                     return
 
         def launch(workspace: tuple[int, int]) -> None:
-            self._launch.place(workspace)
-            self._placed = self._workspaces.generation if stream in LEGACY_STREAMS else None
-            self._launch(addresses, scalars, stream)
+            if stream in LEGACY_STREAMS:
+                self._workspace, self._generation = workspace, workspaces.generation
+            self._launch((*addresses, *workspace), scalars, stream)
 
-        self._workspaces.launch(stream, self._wanted, launch)
+        workspaces.launch(stream, self._wanted, launch)
 
 
 class ClearedLaunch:
