@@ -10,8 +10,9 @@ from cutegen.build import Cache
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
-from cutegen.errors import CheckError, CutegenError, OutsideError, RequestError
-from cutegen.executors import ClusterWorkers, Workers
+from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
+from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
+from cutegen.executors.gpus import alike
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
@@ -48,9 +49,41 @@ def _workers(scheduler: str | None, jobs: int | None) -> Iterator[Workers | None
     if scheduler is None:
         yield None
         return
+    with cluster_workers(scheduler, jobs) as workers:
+        yield workers
+
+
+@contextmanager
+def tuning_workers(scheduler: str | None, jobs: int | None, *, stand_in: bool = False) -> Iterator[Workers]:
+    """Workers that compile and measure: those of a scheduler, else of this machine, one job a GPU.
+
+    GPUs that are not of the first one's product are left out, with a word. A `stand_in` timer needs none. Raises
+    DeviceError where there is no GPU, RequestError for --jobs beside a scheduler, WorkerError.
+    """
+    if scheduler is not None:
+        with cluster_workers(scheduler, jobs, gpu=not stand_in) as workers:
+            yield workers
+        return
+    present = () if stand_in else present_gpus()
+    if not present and not stand_in:
+        raise DeviceError(
+            "tune: found no GPU; expected one, or --scheduler ADDRESS of machines that have some; nvidia-smi lists those "
+            "of this machine, and CUDA_VISIBLE_DEVICES hides them"
+        )
+    used = alike(present) if present else ()
+    if len(used) < len(present):
+        others = ", ".join(sorted({each.name for each in present} - {used[0].name}))
+        complain("warning", f"tuned for {used[0].name}: {others} is left out; CUDA_VISIBLE_DEVICES chooses")
+    with closing(LocalWorkers(compilers=jobs, gpus=[each.uuid for each in used] or [None])) as workers:
+        yield workers
+
+
+@contextmanager
+def cluster_workers(scheduler: str, jobs: int | None, *, gpu: bool = False) -> Iterator[ClusterWorkers]:
+    """Those of a Dask scheduler. Raises RequestError for --jobs beside it, WorkerError, DeviceError."""
     if jobs is not None:
         raise RequestError(f"--jobs: found {jobs} beside --scheduler, whose workers have their own; leave it out")
-    with closing(ClusterWorkers(scheduler)) as workers:
+    with closing(ClusterWorkers(scheduler, gpu=gpu)) as workers:
         yield workers
 
 
