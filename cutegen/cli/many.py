@@ -1,4 +1,4 @@
-"""What `cutegen build` and `cutegen pack` share: many kernels named, built with progress, their failures told."""
+"""Shared by `cutegen build` and `cutegen pack`: many kernels named, built with progress, their failures told."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named_kernels(
 
 
 def built(wanted: Sequence[Wanted], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:
-    """What became of each, with a bar on stderr meanwhile; what failed is complained of there.
+    """Build each, with a bar on stderr meanwhile, and complain there of what failed.
 
     Raises RequestError for --jobs beside a scheduler, WorkerError for a scheduler or workers that cannot be used.
     """
