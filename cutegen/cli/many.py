@@ -57,18 +57,19 @@ def _workers(scheduler: str | None, jobs: int | None) -> Iterator[Workers | None
 def tuning_workers(scheduler: str | None, jobs: int | None, *, stand_in: bool = False) -> Iterator[Workers]:
     """Workers that compile and measure: those of a scheduler, else of this machine, one job a GPU.
 
-    GPUs that are not of the first one's product are left out, with a word. A `stand_in` timer needs none. Raises
+    GPUs that are not of the first one's product are left out, with a word. A `stand_in` timer needs none, but workers that
+    say they have one. Raises
     DeviceError where there is no GPU, RequestError for --jobs beside a scheduler, WorkerError.
     """
     if scheduler is not None:
-        with cluster_workers(scheduler, jobs, gpu=not stand_in) as workers:
+        with cluster_workers(scheduler, jobs, gpu=True) as workers:
             yield workers
         return
     present = () if stand_in else present_gpus()
     if not present and not stand_in:
         raise DeviceError(
-            "tune: found no GPU; expected one, or --scheduler ADDRESS of machines that have some; nvidia-smi lists those "
-            "of this machine, and CUDA_VISIBLE_DEVICES hides them"
+            "tune: found no GPU; expected one, or --scheduler ADDRESS of machines with some; nvidia-smi lists those of "
+            "this machine, and CUDA_VISIBLE_DEVICES hides them"
         )
     used = alike(present) if present else ()
     if len(used) < len(present):
