@@ -27,14 +27,19 @@ Job = TypeVar("Job", bound="CompileJob | Compiled | MeasureJob | Measured")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileJob:
-    """One candidate to compile: the spec that was `asked` for, and the same with its open keys `settled`, as JSON."""
+    """One candidate to compile: the spec that was `asked` for, and the same with its open keys `settled`, as JSON.
+
+    `name` is the spec's, `label` the candidate's. Jobs of one `id` are one kernel, whatever their problems.
+    """
 
     id: str
+    label: str
     name: str
     asked: str
     settled: str
     target: str
     problem: ProblemShape
+    predicted_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,9 @@ class Settings:
     candidate_limit_s: float = 30.0
 
 
+DEFAULT_SETTINGS, ON_GPU = Settings(), Timer()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One compiled candidate, by the key of its artifact; its settled spec as JSON, and the model's microseconds."""
@@ -96,8 +104,8 @@ class MeasureJob:
     target: str
     problem: ProblemShape
     candidates: tuple[Candidate, ...]
-    settings: Settings = Settings()
-    timer: Timer = Timer()
+    settings: Settings = DEFAULT_SETTINGS
+    timer: Timer = ON_GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,10 +304,12 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
         )
     found = float64(out, dtype)
     low, high = _nearest(product - expected.error, dtype), _nearest(product + expected.error, dtype)
-    wrong = ~((low <= found) & (found <= high))  # not `found < low`, which is false for NaN
+    bounded = expected.error + 0 * product != math.inf
+    wrong = ~((low <= found) & (found <= high)) & bounded  # not `found < low`, which is false for NaN
     if dtype in _LIMITS:
         product = product.clip(*_LIMITS[dtype])
     error = abs(found - product)
+    error[~bounded] = 0.0
     norm = float((product * product).sum()) ** 0.5
     error_norm = float((error * error).sum()) ** 0.5
     return Comparison(
