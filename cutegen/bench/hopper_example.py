@@ -24,7 +24,7 @@ _EXTENTS_MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class HopperTile:
-    """What the example leaves to its caller.
+    """Choices that the example leaves to its caller.
 
     >>> str(HopperTile((128, 256), (2, 1)))
     '128x256, clusters of 2x1'
@@ -39,9 +39,12 @@ class HopperTile:
 
 
 TILES = (
+    HopperTile((128, 256), (1, 1)),
     HopperTile((128, 256), (2, 1)),
     HopperTile((128, 128), (1, 1)),
     HopperTile((64, 128), (1, 1)),
+    HopperTile((128, 64), (1, 2)),
+    HopperTile((64, 64), (1, 1)),
 )
 
 
