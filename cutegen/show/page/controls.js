@@ -154,8 +154,8 @@ function moved(down, right) {
   const operand = operands[name];
   const major = !isPlan || name === "c" ? 1 : operand.major;
   const [x, y] = major === 1 ? [state.x + down, state.y + right] : [state.x + right, state.y + down];
-  const [mostX, mostY] = tileOf(name);
-  follow(name, clamp(x, 0, mostX - 1), clamp(y, 0, mostY - 1), true);
+  const [lastX, lastY] = tileOf(name);
+  follow(name, clamp(x, 0, lastX - 1), clamp(y, 0, lastY - 1), true);
 }
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
