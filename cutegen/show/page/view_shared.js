@@ -75,7 +75,7 @@ class SharedPicture {
     });
     const found = contentsOf(tile, layout);
     const perChunk = CHUNK_BYTES / tile.bytes;
-    const caption = `banks of lines ${first}–${first + LINES_OF_ZOOM - 1}: each 16 bytes by the (${tile.modes.join(", ")}) of its first element`;
+    const caption = `16 bytes each, by the (${tile.modes.join(", ")}) of the first element`;
     painter.text(zoom.x(0), zoom.y(0) - 22, caption, { size: 11, fill: palette.soft });
     for (let chunk = 0; chunk < 8; chunk += 1) {
       const banks = `${chunk * 4}–${chunk * 4 + 3}`;
