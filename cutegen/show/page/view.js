@@ -18,7 +18,7 @@ function facts(list, rows) {
     ...rows.filter(Boolean).map(([name, label, value, accent]) =>
       element(
         "div",
-        { "data-name": name, "data-value": String(value), class: accent ? "lit" : null },
+        { "data-name": name, "data-value": String(value), class: accent === true ? "lit" : accent || null },
         element("dt", {}, label),
         element("dd", {}, String(value)),
       ),

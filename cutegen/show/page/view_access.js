@@ -191,7 +191,7 @@ function accessView() {
       view.root.querySelector(".note").textContent = accessNote(operand, bytes, phase.pieces.length);
       return [
         ["access", "shown", `${access.title}, ${phase.title}`],
-        ["phase-wavefronts", "this phase", plural(turns, "wavefront")],
+        ["phase-wavefronts", "this phase", plural(turns, "wavefront"), turns > 1 ? "waits" : false],
         ["access-wavefronts", writesShown() ? "the copy" : operand.copied ? "the load" : "the block", plural(all, "wavefront")],
         ["first-banks", "first banks", phase.pieces.map((piece) => bankOf(piece.byte)).join(" ")],
       ];

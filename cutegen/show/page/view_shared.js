@@ -167,12 +167,16 @@ function layoutSwitch(id, nameOfState, tileOfState) {
 
 function countsOf(tile, layout) {
   const row = tile.layouts[layout];
+  const count = (name, label, pair) => {
+    const waits = pair[0] > pair[1] ? "waits" : false;
+    return [name, label, `${ways(pair)}, ${plural(pair[0], "wavefront")}`, waits];
+  };
   return [
     ["layout", "layout", row.name],
     ["layout-text", "as CuTe prints it", row.text],
-    ["writes", "writes", `${ways(row.write)}, ${thousands(row.write[0])} wavefronts`],
-    row.lines && ["lines", "by line", `${ways(row.lines)}, ${thousands(row.lines[0])} wavefronts`],
-    ["reads", "reads", `${ways(row.read)}, ${thousands(row.read[0])} wavefronts`],
+    count("writes", "writes", row.write),
+    row.lines && count("lines", "by line", row.lines),
+    count("reads", "reads", row.read),
     ["bytes", "a stage", plural(row.bytes, "byte")],
   ];
 }
