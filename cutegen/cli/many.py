@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 from cutegen.build import Cache
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
-from cutegen.errors import CheckError, CutegenError, OutsideError, RequestError
-from cutegen.executors import ClusterWorkers, Workers
+from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
+from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
+from cutegen.executors.gpus import PresentGpu, alike
+from cutegen.executors.workers import default_compilers
+from cutegen.hardware.targeting import present_target
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
@@ -48,9 +54,60 @@ def _workers(scheduler: str | None, jobs: int | None) -> Iterator[Workers | None
     if scheduler is None:
         yield None
         return
+    with cluster_workers(scheduler, jobs) as workers:
+        yield workers
+
+
+@contextmanager
+def opened_workers(scheduler: str | None, jobs: int | None, *, gpu: bool = True) -> Iterator[Workers]:
+    """Workers that compile and measure: those of a scheduler, else processes of this machine, and one job a GPU.
+
+    GPUs that are not of the first one's product are left out, with a word. Without `gpu`, for a stand-in timer, none is
+    needed, but workers of a scheduler that say they have one. Raises DeviceError where there is no GPU, RequestError
+    for --jobs beside a scheduler, WorkerError.
+    """
+    if scheduler is not None:
+        with cluster_workers(scheduler, jobs, gpu=True) as workers:
+            yield workers
+        return
+    used = _gpus_of_one_product() if gpu else ()
+    target = present_target() if used else None
+    # Processes: planning and rendering take half a second of Python a kernel. Ctrl-C is this process's to hear.
+    ignoring = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(jobs or default_compilers(), get_context("spawn"), signal.signal, ignoring)
+    local = LocalWorkers(
+        compiling=pool,
+        gpus=[each.uuid for each in used] or [None],
+        product=used[0].name if used else "",
+        target=target.name if target else "",
+    )
+    with closing(local):
+        try:
+            yield local
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _gpus_of_one_product() -> tuple[PresentGpu, ...]:
+    present = present_gpus()
+    if not present:
+        raise DeviceError(
+            "tune: found no GPU; expected one, or --scheduler ADDRESS of machines with some; nvidia-smi lists those of "
+            "this machine, and CUDA_VISIBLE_DEVICES hides them"
+        )
+    used = alike(present)
+    if others := {each.name for each in present} - {used[0].name}:
+        names = ", ".join(sorted(others))
+        complain("warning", f"tuned for {used[0].name}: {names} is left out; CUDA_VISIBLE_DEVICES chooses")
+    return used
+
+
+@contextmanager
+def cluster_workers(scheduler: str, jobs: int | None, *, gpu: bool = False) -> Iterator[ClusterWorkers]:
+    """Those of a Dask scheduler. Raises RequestError for --jobs beside it, WorkerError, DeviceError."""
     if jobs is not None:
         raise RequestError(f"--jobs: found {jobs} beside --scheduler, whose workers have their own; leave it out")
-    with closing(ClusterWorkers(scheduler)) as workers:
+    with closing(ClusterWorkers(scheduler, gpu=gpu)) as workers:
         yield workers
 
 
