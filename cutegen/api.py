@@ -12,11 +12,11 @@ from cutegen.build.disk import read_file as read_regular
 from cutegen.build.record import record
 from cutegen.contract import ProblemLike, ProblemShape
 from cutegen.contract.source import KernelSource
+from cutegen.errors import ArtifactError, RequestError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.plan.explain import plan_json
-from cutegen.errors import ArtifactError, RequestError
 from cutegen.render import ReadKernel, read_kernel, render
 from cutegen.render.constants import LARGEST_BYTES
 from cutegen.run import Kernel, Probe

@@ -2,8 +2,8 @@
 
 The constants say what is asked for: the spec at the file's end with what they changed. That spec is planned and
 rendered anew, and every constant must be the one that this gives: what follows from another cannot be changed alone,
-and a launch contract is always one that a plan has proved. Code may be edited, but not what a launch relies on. Nothing of
-the file is run here.
+and a launch contract is always one that a plan has proved. Code may be edited, but not what a launch relies on.
+Nothing of the file is run here.
 """
 
 from __future__ import annotations
