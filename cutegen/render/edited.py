@@ -122,8 +122,12 @@ def _check_all_there(found: KernelText, rendered: KernelText, where: str) -> Non
                 f"constants, such as {value!r}"
             )
         if name not in found.constants:
+            value = expected.value
+            raise RequestError(f"{where}: {name}: found nowhere; expected it at the head, as in {name} = {value!r}")
+        if type(there := found.constants[name].value) is not type(expected.value):
+            line, kind = found.constants[name].line, type(expected.value).__name__
             raise RequestError(
-                f"{where}: {name}: found nowhere; expected it at the head, as in {name} = {expected.value!r}"
+                f"{where}:{line}: {name}: found {there!r:.80}; expected {kind}, as {expected.value!r} is"
             )
 
 
