@@ -62,14 +62,14 @@ def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
     )
 
 
-def read_file(path: Path) -> ReadKernel:
-    """A kernel's file, as `emit` wrote it or edited since: the plan of its constants. Raises RequestError.
+def read_file(path: Path, arch: str | None = None) -> ReadKernel:
+    """A kernel's file, as `emit` wrote it or edited since: the plan of its constants for `arch`. Raises RequestError.
 
     Nothing of it is run; that the compiler does.
     """
     try:
         content = read_regular(path, LARGEST_BYTES)
-        return read_kernel(content.decode(), str(path))
+        return read_kernel(content.decode(), str(path), arch)
     except ArtifactError as error:
         raise RequestError(str(error)) from error
     except UnicodeDecodeError as error:
@@ -82,13 +82,10 @@ def open_folder(path: Path) -> tuple[Artifact, ReadKernel]:
     Raises ArtifactError for what is damaged, or holds a launch that is not its kernel's; RequestError.
     """
     artifact = open_artifact(path)
-    found = read_kernel(artifact.source, str(path / "kernel.py"))
+    found = read_kernel(artifact.source, str(path / "kernel.py"), artifact.manifest.inputs.gpu_arch)
     launch = json.loads(json.dumps(found.plan.launch.to_json()))
     if parse_object(artifact.plan_json.encode(), f"{path}/plan.json").get("launch") != launch:
         raise ArtifactError(f"{path}/plan.json: launch is not that of the constants in kernel.py; build it again")
-    if artifact.manifest.inputs.gpu_arch != found.plan.target.gpu_arch:
-        was = artifact.manifest.inputs.gpu_arch
-        raise ArtifactError(f"{path}: built for {was}, its kernel is for {found.plan.target.gpu_arch}; build it again")
     return artifact, found
 
 

@@ -40,7 +40,7 @@ def bench(
         list[str],
         typer.Argument(
             metavar="SPEC...",
-            help="Spec files, names of shipped specs, or folders of built artifacts.",
+            help="Spec files, names of shipped specs, folders of `build --out`, or kernel.py files, edited or not.",
             autocompletion=complete_spec,
         ),
     ],

@@ -17,10 +17,10 @@ from cutegen.cli.options import (
     ArchOption,
     BatchOption,
     JsonOption,
+    KernelArgument,
     OutOption,
     ProblemOption,
     RoundsOption,
-    SpecArgument,
     named_problem,
 )
 from cutegen.cli.output import Answer
@@ -29,7 +29,7 @@ from cutegen.cli.subject import named_subject
 
 
 def report(
-    spec: SpecArgument,
+    spec: KernelArgument,
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,

@@ -22,7 +22,7 @@ from cutegen.cli.options import (
     GridOption,
     JobsOption,
     JsonOption,
-    OptionalSpec,
+    OptionalKernel,
     OutOption,
     PolicyOption,
     ProblemOption,
@@ -58,7 +58,7 @@ OF_A_GEMM = frozenset({"batch", "yes"})
 
 def run(
     context: typer.Context,
-    spec: OptionalSpec = None,
+    spec: OptionalKernel = None,
     problem: ProblemOption = None,
     batch: BatchOption = None,
     device: DeviceOption = Device.AUTO,

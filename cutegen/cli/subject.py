@@ -68,12 +68,12 @@ def named_subject(words: str, arch: str | None, problem: ProblemShape | None = N
     if (folder := _artifact_folder(path)) is not None:
         artifact, found = open_folder(folder)
         subject = _of_file(found, lambda: artifact)
+        _check_target(words, arch, subject)
     elif path.suffix == KERNEL_SUFFIX:
-        found = read_file(path)
+        found = read_file(path, arch)
         subject = _of_file(found, lambda: build(request_of_file(found), Cache.from_environment()))
     else:
         return _of_spec(words, arch, problem)
-    _check_target(words, arch, subject)
     for note in subject.notes:
         complain("note", f"{words}: {note}")
     return subject

@@ -14,7 +14,8 @@ from typing import Any
 
 from cutegen.contract.source import KernelSource
 from cutegen.errors import RequestError, SpecError
-from cutegen.hardware import dtype
+from cutegen.hardware import Target, dtype
+from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.plan.contract import LONGEST_KERNEL_NAME
 from cutegen.render.constants import LARGEST_BYTES, KernelText
@@ -60,8 +61,11 @@ class _Key:
     shown: Callable[[Values], str]
 
 
-def read_kernel(text: str, where: str) -> ReadKernel:
-    """The plan of a kernel's file. Raises RequestError for a constant that does not agree, and for a foreign file."""
+def read_kernel(text: str, where: str, arch: str | None = None) -> ReadKernel:
+    """The plan of a kernel's file, for `arch` as of a spec.
+
+    Raises RequestError for a constant that does not agree, and for a foreign file.
+    """
     if len(text) > LARGEST_BYTES:
         raise RequestError(f"{where}: found {len(text):,} characters; expected a kernel, of at most {LARGEST_BYTES:,}")
     found = KernelText.of(text, where)
@@ -75,16 +79,17 @@ def read_kernel(text: str, where: str) -> ReadKernel:
         raise RequestError(
             f"{where}: found no spec in its last lines; expected the comments with which `cutegen emit` ends a kernel"
         )
-    before = plan(written.spec, written.target)
+    target = choose_target(arch, least=written.needs)
+    before = plan(written, target)
     rendered = KernelText.of(render(before).text, where)
     _check_all_there(found, rendered, where)
-    changed = [key for key in _keys(rendered.constants, written.spec) if _differs(key, found, rendered)]
+    changed = [key for key in _keys(rendered.constants, written) if _differs(key, found, rendered)]
     planned, now = before, rendered
     if changed:
-        planned = _plan_again(written.spec, written.target, changed, found, where)
+        planned = _plan_again(written, target, changed, found, where)
         now = KernelText.of(render(planned).text, where)
         _check_same_code(now, rendered, changed, found, where)
-    _check_constants(found, now, changed, where)
+    _check_constants(found, now, changed, target, where)
     return ReadKernel(
         source=KernelSource(text, planned.launch.entry),
         plan=planned,
@@ -132,7 +137,7 @@ def _check_all_there(found: KernelText, rendered: KernelText, where: str) -> Non
 
 
 def _plan_again(
-    spec: GemmSpec, target: str, changed: list[_Key], found: KernelText, where: str
+    spec: GemmSpec, target: Target, changed: list[_Key], found: KernelText, where: str
 ) -> GemmPlan | ProbePlan:
     """The plan of the spec with the changed constants. Raises RequestError with the constants that it refuses."""
     for key in changed:
@@ -171,13 +176,13 @@ def _check_same_code(now: KernelText, rendered: KernelText, changed: list[_Key],
     )
 
 
-def _check_constants(found: KernelText, now: KernelText, changed: list[_Key], where: str) -> None:
+def _check_constants(found: KernelText, now: KernelText, changed: list[_Key], target: Target, where: str) -> None:
     """Every constant is the one of the plan. Raises RequestError with the first that is not."""
     beside = ", ".join(f"{name} = {found.constants[name].value!r}" for key in changed for name in key.constants)
     for name, expected in now.constants.items():
         value, line = found.constants[name].value, found.constants[name].line
         if _other(value, expected.value):
-            said = f"expected {expected.value!r}{f' beside {beside}' if beside else ', which follows from the others'}"
+            said = f"expected {expected.value!r} {f'beside {beside}' if beside else 'by all others'}, for {target.name}"
             raise RequestError(f"{where}:{line}: {name}: found {value!r:.200}; {said}; or {_WAY_OUT}")
 
 

@@ -5,9 +5,8 @@ Nothing that a problem settles is left open in it, so that the plan can be made 
 
 from __future__ import annotations
 
-import re
 import textwrap
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cutegen.plan import GemmPlan, ProbePlan
@@ -18,24 +17,16 @@ from cutegen.spec.parse import parse_spec
 from cutegen.spec.write import spec_table
 from cutegen.support.toml_text import toml_key, toml_value
 
-_TITLE = re.compile(r"# The spec, for (?P<target>\w+), by which `cutegen run` reads this file$", re.MULTILINE)
+_TITLE = "# The spec, by which `cutegen run` reads this file"
 _INDENT = "#    "
 _CONTINUED = "#        "
 _COMPLETE = ("problem", "tile", "mma", "smem", "g2s", "s2r", "epilogue", "schedule")
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenSpec:
-    """A spec with the name of the target that it was planned for."""
-
-    spec: GemmSpec
-    target: str
-
-
 def spec_lines(plan: GemmPlan | ProbePlan) -> tuple[str, ...]:
     """The block, without its lines' ends."""
     spec = settled_spec(plan.gemm if isinstance(plan, ProbePlan) else plan)
-    lines = [f"# The spec, for {plan.target.name}, by which `cutegen run` reads this file"]
+    lines = [_TITLE]
     for name, value in spec_table(replace(spec, kind=plan.spec.kind, description="")).items():
         rows = {f"{name}.{toml_key(k)}": v for k, v in value.items()} if name in _COMPLETE else {name: value}
         for key, each in rows.items():
@@ -50,20 +41,20 @@ def spec_lines(plan: GemmPlan | ProbePlan) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def written_spec(text: str, name: str, where: str) -> WrittenSpec | None:
+def written_spec(text: str, name: str, where: str) -> GemmSpec | None:
     """The spec of a kernel's text, for a kernel of this name; None where there is none. Raises SpecError."""
-    titles = list(_TITLE.finditer(text))
-    if len(titles) != 1:
+    _, title, block = text.rpartition(f"\n{_TITLE}\n")
+    if not title:
         return None
     lines: list[str] = []
-    for line in text[titles[0].end() + 1 :].splitlines():
+    for line in block.splitlines():
         if line.startswith(_CONTINUED) and lines:
             lines[-1] += " " + line[len(_CONTINUED) :]
         elif line.startswith(_INDENT):
             lines.append(line[len(_INDENT) :])
         else:
             break
-    return WrittenSpec(parse_spec("\n".join(lines), file=where, name=name), titles[0]["target"])
+    return parse_spec("\n".join(lines), file=where, name=name)
 
 
 def settled_spec(plan: GemmPlan) -> GemmSpec:

@@ -48,7 +48,7 @@ def test_other_stages_run_right_and_are_named(cli: Cli, family: str) -> None:
     edited, count = re.subn(r"^(STAGES\b.* = )4\b", r"\g<1>3", text, flags=re.MULTILINE)
     assert count == 1
     Path("kernel.py").write_text(edited)
-    outcome = cli("run kernel.py --device cpu --problem 130,72,328 --json")
+    outcome = cli(f"run kernel.py --arch {TARGETS[family]} --device cpu --problem 130,72,328 --json")
     assert (outcome.code, outcome.err) == (0, "cutegen: note: kernel.py: stages: 3, the plan has 4\n")
     assert outcome.json["ok"]
 
@@ -63,7 +63,7 @@ def test_another_tile_order_runs_right_and_is_no_plans_kernel(cli: Cli, family: 
     )
     assert count == 1
     Path("kernel.py").write_text(edited)
-    outcome = cli("run kernel.py --device cpu --problem 130,72,72")
+    outcome = cli(f"run kernel.py --arch {TARGETS[family]} --device cpu --problem 130,72,72")
     assert outcome.code == 0, outcome.err
     assert outcome.err.startswith("cutegen: note: kernel.py: tile_coordinate: edited; counts of instructions")
     build = cli(f"build mine.toml --arch {TARGETS[family]} --json").json
@@ -74,8 +74,8 @@ def test_another_tile_order_runs_right_and_is_no_plans_kernel(cli: Cli, family: 
 @pytest.mark.slow
 def test_a_wrong_edit_is_found_by_the_numbers(cli: Cli) -> None:
     text = emitted(cli, "sm80")
-    Path("kernel.py").write_text(text.replace("return tile_m, tile_n", "return tile_m, tile_m"))
-    outcome = cli("run kernel.py --device cpu --problem 128,128,64")
+    Path("kernel.py").write_text(text.replace("tCrC.fill(0.0)", "tCrC.fill(1.0)"))
+    outcome = cli("run kernel.py --arch sm_80 --device cpu --problem 128,128,64")
     assert outcome.code == 1
     assert "wrong" in outcome.err
 
