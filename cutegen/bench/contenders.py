@@ -1,4 +1,4 @@
-"""Who takes part in a benchmark: kernels of cutegen's, and others that multiply the same operands.
+"""Contenders of a benchmark: kernels of cutegen's, and others that multiply the same operands.
 
 A contender is prepared for three tensors and can then be called again and again, on torch's current stream of then.
 """
@@ -77,7 +77,7 @@ def of_cutlass(files: Sequence[Path]) -> Iterator[tuple[str, Prepare]]:
 
 
 def has_wgmma() -> bool:
-    """Whether the GPU here is of Hopper's kind."""
+    """Return whether the GPU here is of Hopper's kind."""
     target = present_target()
     return target is not None and target.has(Instruction.WGMMA)
 

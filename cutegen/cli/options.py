@@ -114,6 +114,15 @@ CompilersOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+SchedulerOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Use the workers of this Dask scheduler, such as tcp://10.0.0.1:8786, on one machine or many.",
+        show_default=False,
+    ),
+]
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
 ]
@@ -121,7 +130,7 @@ DEFAULT_ROUNDS = 20
 
 
 class Device(StrEnum):
-    """Where a kernel runs."""
+    """Device that a kernel runs on."""
 
     AUTO = "auto"
     CUDA = "cuda"
@@ -200,7 +209,7 @@ SaveOption: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """What is asked of the CPU executor; None leaves it to cutegen."""
+    """Options of the CPU executor; None leaves the choice to cutegen."""
 
     policy: str | None
     max_steps: int | None

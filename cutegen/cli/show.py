@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,12 +24,15 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
 from cutegen.cli.pictures import Format, choose_format, deliver
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
 from cutegen.show.canvas import Picture
+from cutegen.show.follow import Element
 from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe
+from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import load_spec
@@ -36,7 +40,7 @@ from cutegen.spec import load_spec
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
 
 
-OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch"})
+OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch", "element"})
 
 
 def show(
@@ -57,6 +61,18 @@ def show(
         typer.Option("--dtype", metavar="DTYPE", help="Element type of --layout; default: f16.", show_default=False),
     ] = None,
     thread: Annotated[int, typer.Option("--thread", metavar="T", help="The thread whose share is shown.")] = 0,
+    element: Annotated[
+        str | None,
+        typer.Option(
+            "--element",
+            metavar="X,I,J",
+            help="One element's way: a,m,k or b,n,k from global memory to the accumulators, c,m,n back.",
+            show_default=False,
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Whole tables, where the text shows the first rows and says how many more.")
+    ] = False,
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
@@ -82,13 +98,16 @@ def show(
         raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
     if spec is not None and layout is None and dtype is None:
         plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
-        if isinstance(plan, ProbePlan):
-            subject = _of_probe(plan, part, thread, problem)
+        asked = _Asked(part, thread, problem, everything)
+        if element is not None:
+            subject = _of_element(plan, Element.parse(element), asked)
+        elif isinstance(plan, ProbePlan):
+            subject = _of_probe(plan, asked)
         else:
-            subject = _of_plan(plan, part, thread, problem)
+            subject = _of_plan(plan, asked)
     elif spec is None and layout is not None:
         refuse_options(context, OF_A_SPEC, "beside --layout; it says something of a SPEC")
-        subject = _of_layout(layout, dtype or "f16")
+        subject = _of_layout(layout, dtype or "f16", everything=everything)
     else:
         given = [
             name for name, value in (("SPEC", spec), ("--layout", layout), ("--dtype", dtype)) if value is not None
@@ -104,15 +123,31 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is shown, made in the form that is asked for."""
+    """Subject to show, made in the form that is asked for."""
 
     title: str
     view: Callable[[], View]
     picture: Callable[[], Picture]
 
 
-def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
-    extents = DEFAULT_PROBLEM if problem is None else parse_problem(problem)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Part of a plan to show, and how much of it."""
+
+    part: Part | None
+    thread: int
+    problem: str | None
+    everything: bool
+
+    @property
+    def extents(self) -> ProblemShape:
+        """The problem, or the one that stands for any."""
+        return DEFAULT_PROBLEM if self.problem is None else parse_problem(self.problem)
+
+
+def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
+    part, thread = asked.part, asked.thread
+    extents = asked.extents
     if not 0 <= thread < plan.tiled_mma.threads:
         last = plan.tiled_mma.threads - 1
         raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a thread that multiplies")
@@ -124,20 +159,34 @@ def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None
         return PICTURES[part](plan, thread)
 
     title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
-    return _Subject(title, lambda: VIEWS[part](plan, thread, extents), picture)
+    return _Subject(title, lambda: VIEWS[part](plan, thread, extents, everything=asked.everything), picture)
 
 
-def _of_probe(plan: ProbePlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
+def _of_element(plan: GemmPlan | ProbePlan, element: Element, asked: _Asked) -> _Subject:
+    """One element's way; there is a page of it, and no picture."""
+    if asked.part is not None:
+        raise RequestError(f"--element: found together with {asked.part}; expected one of the two")
+    if isinstance(plan, ProbePlan):
+        raise RequestError("--element: found a probe, which multiplies nothing; expected a spec of a GEMM")
+
+    def picture() -> Picture:
+        raise RequestError("--element: found a format for pictures; expected text, or --json")
+
+    view = partial(element_part.view, plan, element, asked.extents, everything=asked.everything)
+    return _Subject(f"{plan.spec.name or plan.kernel_name}: {element}", view, picture)
+
+
+def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
     """The parts that a probe has are its GEMM's."""
-    if part not in (None, *OF_A_PROBE):
+    if asked.part not in (None, *OF_A_PROBE):
         *others, last = OF_A_PROBE
         expected = f"{', '.join(others)} or {last}"
-        raise RequestError(f"show: found {part}; expected {expected}: a probe only loads fragments")
-    subject = _of_plan(plan.gemm, part, thread, problem)
-    return subject if part is not None else replace(subject, view=lambda: probe.view(plan))
+        raise RequestError(f"show: found {asked.part}; expected {expected}: a probe only loads fragments")
+    subject = _of_plan(plan.gemm, asked)
+    return subject if asked.part is not None else replace(subject, view=lambda: probe.view(plan))
 
 
-def _of_layout(text: str, dtype_name: str) -> _Subject:
+def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
     element = find_dtype(dtype_name)
     try:
         expression = parse_layout(text)
@@ -146,9 +195,8 @@ def _of_layout(text: str, dtype_name: str) -> _Subject:
     elements = size(inner_layout(expression))
     if elements > MAX_ELEMENTS:
         raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
-    return _Subject(
-        text, lambda: layout_part.view(expression, element), lambda: layout_part.picture(expression, element)
-    )
+    view = partial(layout_part.view, expression, element, everything=everything)
+    return _Subject(text, view, lambda: layout_part.picture(expression, element))
 
 
 def register(app: typer.Typer) -> None:

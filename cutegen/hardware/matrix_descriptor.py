@@ -112,7 +112,7 @@ class OperandDescriptors:
 
     @property
     def alignment_bytes(self) -> int:
-        """What the tile's address has to be a multiple of."""
+        """Alignment of the tile's address in bytes."""
         return self.first.mode.period_bytes
 
 

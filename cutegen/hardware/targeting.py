@@ -1,4 +1,4 @@
-"""Which target a request is for: the one that it names, else the present GPU's, else the first that can serve it.
+"""Chooses the target of a request: the one that it names, else the present GPU's, else the first that can serve it.
 
 The GPU is asked for through NVIDIA's management library, which needs no CUDA context: 18 ms on an H200, where `cuInit`
 alone takes 125 to 180, and nothing where there is no driver.

@@ -25,7 +25,7 @@ COUNT_COLUMNS = 8  # of a line, for the indent and the count behind an opcode
 
 
 class Planned(Protocol):
-    """What plans of every kind have to show."""
+    """Plan of any kind, as explanations look at it."""
 
     @property
     def spec(self) -> GemmSpec: ...
@@ -137,7 +137,7 @@ def ranking_lines(title: str, rows: Sequence[tuple[str, ...]], width: int | None
 
 
 def ways(value: float) -> str:
-    """How a conflict is written.
+    """Write the ways of a conflict.
 
     >>> ways(1.0), ways(2.5)
     ('1-way', '2.5-way')

@@ -1,4 +1,4 @@
-"""What the template of a kernel fed by bulk tensor copies writes down: each constant with its decision."""
+"""Fills the template of a kernel fed by bulk tensor copies: each constant with its decision as the comment."""
 
 from __future__ import annotations
 

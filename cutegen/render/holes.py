@@ -1,4 +1,4 @@
-"""What the templates of all families write down alike: parameters, tensors, the epilogue, the self-check."""
+"""Holes that the templates of all families share: parameters, tensors, the epilogue, the self-check."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class ParameterHoles:
 
 
 def parameter_holes(parameter: Parameter) -> ParameterHoles:
-    """What the template writes of one parameter."""
+    """Return what the template writes for one parameter."""
     name, kind = parameter.name, _PARAMETER_TYPES[parameter.type]
     examples = {
         "ptr": "",
@@ -180,7 +180,7 @@ def parameter_holes(parameter: Parameter) -> ParameterHoles:
 
 @dataclass(frozen=True, slots=True)
 class MmaHoles:
-    """How the kernel names its MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32.
+    """Names of the kernel's MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32.
 
     `columns` says that its tile along N is a layout, not an extent alone; `a_integer` and `b_integer` are what makes
     the compiler's type of A's and B's elements where those are integers.
@@ -225,7 +225,7 @@ def _integer(element: DType) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentHoles:
-    """How the kernel names the copies to fragments; `b_reordered` says that B's numbers values in its own order."""
+    """Names of the copies to fragments; `b_reordered` says that B's numbers values in its own order."""
 
     a_load: str
     b_load: str
@@ -234,7 +234,7 @@ class FragmentHoles:
 
 
 def fragment_holes(plan: GemmPlan) -> FragmentHoles:
-    """What the templates write of the two copies."""
+    """Return what the templates write for the two copies."""
     assert plan.a.fragment_copy.view is None  # the rows of A's atom lie as ldmatrix brings them
     return FragmentHoles(
         a_load=_load(plan.a),
@@ -264,7 +264,7 @@ class StrideHoles:
 
 
 def stride_holes(parameter: Parameter) -> StrideHoles:
-    """What the template writes of a parameter that is a stride."""
+    """Return what the template writes for a parameter that is a stride."""
     return StrideHoles(parameter.name, _divisor(parameter.name))
 
 
@@ -287,7 +287,7 @@ class TensorHoles:
 
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:
-    """What the template writes of a tensor in global memory."""
+    """Return what the template writes for a tensor in global memory."""
     # C as it was has the type, the major and the alignment of C as it will be.
     constants = "C" if tensor.name == SOURCE else tensor.name.upper()
     leading = leading_stride(tensor)

@@ -1,4 +1,4 @@
-"""What the template of a kernel fed by plain copies writes down: each constant with its decision as the comment."""
+"""Fills the template of a kernel fed by plain copies: each constant with its decision as the comment."""
 
 from __future__ import annotations
 

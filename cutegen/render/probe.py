@@ -1,4 +1,4 @@
-"""What the template of a probe writes down: the constants of the loads, each with its decision as the comment."""
+"""Fills the template of a probe: the constants of the loads, each with its decision as the comment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cutegen.render.spec_lines import spec_lines
 
 @dataclass(frozen=True, slots=True)
 class OperandHoles:
-    """What the template's text, not its constants, needs of A or B."""
+    """Holes in the template's text, not its constants, for A or B."""
 
     swizzled: bool
     k_major: bool

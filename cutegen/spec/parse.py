@@ -56,7 +56,7 @@ def _table(toml: str, file: str) -> dict[str, Any]:
 
 
 def nesting(value: object) -> int:
-    """How many tables and lists stand within one another. It does not call itself: tomllib reads deeper than that goes.
+    """Return how deeply tables and lists are nested. It does not call itself: tomllib reads deeper than that goes.
 
     >>> nesting(3), nesting({"cta": [1, [2]]})
     (0, 3)

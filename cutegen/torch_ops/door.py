@@ -16,7 +16,7 @@ from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops import ops
 from cutegen.torch_ops.call import TENSORS, Call
 from cutegen.torch_ops.eager import compute
-from cutegen.torch_ops.remembered import nobody_elses, quick
+from cutegen.torch_ops.remembered import nobody_elses, quick, shorten
 from cutegen.torch_ops.sharding import register_sharding
 
 _TRANSFORMS = torch._C._functorch.TransformType
@@ -37,8 +37,12 @@ def matmul(
     scale_b: Tensor | None,
     out: Tensor | None,
     out_dtype: torch.dtype | None,
+    weight: Tensor | None = None,
 ) -> Tensor:
-    """`cutegen.matmul` of what `quick` does not know, with the arguments in this order."""
+    """`cutegen.matmul` of what `quick` does not know, with the arguments in this order.
+
+    `weight` is what B is the transpose of, where `quick` is asked with it.
+    """
     kind = a.device.type
     alone = not torch.compiler.is_compiling() and nobody_elses(a, b, bias)
     if alone and kind in ("cuda", "cpu") and not torch.is_autocast_enabled(kind):
@@ -46,12 +50,14 @@ def matmul(
         check(call)
         others = (residual, c, scale_a, scale_b, out)
         if all(type(x) in _PLAIN and not x.requires_grad for x in others if x is not None):
-            return compute(call)[0]
+            found = compute(call)[0]
+            shorten(call, found, weight)
+            return found
     return dispatched(Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
 
 
 def dispatched(call: Call) -> Tensor:
-    """By the ops of `torch.ops.cutegen`."""
+    """Call through the ops of `torch.ops.cutegen`."""
     check(call)
     if not torch.compiler.is_compiling():
         _refuse_function_transforms()

@@ -94,6 +94,26 @@ def test_every_path_and_link_exists(document: Path) -> None:
     assert [name for base, name in (*links, *paths) if name and not (base / name).exists()] == []
 
 
+def anchors(document: Path) -> set[str]:
+    """Return what links to the headings of `document` end in, by GitHub's rule."""
+    prose = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@by_document
+def test_every_anchor_exists(document: Path) -> None:
+    links = re.findall(r"\]\(([^)\s#]*)#([^)\s]+)\)", document.read_text())
+    inside = [(document.parent / file if file else document, anchor) for file, anchor in links if "://" not in file]
+    assert [f"{file}#{anchor}" for file, anchor in inside if anchor not in anchors(file)] == []
+
+
+def test_a_heading_has_its_anchor(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Family `sm90`: wgmma\n\n```console\n# no heading\n```\n\n## Why not?\n")
+    assert anchors(page) == {"family-sm90-wgmma", "why-not"}
+
+
 def test_every_documented_name_can_be_imported() -> None:
     import cutegen
 

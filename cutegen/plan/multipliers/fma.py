@@ -64,7 +64,7 @@ class Fma:
 
 
 def _also_in(epilogue: EpiloguePlan, atom: MmaAtom) -> Iterator[str]:
-    """How the opcodes begin that an epilogue has as well, in a number that is not said here."""
+    """Return the beginnings of opcodes that an epilogue has as well, in a number that is not said here."""
     if any(x.name != STORE for x in epilogue.fusion.tensors):
         yield "ld.global"
     if epilogue.smem is not None:

@@ -34,7 +34,7 @@ class TileGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What an order reads from device memory: the rows of A and B of one wave of CTAs, and bytes in all."""
+    """Reads of an order from device memory: the rows of A and B of one wave of CTAs, and bytes in all."""
 
     rows_a: int
     rows_b: int
@@ -59,7 +59,7 @@ def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, first: int | None
 
 
 def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, l2_bytes: int) -> Traffic:
-    """What the order costs, with all tiles gone through `passes` times, each time for other parts of A and B.
+    """Return what the order costs, with all tiles gone through `passes` times, each time for other parts of A and B.
 
     Long launches are looked at for their first waves only, and scaled.
     """

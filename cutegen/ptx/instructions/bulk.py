@@ -122,7 +122,7 @@ def _check_send(warp: Warp, site: int, addresses: tuple[int, int], size_bytes: i
 
 
 class _Boxes:
-    """What the active lanes ask for, one after the other."""
+    """Requests of the active lanes, one after the other."""
 
     def __init__(self, context: Lowering, instruction: Instruction, tensor: object, place: object, rank: int) -> None:
         if not isinstance(tensor, Address) or not isinstance(place, Address) or len(tensor.coordinates) != rank:

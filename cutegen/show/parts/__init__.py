@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Protocol
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
@@ -28,7 +29,14 @@ class Part(StrEnum):
 OF_A_PROBE = (Part.MMA, Part.SMEM, Part.S2R, Part.PARTITIONS)
 """The parts that a probe has: its GEMM's, as far as it loads fragments."""
 
-VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, ProblemShape], View]] = MappingProxyType(
+
+class PartView(Protocol):
+    """The text and the JSON of a part; with `everything` its tables are whole, and not their first rows."""
+
+    def __call__(self, plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View: ...
+
+
+VIEWS: Mapping[Part | None, PartView] = MappingProxyType(
     {
         None: overview.view,
         Part.MMA: mma.view,

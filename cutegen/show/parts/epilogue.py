@@ -22,7 +22,7 @@ from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Through shared memory: layout, ranking, thread grid and wavefronts; else that it goes straight from registers."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     facts = [

@@ -21,7 +21,7 @@ from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents, plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):

@@ -15,7 +15,7 @@ SHOWN_ROWS = 16
 MAX_EXTENT = 64  # of what is drawn
 
 
-def view(expression: LayoutExpr, dtype: DType) -> View:
+def view(expression: LayoutExpr, dtype: DType, *, everything: bool = False) -> View:
     """Mode 0 downwards, all others to the right, as many columns as a line has room for."""
     table = offsets_by_row(expression)
     banks = table * dtype.bytes // BANK_BYTES % BANKS

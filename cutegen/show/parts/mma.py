@@ -24,7 +24,7 @@ WIDEST = 16
 MAX_EXTENT = 64  # of what is drawn
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
     tiled = plan.tiled_mma
     layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}

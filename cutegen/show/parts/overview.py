@@ -10,7 +10,7 @@ from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """What was decided, in one line each, and how it fares."""
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]
     found = plan.predictions.wavefronts

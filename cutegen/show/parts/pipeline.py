@@ -57,7 +57,7 @@ NOTE = (
 )
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Prologue and first k-tiles, one line for each k-block."""
     slots = shown(plan.loop)
     stays = list(residences(slots, plan.stages))

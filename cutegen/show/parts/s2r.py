@@ -29,7 +29,7 @@ from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """The chosen instruction and the rejected ones, thread-value layouts, who addresses what, what `thread` gets."""
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}

@@ -16,7 +16,7 @@ from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
