@@ -114,7 +114,10 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("plan sm80_hgemm_tn --arch sm_75", "sm_75 is not supported, the nearest is sm_80"),
         ("plan sm80_hgemm_tn --arch v100", "v100 is sm_70, which is not supported, the nearest is sm_80"),
         ("plan sm80_hgemm_tn --arch h10", "unknown target 'h10'; did you mean h100?"),
-        ("show sm80_hgemm_tn mma --out x.html", "ends with .html; expected .txt or .json or .svg or .tex or .png"),
+        (
+            "show sm80_hgemm_tn mma --out x.htm",
+            "ends with .htm; expected .txt or .json or .svg or .tex or .png or .ht",
+        ),
         ("show sm80_hgemm_tn mma --format svg --out x.png", "--format: found svg together with --out x.png"),
         ("plan sm80_hgemm_tn --out x.html", "--out: found x.html, which ends with .html; expected .txt or .json"),
         (
@@ -129,7 +132,7 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("show sm80_hgemm_tn mma --format gif", "'gif'"),
         ("show sm80_hgemm_tn --format svg", "--format: found no PART; expected one that can be drawn: mma smem g2s"),
         ("show sm80_hgemm_tn partitions --format png", "--format: found partitions; expected one that can be drawn"),
-        ("show sm80_hgemm_tn mma --format svg --json", "--json: found together with a picture in svg"),
+        ("show sm80_hgemm_tn mma --format svg --json", "--json: found together with --format svg"),
         ("show", "show: found neither; expected either SPEC, or --layout EXPR"),
         ("show sm80_hgemm_tn --layout 8:1", "show: found SPEC and --layout; expected either"),
         ("show sm80_hgemm_tn --dtype f16", "show: found SPEC and --dtype; expected either"),
