@@ -18,7 +18,7 @@ from cutegen.cli.main import main as cutegen
 from tests.show.browser import Page, open_browser
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
-COLOURS = 200
+COLOURS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,11 @@ def _taken(page: Page, photograph: Photograph, path: Path) -> bytes:
     page.driver.execute_script("window.scrollTo(0, 0); document.activeElement.blur()")
     page.leave()
     image = Image.open(io.BytesIO(page.driver.get_screenshot_as_png())).convert("RGB")
-    small = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    # Its commonest colours as they are: what is grey stays grey.
+    common = sorted(image.getcolors(1 << 24), reverse=True)[:COLOURS]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([channel for _, colour in common for channel in colour])
+    small = image.quantize(palette=palette, dither=Image.Dither.NONE)
     out = io.BytesIO()
     small.save(out, "PNG", optimize=True)
     return out.getvalue()

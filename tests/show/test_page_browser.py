@@ -213,7 +213,7 @@ def compare_access(browser: Page, reference: Reference, found: Compared) -> None
 
 
 def compare_layouts(browser: Page, reference: Reference, found: Compared) -> None:
-    """What a switch to the best plain, padded and swizzled layout says, and back."""
+    """A switch to the best plain, padded and swizzled layout, and back."""
     operand = reference.operand
     browser.slide("stage", 0)
     for kind in ("plain", "pad", "swizzle"):
@@ -288,7 +288,7 @@ def _kind(row: object) -> str:
 
 
 def compare_results(browser: Page, plan: GemmPlan, random: np.random.Generator, found: Compared) -> None:
-    """Where accumulators are, and where C is in shared memory."""
+    """The places of accumulators, and of C in shared memory."""
     (m, n, _), held, c = plan.cta_tile, sums(plan), plan.epilogue
     for _ in range(ELEMENTS):
         x, y = int(random.integers(m)), int(random.integers(n))
