@@ -1,4 +1,4 @@
-"""Derives what a page must say of an element, from the algebra and the hardware's rules alone: nothing of cutegen.show."""
+"""Derives what a page must say of an element from the algebra and the hardware's rules: nothing of cutegen.show."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]
 
 
 def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
-    """The beginning of each lane's write to shared memory, [write, warp, lane] as coordinates of the tile, and its bytes.
+    """The beginning of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
 
     `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together.
     """
