@@ -9,14 +9,14 @@ from cutegen.algebra import format_layout, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ranking, ranking_lines, ways
+from cutegen.plan.explain import ways
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, beside, captioned, titled
 from cutegen.show.parts.bulk import bulk_facts
 from cutegen.show.parts.mma import mma_legend, operand
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked
 from cutegen.show.parts.vector_copies import copy_grid, copy_legend, first_access
 from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents
@@ -56,8 +56,8 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     ]
     blocks = [
         section("C to global memory", facts),
-        ranking_lines("Layouts of C, best first, * in use", ranking(c.smem)),
-        *corner_blocks(tile),
+        ranked("Layouts of C, best first, * in use", c.smem, everything=everything),
+        *corner_blocks(tile, everything=everything),
         *_first_store(c.store, tile, thread // WARP),
     ]
     table |= {

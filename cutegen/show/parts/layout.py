@@ -7,7 +7,7 @@ from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
 from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.view import View, cell_table, section
+from cutegen.show.view import View, cell_table, folded_table, section
 from cutegen.support.columns import text_width
 from cutegen.support.words import extents
 
@@ -44,7 +44,7 @@ def _corner(table: Table, *, everything: bool) -> list[str]:
     columns = min(table.shape[1], (text_width() - 1 - len("0\\1")) // (widest + 1))
     rows = min(table.shape[0], SHOWN_ROWS)
     if everything:
-        rows, columns = table.shape
+        return folded_table(table.tolist(), range(table.shape[0]), range(table.shape[1]), "0\\1")
     lines = cell_table(table[:rows, :columns].tolist(), range(rows), range(columns), "0\\1")
     cut = f" ... {extents((rows, columns))} of {extents(table.shape)}; --all shows the others"
     return [*lines, cut] if table.shape != (rows, columns) else lines

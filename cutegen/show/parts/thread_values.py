@@ -12,7 +12,7 @@ from cutegen.show.canvas.grid import Cell, grid
 from cutegen.show.canvas.picture import Picture, titled
 from cutegen.show.canvas.threads import holder, warp_legend
 from cutegen.show.parts.layout import MAX_EXTENT, SHOWN_ROWS
-from cutegen.show.view import View, cell_table, section
+from cutegen.show.view import View, cell_table, folded_table, section
 from cutegen.support.columns import text_width
 from cutegen.support.words import extents, plural
 
@@ -100,7 +100,9 @@ def _table(cells: list[list[str]], tile: tuple[int, int], *, everything: bool) -
     """All of it, or as much as a page has room for, and how much that is."""
     widest = max(len(cell) for line in cells for cell in line)
     room = max(1, (text_width() - len(f"{tile[0]}") - 5) // (max(widest, len(f"{tile[1]}")) + 1))
-    rows, columns = (tile[0], tile[1]) if everything else (min(tile[0], SHOWN_ROWS), min(tile[1], room))
+    if everything:
+        return folded_table(cells, range(tile[0]), range(tile[1]), "row\\column")
+    rows, columns = min(tile[0], SHOWN_ROWS), min(tile[1], room)
     lines = cell_table([line[:columns] for line in cells[:rows]], range(rows), range(columns), "row\\column")
     cut = f"  ... {extents((rows, columns))} of {extents(tile)}; --all shows the others"
     return [*lines, cut] if (rows, columns) != tile else lines
