@@ -10,13 +10,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from cutegen.build import Cache
+from cutegen.cli.options import named_archs, named_problems
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
-from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
 from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
-from cutegen.executors.gpus import alike
+from cutegen.executors.gpus import PresentGpu, alike
 from cutegen.executors.workers import default_compilers
+from cutegen.hardware.targeting import present_target
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
@@ -25,13 +26,26 @@ _BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, 
 
 
 def named_kernels(
-    specs: Sequence[str], problems: Sequence[ProblemShape], archs: Sequence[str], listed: Path | None
+    specs: Sequence[str] | None,
+    problem: Sequence[str] | None,
+    batch: int | None,
+    arch: str | None,
+    listed: Path | None,
+    *,
+    verb: str,
 ) -> tuple[Wanted, ...]:
-    """Each spec for each problem and target, and those of a list. Raises RequestError."""
+    """Each spec for each problem and target, and those of a list, as options of `verb` name them.
+
+    Raises RequestError, also where they name none.
+    """
+    problems, archs = named_problems(problem, batch), named_archs(arch)
     if problems and not specs:
         raise RequestError("--problem: found no SPEC beside it; the kernels of a list name their own problems")
     rows = () if listed is None else read_list(listed, archs)
-    return tuple(dict.fromkeys((*combinations(specs, problems, archs), *rows)))
+    wanted = tuple(dict.fromkeys((*combinations(specs or (), problems, archs), *rows)))
+    if not wanted:
+        raise RequestError(f"{verb}: found neither SPEC nor --from LIST.toml; expected kernels to {verb}")
+    return wanted
 
 
 def built(wanted: Sequence[Wanted], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:
@@ -69,18 +83,25 @@ def opened_workers(scheduler: str | None, jobs: int | None, *, gpu: bool = True)
         with cluster_workers(scheduler, jobs, gpu=True) as workers:
             yield workers
         return
-    names = _gpus_of_one_product() if gpu else (None,)
+    used = _gpus_of_one_product() if gpu else ()
+    target = present_target() if used else None
     # Processes: planning and rendering take half a second of Python a kernel. Ctrl-C is this process's to hear.
     ignoring = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(jobs or default_compilers(), get_context("spawn"), signal.signal, ignoring)
-    with closing(LocalWorkers(compiling=pool, gpus=names)) as local:
+    local = LocalWorkers(
+        compiling=pool,
+        gpus=[each.uuid for each in used] or [None],
+        product=used[0].name if used else "",
+        target=target.name if target else "",
+    )
+    with closing(local):
         try:
             yield local
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _gpus_of_one_product() -> tuple[str, ...]:
+def _gpus_of_one_product() -> tuple[PresentGpu, ...]:
     present = present_gpus()
     if not present:
         raise DeviceError(
@@ -91,7 +112,7 @@ def _gpus_of_one_product() -> tuple[str, ...]:
     if others := {each.name for each in present} - {used[0].name}:
         names = ", ".join(sorted(others))
         complain("warning", f"tuned for {used[0].name}: {names} is left out; CUDA_VISIBLE_DEVICES chooses")
-    return tuple(each.uuid for each in used)
+    return used
 
 
 @contextmanager
