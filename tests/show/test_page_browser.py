@@ -14,7 +14,10 @@ from cutegen.algebra import offsets, tile_to_shape
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import vectors
+from cutegen.show.follow import Element
 from cutegen.show.page import page_of_layout, page_of_plan
+from cutegen.show.parts import element
+from cutegen.spec import shipped_specs
 from tests.show.browser import Page, open_browser, until
 from tests.show.page_reference import PROBLEM, Reference, numbers, sums, turns
 
@@ -37,7 +40,7 @@ SPECS = {
     "sm90": ("sm90_hgemm_tn", "sm_90"),
 }
 ELEMENTS = 4
-LEAST_VALUES = 60
+LEAST_VALUES = 100
 MOST_BYTES = 2 << 20
 
 
@@ -105,6 +108,7 @@ def test_what_the_page_says_is_so(name: str, browser: Page, tmp_path: Path, seed
     compare_results(browser, plan, random, found)
     compare_hovering(browser, plan, found)
     compare_pipeline(browser, plan, found)
+    print(f"{found.count} values")
     assert not found.wrong, "\n".join(found.wrong)
     assert found.count >= LEAST_VALUES
     assert (browser.requests, browser.complaints) == ([], [])
@@ -314,7 +318,8 @@ def compare_results(browser: Page, plan: GemmPlan, random: np.random.Generator, 
 def compare_hovering(browser: Page, plan: GemmPlan, found: Compared) -> None:
     """The pointer over a picture is followed everywhere, and what was kept comes back when it goes."""
     browser.search("a,1,1")
-    kept = browser.text("#followed")
+    browser.slide("phase", 0)
+    kept, sliders = browser.text("#followed"), browser.text("#bar")
     for view, x, y in (("map", 0.9, 0.9), ("shared", 0.5, 0.3), ("global", 0.6, 0.6), ("fragment", 0.7, 0.5)):
         browser.hover(view, x, y)
         followed = browser.text("#followed")
@@ -327,6 +332,7 @@ def compare_hovering(browser: Page, plan: GemmPlan, found: Compared) -> None:
             found.same(f"hovering over {view}: offset", browser.said()["offset"], f"{offset} elements")
         browser.leave()
         found.same(f"the pointer leaves {view}", browser.text("#followed"), kept)
+        found.same(f"the sliders after {view}", browser.text("#bar"), sliders)
 
 
 def compare_pipeline(browser: Page, plan: GemmPlan, found: Compared) -> None:
@@ -368,6 +374,39 @@ def test_keys_and_complaints(browser: Page, tmp_path: Path) -> None:
     before = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
     browser.press("d")
     assert browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor") != before
+    assert (browser.requests, browser.complaints) == ([], [])
+
+
+def test_one_element_is_where_the_text_says(browser: Page, tmp_path: Path) -> None:
+    """a(12, 40) of sm80_hgemm_tn, which `tests/show/test_follow.py` finds in the executed PTX, too."""
+    plan, problem = plan_of("sm80, swizzled", tmp_path), ProblemShape(128, 128, 64)
+    path = tmp_path / "page.html"
+    path.write_text(page_of_plan(plan, "one", problem), encoding="utf-8")
+    browser.open(path)
+    browser.search("a,12,40")
+    said, table = browser.said(), element.view(plan, Element("a", (12, 40)), problem).table
+    load = next(each for each in table["loads"] if f"t{each['held']['thread']}" == said["thread"])
+    assert said["global-sector"].split(" ")[0] == f"{table['global']['sector']}"
+    assert said["copy-thread"] == f"t{table['copy']['thread']}"
+    assert (said["byte"], said["bank"]) == (f"{table['shared']['address_bytes']}", f"{table['shared']['bank']}")
+    assert said["lane"] == f"lane {load['addressing_lane']}"
+    assert (said["phase"], said["value"]) == (f"{load['phase']}", f"{load['held']['value']}")
+    assert said["register"].split(",")[0] == f"R{load['held']['register']}"
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_specs() if cutegen.load_spec(name).kind == "gemm"])
+def test_every_shipped_spec_has_a_page_without_complaints(name: str, browser: Page, tmp_path: Path) -> None:
+    spec = cutegen.load_spec(name)
+    path = tmp_path / "page.html"
+    text = page_of_plan(cutegen.plan(spec, spec.needs), name, ProblemShape(PROBLEM, PROBLEM, PROBLEM))
+    path.write_text(text, encoding="utf-8")
+    browser.open(path)
+    for place in ("a,5,3", "b,9,7", "c,3,17"):
+        browser.search(place)
+        assert browser.text("#followed").startswith(place[0])
+    for control in ("#shared-plain", "#side-writes", "#step"):
+        browser.driver.execute_script("document.querySelector(arguments[0]).click()", control)
+    browser.settle()
     assert (browser.requests, browser.complaints) == ([], [])
 
 
