@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -17,10 +19,13 @@ from cutegen.tune.jobs import MeasureJob, from_json
 
 FATAL = 75
 """Exit code after which a fresh process can go on: CUDA was left unusable."""
+ORPHANED = 76
+_WATCH_S = 0.5
 
 
 def main(arguments: list[str]) -> int:
-    """Serve jobs until stdin ends."""
+    """Serve jobs until stdin ends, or whoever started this is gone."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     with os.fdopen(int(arguments[0]), "wb", buffering=0) as answers:
 
         def say(message: dict[str, Any]) -> None:
@@ -36,10 +41,17 @@ def main(arguments: list[str]) -> int:
                     from cutegen.tune.gpu_timer import measure
                 measure(job, say)
             except Exception as error:  # a CUDA error is torch's RuntimeError, and no later call would succeed
-                say({"say": "fatal", "why": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"})
+                say({"say": "fatal", "why": f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"})
                 return FATAL
             _release(job)
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent is gone, in the middle of a job too: somebody else may measure on this GPU next."""
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
+    os._exit(ORPHANED)
 
 
 def _device(job: MeasureJob) -> dict[str, Any] | None:

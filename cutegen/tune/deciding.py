@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from cutegen.tune.jobs import Times
+from cutegen.tuned.times import Times
 
 MARGIN = 0.01
 """Less than this share is not told from noise between processes."""

@@ -19,9 +19,8 @@ from cutegen.spec.parse import spec_of_table
 from cutegen.spec.write import spec_table
 from cutegen.support.typed_json import read
 from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.times import RegimeName, Status, Times
 
-Status = Literal["ok", "wrong", "failed", "timeout"]
-RegimeName = Literal["graph", "launch"]
 Job = TypeVar("Job", bound="CompileJob | Compiled | MeasureJob | Measured")
 
 
@@ -106,16 +105,6 @@ class MeasureJob:
     candidates: tuple[Candidate, ...]
     settings: Settings = DEFAULT_SETTINGS
     timer: Timer = ON_GPU
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Microseconds of one candidate in one regime: the median, its quartiles, and over how many runs."""
-
-    median_us: float
-    low_us: float
-    high_us: float
-    rounds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

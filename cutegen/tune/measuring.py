@@ -22,8 +22,9 @@ from typing import Any
 from cutegen.support.environment import seeing_gpu
 from cutegen.support.typed_json import read
 from cutegen.tune.deciding import WORSE_ELSEWHERE, gain, is_faster, leaders
-from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result, Status, Times, as_json
+from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result, as_json
 from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.times import Status, Times
 
 START_LIMIT_S = 120.0
 """For a process to import torch and to start CUDA."""
@@ -231,6 +232,9 @@ class _Child:
             self._process.wait(_KILL_WAIT_S)
         with suppress(OSError):
             os.close(self._answers)
+        with suppress(OSError):  # what it never read cannot be flushed
+            assert self._process.stdin is not None
+            self._process.stdin.close()
         self._errors.seek(0)
         text = self._errors.read()[-2000:].decode(errors="replace").strip()
         self._errors.close()
