@@ -19,12 +19,12 @@ from cutegen.tune.jobs import MeasureJob, from_json
 
 FATAL = 75
 """Exit code after which a fresh process can go on: CUDA was left unusable."""
-ORPHANED = 76
-_WATCH_S = 0.5
+
+PARENT_POLL_S = 0.2
 
 
 def main(arguments: list[str]) -> int:
-    """Serve jobs until stdin ends, or whoever started this is gone."""
+    """Serve jobs until stdin ends, or whoever started this process is killed."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     with os.fdopen(int(arguments[0]), "wb", buffering=0) as answers:
 
@@ -48,10 +48,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent is gone, in the middle of a job too: somebody else may measure on this GPU next."""
+    """End with `parent`: its problem is measured again by somebody else, and maybe on this very GPU."""
     while os.getppid() == parent:
-        time.sleep(_WATCH_S)
-    os._exit(ORPHANED)
+        time.sleep(PARENT_POLL_S)
+    os._exit(FATAL)
 
 
 def _device(job: MeasureJob) -> dict[str, Any] | None:

@@ -228,6 +228,9 @@ class _Child:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.2)
         self._process.kill()
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_WAIT_S)
         with suppress(OSError):
