@@ -16,7 +16,22 @@ import typer
 from cutegen.cli.output import complain
 from cutegen.errors import CutegenError, OutsideError
 
-VERBS = ("list", "show", "plan", "emit", "build", "pack", "run", "probe", "check", "bench", "report", "cache", "doctor")
+VERBS = (
+    "list",
+    "show",
+    "plan",
+    "emit",
+    "build",
+    "pack",
+    "run",
+    "probe",
+    "check",
+    "bench",
+    "tune",
+    "report",
+    "cache",
+    "doctor",
+)
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
 
