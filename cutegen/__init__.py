@@ -42,11 +42,13 @@ if TYPE_CHECKING:
         load_spec,
         shipped_specs,
     )
+    from cutegen.torch_ops.float8 import Float8Copies, float8_linear
     from cutegen.torch_ops.linear import Linear
 
 __all__ = [
     "CutegenError",
     "Epilogue",
+    "Float8Copies",
     "G2s",
     "G2sCopy",
     "GemmPlan",
@@ -69,6 +71,7 @@ __all__ = [
     "compile",
     "emit",
     "explain",
+    "float8_linear",
     "load_pack",
     "load_spec",
     "matmul",
@@ -84,6 +87,7 @@ _ROOMS = {
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit", "plan"),
     "cutegen.matmul": ("explain", "matmul", "prepare"),
+    "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),
     "cutegen.dispatch.settings": ("matmul_settings",),
     "cutegen.dispatch.pack": ("Pack", "load_pack"),

@@ -173,7 +173,7 @@ class _Arguments(NamedTuple):
         return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
 
     def resolved(self, tensors: Mapping[str, Any], arch: str | None) -> Resolved:
-        """What is asked for, with these tensors in the place of its own."""
+        """Return the request, with these tensors in the place of its own."""
         if isinstance(self.a, np.ndarray):
             dtype = None if self.out_dtype is None else arrays.dtype_name(self.out_dtype)
             return arrays.resolve_arrays(tensors, self.formula(), dtype, arch)

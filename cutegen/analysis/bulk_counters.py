@@ -1,4 +1,4 @@
-"""What hardware counters should show of `wgmma` and of bulk tensor copies, which other counters do not see.
+"""Predicts the hardware counters of `wgmma` and of bulk tensor copies, which other counters do not see.
 
 `wgmma` reads its operands from shared memory by the pipe of loads and stores, and its wavefronts are counted there.
 Bulk tensor copies pass it by: of them instructions are counted, and the sectors between L2 and shared memory.
@@ -45,7 +45,7 @@ def by_descriptor(plan: Mapping[str, Any]) -> bool:
 
 
 def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str, int]:
-    """What one launch on whole tiles should count, by what `plan.json` says of a CTA tile and a k-tile."""
+    """Predict what one launch on whole tiles counts, from what `plan.json` says about a CTA tile and a k-tile."""
     m, n, k = plan["tile"]
     tiles = problem.batch * problem.m * problem.n // (m * n)
     k_tiles = tiles * (problem.k // k)

@@ -79,7 +79,7 @@ def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
 
 
 def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
-    """Why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
+    """Return why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
     k = plan["tile"][2]
     if plan["launch"]["maps"] and not by_descriptor(plan):
         return f"operands come by bulk tensor copies, which these counters do not count; {_OTHER_FAMILY}"
@@ -124,7 +124,7 @@ def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tu
 
 
 def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
-    """What one launch should count, out of what `plan.json` says of one CTA and one k-tile.
+    """Predict what one launch counts, from what `plan.json` says about one CTA and one k-tile.
 
     Only for problems of which `unpredictable` says nothing.
     """
@@ -167,7 +167,7 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
 
 
 def _sum_sectors(plan: Mapping[str, Any], *keys: str) -> int:
-    """Of those that the plan has: not every epilogue stores a second matrix."""
+    """Add the sectors of those that the plan has: not every epilogue stores a second matrix."""
     return sum(int(plan["sectors"][key]["predicted"]) for key in keys if key in plan["sectors"])
 
 
@@ -197,7 +197,7 @@ def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counte
 
 
 def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
-    """What ncu printed of each such launch, in order. Raises OutsideError."""
+    """Return what ncu printed for each such launch, in order. Raises OutsideError."""
     said = ""
     for metrics in (ALL, (*ASKED, *ASKED_TOO), ASKED):
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
@@ -210,7 +210,7 @@ def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]
 
 
 def parse(text: str) -> tuple[Launch, ...]:
-    """Of `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
+    """Parse `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -255,7 +255,7 @@ def _element_bits(plan: Mapping[str, Any], name: str) -> int:
 
 
 def _bits(plan: Mapping[str, Any], name: str) -> int:
-    """Of an operand's k-tile."""
+    """Return the bits of an operand's k-tile."""
     return int(plan["tile"]["ab".index(name)] * plan["tile"][2] * _element_bits(plan, name))
 
 

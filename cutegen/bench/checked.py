@@ -177,7 +177,7 @@ def _called(prepare: Prepare, operands: Operands) -> Call:
 
 
 def _tried(name: str, attempt: Callable[[], _T]) -> _T | None:
-    """What a library answers; None, with a warning, when it cannot."""
+    """Return a library's answer; None, with a warning, when it cannot give one."""
     try:
         return attempt()
     except CutegenError:

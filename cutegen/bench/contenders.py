@@ -1,4 +1,4 @@
-"""Who takes part in a benchmark: kernels of cutegen's, and others that multiply the same operands.
+"""Contenders of a benchmark: kernels of cutegen's, and others that multiply the same operands.
 
 A contender is prepared for three tensors and can then be called again and again, on torch's current stream of then.
 """

@@ -24,7 +24,7 @@ _EXTENTS_MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class HopperTile:
-    """What the example leaves to its caller.
+    """Choices that the example leaves to its caller.
 
     >>> str(HopperTile((128, 256), (2, 1)))
     '128x256, clusters of 2x1'

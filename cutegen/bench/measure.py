@@ -38,7 +38,7 @@ Call = Callable[[], object]
 
 
 class Regime(StrEnum):
-    """How a kernel is called while it is measured."""
+    """Regime in which a kernel is called while it is measured."""
 
     LAUNCH = "launch"
     GRAPH = "graph"
@@ -55,7 +55,7 @@ class Measurement:
 
     @classmethod
     def of(cls, samples_us: Sequence[float]) -> Measurement:
-        """What a list of times comes to.
+        """Summarise a list of times.
 
         >>> Measurement.of([3.0, 1.0, 2.0])
         Measurement(median_us=2.0, min_us=1.0, max_us=3.0, rounds=3)
@@ -146,7 +146,7 @@ def captured(calls: Sequence[Call]) -> Graph:
 
 
 def operand_sets(set_bytes: int, l2_bytes: int) -> int:
-    """How many sets of operands a graph goes through, each of `set_bytes`.
+    """Return how many sets of operands a graph goes through, each of `set_bytes`.
 
     >>> [operand_sets(size, 50 << 20) for size in (6 << 20, 400 << 20, 1000)]
     [26, 2, 32]

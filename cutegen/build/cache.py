@@ -52,7 +52,7 @@ class Entry:
     last_used_s: float
 
     def manifest(self) -> Manifest:
-        """What the entry says of itself. Raises ArtifactError when that cannot be read."""
+        """Read the entry's manifest. Raises ArtifactError when it cannot be read."""
         owner = os.geteuid()
         with open_folder(self.path, owner) as folder:
             data = read_file(self.path / MANIFEST, FILES[MANIFEST], owner=owner, folder=folder)
@@ -107,7 +107,7 @@ class Cache:
         )
 
     def path(self, key: str) -> Path:
-        """Where the entry for `key` is, or would be."""
+        """Return where the entry for `key` is, or would be."""
         return self.directory / key[:2] / key
 
     def holds(self, key: str) -> bool:
@@ -172,7 +172,7 @@ class Cache:
         remove(self._lock_path(name))
 
     def meets(self, name: str) -> bool:
-        """Whether this folder is that of the `meeting` called `name`, on this machine or another."""
+        """Return whether this folder is that of the `meeting` called `name`, on this machine or another."""
         return bool(name) and self._lock_path(name).exists()
 
     def publish(self, content: Content) -> Artifact:
@@ -203,7 +203,7 @@ class Cache:
         return tuple(sorted(found, key=lambda entry: entry.last_used_s, reverse=True))
 
     def info(self) -> CacheInfo:
-        """How many entries, how large, how many set aside, and whether this process could write."""
+        """Return how many entries there are, how large, how many set aside, and whether this process could write."""
         entries: tuple[Entry, ...] = ()
         problem = ""
         try:
@@ -276,7 +276,7 @@ class Cache:
         return [path for shard in self._shards() for path in names_in(shard, _KEY)]
 
     def _leftovers(self, key: str = "") -> list[Path]:
-        """Of an entry that a killed process was writing or removing, or of all."""
+        """List the leftovers of an entry that a killed process was writing or removing, or of all."""
         shards = [self.path(key).parent] if key else self._shards()
         return [path for shard in shards for path in names_in(shard, _LEFTOVER) if path.name.startswith(f".{key}")]
 

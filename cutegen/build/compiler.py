@@ -42,7 +42,9 @@ _OF_WGMMA = re.compile(r"\((C75\d\d)\) (.*?)(?= ptxas |$)")
 
 @dataclass(frozen=True, slots=True)
 class CompilerOutput:
-    """What the DSL made of a kernel, and where it was asked for what the assembler said of `wgmma`: code, message."""
+    """Output of the DSL for a kernel, with the assembler's remarks on `wgmma` where it was asked for them: code,
+    message.
+    """
 
     ptx: bytes
     cubin: bytes

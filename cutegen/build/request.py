@@ -1,4 +1,4 @@
-"""What a build is asked for, and the key under which the answer is kept.
+"""Request to a build, and the key under which the answer is kept.
 
 The key is a SHA-256 over everything that decides the compiler's output, and over nothing else: no path, no time, no log
 level. Two requests with the same key have the same PTX.

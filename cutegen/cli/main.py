@@ -20,6 +20,7 @@ VERBS = (
     "list",
     "show",
     "plan",
+    "compare",
     "emit",
     "build",
     "pack",
@@ -107,7 +108,7 @@ def _options_of_all_verbs(
 
 
 class _Complain(logging.Handler):
-    """What the library logs as worth a person's attention goes to stderr, in the style of errors."""
+    """Handler that writes what the library logs as worth a person's attention to stderr, in the style of errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.levelname.lower(), record.getMessage())

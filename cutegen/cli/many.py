@@ -1,17 +1,22 @@
-"""What `cutegen build` and `cutegen pack` share: many kernels named, built with progress, their failures told."""
+"""Shared by `cutegen build` and `cutegen pack`: many kernels named, built with progress, their failures told."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 from cutegen.build import Cache
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
-from cutegen.errors import CheckError, CutegenError, OutsideError, RequestError
-from cutegen.executors import ClusterWorkers, Workers
+from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
+from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
+from cutegen.executors.gpus import alike
+from cutegen.executors.workers import default_compilers
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
@@ -30,7 +35,7 @@ def named_kernels(
 
 
 def built(wanted: Sequence[Wanted], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:
-    """What became of each, with a bar on stderr meanwhile; what failed is complained of there.
+    """Build each, with a bar on stderr meanwhile, and complain there of what failed.
 
     Raises RequestError for --jobs beside a scheduler, WorkerError for a scheduler or workers that cannot be used.
     """
@@ -48,9 +53,53 @@ def _workers(scheduler: str | None, jobs: int | None) -> Iterator[Workers | None
     if scheduler is None:
         yield None
         return
+    with cluster_workers(scheduler, jobs) as workers:
+        yield workers
+
+
+@contextmanager
+def opened_workers(scheduler: str | None, jobs: int | None, *, gpu: bool = True) -> Iterator[Workers]:
+    """Workers that compile and measure: those of a scheduler, else processes of this machine, and one job a GPU.
+
+    GPUs that are not of the first one's product are left out, with a word. Without `gpu`, for a stand-in timer, none is
+    needed, but workers of a scheduler that say they have one. Raises DeviceError where there is no GPU, RequestError
+    for --jobs beside a scheduler, WorkerError.
+    """
+    if scheduler is not None:
+        with cluster_workers(scheduler, jobs, gpu=True) as workers:
+            yield workers
+        return
+    names = _gpus_of_one_product() if gpu else (None,)
+    # Processes: planning and rendering take half a second of Python a kernel. Ctrl-C is this process's to hear.
+    ignoring = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(jobs or default_compilers(), get_context("spawn"), signal.signal, ignoring)
+    with closing(LocalWorkers(compiling=pool, gpus=names)) as local:
+        try:
+            yield local
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _gpus_of_one_product() -> tuple[str, ...]:
+    present = present_gpus()
+    if not present:
+        raise DeviceError(
+            "tune: found no GPU; expected one, or --scheduler ADDRESS of machines with some; nvidia-smi lists those of "
+            "this machine, and CUDA_VISIBLE_DEVICES hides them"
+        )
+    used = alike(present)
+    if others := {each.name for each in present} - {used[0].name}:
+        names = ", ".join(sorted(others))
+        complain("warning", f"tuned for {used[0].name}: {names} is left out; CUDA_VISIBLE_DEVICES chooses")
+    return tuple(each.uuid for each in used)
+
+
+@contextmanager
+def cluster_workers(scheduler: str, jobs: int | None, *, gpu: bool = False) -> Iterator[ClusterWorkers]:
+    """Those of a Dask scheduler. Raises RequestError for --jobs beside it, WorkerError, DeviceError."""
     if jobs is not None:
         raise RequestError(f"--jobs: found {jobs} beside --scheduler, whose workers have their own; leave it out")
-    with closing(ClusterWorkers(scheduler)) as workers:
+    with closing(ClusterWorkers(scheduler, gpu=gpu)) as workers:
         yield workers
 
 

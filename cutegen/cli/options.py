@@ -122,7 +122,7 @@ DEFAULT_ROUNDS = 20
 
 
 class Device(StrEnum):
-    """Where a kernel runs."""
+    """Device that a kernel runs on."""
 
     AUTO = "auto"
     CUDA = "cuda"
@@ -201,7 +201,7 @@ SaveOption: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """What is asked of the CPU executor; None leaves it to cutegen."""
+    """Options of the CPU executor; None leaves the choice to cutegen."""
 
     policy: str | None
     max_steps: int | None

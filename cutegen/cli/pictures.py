@@ -14,7 +14,7 @@ from cutegen.show.canvas import Picture, framed, to_latex, to_png, to_svg
 
 
 class Format(StrEnum):
-    """How something can be shown."""
+    """Form in which something can be shown."""
 
     TEXT = "text"
     SVG = "svg"
@@ -26,7 +26,7 @@ SUFFIXES: Mapping[str, Format] = MappingProxyType({".svg": Format.SVG, ".tex": F
 
 
 def choose_format(given: Format | None, out: Path | None) -> Format:
-    """What is asked for, else what the file's name ends with, else text; JSON is a form of text here.
+    """Return the form that is asked for, else what the file's name ends with, else text; JSON is a form of text here.
 
     Raises RequestError where the file ends with another format's suffix, or with none that is known.
     """

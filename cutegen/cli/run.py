@@ -111,7 +111,7 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is asked of a run, a kernel's or a probe's; `device` is not AUTO once a plan is made."""
+    """Request for a run, of a kernel or a probe; `device` is not AUTO once a plan is made."""
 
     device: Device
     seed: int
@@ -174,7 +174,9 @@ def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
 
 
 def choose_device(asked: Device, execution: ExecutionOptions) -> Device:
-    """Where to run. Raises DeviceError without torch for the GPU, RequestError for options that are the executor's."""
+    """Choose where to run. Raises DeviceError without torch for the GPU, RequestError for options that are the
+    executor's.
+    """
     if asked is Device.CUDA and find_spec("torch") is None:
         raise DeviceError(
             "--device cuda: operands on a GPU are made with torch, which is not installed; pip install torch"

@@ -123,7 +123,7 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is shown, made in the form that is asked for."""
+    """Subject to show, made in the form that is asked for."""
 
     title: str
     view: Callable[[], View]
@@ -132,7 +132,7 @@ class _Subject:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What of a plan, and how much of it."""
+    """Part of a plan to show, and how much of it."""
 
     part: Part | None
     thread: int

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from cutegen.bench.benchmark import require_gpu
 from cutegen.bench.suites import SUITES
+from cutegen.cli.many import opened_workers
 from cutegen.cli.options import (
     ArchOption,
     BatchOption,
@@ -36,7 +37,6 @@ from cutegen.tune.asking import Ask, ask_of
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
 from cutegen.tune.jobs import Settings, Timer
 from cutegen.tune.journal import Journal
-from cutegen.tune.local import opened_workers
 from cutegen.tune.measuring import end_children
 from cutegen.tune.plot_svg import plot_svg
 from cutegen.tune.recording import keep_winner

@@ -49,7 +49,7 @@ class Pack:
 
     @property
     def entries(self) -> tuple[PackEntry, ...]:
-        """What is in it, in the order in which it was packed: names, problems, targets, launch contracts."""
+        """Contents in the order in which they were packed: names, problems, targets, launch contracts."""
         return self._file.entries
 
     def names(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Pack:
     def entry(
         self, name: str | None = None, *, problem: ProblemLike | None = None, target: str | None = None
     ) -> PackEntry:
-        """What `kernel` opens. Raises RequestError."""
+        """Return the entry that `kernel` opens. Raises RequestError."""
         of_name = [entry for entry in self.entries if entry.name == self._named(name)]
         of_target = self._of_target(of_name, target)
         shape = ProblemShape.of(problem)
@@ -92,7 +92,7 @@ class Pack:
 
     @property
     def name(self) -> str:
-        """What messages call it as a provider."""
+        """Name as a provider, for messages."""
         return f"the pack {self.path}"
 
     def answer(self, request: Request) -> Answer:

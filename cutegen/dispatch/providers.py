@@ -1,4 +1,4 @@
-"""Who is asked for a kernel, and in which order: a tuned record of the device, an opened pack, the model.
+"""Asks providers for a kernel, in a fixed order: a tuned record of the device, an opened pack, the model.
 
     providers.kernel_for(request)    the kernel of the first that has one, kept for the next call
     providers.answers(request)       what each of them says, and why, without building anything
@@ -107,7 +107,7 @@ class _Model:
     name = "the model of time"
 
     def answer(self, request: Request) -> Answer:
-        """What the model says; no kernel where only what runs kernels is installed."""
+        """Return the model's answer; no kernel where only what runs kernels is installed."""
         try:
             from cutegen.dispatch.model import model
         except ImportError as error:

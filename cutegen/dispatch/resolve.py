@@ -24,7 +24,7 @@ Given = Mapping[str, tuple[Form, int]]
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What a call computes on: a target, the name of its GPU where it is one, and how f32 may be multiplied."""
+    """Place where a call computes: a target, the name of its GPU where it is one, and how f32 may be multiplied."""
 
     target: str
     device: str | None = None

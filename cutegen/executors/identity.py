@@ -35,8 +35,16 @@ class Identity:
 
 def identity() -> Identity:
     """That of this process: two checkouts of one version differ in their files."""
-    version = f"cutegen {metadata.version('cutegen')}"
-    return Identity((version, f"artifacts of format {FORMAT_VERSION}", f"files {_files()}", *dsl_distributions()))
+    return Identity(
+        (f"cutegen {_version()}", f"artifacts of format {FORMAT_VERSION}", f"files {_files()}", *dsl_distributions())
+    )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("cutegen")
+    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH, which its files tell from others
+        return "that is not installed"
 
 
 @cache

@@ -23,7 +23,7 @@ _log = logging.getLogger("cutegen.pack")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no kernel: the error's message, and its exit code."""
+    """Reason why there is no kernel: the error's message, and its exit code."""
 
     why: str
     exit_code: int
@@ -31,7 +31,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one kernel: an artifact or a failure."""
+    """Outcome of one kernel: an artifact or a failure."""
 
     wanted: Wanted
     artifact: Artifact | None

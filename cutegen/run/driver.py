@@ -131,7 +131,9 @@ class Driver:
         return address
 
     def order_after(self, ordinal: int, stream: int, producer: int) -> None:
-        """What is launched on `stream` from now on waits for what is on `producer` now, without blocking the host."""
+        """Let what is launched on `stream` from now on wait for what is on `producer` now, without blocking the
+        host.
+        """
         flags = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING
         with self.current(self.primary_context(ordinal)):
             event = self.call("cuEventCreate", int(flags))

@@ -6,6 +6,7 @@ by_torch.py    the same formula by torch, for tensors in host memory
 ops.py         `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
 gradients.py   the backward passes, which are calls of these ops
 linear.py      `cutegen.Linear`
+float8.py      a layer in 8-bit floats that has a backward pass
 sharding.py    how DTensors are multiplied
 switches.py    what torch is set to: tf32
 """

@@ -57,7 +57,7 @@ def matmul(
 
 
 def dispatched(call: Call) -> Tensor:
-    """By the ops of `torch.ops.cutegen`."""
+    """Call through the ops of `torch.ops.cutegen`."""
     check(call)
     if not torch.compiler.is_compiling():
         _refuse_function_transforms()

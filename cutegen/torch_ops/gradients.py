@@ -21,13 +21,13 @@ _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """What the gradient of `matmul` needs."""
+    """Keep what the gradient of `matmul` needs."""
     result_will_do = inputs[3] == "relu" and inputs[4] is None
     _keep(ctx, inputs, output if result_will_do else None)
 
 
 def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """What the gradient of `matmul_aux` needs; its second result is for that alone."""
+    """Keep what the gradient of `matmul_aux` needs; its second result is for that alone."""
     ctx.mark_non_differentiable(output[1])
     _keep(ctx, inputs, output[1])
 
@@ -38,8 +38,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
     if a.dtype in _FLOAT8 and any(needed):
         raise RequestError(
             f"matmul: found operands of {a.dtype} and a gradient to be computed; expected a forward pass alone: their "
-            "gradients are products along the other modes, for which transposed copies had to be made and quantized; "
-            "detach them, and define the backward pass by calls with such copies"
+            "gradients are products along the other modes, which read transposed copies with scales of their own; give "
+            "them to cutegen.float8_linear(x, weight, of_x=cutegen.Float8Copies.of(x), of_weight=...)"
         )
     if needed[8] or needed[9]:
         raise RequestError(
@@ -54,7 +54,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
 
 
 def _needed(ctx: Any) -> tuple[bool, ...]:
-    """Of which arguments the gradient is needed: torch says it of those that were given."""
+    """Return the arguments whose gradient is needed: torch says it of those that were given."""
     return tuple([*ctx.needs_input_grad, *[False] * COUNT][:COUNT])
 
 

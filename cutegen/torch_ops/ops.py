@@ -55,7 +55,7 @@ def _call(arguments: tuple[Any, ...]) -> Call:
 
 
 def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """With None for what is left out."""
+    """Return the arguments with None for those left out."""
     return arguments + (None,) * (gradients.COUNT - len(arguments))
 
 
@@ -79,7 +79,7 @@ def _fake_out(*arguments: Any, out: Tensor) -> None:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """What specs call it."""
+    """Return the name that specs have for the type."""
     return name_of(str(dtype).removeprefix("torch."))
 
 

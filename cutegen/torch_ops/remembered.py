@@ -46,7 +46,7 @@ _current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lamb
 
 
 class _Known(NamedTuple):
-    """What is left to do for a call that was made before.
+    """Work left for a call that was made before.
 
     `low` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the order of
     `names`, which is the kernel's: a, b, out, and others.
@@ -64,7 +64,7 @@ class _Known(NamedTuple):
 
 
 class _Simple:
-    """What is left to do for a simple call: `activation(a @ b + bias)`, to an `out` or not.
+    """Work left for a simple call: `activation(a @ b + bias)`, to an `out` or not.
 
     `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, in which autocast,
     functorch and the negative bit show. `low` are the address bits of a, b and out that must be 0. Memory is taken and
@@ -202,7 +202,7 @@ def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
 
 
 def _is_at_home(launch: object) -> bool:
-    """Whether this thread's context is the GPU's; launches without the question ask it each time."""
+    """Return whether this thread's context is the GPU's; launches without the question ask it each time."""
     question = getattr(launch, "is_at_home", None)
     return question is None or question()
 
@@ -253,7 +253,7 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
 
 
 def _no_stream(ordinal: int) -> int:
-    """Of the executor, which is done when it returns."""
+    """Return no stream: the executor is done when it returns."""
     return 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,9 +76,10 @@ def run_campaign(
     except KeyboardInterrupt:
         interrupted = True
         campaign.wind_up()
-    except WorkerError as error:
-        done = len(campaign.won())
-        raise WorkerError(f"{error}; {done} of {len(asks)} problems are kept, and the same command goes on") from error
+    except (WorkerError, BrokenExecutor) as error:
+        lost = "a process that compiles was killed, maybe for memory; fewer --jobs need less"
+        why, done = str(error) if isinstance(error, WorkerError) else lost, len(campaign.won())
+        raise WorkerError(f"{why}; {done} of {len(asks)} problems are kept, and the same command goes on") from error
     finally:
         campaign.cancel()
     if len(campaign.won()) == len(asks):

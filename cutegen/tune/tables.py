@@ -22,7 +22,7 @@ Found = tuple[Path, Record | ArtifactError]
 
 
 def tuned_table(measured: Sequence[Measured], resumed: int, folder: Path) -> dict[str, Any]:
-    """What was found for each problem, for programs."""
+    """Tabulate the winner of each problem, for programs."""
     return {
         "folder": str(folder),
         "resumed": resumed,
@@ -144,14 +144,14 @@ def list_lines(found: Sequence[Found], folder: Path, device: str | None) -> list
 
 
 def gain_of(record: Record) -> float | None:
-    """How many times as fast as the model's choice; None where that has no time."""
+    """Return how many times as fast as the model's choice; None where that has no time."""
     found = record.evidence
     mine, models = found.times(found.winner), found.times(found.favourite)
     return models.median_us / mine.median_us if mine and models else None
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of positive numbers.
+    """Return the geometric mean of positive numbers.
 
     >>> geometric_mean([1.0, 4.0])
     2.0

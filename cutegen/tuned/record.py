@@ -103,7 +103,7 @@ class Record:
 
 
 def prefix(asked: GemmSpec, target: str, problem: ProblemShape, device: str) -> str:
-    """What the names of all records begin with that answer for a problem: device, bucket, and what is asked."""
+    """Return how the names of all records begin that answer for a problem: device, bucket, and what is asked."""
     return f"{_slug(device)}-{_words(bucket(problem))}-{asked_digest(asked, target)}-"
 
 

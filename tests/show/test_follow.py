@@ -190,7 +190,7 @@ def test_one_element_is_in_one_place_in_text_json_and_execution(
         addressing = {giver for of, giver, _, _ in seen.loaded if of == warp}
         assert addressing == {load["addressing_lane"]}
         row = next(line.split() for line in text.splitlines() if line.split()[:1] == [f"{warp}"])
-        assert row[6:11] == [
+        assert row[7:12] == [
             f"{load['addressing_lane']}",
             f"{offset:,}",
             f"{32 * warp + lane}",

@@ -190,7 +190,7 @@ def _inner_mismatch(a: Form, b: Form, framework: str) -> OperandError:
 
 
 def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
-    """What the kernel writes: every element once, so it has the whole shape."""
+    """Check the result that the kernel writes: every element once, so it has the whole shape."""
     fix = suggestions.new_out(tensor, shape, form)
     if tuple(form.shape) != shape:
         modes = "(M, N)" if len(shape) == 2 else "(L, M, N)"
@@ -206,7 +206,7 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
 
 
 def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
-    """What the epilogue reads: one for each matrix of the result, or one for all of them."""
+    """Check an operand that the epilogue reads: one for each matrix of the result, or one for all of them."""
     matrices = _check_kind(tensor, form)
     *batch, m, n = shape
     extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
@@ -224,7 +224,7 @@ def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device:
 
 
 def place(tensor: CallTensor, form: Form) -> Placed:
-    """Where the elements of an operand that fits lie. Raises OperandError."""
+    """Return where the elements of an operand that fits lie. Raises OperandError."""
     matrices = _take_apart(tensor, form)
     one, size = matrices.one, tensor.dtype.bytes
     if len(tensor.modes) == 1:

@@ -1,4 +1,4 @@
-"""Where the elements of a call's operands lie, whether they are aligned, and whether a result shares them."""
+"""Finds where the elements of a call's operands lie, whether they are aligned, and whether a result shares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel is handed: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack, read into one view.
+"""Reads operands into one view: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack.
 
 No framework is imported here. An operand can only be a torch tensor when the caller has imported torch.
 """

@@ -1,4 +1,4 @@
-"""Where a matrix lies in memory: rows and columns of its storage, padded so that each leading stride is aligned."""
+"""Places a matrix in memory: rows and columns of its storage, padded so that each leading stride is aligned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CallTensor:
 
     @property
     def align_elems(self) -> int:
-        """What the leading stride is a multiple of, in elements."""
+        """Elements that the leading stride is a multiple of."""
         return max(1, self.contract.align_bytes // self.dtype.bytes)
 
     @property
@@ -87,7 +87,9 @@ class MatrixStorage:
 
     @property
     def host_elems(self) -> int:
-        """What a flat array in host memory needs so that an aligned buffer is found in it, wherever it begins."""
+        """Return the elements of a flat array in host memory in which an aligned buffer is found, wherever it
+        begins.
+        """
         return math.prod(self.extents) + self.align - 1
 
     def host_buffer(self, flat: Any, address: int) -> Any:

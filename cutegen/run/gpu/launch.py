@@ -52,7 +52,7 @@ class GpuKernel:
         self._kernel: Any = None
 
     def prepare(self, call: CheckedCall) -> Launch:
-        """What a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
+        """Return what a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
         driver, ordinal = self._load_driver(), call.device[1]
         with self._lock:
             if ordinal not in self._bound:
@@ -83,7 +83,9 @@ class GpuKernel:
         return _Bound(function, context, int(context), multiprocessors, active_clusters)
 
     def _active_clusters(self, driver: Driver, function: Any, ordinal: int) -> int | None:
-        """How many clusters run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for none."""
+        """Count the clusters that run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for
+        none.
+        """
         contract = self._contract
         if contract.cluster == ONE_CTA:
             return None
@@ -164,7 +166,7 @@ class GpuLaunch:
                 self.at_home(addresses, scalars, stream)
 
     def is_at_home(self) -> bool:
-        """Whether the calling thread's current context is this GPU's.
+        """Return whether the calling thread's current context is this GPU's.
 
         A thread that never used CUDA has none, and one that works on two GPUs may have the other's.
         """

@@ -33,7 +33,7 @@ COUNTERS_AT_ONCE = 1 << 14
 
 @dataclass(slots=True)
 class _Held:
-    """What one stream's launches share: addresses (None before the first) and sizes."""
+    """Memory that one stream's launches share: addresses (None before the first) and sizes."""
 
     sums: int | None = None
     sums_bytes: int = 0
@@ -95,7 +95,7 @@ class Workspaces:
         launch((held.sums, held.counters))
 
     def _asked(self, name: str, function: Callable[[int, int], int], stream: int) -> int:
-        """What the driver says of a stream."""
+        """Return what the driver says about a stream."""
         self._answer.value = 0
         status = function(stream, self._answer_at)
         if status:
