@@ -198,15 +198,23 @@ def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counte
 
 def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
     """Return what ncu printed for each such launch, in order. Raises OutsideError."""
-    said = ""
-    for metrics in (ALL, (*ASKED, *ASKED_TOO), ASKED):
+    said, metrics = "", ALL
+    while metrics:
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
         selection = ["--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
         done = subprocess.run([ncu, *options, *selection, *child], capture_output=True, text=True, check=False)
         if done.returncode == 0 and (found := parse(done.stdout)):
             return found
         said = f"exit status {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+        metrics = _known(metrics, said)
     raise OutsideError(f"{ncu}: {said}")
+
+
+def _known(metrics: tuple[str, ...], said: str) -> tuple[str, ...]:
+    """Return what to ask for next, after ncu said why not: all but what it names, else of older GPUs, else nothing."""
+    lines = [line for line in said.splitlines() if "metric" in line.lower()]
+    fewer = tuple(x for x in metrics if x in ASKED or not any(x in line for line in lines))
+    return next((x for x in (fewer, (*ASKED, *ASKED_TOO), ASKED) if len(x) < len(metrics)), ())
 
 
 def parse(text: str) -> tuple[Launch, ...]:

@@ -39,9 +39,12 @@ class HopperTile:
 
 
 TILES = (
+    HopperTile((128, 256), (1, 1)),
     HopperTile((128, 256), (2, 1)),
     HopperTile((128, 128), (1, 1)),
     HopperTile((64, 128), (1, 1)),
+    HopperTile((128, 64), (1, 2)),
+    HopperTile((64, 64), (1, 1)),
 )
 
 
