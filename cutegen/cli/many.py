@@ -15,8 +15,9 @@ from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
 from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
-from cutegen.executors.gpus import alike
+from cutegen.executors.gpus import PresentGpu, alike
 from cutegen.executors.workers import default_compilers
+from cutegen.hardware.targeting import present_target
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
@@ -69,18 +70,25 @@ def opened_workers(scheduler: str | None, jobs: int | None, *, gpu: bool = True)
         with cluster_workers(scheduler, jobs, gpu=True) as workers:
             yield workers
         return
-    names = _gpus_of_one_product() if gpu else (None,)
+    used = _gpus_of_one_product() if gpu else ()
+    target = present_target() if used else None
     # Processes: planning and rendering take half a second of Python a kernel. Ctrl-C is this process's to hear.
     ignoring = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(jobs or default_compilers(), get_context("spawn"), signal.signal, ignoring)
-    with closing(LocalWorkers(compiling=pool, gpus=names)) as local:
+    local = LocalWorkers(
+        compiling=pool,
+        gpus=[each.uuid for each in used] or [None],
+        product=used[0].name if used else "",
+        target=target.name if target else "",
+    )
+    with closing(local):
         try:
             yield local
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _gpus_of_one_product() -> tuple[str, ...]:
+def _gpus_of_one_product() -> tuple[PresentGpu, ...]:
     present = present_gpus()
     if not present:
         raise DeviceError(
@@ -91,7 +99,7 @@ def _gpus_of_one_product() -> tuple[str, ...]:
     if others := {each.name for each in present} - {used[0].name}:
         names = ", ".join(sorted(others))
         complain("warning", f"tuned for {used[0].name}: {names} is left out; CUDA_VISIBLE_DEVICES chooses")
-    return tuple(each.uuid for each in used)
+    return used
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from cutegen.cli.options import (
     refuse_options,
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
-from cutegen.cli.pictures import Format, choose_format, deliver
+from cutegen.cli.pictures import Format, choose_format, deliver, deliver_page
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
@@ -31,6 +31,7 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as make_plan
 from cutegen.show.canvas import Picture
 from cutegen.show.follow import Element
+from cutegen.show.page import Opened, page_of_layout, page_of_plan
 from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
@@ -86,7 +87,7 @@ def show(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write it there: .txt, .json, .svg, .tex or .png says in which form.",
+            help="Write it there: .txt, .json, .svg, .tex, .png or .html says in which form.",
             show_default=False,
         ),
     ] = None,
@@ -95,7 +96,7 @@ def show(
     """Layouts as CuTe C++ prints them, who holds what, swizzled offsets and banks: as text, or drawn."""
     how = choose_format(format_, out)
     if json and how is not Format.TEXT:
-        raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
+        raise RequestError(f"--json: found together with --format {how}; expected one of the two")
     if spec is not None and layout is None and dtype is None:
         plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
         asked = _Asked(part, thread, problem, everything)
@@ -114,7 +115,9 @@ def show(
         ]
         found = " and ".join(given) or "neither"
         raise RequestError(f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype")
-    if how is not Format.TEXT:
+    if how is Format.HTML:
+        deliver_page(subject.page(), out)
+    elif how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
     else:
         as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
@@ -128,6 +131,7 @@ class _Subject:
     title: str
     view: Callable[[], View]
     picture: Callable[[], Picture]
+    page: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class _Asked:
     thread: int
     problem: str | None
     everything: bool
+    loads_only: bool = False
 
     @property
     def extents(self) -> ProblemShape:
@@ -159,7 +164,12 @@ def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
         return PICTURES[part](plan, thread)
 
     title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
-    return _Subject(title, lambda: VIEWS[part](plan, thread, extents, everything=asked.everything), picture)
+    page = partial(_page, plan, asked, Opened(thread=thread, part=part, loads_only=asked.loads_only))
+    return _Subject(title, lambda: VIEWS[part](plan, thread, extents, everything=asked.everything), picture, page)
+
+
+def _page(plan: GemmPlan, asked: _Asked, opened: Opened) -> str:
+    return page_of_plan(plan, plan.spec.name or plan.kernel_name, asked.extents, opened)
 
 
 def _of_element(plan: GemmPlan | ProbePlan, element: Element, asked: _Asked) -> _Subject:
@@ -173,7 +183,8 @@ def _of_element(plan: GemmPlan | ProbePlan, element: Element, asked: _Asked) -> 
         raise RequestError("--element: found a format for pictures; expected text, or --json")
 
     view = partial(element_part.view, plan, element, asked.extents, everything=asked.everything)
-    return _Subject(f"{plan.spec.name or plan.kernel_name}: {element}", view, picture)
+    page = partial(_page, plan, asked, Opened(thread=asked.thread, element=element))
+    return _Subject(f"{plan.spec.name or plan.kernel_name}: {element}", view, picture, page)
 
 
 def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
@@ -182,7 +193,7 @@ def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
         *others, last = OF_A_PROBE
         expected = f"{', '.join(others)} or {last}"
         raise RequestError(f"show: found {asked.part}; expected {expected}: a probe only loads fragments")
-    subject = _of_plan(plan.gemm, asked)
+    subject = _of_plan(plan.gemm, replace(asked, loads_only=True))
     return subject if asked.part is not None else replace(subject, view=lambda: probe.view(plan))
 
 
@@ -196,7 +207,8 @@ def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
     if elements > MAX_ELEMENTS:
         raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
     view = partial(layout_part.view, expression, element, everything=everything)
-    return _Subject(text, view, lambda: layout_part.picture(expression, element))
+    picture = partial(layout_part.picture, expression, element)
+    return _Subject(text, view, picture, partial(page_of_layout, expression, element, text))
 
 
 def register(app: typer.Typer) -> None:

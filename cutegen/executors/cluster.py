@@ -61,7 +61,7 @@ class ClusterWorkers:
         self._open.callback(self._client.close, timeout=connect_s)
         try:
             self._wait_for_workers(gpu, connect_s)
-            self._greet(gpu)
+            self.product, self.target = self._greet(gpu)
             self._meeting = self._open.enter_context(self._cache.meeting())
         except BaseException:
             self._open.close()
@@ -187,23 +187,22 @@ class ClusterWorkers:
             )
         raise WorkerError(f"scheduler {self._address}: found no workers; start some: dask worker {self._address}")
 
-    def _greet(self, gpu: bool) -> None:
-        """Raises WorkerError, DeviceError."""
+    def _greet(self, gpu: bool) -> tuple[str, str]:
+        """The product and the target of the workers' GPUs. Raises WorkerError, DeviceError."""
         here = identity()
-        products: dict[tuple[str, ...], str] = {}
+        found: dict[tuple[str, str], str] = {}
         for name, said in self._client.run(_greeter(), on_error="return").items():
             if isinstance(said, Exception):
                 raise WorkerError(_of_another_version(name, f"found {said!r}; expected cutegen as it is here"))
-            parts, gpus = said
+            parts, device = said
             if difference := here.difference(Identity(tuple(parts))):
                 raise WorkerError(_of_another_version(name, difference))
             if RESOURCE in self._workers().get(name, {"resources": ()})["resources"]:
-                products.setdefault(tuple(gpus[:1]), name)
-        if gpu and len(products) > 1:
-            found = ", ".join(f"{''.join(kind) or 'none'} at {name}" for kind, name in products.items())
-            raise DeviceError(
-                f"scheduler {self._address}: found different GPUs, {found}; expected one product at a time"
-            )
+                found.setdefault(device, name)
+        if gpu and len(found) > 1:
+            names = ", ".join(f"{product or 'none'} at {name}" for (product, _), name in found.items())
+            raise DeviceError(f"scheduler {self._address}: found different GPUs, {names}; expected one product")
+        return next(iter(found), ("", ""))
 
 
 def _of_another_version(where: str, difference: str) -> str:
@@ -270,7 +269,7 @@ def _greeter() -> Callable[[], Any]:
         try:
             from cutegen.executors.there import greet
         except ImportError:
-            return ("no cutegen that knows executors",), ()
+            return ("no cutegen that knows executors",), ("", "")
         return greet()
 
     return greet

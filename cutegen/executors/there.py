@@ -19,6 +19,7 @@ from cutegen.executors.gpus import present_gpus
 from cutegen.executors.identity import identity
 from cutegen.executors.parcels import Parcel, missing, parcels, unpack
 from cutegen.executors.workers import Brings
+from cutegen.hardware.targeting import present_target
 from cutegen.support import environment
 
 ANSWERED, REFUSED, FAILED = "answered", "refused", "failed"
@@ -52,9 +53,11 @@ class Done:
     brought: tuple[Parcel, ...]
 
 
-def greet() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The worker's identity in parts, and the products of the GPUs that its jobs would see."""
-    return identity().parts, tuple(each.name for each in present_gpus())
+def greet() -> tuple[tuple[str, ...], tuple[str, str]]:
+    """The worker's identity in parts; the product and the target of the GPU that its jobs would see, if any."""
+    seen = present_gpus()
+    target = present_target() if seen else None
+    return identity().parts, (seen[0].name if seen else "", target.name if target else "")
 
 
 def perform(expected: tuple[str, ...], pickled: bytes) -> tuple[str, Any]:

@@ -19,7 +19,19 @@ Brings = Callable[[Any], Iterable[str]]
 
 
 class Workers(Protocol):
-    """Runs jobs; `concurrent.futures.as_completed`, `wait` and `Future.cancel` serve for what it answers."""
+    """Runs jobs; `concurrent.futures.as_completed`, `wait` and `Future.cancel` serve for what it answers.
+
+    Jobs that need a GPU have one called `product`, for which kernels of `target` are; both are empty where there is
+    none, or where nobody knows.
+    """
+
+    @property
+    def product(self) -> str:
+        """The name of the GPUs, as in `NVIDIA H200`."""
+
+    @property
+    def target(self) -> str:
+        """The target for them, as in `sm_90`."""
 
     @property
     def gpus(self) -> int:
@@ -60,7 +72,10 @@ class LocalWorkers:
         compilers: int | None = None,
         gpus: Sequence[str | None] = (),
         compiling: Executor | None = None,
+        product: str = "",
+        target: str = "",
     ) -> None:
+        self.product, self.target = product, target
         self._own = None if compiling else ThreadPoolExecutor(compilers or default_compilers(), "cutegen-compile")
         self._compiling = compiling or self._own
         self._measuring = ThreadPoolExecutor(max(len(gpus), 1), "cutegen-measure")

@@ -1,7 +1,7 @@
 """Copy atoms: `ldmatrix`, `cp.async`, and the plain load and store that every target has.
 
 Layouts map (thread, value) to a bit offset, as CUTLASS `cute/atom/copy_traits_sm75.hpp` and `copy_traits_sm80.hpp` do.
-Of `ldmatrix` on 8-bit elements there are also forms that unpack elements of 4 and 6 bits, types that cutegen has not.
+`ldmatrix` also has forms that unpack elements of 4 and 6 bits into 8, types that cutegen does not have.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": (
 class Operand(Part):
     """One matrix in global memory, contiguous along the mode `major`.
 
-    Base address and leading stride are multiples of `align` bytes. Of B, `transposed` "once" has the kernel read a copy
-    with the other major, which calls make of a B that is new or has changed, and keep.
+    Base address and leading stride are multiples of `align` bytes. With `transposed` "once" the kernel reads a copy of
+    B with the other major: a call makes it when B is new or has changed, and keeps it.
     """
 
     dtype: DTypeName

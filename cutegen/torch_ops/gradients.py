@@ -118,7 +118,7 @@ def _grad_a(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
 
 
 def _grad_b(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
-    """(..., K, M) @ (..., M, N), lying as B does; a batch that B has not is more rows of one product."""
+    """(..., K, M) @ (..., M, N), lying as B does; a batch that B lacks is more rows of one product."""
     if b.dim() == 2 and of_z.dim() > 2:
         a, of_z = a.reshape(-1, a.shape[-1]), of_z.reshape(-1, of_z.shape[-1])
     return _product(a.mT, of_z, b, alpha).sum_to_size(b.shape)

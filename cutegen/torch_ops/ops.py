@@ -23,6 +23,7 @@ from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
 _ARGUMENTS = (
@@ -35,8 +36,15 @@ _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
 """What autocast makes its own type of."""
 
 
-def _matmul(*arguments: Any) -> Tensor:
-    return compute(_call(arguments))[0]
+def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str | None = None, *others: Any) -> Tensor:
+    simple = others.count(None) == len(others)
+    if simple and (found := quick(a, b, bias, activation, None)) is not None:
+        return found
+    call = _call((a, b, bias, activation, *others))
+    result = compute(call)[0]
+    if simple:
+        shorten(call, result)
+    return result
 
 
 def _matmul_aux(*arguments: Any) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from tests.torch_ops.cases import close  # noqa: E402
+from tests.torch_ops.cases import ACTIVATIONS, close  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 E4M3, E5M2, BF16 = torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16
@@ -31,15 +31,18 @@ def exact(copies: cutegen.Float8Copies) -> tuple[Any, Any]:
     return rows, copies.across.double() * copies.across_scale.double().reshape(1, -1)
 
 
-def operands(x_shape: tuple[int, ...], n: int) -> tuple[Any, Any, Any]:
+def operands(x_shape: tuple[int, ...], n: int, device: str = "cpu") -> tuple[Any, Any, Any]:
     """x, weight and bias, rows of which are of very different sizes."""
     x = torch.randn(x_shape, dtype=BF16) * torch.logspace(-3, 3, x_shape[-2])[:, None].to(BF16)
     weight = torch.randn(n, x_shape[-1], dtype=BF16) * torch.logspace(-2, 2, n)[:, None].to(BF16)
-    return x.requires_grad_(), weight.requires_grad_(), torch.randn(n, dtype=BF16).requires_grad_()
+    x, weight, bias = (tensor.to(device).requires_grad_() for tensor in (x, weight, torch.randn(n, dtype=BF16)))
+    return x, weight, bias
 
 
-def check_gradients(x_shape: tuple[int, ...], n: int, activation: str | None, one_scale: bool = False) -> None:
-    x, weight, bias = operands(x_shape, n)
+def check_gradients(
+    x_shape: tuple[int, ...], n: int, activation: str | None, *, one_scale: bool = False, device: str = "cpu"
+) -> None:
+    x, weight, bias = operands(x_shape, n, device)
     rows = x.detach().reshape(-1, x_shape[-1])
     of_x, of_weight = cutegen.Float8Copies.of(rows), cutegen.Float8Copies.of(weight)
     if one_scale:
@@ -49,10 +52,10 @@ def check_gradients(x_shape: tuple[int, ...], n: int, activation: str | None, on
     out = cutegen.float8_linear(x, weight, bias, of_x=of_x, of_weight=of_weight, activation=activation)
     (x64, x64_across), (w64, w64_across) = exact(of_x), exact(of_weight)
     before = (x64 @ w64.T + bias.detach().double()).requires_grad_()
-    wanted = before if activation is None else torch.nn.functional.gelu(before)
+    wanted = ACTIVATIONS[activation](before)
     assert out.dtype is BF16
     close(out, wanted.reshape(out.shape), BF16, "result")
-    grad = torch.randn(out.shape, dtype=BF16)
+    grad = torch.randn(out.shape, dtype=BF16, device=device)
     out.backward(grad)
     wanted.backward(grad.double().reshape(wanted.shape))
     close(bias.grad, before.grad.sum(0), BF16, "bias", times=2)
@@ -75,6 +78,13 @@ def test_gradients_by_torch_on_the_cpu(activation: str | None) -> None:
 @pytest.mark.usefixtures("_executed")
 def test_gradients_by_executed_kernels() -> None:
     check_gradients((32, 64), 48, "gelu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", [None, "silu", "gelu"])
+def test_gradients_on_a_gpu(activation: str | None) -> None:
+    check_gradients((3, 136, 256), 192, activation, device="cuda")
+    check_gradients((64, 512), 128, activation, one_scale=True, device="cuda")
 
 
 def test_a_quantized_gradient_is_multiplied_exactly() -> None:

@@ -137,7 +137,7 @@ def alone(asked: Sequence[Ask]) -> dict[str, str | None]:
 class Twice:
     """Workers that do each job that measures twice, as when a worker was thought lost: both answers arrive."""
 
-    gpus = 1
+    gpus, product, target = 1, "", ""
 
     def __init__(self, inner: LocalWorkers, journal: Journal) -> None:
         self._inner, self._journal = inner, journal
@@ -218,7 +218,7 @@ def test_a_candidate_that_is_wrong_crashes_or_hangs_never_wins(shared: Cache, jo
 
 def test_workers_that_are_lost_leave_what_is_done(journal: Journal, kept: list[Measured]) -> None:
     class Lost:
-        gpus = 1
+        gpus, product, target = 1, "", ""
 
         def submit(self, function: Callable[..., Any], /, *arguments: Any, **more: Any) -> Future[Any]:
             future: Future[Any] = Future()

@@ -24,7 +24,7 @@ class Fma:
     """`fma.rn.f32` on operands that become f32 without loss."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
-        """Raise SpecError for operands that are not f32 without loss, and for types that the target has not."""
+        """Raise SpecError for operands that are not f32 without loss, and for types that the target lacks."""
         check_possible(spec)
         check_dtypes(spec, target)
 

@@ -1,7 +1,7 @@
 """Tile orders by what they read from device memory: a model of an L2 cache that keeps what was used last.
 
 CTAs run in waves, as many at a time as the GPU holds. The CTAs of a wave go along K together, so that a row of tiles of
-A (or B) that several of them need comes from device memory once. Of what a wave has read the cache keeps the last rows,
+A (or B) that several of them need comes from device memory once. The cache keeps the last rows that a wave has read,
 up to its size, for the next one.
 """
 

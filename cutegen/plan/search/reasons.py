@@ -41,7 +41,7 @@ def decisions(
 def _tile(
     spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
 ) -> Iterator[Decision]:
-    """The tile is chosen; warps and stages come with it. Of every other tile its best form is named."""
+    """The tile is chosen; warps and stages come with it. Every other tile is named in its best form."""
     candidate = option.candidate
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
     fetched = f"{m * n // (m + n)} multiply-adds for each element fetched"

@@ -1,7 +1,7 @@
 """Candidates for a problem where warpgroups multiply, as the model of time sees them.
 
 Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether
-A and B are exchanged, and the slices of K. Of all that, what the spec says is kept.
+A and B are exchanged, and the slices of K. What the spec says is kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bulk copies: `cp.async.bulk.tensor`, `cp.async.bulk` within a cluster, and `.commit_group`, `.wait_group`.
 
-Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Of the tensor copies only tiled mode.
+Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Tensor copies are read in tiled mode alone.
 """
 
 from __future__ import annotations

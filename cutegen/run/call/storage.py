@@ -141,7 +141,7 @@ _CARRIERS = {DTYPES[name].torch_name: carrier for name, carrier in CARRIERS.item
 
 
 def numpy_dtype(name: str, like: np.dtype[Any] | None = None) -> np.dtype[Any]:
-    """NumPy's type for torch's `name`; what NumPy has not is `like` where that is some package's, else bits."""
+    """NumPy's type for torch's `name`; a type that NumPy lacks is `like` where that is some package's, else bits."""
     if name not in _CARRIERS:
         return np.dtype(name)
     return like if like is not None and like.name == name else np.dtype(_CARRIERS[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
@@ -58,5 +58,17 @@ PICTURES: Mapping[Part, Callable[[GemmPlan, int], Picture]] = MappingProxyType(
         Part.PIPELINE: pipeline.picture,
     }
 )
+PAGES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
+    {
+        "overview": overview.page,
+        Part.MMA: mma.page,
+        Part.SMEM: smem.page,
+        Part.G2S: g2s.page,
+        Part.S2R: s2r.page,
+        Part.EPILOGUE: epilogue.page,
+        Part.PIPELINE: pipeline.page,
+    }
+)
+"""What the interactive page is told of each part."""
 
-__all__ = ["OF_A_PROBE", "PICTURES", "VIEWS", "Part"]
+__all__ = ["OF_A_PROBE", "PAGES", "PICTURES", "VIEWS", "Part"]

@@ -10,14 +10,21 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ranking, ranking_lines, ways
+from cutegen.plan.geometry.access import Coordinates, by_warp
+from cutegen.plan.geometry.accumulators import accumulators, held_together
+from cutegen.plan.rules.epilogue_parts import part_mma
+from cutegen.plan.rules.parted_epilogue import ROW_BYTES, matrix_rows
 from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.operand import operand_tile
 from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, beside, captioned, titled
+from cutegen.show.follow import ResultFollower
+from cutegen.show.packed import packed
 from cutegen.show.parts.bulk import bulk_facts
 from cutegen.show.parts.mma import mma_legend, operand
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile
-from cutegen.show.parts.vector_copies import copy_grid, copy_legend, first_access
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, tile_page
+from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_page, first_access
 from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents
 
@@ -108,3 +115,55 @@ def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) ->
     )
     banks = captioned([f"What warp {warp} reads for its first store"], first_access(store, tile, warp).picture())
     return [beside(who, banks), copy_legend(plan, thread), phase_legend()]
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: C's tile, or the part of it that leaves at once, how it is written and who stores it."""
+    c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
+    m, n, _ = plan.cta_tile
+    found: dict[str, Any] = {
+        "dtype": c.dtype.name,
+        "bits": c.dtype.bits,
+        "major": c.major_mode,
+        "cta": [m, n],
+        "sectors": [sectors.predicted, sectors.ideal],
+        "steps": [step.text for step in c.fusion.steps],
+        "shared": None,
+    }
+    if c.smem is None or c.store is None:
+        return found
+    tile = Tile.of_result(plan, c.smem)
+    written, access_bytes = _written(plan, tile)
+    shared = {
+        **tile_page(tile),
+        "begins": plan.smem_c_offset_bytes or 0,
+        "parts": _parts(plan, tile.extents) if c.parts else None,
+        "by": c.stmatrix.ptx if c.stmatrix else f"st.shared of {access_bytes} bytes",
+        "written": packed(written),
+        "access": access_bytes,
+        "store": copy_page(c.store, tile),
+    }
+    return {**found, "shared": shared}
+
+
+def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]:
+    """For each part of C's tile, down and to the right, its number in its warpgroup and its place in shared memory."""
+    m, n, _ = plan.cta_tile
+    result = ResultFollower(plan)
+    rows = [[result.staged((i, j)) for j in range(0, n, part[1])] for i in range(0, m, part[0])]
+    return [[(found.part, found.place.stage) for found in row if found is not None] for row in rows]
+
+
+def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
+    """Where each lane's write to shared memory begins, [write, warp, lane] as coordinates of the tile, and its bytes.
+
+    `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together.
+    """
+    c, mma = plan.epilogue, plan.tiled_mma
+    x = operand_tile(plan.spec, "c", (*tile.extents, plan.cta_tile[2]))
+    if c.parts is not None:
+        if c.stmatrix is not None:
+            return matrix_rows(x), ROW_BYTES
+        mma = part_mma(plan.atom, c.parts.tile)
+    pair = min(held_together(mma, x.major_mode), x.vector_elems)
+    return by_warp(accumulators(mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes

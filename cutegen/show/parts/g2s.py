@@ -16,7 +16,15 @@ from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.parts.bulk import bulk_facts, bulk_table
 from cutegen.show.parts.tile import Tile, corner_lines, tile_picture
-from cutegen.show.parts.vector_copies import copier, copy_grid, copy_legend, first_access, steps_of, tv_layouts
+from cutegen.show.parts.vector_copies import (
+    copier,
+    copy_grid,
+    copy_legend,
+    copy_page,
+    first_access,
+    steps_of,
+    tv_layouts,
+)
 from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents, plural
 
@@ -122,3 +130,12 @@ def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
         f"{operand.smem.chosen.name}: bank, and under it the offset of each element",
     ]
     return captioned(caption, tile_picture(Tile.of_operand(operand)))
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: who copies each element of A and of B, or which box brings it."""
+    found = {}
+    for x in (plan.a, plan.b):
+        sectors = plan.predictions.sectors[AccessKey.g2s(x.name)]
+        found[x.name] = {**copy_page(x.g2s, Tile.of_operand(x)), "sectors": [sectors.predicted, sectors.ideal]}
+    return found

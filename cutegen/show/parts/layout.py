@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
 from cutegen.show.canvas.picture import Picture, titled
+from cutegen.show.packed import packed_layout
 from cutegen.show.view import View, cell_table, section
 from cutegen.support.columns import text_width
 from cutegen.support.words import extents
@@ -58,3 +61,18 @@ def picture(expression: LayoutExpr, dtype: DType) -> Picture:
     ]
     cells = bank_tile(shown, dtype.bytes, ("mode 0", "1"))
     return titled(format_layout(expression), facts, cells, bank_legend())
+
+
+def page(expression: LayoutExpr, dtype: DType) -> dict[str, Any]:
+    """For the page: the layout, which the page evaluates by itself, and what was counted of it here."""
+    table = offsets_by_row(expression)
+    return {
+        "text": format_layout(expression),
+        "dtype": dtype.name,
+        "bits": dtype.bits,
+        "shape": list(table.shape),
+        "least": int(table.min()),
+        "most": int(table.max()),
+        "different": len(set(table.ravel().tolist())),
+        **packed_layout(expression),
+    }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
+from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, modes, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import OperandSource
@@ -16,6 +17,7 @@ from cutegen.show.canvas.colours import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
+from cutegen.show.packed import packed
 from cutegen.show.view import View, cell_table, named_layouts, section
 from cutegen.support.words import extents, plural
 
@@ -173,3 +175,23 @@ def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     held = (op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM)
     values = max(plan.tiled_mma.values(op) for op in held)
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: the tiled MMA, and the coordinates in C's tile of each thread's accumulators, [thread, value]."""
+    tiled, (m, n, _) = plan.tiled_mma, plan.cta_tile
+    share = tiled.partition("C", Layout((m, n)), 0)
+    first, rows = offsets_2d(tiled.tv_layout("C"))[:, 0], tiled.tile_mnk[0]
+    starts = first % rows + first // rows * m
+    return {
+        "atom": plan.atom.name,
+        "instruction": plan.atom.ptx,
+        "shape": list(plan.atom.shape_mnk),
+        "atoms": list(plan.atoms_mnk),
+        "atoms_are": plan.atoms_are,
+        "tile": list(tiled.tile_mnk),
+        "threads": tiled.threads,
+        "bits": plan.atom.c_dtype.bits,
+        "accumulators": packed(starts[:, None] + share.offsets()),
+        "extents": [int(size(part)) for part in modes(share.layout)],
+    }

@@ -292,3 +292,23 @@ def _heads(slots: Sequence[Slot]) -> list[Item]:
         ]
         begin += len(members)
     return items
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: the slots in program order, and each k-tile's stay in a stage."""
+    slots = shown(plan.loop)
+    words = _words(slots, plan.atom.instruction)
+    return {
+        "stages": plan.stages,
+        "k_blocks": plan.k_blocks,
+        "slots": [
+            {
+                "name": _name(slot),
+                "steps": [[str(step.action), step.k_tile, step.k_block, step.pending] for step in slot.told],
+            }
+            for slot in slots
+        ],
+        "words": {str(action): [found.row, found.note] for action, found in words.items()},
+        "stays": [[x.k_tile, x.stage, x.fetched, x.landed, x.last_read] for x in residences(slots, plan.stages)],
+        "passing": [list(passage) for passage in passages(slots)],
+    }

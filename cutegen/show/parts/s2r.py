@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import TiledMma, offsets
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.matrix_descriptor import BLOCK_K_BYTES, operand_descriptors
 from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
-from cutegen.plan.values.fragments import ByDescriptor
+from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.colours import BANKS_PER_HUE, hue
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
+from cutegen.show.packed import packed
 from cutegen.show.parts.registers import holds, register_lines
 from cutegen.show.parts.tile import CELL_MEANING, Tile, tile_picture
 from cutegen.show.parts.vector_copies import tv_layouts
@@ -206,3 +208,50 @@ def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) ->
     loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
     access = WarpAccess(Tile.of_operand(operand), loads.addressed[0, warp], loads.access_bytes)
     return WarpLoad(access, loads.received[0, warp])
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: every load of the fragments of A and of B, or the descriptors by which they are read in place."""
+    return {x.name: _page_of(plan, x) for x in (plan.a, plan.b)}
+
+
+def _page_of(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    return operand.s2r.by_source(
+        copied=lambda copy: _copied_page(plan, operand, copy), described=lambda _: _described_page(plan, operand)
+    )
+
+
+def _copied_page(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy) -> dict[str, Any]:
+    """`addressed` [load, warp, lane] and `received` [load, warp, lane, value] are coordinates, as is `held`."""
+    loads = copy.table(operand.operand, operand.tile, operand.dtype, plan.tiled_mma)
+    fragment = fragment_table(plan.tiled_mma, operand)
+    return {
+        "kind": "copied",
+        "atom": copy.atom.name,
+        "instruction": copy.instruction,
+        "ldmatrix": copy.by_ldmatrix,
+        "transpose": bool(copy.transpose),
+        "access": loads.access_bytes,
+        "addressed": packed(loads.addressed),
+        "received": packed(loads.received),
+        "held": packed(fragment.coordinates),
+        "extents": list(fragment.extents),
+    }
+
+
+def _described_page(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    """The descriptor of each block of each stage, the block along M or N first, then along K, then the stage."""
+    rows = plan.atom.shape_mnk["AB".index(operand.operand)]
+    found = operand_descriptors(operand.smem.layout, operand.major_mode, operand.dtype.bytes, rows)
+    begins = plan.smem_b_offset_bytes if operand.name == "b" else 0
+    first = found.first.advanced(begins // 16)
+    return {
+        "kind": "described",
+        "instruction": operand.s2r.instruction,
+        "rows": rows,
+        "k": BLOCK_K_BYTES // operand.dtype.bytes,
+        "lbo": found.first.lbo_bytes,
+        "sbo": found.first.sbo_bytes,
+        "mode": found.first.mode.name,
+        "descriptors": [f"{first.advanced(int(step)).encode():#018x}" for step in offsets(found.steps)],
+    }

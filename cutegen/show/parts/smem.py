@@ -11,7 +11,7 @@ from cutegen.plan.explain import ranking, ranking_lines
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend
 from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, tile_page
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
@@ -59,3 +59,12 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     """The first rows of one stage of A and of B, and what the layouts cost."""
     tiles = [costed_tile(Tile.of_operand(operand), plan) for operand in (plan.a, plan.b)]
     return titled("A and B in shared memory, by bank", [CELL_MEANING], *tiles, bank_legend())
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: where each element of A and of B lies, in the layout in use and in all that were compared."""
+    begins = {"a": 0, "b": plan.smem_b_offset_bytes}
+    return {
+        x.name: {**tile_page(Tile.of_operand(x)), "begins": begins[x.name], "stages": plan.stages}
+        for x in (plan.a, plan.b)
+    }

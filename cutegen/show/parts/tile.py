@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from cutegen.algebra import format_layout, offsets
+from cutegen.algebra import LayoutExpr, format_layout, offsets, tile_to_shape
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.plan.values.smem import SmemTile
+from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.show.canvas.banks import Table, bank_tile, word_elems
 from cutegen.show.canvas.picture import Picture, captioned
+from cutegen.show.packed import packed_layout
 from cutegen.show.view import cell_table
 from cutegen.support.words import extents
 
@@ -134,3 +136,38 @@ def _part(tile: Tile) -> str:
     rows, columns = tile.extents[1 - tile.major_mode], tile.extents[tile.major_mode]
     shown = min(rows, DRAWN_ROWS), min(columns, DRAWN_BYTES // tile.dtype.bytes)
     return f"{extents(shown)} of {extents((rows, columns))}"
+
+
+def tile_page(tile: Tile) -> dict[str, Any]:
+    """The tile and every layout that was compared for it, the one in use first; wavefronts as the ranking has them."""
+    shared = tile.smem
+    others = [row for row in shared.ranking if row != shared.chosen]
+    return {
+        "name": tile.name,
+        "dtype": tile.dtype.name,
+        "bits": tile.dtype.bits,
+        "tile": list(tile.extents),
+        "modes": list(tile.modes),
+        "major": tile.major_mode,
+        "layouts": [
+            _layout_page(shared.chosen, shared.layout_of_one_stage, tile),
+            *(_layout_page(row, tile_to_shape(row.atom, tile.extents), tile) for row in others),
+        ],
+    }
+
+
+def _layout_page(row: SmemCandidate, layout: LayoutExpr, tile: Tile) -> dict[str, Any]:
+    def pair(found: Wavefronts | None) -> list[int] | None:
+        return None if found is None else [found.predicted, found.ideal]
+
+    return {
+        "name": row.name,
+        "kind": "swizzle" if row.swizzle is not None else "pad" if row.pad_elems else "plain",
+        "text": format_layout(layout),
+        "bytes": row.tile_bytes,
+        "write": pair(row.write),
+        "lines": pair(row.lines),
+        "read": pair(row.read),
+        "stage": row.tile_bytes // tile.dtype.bytes,
+        **packed_layout(layout),
+    }
