@@ -82,7 +82,6 @@ def test_everyone_who_is_here_takes_part(example: Path, on_hopper: None, monkeyp
     assert names("sm80_tf32_tn") == ["torch.matmul", "Triton"]
     assert names("simt_sgemm_tn") == ["torch.matmul"]
     assert names("sm90_e4m3_tn") == ["torch._scaled_mm", "Triton"]
-    assert names("sm80_s8_tn") == ["torch._int_mm", "Triton"]
 
 
 def test_hoppers_own_take_no_part_elsewhere(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
