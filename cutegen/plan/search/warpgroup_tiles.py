@@ -120,7 +120,7 @@ PROMOTED = (
 )
 """Compared beside them where sums are promoted."""
 PROMOTED_CORRECTION, PROMOTED_BY_THREE = 1.12, 0.97
-"""Corrections of k-tiles with promoted sums, of two warpgroups or one and of three, which hide each other's additions."""
+"""Corrections of k-tiles with promoted sums, of two warpgroups or one and of three, whose additions overlap."""
 WIDE_EXCHANGED = 0.9
 """Correction of exchanged products of s8 that take turns to store s32."""
 
