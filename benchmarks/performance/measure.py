@@ -23,7 +23,18 @@ from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Result, bench, require_gpu
 from cutegen.bench.ceilings import Ceilings, MmaCeiling, measure_ceilings
 from cutegen.bench.conditions import conditions
-from cutegen.bench.contenders import CUTLASS, TORCH, TORCH_INT, TORCH_SCALED, Against, Operands, Prepare, of_cutlass, only, others
+from cutegen.bench.contenders import (
+    CUTLASS,
+    TORCH,
+    TORCH_INT,
+    TORCH_SCALED,
+    Against,
+    Operands,
+    Prepare,
+    of_cutlass,
+    only,
+    others,
+)
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import Call, Regime
 from cutegen.bench.mma_types import MmaTypes

@@ -9,7 +9,16 @@ from benchmarks.performance import claims
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
 from benchmarks.performance.kinds import KINDS, PLAIN
 from benchmarks.performance.problems import LADDER
-from cutegen.bench.contenders import CUTLASS, CUTLASS_HOPPER, QUACK, TORCH, TORCH_INT, TORCH_REDUCED, TORCH_SCALED, TRITON
+from cutegen.bench.contenders import (
+    CUTLASS,
+    CUTLASS_HOPPER,
+    QUACK,
+    TORCH,
+    TORCH_INT,
+    TORCH_REDUCED,
+    TORCH_SCALED,
+    TRITON,
+)
 from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 from examples.hopper_ladder import ladder as rungs
