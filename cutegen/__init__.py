@@ -17,12 +17,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutegen.api import compile, emit
+    from cutegen.api import compile, emit, plan
     from cutegen.dispatch.pack import Pack, load_pack
     from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
     from cutegen.matmul import explain, matmul, prepare
-    from cutegen.plan import GemmPlan, ProbePlan, plan
+    from cutegen.plan import GemmPlan, ProbePlan
     from cutegen.run import Kernel, Probe
     from cutegen.spec import (
         Epilogue,
@@ -83,9 +83,9 @@ __all__ = [
 
 _ROOMS = {
     "cutegen.errors": ("CutegenError",),
-    "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
+    "cutegen.plan": ("GemmPlan", "ProbePlan"),
     "cutegen.run": ("Kernel", "Probe"),
-    "cutegen.api": ("compile", "emit"),
+    "cutegen.api": ("compile", "emit", "plan"),
     "cutegen.matmul": ("explain", "matmul", "prepare"),
     "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),

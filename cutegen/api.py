@@ -11,13 +11,35 @@ from cutegen.contract import ProblemLike, ProblemShape
 from cutegen.contract.source import KernelSource
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
-from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.plan import plan as plan_by_model
 from cutegen.plan.explain import plan_json
 from cutegen.render import render
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.spec.write import spec_reference
 from cutegen.support.environment import record_file
+from cutegen.tuned.answer import plan_of, record_for
+from cutegen.tuned.record import Record
+
+
+def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
+    """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
+
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` what people call a target, as `sm_90` or `h100`.
+
+    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents: as `cutegen tune` found on
+    this machine's GPU, where it was asked about such a problem, else by predicted time. The kernel is right for every
+    other problem too.
+
+    Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
+    """
+    spec = as_spec(spec)
+    target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
+    shape = ProblemShape.of(problem)
+    record = record_for(spec, target, shape)
+    tuned = None if record is None else plan_of(record, target, shape, spec)
+    return tuned or plan_by_model(spec, target, shape)
 
 
 def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
@@ -33,16 +55,41 @@ def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None
 def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
     """Plan and render `spec`: the request that the cache answers, or the compiler. Raises SpecError, RequestError."""
     spec = as_spec(spec)
+    target, shape = choose_target(arch, least=spec.needs), ProblemShape.of(problem)
+    if (record := record_for(spec, target, shape)) is not None:
+        found = _tuned_request(spec, spec.name, spec.description, target, shape, _Kept(record))
+        if found is not None:
+            return found
     # Specs that differ only in what is written for people are equal, but their files are not.
-    target = choose_target(arch, least=spec.needs)
-    return _build_request(spec, spec.name, spec.description, target, ProblemShape.of(problem))
+    return _build_request(spec, spec.name, spec.description, target, shape)
 
 
 @lru_cache(maxsize=64)
 def _build_request(
     spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None
 ) -> BuildRequest:
-    return request_of(plan(spec, target, problem))
+    return request_of(plan_by_model(spec, target, problem))
+
+
+class _Kept:
+    """A record by the text of its file, so that requests can be remembered by it."""
+
+    def __init__(self, record: Record) -> None:
+        self.record, self._text = record, record.to_toml()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=64)
+def _tuned_request(
+    spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None, kept: _Kept
+) -> BuildRequest | None:
+    made = plan_of(kept.record, target, problem, spec)
+    return None if made is None else request_of(made)
 
 
 def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:

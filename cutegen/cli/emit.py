@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from cutegen.api import plan as make_plan
 from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
 from cutegen.cli.output import JSON_SUFFIX, Answer, suffix_of, write_file
-from cutegen.plan import plan as make_plan
 from cutegen.render import render
 from cutegen.spec import load_spec
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cutegen.api import plan as make_plan
 from cutegen.cli.options import (
     ArchOption,
     BatchOption,
@@ -16,7 +17,6 @@ from cutegen.cli.options import (
     named_problem,
 )
 from cutegen.cli.output import Answer
-from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec
 
 

@@ -11,6 +11,7 @@ from cutegen.analysis.report import Report, execute
 from cutegen.analysis.report import report as make_report
 from cutegen.analysis.report_text import report_lines, report_table
 from cutegen.api import compile_gemm
+from cutegen.api import plan as make_plan
 from cutegen.bench.entrants import Entrant
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
@@ -27,7 +28,6 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.plan import GemmPlan
-from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cutegen.algebra import inner_layout, parse_layout, size
+from cutegen.api import plan as make_plan
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -28,7 +29,6 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan import plan as make_plan
 from cutegen.show.canvas import Picture
 from cutegen.show.follow import Element
 from cutegen.show.page import Opened, page_of_layout, page_of_plan

@@ -15,6 +15,7 @@ DEFAULT_TARGET = "sm_80"
 
 _NVML = "libnvidia-ml.so.1"
 _SUCCESS = 0
+_NAME_BYTES = 96
 
 
 def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Target:
@@ -40,7 +41,20 @@ def present_target() -> Target | None:
     return next((row for row in TARGETS.values() if row.compute_capability == capability), None)
 
 
+@cache
+def present_gpu_name() -> str | None:
+    """The name of the machine's first GPU, as `NVIDIA H200`; None without a GPU."""
+    found = _first_gpu()
+    return None if found is None else found[1]
+
+
 def _compute_capability() -> tuple[int, int] | None:
+    found = _first_gpu()
+    return None if found is None else found[0]
+
+
+def _first_gpu() -> tuple[tuple[int, int], str] | None:
+    """Compute capability and name."""
     try:
         nvml = ctypes.CDLL(_NVML)
     except OSError:
@@ -52,6 +66,8 @@ def _compute_capability() -> tuple[int, int] | None:
         if nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) != _SUCCESS:
             return None
         status = nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor))
-        return (major.value, minor.value) if status == _SUCCESS else None
+        name = ctypes.create_string_buffer(_NAME_BYTES)
+        status = status or nvml.nvmlDeviceGetName(device, name, _NAME_BYTES)
+        return ((major.value, minor.value), name.value.decode(errors="replace")) if status == _SUCCESS else None
     finally:
         nvml.nvmlShutdown()

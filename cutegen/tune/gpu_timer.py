@@ -202,7 +202,7 @@ class _Operands:
 
 
 def _misbehave(job: MeasureJob, name: str) -> None:
-    """What tests ask for: a kernel that does not end, or one that reads where nothing is."""
+    """Do what tests ask for: launch a kernel that does not end, or one that reads where nothing is."""
     import torch
 
     if name in job.timer.hanging:
