@@ -140,7 +140,7 @@ class ClusterWorkers:
             if self._closed.is_set():
                 raise
             raise WorkerError(
-                f"scheduler {self._address}: the connection was lost; start the scheduler and run this again"
+                f"scheduler {self._address}: the connection was lost; start the scheduler again"
             ) from None
         if kind == REFUSED:
             raise WorkerError(_of_another_version(self._address, identity().difference(Identity(found))))
