@@ -8,14 +8,14 @@ from enum import StrEnum
 
 from cutegen.algebra import format_layout
 from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits, multiplier, shares
-from cutegen.api import request_of
+from cutegen.api import plan, request_of
 from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings
 from cutegen.build import Artifact, Cache
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
 from cutegen.hardware import SM_RATES
-from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.explain import ways
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.values.accesses import SHARED_ACCESSES, AccessKey

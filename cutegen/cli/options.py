@@ -31,6 +31,14 @@ _SPEC = typer.Argument(
 )
 SpecArgument: TypeAlias = Annotated[str, _SPEC]
 OptionalSpec: TypeAlias = Annotated[str | None, _SPEC]
+_KERNEL = typer.Argument(
+    metavar="SPEC",
+    help="A spec file, the name of a shipped spec, a folder of `build --out`, or a kernel.py, edited or not.",
+    show_default=False,
+    autocompletion=complete_spec,
+)
+KernelArgument: TypeAlias = Annotated[str, _KERNEL]
+OptionalKernel: TypeAlias = Annotated[str | None, _KERNEL]
 ArchOption: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -7,6 +7,7 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.render.head import MEMORY, memory_constants
 from cutegen.render.holes import (
     copy_constants,
     fragment_constants,
@@ -100,14 +101,13 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": fragment_constants("A", plan.a.fragment_copy),
         "s2r.b": fragment_constants("B", plan.b.fragment_copy),
-        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
-        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
+        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
+        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
         "tile.stages": (
             f"STAGES = {plan.stages}",
             *_turn(plan),
-            f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
-            f"SMEM_BYTES = {plan.smem_bytes}",
         ),
+        MEMORY: memory_constants(plan),
     }
 
 
@@ -115,8 +115,9 @@ def _turn(plan: GemmPlan) -> tuple[str, ...]:
     """Return how many k-tiles a turn of the main loop takes; with one stage it is not a question."""
     if plan.stages == 1:
         return ()
-    why = "each one's stage is a constant" if plan.loop.k_tiles_per_turn > 1 else "each waits in registers"
-    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # {why}",)
+    if plan.loop.k_tiles_per_turn == plan.stages:
+        return ("K_TILES_PER_TURN = STAGES  # each one's stage is a constant",)
+    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # each waits in registers",)
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:

@@ -78,9 +78,9 @@ def _compile_job(ask: Ask, each: Proposed) -> CompileJob:
 
 
 def measure_job_of(ask: Ask, jobs: Sequence[CompileJob], compiled: Mapping[str, Compiled]) -> MeasureJob:
-    """Return the job that measures a problem: the candidates of its `jobs` that were compiled, by the ids of `compiled`.
+    """Return the job that measures a problem: the candidates of its `jobs` that were compiled.
 
-    Raises SpecError where none was.
+    `compiled` are by their ids. Raises SpecError where none was.
     """
     candidates: dict[str, Candidate] = {}
     for job in jobs:

@@ -31,7 +31,7 @@ def times_of(samples_us: Sequence[float]) -> Times:
 
 
 def gain(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> tuple[float, float]:
-    """Return how many times as fast `one` is as the favourite, and the standard error of that, by rounds taken together.
+    """Return how many times as fast `one` is as the favourite, round by round, and the standard error of that.
 
     >>> gain({"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0, 2.0]}, "a", "b")
     (2.0, 0.0)

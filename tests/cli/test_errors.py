@@ -120,7 +120,10 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ),
         ("show sm80_hgemm_tn mma --format svg --out x.png", "--format: found svg together with --out x.png"),
         ("plan sm80_hgemm_tn --out x.html", "--out: found x.html, which ends with .html; expected .txt or .json"),
-        ("emit sm80_hgemm_tn --out x.cu", "--out: found x.cu, which ends with .cu; expected .py or .json"),
+        (
+            "emit sm80_hgemm_tn --out x.cu",
+            "--out: found x.cu, which ends with .cu; expected .py or .ptx or .sass or .cubin or .json",
+        ),
         ("bench sm80_hgemm_tn --plot x.png", "--plot: found x.png, which ends with .png; expected .svg"),
         ("report sm80_hgemm_tn --batch 2", "--batch: found 2 without --problem"),
         ("show sm80_hgemm_tn --batch 2", "--batch: found 2 without --problem"),
