@@ -30,7 +30,9 @@ def complaint(command: str) -> str:
     parser = typer.main.get_command(application(["--help"]))
     while words and (verbs := getattr(parser, "commands", {})) and not words[0].startswith("-"):
         if words[0] not in verbs:
-            return f"no verb {words[0]}"
+            if (otherwise := getattr(parser, "otherwise", None)) is None:
+                return f"no verb {words[0]}"
+            words.insert(0, otherwise)
         parser = verbs[words.pop(0)]
     try:
         parser.make_context("cutegen", words)
