@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutegen.api import compile, emit, plan
+    from cutegen.api import compile, emit
     from cutegen.dispatch.pack import Pack, load_pack
     from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from cutegen.torch_ops.float8 import Float8Copies, float8_linear
     from cutegen.torch_ops.linear import Linear
+    from cutegen.tuned.answer import plan
 
 __all__ = [
     "CutegenError",
@@ -85,7 +86,8 @@ _ROOMS = {
     "cutegen.errors": ("CutegenError",),
     "cutegen.plan": ("GemmPlan", "ProbePlan"),
     "cutegen.run": ("Kernel", "Probe"),
-    "cutegen.api": ("compile", "emit", "plan"),
+    "cutegen.api": ("compile", "emit"),
+    "cutegen.tuned.answer": ("plan",),
     "cutegen.matmul": ("explain", "matmul", "prepare"),
     "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),

@@ -25,27 +25,8 @@ from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.spec.write import spec_reference
 from cutegen.support.environment import record_file
 from cutegen.support.typed_json import parse_object
-from cutegen.tuned.answer import plan_of, record_for
+from cutegen.tuned.answer import plan, plan_of, record_for
 from cutegen.tuned.record import Record
-
-
-def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
-    """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
-
-    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` what people call a target, as `sm_90` or `h100`.
-
-    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents: as `cutegen tune` found on
-    this machine's GPU, where it was asked about such a problem, else by predicted time. The kernel is right for every
-    other problem too.
-
-    Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
-    """
-    spec = as_spec(spec)
-    target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
-    shape = ProblemShape.of(problem)
-    kept = record_for(spec, target, shape)
-    tuned = None if kept is None else plan_of(kept, target, shape, spec)
-    return tuned or plan_by_model(spec, target, shape)
 
 
 def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from cutegen.algebra import format_layout
 from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits, multiplier, shares
-from cutegen.api import plan, request_of
+from cutegen.api import request_of
 from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings
 from cutegen.build import Artifact, Cache
@@ -21,6 +21,7 @@ from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.values.accesses import SHARED_ACCESSES, AccessKey
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
+from cutegen.tuned.answer import plan
 
 Value = str | int | float | None
 MILLION = 1e6

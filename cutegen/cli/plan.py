@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from cutegen.api import plan as make_plan
 from cutegen.cli.options import (
     ArchOption,
     BatchOption,
@@ -18,6 +17,7 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import Answer
 from cutegen.spec import load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 
 def plan(

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from cutegen.algebra import LayoutExpr, inner_layout, parse_expression, size
-from cutegen.api import plan as make_plan
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -37,6 +36,7 @@ from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
 

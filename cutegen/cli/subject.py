@@ -8,7 +8,6 @@ from pathlib import Path
 
 from cutegen.api import compile as compile_spec
 from cutegen.api import open_folder, read_file, request_of_file
-from cutegen.api import plan as make_plan
 from cutegen.build import Artifact, Cache, build
 from cutegen.build.artifact import MANIFEST
 from cutegen.cli.output import complain
@@ -20,6 +19,7 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.render import ReadKernel, render
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 KERNEL_SUFFIX = ".py"
 

@@ -56,11 +56,9 @@ _MEASURE = "measure"
 class _SpecOrVerb(TyperGroup):
     """A word that is no verb is a spec."""
 
-    otherwise = _MEASURE
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = [self.otherwise, *args]
+            args = [_MEASURE, *args]
         return super().parse_args(ctx, args)
 
 

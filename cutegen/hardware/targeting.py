@@ -7,7 +7,9 @@ alone takes 125 to 180, and nothing where there is no driver.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
+from typing import Any, TypeVar
 
 from cutegen.hardware import TARGETS, Target, resolve_target, target
 
@@ -16,6 +18,7 @@ DEFAULT_TARGET = "sm_80"
 _NVML = "libnvidia-ml.so.1"
 _SUCCESS = 0
 _NAME_BYTES = 96
+Answer = TypeVar("Answer")
 
 
 def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Target:
@@ -44,17 +47,15 @@ def present_target() -> Target | None:
 @cache
 def present_gpu_name() -> str | None:
     """The name of the machine's first GPU, as `NVIDIA H200`; None without a GPU."""
-    found = _first_gpu()
-    return None if found is None else found[1]
+    return _of_first_gpu(_name)
 
 
 def _compute_capability() -> tuple[int, int] | None:
-    found = _first_gpu()
-    return None if found is None else found[0]
+    return _of_first_gpu(_capability)
 
 
-def _first_gpu() -> tuple[tuple[int, int], str] | None:
-    """Compute capability and name."""
+def _of_first_gpu(ask: Callable[[Any, ctypes.c_void_p], Answer | None]) -> Answer | None:
+    """Ask NVML about it; None without a driver or a GPU."""
     try:
         nvml = ctypes.CDLL(_NVML)
     except OSError:
@@ -62,12 +63,20 @@ def _first_gpu() -> tuple[tuple[int, int], str] | None:
     if nvml.nvmlInit_v2() != _SUCCESS:
         return None
     try:
-        device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-        if nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) != _SUCCESS:
-            return None
-        status = nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor))
-        name = ctypes.create_string_buffer(_NAME_BYTES)
-        status = status or nvml.nvmlDeviceGetName(device, name, _NAME_BYTES)
-        return ((major.value, minor.value), name.value.decode(errors="replace")) if status == _SUCCESS else None
+        device = ctypes.c_void_p()
+        found = nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == _SUCCESS
+        return ask(nvml, device) if found else None
     finally:
         nvml.nvmlShutdown()
+
+
+def _capability(nvml: Any, device: ctypes.c_void_p) -> tuple[int, int] | None:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    status = nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor))
+    return (major.value, minor.value) if status == _SUCCESS else None
+
+
+def _name(nvml: Any, device: ctypes.c_void_p) -> str | None:
+    text = ctypes.create_string_buffer(_NAME_BYTES)
+    status = nvml.nvmlDeviceGetName(device, text, _NAME_BYTES)
+    return text.value.decode(errors="replace") if status == _SUCCESS else None
