@@ -21,11 +21,8 @@ from cutegen.cli.options import (
     ProblemsOption,
     SchedulerOption,
     SpecsArgument,
-    named_archs,
-    named_problems,
 )
 from cutegen.cli.output import Answer
-from cutegen.errors import RequestError
 from cutegen.pack.building import Outcome
 from cutegen.pack.making import copy_artifacts
 from cutegen.pack.tables import outcome_lines, outcome_table
@@ -62,9 +59,7 @@ def build(
     """
     folder = out if out is not None and not out.suffix else None
     answer = Answer.asked(json=json, out=None if folder else out)
-    wanted = named_kernels(specs or (), named_problems(problem, batch), named_archs(arch), listed)
-    if not wanted:
-        raise RequestError("build: found neither SPEC nor --from LIST.toml; expected kernels to build")
+    wanted = named_kernels(specs, problem, batch, arch, listed, verb="build")
     if len(wanted) == 1:
         _build_one(wanted[0], folder, answer, jobs, scheduler, with_source=with_source)
         return

@@ -10,9 +10,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from cutegen.build import Cache
+from cutegen.cli.options import named_archs, named_problems
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
-from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
 from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
 from cutegen.executors.gpus import PresentGpu, alike
@@ -26,13 +26,26 @@ _BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, 
 
 
 def named_kernels(
-    specs: Sequence[str], problems: Sequence[ProblemShape], archs: Sequence[str], listed: Path | None
+    specs: Sequence[str] | None,
+    problem: Sequence[str] | None,
+    batch: int | None,
+    arch: str | None,
+    listed: Path | None,
+    *,
+    verb: str,
 ) -> tuple[Wanted, ...]:
-    """Each spec for each problem and target, and those of a list. Raises RequestError."""
+    """Each spec for each problem and target, and those of a list, as options of `verb` name them.
+
+    Raises RequestError, also where they name none.
+    """
+    problems, archs = named_problems(problem, batch), named_archs(arch)
     if problems and not specs:
         raise RequestError("--problem: found no SPEC beside it; the kernels of a list name their own problems")
     rows = () if listed is None else read_list(listed, archs)
-    return tuple(dict.fromkeys((*combinations(specs, problems, archs), *rows)))
+    wanted = tuple(dict.fromkeys((*combinations(specs or (), problems, archs), *rows)))
+    if not wanted:
+        raise RequestError(f"{verb}: found neither SPEC nor --from LIST.toml; expected kernels to {verb}")
+    return wanted
 
 
 def built(wanted: Sequence[Wanted], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:

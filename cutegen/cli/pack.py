@@ -18,8 +18,6 @@ from cutegen.cli.options import (
     ProblemsOption,
     SchedulerOption,
     SpecsArgument,
-    named_archs,
-    named_problems,
     refuse_options,
 )
 from cutegen.cli.output import Answer
@@ -67,9 +65,7 @@ def pack(
         answer.give(lambda: pack_table(shown, file.index, size_bytes), lambda: pack_lines(file, size_bytes))
         return
     path = _asked_path(out)
-    wanted = named_kernels(specs or (), named_problems(problem, batch), named_archs(arch), listed)
-    if not wanted:
-        raise RequestError("pack: found neither SPEC nor --from LIST.toml; expected kernels to pack")
+    wanted = named_kernels(specs, problem, batch, arch, listed, verb="pack")
     outcomes = built(wanted, jobs, scheduler)
     if not partial:
         refuse_failures(outcomes, f"{path} was not written, and the others are in the cache; --partial packs them")

@@ -31,9 +31,9 @@ _ARGUMENTS = (
     "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
 )
 _C, _OUT_DTYPE = 7, 10
-"""Where these stand among the arguments."""
+"""Their places among the arguments."""
 _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
-"""What autocast makes its own type of."""
+"""Autocast makes its own type of these."""
 
 
 def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str | None = None, *others: Any) -> Tensor:

@@ -25,7 +25,7 @@ from cutegen.torch_ops.switches import tf32_allowed
 
 _REMEMBERED_CALLS = 1024
 _FORMS_OF_SHAPES = 8
-"""Of calls with the same shapes: other strides, types, devices."""
+"""Calls with the same shapes: of other strides, types, devices."""
 
 # Names of their own, because every call looks each of them up.
 _is_traced = torch.compiler.is_dynamo_compiling

@@ -35,7 +35,7 @@ WORDS: tuple[Any, ...] = (
 
 
 def case(seed: int) -> Case:
-    """What is done to a pack of three kernels, and the seed of where."""
+    """A change to a pack of three kernels, and the seed of its place."""
     rng = random_of("packs", seed)
     return Case(seed, json.dumps({"change": rng.choice(sorted(CHANGES)), "seed": seed}) + "\n")
 

@@ -16,7 +16,7 @@ from cutegen.dispatch.settings import settings
 
 WIDTHS = {"cpu": (16, 32, 8), "cuda": (256, 512, 128)}
 TYPES = {"cpu": (torch.float32, 1e-5), "cuda": (torch.float16, 2e-2)}
-"""Of what is computed, and how far sharded results may be from whole ones."""
+"""Types that are computed, and how far sharded results may be from whole ones."""
 
 
 def model(device: str) -> torch.nn.Sequential:

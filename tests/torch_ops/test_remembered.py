@@ -35,7 +35,7 @@ def half(*shape: int) -> Any:
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What goes the thorough way from now on."""
+    """The calls that go the thorough way from now on."""
     seen: list[Any] = []
     real = eager.resolved_tensors
 
