@@ -32,14 +32,52 @@ class Exhibit:
         return f"cutegen show {self.request} --format svg"
 
 
+@dataclass(frozen=True, slots=True)
+class Photographed:
+    """An interactive page: the photograph's file, what `cutegen show` is asked for, and what there is to see."""
+
+    name: str
+    request: str
+    text: str
+
+    @property
+    def command(self) -> str:
+        """The command that writes the page."""
+        return f"cutegen show {self.request} --out page.html"
+
+
 INTRODUCTION = """\
 # Gallery
 
 What `cutegen show` draws. `--format svg`, `--format latex` and `--format png` choose how, `--out FILE` where to; PNG
 needs Pillow (`pip install 'cutegen[png]'`), the others need nothing. Text, the default, says the same in a terminal.
 
-`python scripts/make_gallery.py` draws the pictures and writes this page.
+`python scripts/make_gallery.py` draws the pictures and writes this page; `python -m scripts.photograph_pages` takes
+the photographs of interactive pages, which [inspector.md](inspector.md) describes.
 """
+PAGES = (
+    Photographed(
+        "page_sm80",
+        "sm80_hgemm_tn --arch sm_80",
+        "`a(12, 40)` is followed: its sector, the thread that copies it, its offset, XOR and bank, the lane that "
+        "addresses its row, the register, the accumulators. Each view marks it.",
+    ),
+    Photographed(
+        "page_sm80_plain",
+        "sm80_hgemm_tn --arch sm_80",
+        "The same element, and a click on `plain`: the rows of a phase lie above one another, and the reads are 8-way.",
+    ),
+    Photographed(
+        "page_sm90_dark",
+        "sm90_hgemm_tn --arch sm_90",
+        "B of a `wgmma` kernel: the descriptor of its block and the core matrix. The page is dark where the system is.",
+    ),
+    Photographed(
+        "page_layout",
+        '--layout "Sw<3,3,3> o (8,64):(64,1)"',
+        "A layout by itself: what shares a bank with an element, the swizzle bit by bit, and how it lies in memory.",
+    ),
+)
 EXHIBITS = {
     "Any layout": (
         Exhibit(
@@ -141,6 +179,13 @@ def make_gallery(folder: Path) -> None:
                 f"```console\n$ {exhibit.command}\n```\n",
                 f"![{exhibit.command}]({PICTURES.name}/{exhibit.name}.svg)\n",
             ]
+    page.append("## The interactive page\n")
+    for photographed in PAGES:
+        page += [
+            f"{textwrap.fill(photographed.text, 120, break_on_hyphens=False)}\n",
+            f"```console\n$ {photographed.command}\n```\n",
+            f"![{photographed.command}]({PICTURES.name}/{photographed.name}.png)\n",
+        ]
     (folder / GALLERY).write_text("\n".join(page), encoding="utf-8")
 
 

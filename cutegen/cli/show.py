@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cutegen.algebra import inner_layout, parse_layout, size
+from cutegen.algebra import LayoutExpr, inner_layout, parse_expression, size
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -28,15 +28,15 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan import plan as make_plan
 from cutegen.show.canvas import Picture
 from cutegen.show.follow import Element
 from cutegen.show.page import Opened, page_of_layout, page_of_plan
-from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe
+from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe, thread_values
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
 
@@ -54,12 +54,25 @@ def show(
     layout: Annotated[
         str | None,
         typer.Option(
-            "--layout", metavar="EXPR", help="Any layout in CuTe's notation, instead of SPEC.", show_default=False
+            "--layout",
+            metavar="EXPR",
+            help="Any layout in CuTe's notation, instead of SPEC; CuTe's operations by name, as in "
+            "zipped_divide((8,8):(1,8), (2,4)).",
+            show_default=False,
         ),
     ] = None,
     dtype: Annotated[
         str | None,
         typer.Option("--dtype", metavar="DTYPE", help="Element type of --layout; default: f16.", show_default=False),
+    ] = None,
+    tv: Annotated[
+        str | None,
+        typer.Option(
+            "--tv",
+            metavar="M,N",
+            help="Take --layout as (thread, value) -> column-major coordinate in a tile of M by N.",
+            show_default=False,
+        ),
     ] = None,
     thread: Annotated[int, typer.Option("--thread", metavar="T", help="The thread whose share is shown.")] = 0,
     element: Annotated[
@@ -97,7 +110,7 @@ def show(
     how = choose_format(format_, out)
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with --format {how}; expected one of the two")
-    if spec is not None and layout is None and dtype is None:
+    if spec is not None and layout is None and dtype is None and tv is None:
         plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
         asked = _Asked(part, thread, problem, everything)
         if element is not None:
@@ -107,14 +120,23 @@ def show(
         else:
             subject = _of_plan(plan, asked)
     elif spec is None and layout is not None:
-        refuse_options(context, OF_A_SPEC, "beside --layout; it says something of a SPEC")
-        subject = _of_layout(layout, dtype or "f16", everything=everything)
+        refused = OF_A_SPEC - {"thread"} if tv is not None else OF_A_SPEC
+        refuse_options(context, refused, "beside --layout; it says something of a SPEC")
+        if tv is not None:
+            refuse_options(context, {"dtype"}, "beside --tv, where elements have no bytes")
+            subject = _of_threads(layout, _tile(tv), thread, everything=everything)
+        else:
+            subject = _of_layout(layout, dtype or "f16", everything=everything)
     else:
         given = [
-            name for name, value in (("SPEC", spec), ("--layout", layout), ("--dtype", dtype)) if value is not None
+            name
+            for name, value in (("SPEC", spec), ("--layout", layout), ("--dtype", dtype), ("--tv", tv))
+            if value is not None
         ]
         found = " and ".join(given) or "neither"
-        raise RequestError(f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype")
+        raise RequestError(
+            f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype or --tv"
+        )
     if how is Format.HTML:
         deliver_page(subject.page(), out)
     elif how is not Format.TEXT:
@@ -198,17 +220,44 @@ def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
 
 
 def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
-    element = find_dtype(dtype_name)
+    element, expression = find_dtype(dtype_name), _expression(text)
+    view = partial(layout_part.view, expression, element, everything=everything)
+    picture = partial(layout_part.picture, expression, element)
+    return _Subject(text, view, picture, partial(page_of_layout, expression, element, text))
+
+
+def _of_threads(text: str, tile: tuple[int, int], thread: int, *, everything: bool) -> _Subject:
+    """A thread-value layout, drawn in its tile."""
+    expression = _expression(text)
+    view = partial(thread_values.view, expression, tile, everything=everything)
+
+    def page() -> str:
+        raise RequestError("--tv: found --format html; expected text or a picture; --layout alone has a page")
+
+    return _Subject(text, view, lambda: thread_values.picture(expression, tile, thread), page)
+
+
+def _expression(text: str) -> LayoutExpr:
+    """The layout that is written down, or that operations make. Raises RequestError."""
     try:
-        expression = parse_layout(text)
+        expression = parse_expression(text)
     except ValueError as error:
         raise RequestError(f"--layout: {error}") from error
     elements = size(inner_layout(expression))
     if elements > MAX_ELEMENTS:
         raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
-    view = partial(layout_part.view, expression, element, everything=everything)
-    picture = partial(layout_part.picture, expression, element)
-    return _Subject(text, view, picture, partial(page_of_layout, expression, element, text))
+    return expression
+
+
+def _tile(text: str) -> tuple[int, int]:
+    """M,N of --tv. Raises RequestError."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise RequestError(f"--tv: found {text!r}; expected the extents of a tile, M,N, as in --tv 16,8")
+    m, n = map(int, parts)
+    if m * n > MAX_ELEMENTS:
+        raise RequestError(f"--tv: found a tile of {m * n:,} elements; expected at most {MAX_ELEMENTS:,}")
+    return m, n
 
 
 def register(app: typer.Typer) -> None:

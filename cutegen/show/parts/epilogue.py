@@ -9,7 +9,7 @@ from cutegen.algebra import format_layout, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ranking, ranking_lines, ways
+from cutegen.plan.explain import ways
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.rules.epilogue_parts import part_mma
@@ -23,7 +23,7 @@ from cutegen.show.follow import ResultFollower
 from cutegen.show.packed import packed
 from cutegen.show.parts.bulk import bulk_facts
 from cutegen.show.parts.mma import mma_legend, operand
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, tile_page
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
 from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_page, first_access
 from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents
@@ -63,8 +63,8 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     ]
     blocks = [
         section("C to global memory", facts),
-        ranking_lines("Layouts of C, best first, * in use", ranking(c.smem)),
-        *corner_blocks(tile),
+        ranked("Layouts of C, best first, * in use", c.smem, everything=everything),
+        *corner_blocks(tile, everything=everything),
         *_first_store(c.store, tile, thread // WARP),
     ]
     table |= {
@@ -84,7 +84,7 @@ def _how(shared: SmemTile, store: TileCopy, modes: tuple[str, str]) -> list[tupl
 
 
 def _first_store(store: TileCopy, tile: Tile, warp: int) -> list[list[str]]:
-    """What a warp reads for its first store; no warp reads for boxes."""
+    """The lines of what a warp reads for its first store; no warp reads for boxes."""
     title = f"First store of warp {warp}: what its lanes read from shared memory"
     return store.by_kind(
         vectors=lambda store: [first_access(store, tile, warp).lines(title)],
@@ -155,7 +155,7 @@ def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]
 
 
 def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
-    """Where each lane's write to shared memory begins, [write, warp, lane] as coordinates of the tile, and its bytes.
+    """The beginning of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
 
     `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together.
     """

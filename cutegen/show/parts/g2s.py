@@ -33,11 +33,11 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
-        blocks += _blocks(plan, operand, thread // WARP)
+        blocks += _blocks(plan, operand, thread // WARP, everything=everything)
     return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
 
 
-def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
     x = operand.name.upper()
     shared, sectors = _predicted(plan, operand)
     cost = [
@@ -47,13 +47,13 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     title = f"{x} from global to shared memory, each k-tile"
     along = operand.major, operand.modes[1 - operand.major_mode]
     return operand.g2s.by_kind(
-        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp),
+        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp, everything=everything),
         boxes=lambda copy: [section(title, [*bulk_facts(copy, operand.smem, along), *cost])],
     )
 
 
 def _vector_blocks(
-    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int
+    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int, *, everything: bool
 ) -> list[list[str]]:
     tile = Tile.of_operand(operand)
     facts = [
@@ -64,7 +64,10 @@ def _vector_blocks(
     return [
         section(title, facts),
         named_layouts("Thread and value to column-major coordinate in the copy's tile", tv_layouts(copy.tiled_copy)),
-        [f"Thread that copies each 8 neighbours of {tile.name}", *corner_lines(tile, copier(copy, tile))],
+        [
+            f"Thread that copies each 8 neighbours of {tile.name}: {tile.orientation}",
+            *corner_lines(tile, copier(copy, tile), everything=everything),
+        ],
         first_access(copy, tile, warp).lines(f"First copy of warp {warp} into shared memory"),
     ]
 
@@ -104,7 +107,7 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
 
 
 def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
-    """Who copies which vector, and the banks where they land."""
+    """Draws who copies which vector, and the banks where they land."""
     tile, warp = Tile.of_operand(operand), thread // WARP
     found = plan.predictions.wavefronts[tile.write]
     who = captioned(
@@ -122,7 +125,7 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, threa
 
 
 def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
-    """Where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
+    """Draws where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
     count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes"
     rows = operand.modes[1 - operand.major_mode]
     caption = [

@@ -10,7 +10,7 @@ from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
 from cutegen.show.canvas.picture import Picture, titled
 from cutegen.show.packed import packed_layout
-from cutegen.show.view import View, cell_table, section
+from cutegen.show.view import View, cell_table, folded_table, section
 from cutegen.support.columns import text_width
 from cutegen.support.words import extents
 
@@ -28,8 +28,8 @@ def view(expression: LayoutExpr, dtype: DType, *, everything: bool = False) -> V
     ]
     blocks = (
         section(format_layout(expression), facts),
-        ["Element offsets", *_corner(table)],
-        ["Banks", *_corner(banks)],
+        ["Element offsets", *_corner(table, everything=everything)],
+        ["Banks", *_corner(banks, everything=everything)],
     )
     content = {
         "layout": format_layout(expression),
@@ -41,13 +41,16 @@ def view(expression: LayoutExpr, dtype: DType, *, everything: bool = False) -> V
     return View(blocks, content)
 
 
-def _corner(table: Table) -> list[str]:
+def _corner(table: Table, *, everything: bool) -> list[str]:
+    """As much of the table as a page has room for, and how much that is; with `everything` all of it."""
     widest = max(len(f"{value}") for value in (*table[:SHOWN_ROWS, : text_width()].ravel().tolist(), table.shape[1]))
     columns = min(table.shape[1], (text_width() - 1 - len("0\\1")) // (widest + 1))
     rows = min(table.shape[0], SHOWN_ROWS)
+    if everything:
+        return folded_table(table.tolist(), range(table.shape[0]), range(table.shape[1]), "0\\1")
     lines = cell_table(table[:rows, :columns].tolist(), range(rows), range(columns), "0\\1")
-    left_out = table.shape != (rows, columns)
-    return [*lines, f" ... {extents((rows, columns))} of {extents(table.shape)}"] if left_out else lines
+    cut = f" ... {extents((rows, columns))} of {extents(table.shape)}; --all shows the others"
+    return [*lines, cut] if table.shape != (rows, columns) else lines
 
 
 def picture(expression: LayoutExpr, dtype: DType) -> Picture:

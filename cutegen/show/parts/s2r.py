@@ -36,22 +36,30 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
-        more, table[operand.name] = _shown(plan, operand, thread)
+        more, table[operand.name] = _shown(plan, operand, thread, everything=everything)
         blocks += more
     return View(tuple(blocks), table)
 
 
-def _shown(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+def _shown(
+    plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
+) -> tuple[list[list[str]], dict[str, Any]]:
     """Blocks and table of an operand."""
     return operand.s2r.by_source(
-        copied=lambda _: _copied(plan, operand, thread), described=lambda found: _described(operand, found)
+        copied=lambda _: _copied(plan, operand, thread, everything=everything),
+        described=lambda found: _described(operand, found),
     )
 
 
-def _copied(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+def _copied(
+    plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
+) -> tuple[list[list[str]], dict[str, Any]]:
     """Blocks and table of an operand whose fragments come to registers."""
     fragment = fragment_table(plan.tiled_mma, operand)
-    blocks = [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
+    blocks = [
+        *_blocks(plan, operand, thread // WARP, everything=everything),
+        register_lines(fragment, operand.modes, thread, everything=everything),
+    ]
     return blocks, {**_table(plan, operand), "holds": holds(fragment, thread)}
 
 
@@ -63,7 +71,7 @@ def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list
 
 
 def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
-    """What the multiplier is told, and how often it reads."""
+    """The facts that the multiplier is told, and how often it reads."""
     first = described.first
     return [
         ("descriptor", f"{first.encode():#018x} at address 0"),
@@ -73,7 +81,7 @@ def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
     ]
 
 
-def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
     x, copy = operand.name.upper(), operand.fragment_copy
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
@@ -88,9 +96,19 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
             "Thread and value to column-major coordinate in the tiled MMA's tile",
             tv_layouts(copy.tiled_copy),
         ),
-        first_fragment_load(plan.tiled_mma, operand, warp).access.lines(
-            f"First load of warp {warp}: what its lanes address, phase by phase"
-        ),
+        *_loads(plan.tiled_mma, operand, warp, everything=everything),
+    ]
+
+
+def _loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
+    """What a warp's lanes address in its first load of a k-tile, or in each of them."""
+    loads = fragment_loads(tiled_mma, operand, warp)
+    return [
+        load.access.lines(
+            f"Load {i} of 0 to {len(loads) - 1} of warp {warp}: what its lanes address, phase by phase"
+            + ("" if everything or len(loads) == 1 else "; --all shows each")
+        )
+        for i, load in enumerate(loads if everything else loads[:1])
     ]
 
 
@@ -160,7 +178,7 @@ def _drawn_in_place(plan: GemmPlan, operand: OperandPlan, described: ByDescripto
 
 
 def _of_several(coords: Coordinates) -> list[str]:
-    """What is said where lanes have an element in common, as those of a warp do whose loads are broadcast."""
+    """A remark where lanes have an element in common, as those of a warp do whose loads are broadcast."""
     return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
 
 
@@ -205,9 +223,19 @@ class WarpLoad:
 
 def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
     """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
-    access = WarpAccess(Tile.of_operand(operand), loads.addressed[0, warp], loads.access_bytes)
-    return WarpLoad(access, loads.received[0, warp])
+    return fragment_loads(tiled_mma, operand, warp)[0]
+
+
+def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list[WarpLoad]:
+    """Every load with which `warp` fills its fragments of one k-tile, k-block by k-block."""
+    loads, tile = (
+        operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma),
+        Tile.of_operand(operand),
+    )
+    return [
+        WarpLoad(WarpAccess(tile, addressed, loads.access_bytes), received)
+        for addressed, received in zip(loads.addressed[:, warp], loads.received[:, warp], strict=True)
+    ]
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:

@@ -7,11 +7,10 @@ from typing import Any
 from cutegen.algebra import format_layout
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ranking, ranking_lines
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend
 from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, tile_page
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
@@ -20,12 +19,12 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     """Layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
-        blocks += _blocks(operand, plan.stages)
+        blocks += _blocks(operand, plan.stages, everything=everything)
     table = {"spec": plan.spec.name, "smem_bytes": plan.smem_bytes, **{x.name: _table(x) for x in (plan.a, plan.b)}}
     return View(tuple(blocks), table)
 
 
-def _blocks(operand: OperandPlan, stages: int) -> list[list[str]]:
+def _blocks(operand: OperandPlan, stages: int, *, everything: bool) -> list[list[str]]:
     shared = operand.smem
     x = operand.name.upper()
     facts = [
@@ -36,10 +35,12 @@ def _blocks(operand: OperandPlan, stages: int) -> list[list[str]]:
     ]
     return [
         section(f"{x} in shared memory: ({operand.modes[0]}, {operand.modes[1]}, stage) to element", facts),
-        ranking_lines(
-            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once", ranking(shared)
+        ranked(
+            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once",
+            shared,
+            everything=everything,
         ),
-        *corner_blocks(Tile.of_operand(operand)),
+        *corner_blocks(Tile.of_operand(operand), everything=everything),
     ]
 
 
