@@ -151,13 +151,13 @@ def costed_tile(tile: Tile, plan: GemmPlan) -> Picture:
     found = plan.predictions.wavefronts
     conflicts = f"writes {ways(found[tile.write].ways)}, reads {ways(found[tile.read].ways)}"
     caption = [
-        f"{tile.name}, {tile.dtype.name}, {_part(tile)}: {tile.smem.chosen.name}, {conflicts}",
+        f"{tile.name}, {tile.dtype.name}, {shown_part(tile)}: {tile.smem.chosen.name}, {conflicts}",
         format_layout(tile.smem.layout),
     ]
     return captioned(caption, tile_picture(tile))
 
 
-def _part(tile: Tile) -> str:
+def shown_part(tile: Tile) -> str:
     """How much of the tile `tile_picture` shows."""
     rows, columns = tile.extents[1 - tile.major_mode], tile.extents[tile.major_mode]
     shown = min(rows, DRAWN_ROWS), min(columns, DRAWN_BYTES // tile.dtype.bytes)
