@@ -125,7 +125,7 @@ class Page:
 
     @property
     def complaints(self) -> list[str]:
-        """What the console has, whatever its level."""
+        """Every line of the console, whatever its level."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     @property
@@ -161,7 +161,7 @@ def open_browser() -> Iterator[Page]:
 
 
 def until(held: Callable[[], bool], seconds: float = TIMEOUT_S) -> bool:
-    """Whether something comes to hold in time."""
+    """True if something comes to hold in time."""
     end = time.monotonic() + seconds
     while not held():
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""What a page must say of an element, from the algebra and the hardware's rules alone: nothing of cutegen.show."""
+"""Derives what a page must say of an element from the algebra and the hardware's rules: nothing of cutegen.show."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Reference:
         return int(offsets(inner_layout(layout))[at]), int(offsets(layout)[at])
 
     def copies(self, said: dict[str, str], x: int, y: int) -> bool:
-        """Whether what the page says of the copy is so."""
+        """True if what the page says of the copy is so."""
         return self.operand.g2s.by_kind(
             vectors=lambda copy: self._by_vectors(copy, said, x, y), boxes=lambda copy: self._by_boxes(copy, said, x, y)
         )
@@ -83,7 +83,7 @@ class Reference:
         return (offsets(layout)[chosen] + stage_elems) * self.operand.dtype.bytes
 
     def torn(self, load: int, warp: int, layout: LayoutExpr) -> bool:
-        """Whether the bytes of some lane do not lie together, aligned, so that another kernel would read them."""
+        """True if the bytes of some lane do not lie together, aligned, so that another kernel would read them."""
         operand = self.operand
         step = operand.tile[0] if operand.major_mode == 1 else 1
         elems = np.arange(self.access // operand.dtype.bytes)
@@ -92,7 +92,7 @@ class Reference:
         return not together
 
     def described(self, said: dict[str, str], x: int, y: int, byte: int) -> bool:
-        """Whether the descriptor, as the tensor core reads it, has the element where the page says that it lies."""
+        """True if the descriptor, as the tensor core reads it, has the element where the page says that it lies."""
         descriptor = MatrixDescriptor.decode(int(said["descriptor"], 16))
         rows, k = self.plan.atom.shape_mnk[LINES[self.operand.name]], 32 // self.operand.dtype.bytes
         found = descriptor.addresses(rows, self.operand.major_mode, self.operand.dtype.bytes)

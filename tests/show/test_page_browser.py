@@ -13,6 +13,7 @@ import cutegen
 from cutegen.algebra import offsets, tile_to_shape
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.access import vectors
 from cutegen.show.page import page_of_layout, page_of_plan
 from tests.show.browser import Page, open_browser, until
 from tests.show.page_reference import PROBLEM, Reference, numbers, sums, turns
@@ -100,6 +101,7 @@ def test_what_the_page_says_is_so(name: str, browser: Page, tmp_path: Path, seed
             if reference.operand.s2r.in_registers:
                 compare_access(browser, reference, found)
         compare_layouts(browser, reference, found)
+        compare_writes(browser, reference, found)
     compare_results(browser, plan, random, found)
     compare_hovering(browser, plan, found)
     compare_pipeline(browser, plan, found)
@@ -143,8 +145,8 @@ def compare_way(browser: Page, reference: Reference, place: tuple[int, int, int]
     said, operand = browser.said(), reference.operand
     what = f"{operand.name}({x}, {y})"
     byte, in_row = reference.global_place(x, y)
-    found.same(f"{what} byte", said["global-byte"], f"{byte}, of its row {in_row}")
-    found.same(f"{what} sector", said["global-sector"], f"{byte // 32}, of its row {in_row // 32}")
+    found.same(f"{what} byte", said["global-byte"], f"{byte} ({in_row})")
+    found.same(f"{what} sector", said["global-sector"], f"{byte // 32} ({in_row // 32})")
     found.same(f"{what} copy", reference.copies(said, x, y), True)
     before, offset = reference.shared(x, y, stage)
     address = reference.begins + offset * operand.dtype.bytes
@@ -211,7 +213,7 @@ def compare_access(browser: Page, reference: Reference, found: Compared) -> None
 
 
 def compare_layouts(browser: Page, reference: Reference, found: Compared) -> None:
-    """What a switch to the best plain, padded and swizzled layout says, and back."""
+    """A switch to the best plain, padded and swizzled layout, and back."""
     operand = reference.operand
     browser.slide("stage", 0)
     for kind in ("plain", "pad", "swizzle"):
@@ -256,12 +258,37 @@ def compare_layouts(browser: Page, reference: Reference, found: Compared) -> Non
     found.same(f"{operand.name}: back", browser.said("#view-shared")["layout"], operand.smem.chosen.name)
 
 
+def compare_writes(browser: Page, reference: Reference, found: Compared) -> None:
+    """The banks of a warp's copies into shared memory, in the layout in use; boxes are written by no lanes."""
+    operand = reference.operand
+    enabled = browser.driver.execute_script("return !document.getElementById('side-writes').disabled")
+    by_threads = operand.g2s.by_kind(vectors=lambda _: True, boxes=lambda _: False)
+    found.same(f"{operand.name}: writes by lanes", enabled, by_threads)
+    if not by_threads:
+        return
+    browser.click("#side-writes")
+    table = vectors(operand.g2s.threads, operand.g2s.values, operand.tile)
+    for step in (0, len(table) - 1):
+        browser.slide("load", step)
+        shown = browser.said("#view-access")
+        at, warp, phase = map(int, re.findall(r"copy (\d+), warp (\d+), phase (\d+)", shown["access"])[0])
+        found.same(f"{operand.name}: copy", at, step)
+        bytes_ = operand.g2s.bits // 8
+        lanes = 32 // max(1, bytes_ // 4)
+        first = warp * 32 + phase * lanes
+        placed = offsets(operand.smem.layout_of_one_stage)[table[step, first : first + lanes, 0]] * operand.dtype.bytes
+        found.same(f"{operand.name} copy {step}", shown["first-banks"], " ".join(str(int(b) // 4 % 32) for b in placed))
+        what = f"{operand.name} copy {step}: wavefronts"
+        found.same(what, first_number(shown["phase-wavefronts"]), turns(placed, bytes_))
+    browser.click("#side-reads")
+
+
 def _kind(row: object) -> str:
     return "swizzle" if row.swizzle is not None else "pad" if row.pad_elems else "plain"  # type: ignore[attr-defined]
 
 
 def compare_results(browser: Page, plan: GemmPlan, random: np.random.Generator, found: Compared) -> None:
-    """Where accumulators are, and where C is in shared memory."""
+    """The places of accumulators, and of C in shared memory."""
     (m, n, _), held, c = plan.cta_tile, sums(plan), plan.epilogue
     for _ in range(ELEMENTS):
         x, y = int(random.integers(m)), int(random.integers(n))

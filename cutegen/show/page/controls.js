@@ -78,6 +78,15 @@ function slider(id, label, most, set, read = () => state[id]) {
   };
 }
 
+/** Which load of the k-block, block of the descriptors, or copy is shown phase by phase. */
+function loadSlider(loads) {
+  const label = () => (writesShown() ? "copy" : followed().copied ? "load" : "block");
+  const most = () => (writesShown() ? followed().copiers.steps : loads().length) - 1;
+  const set = (i) => update(writesShown() ? { step: i } : { load: loads()[i] });
+  const read = () => (writesShown() ? Math.min(state.step, most()) : Math.max(0, loads().indexOf(state.load)));
+  return slider("load", label, most, set, read);
+}
+
 function planSliders() {
   const warps = () => Math.max(1, data.mma.threads / WARP);
   const phases = () => accessOf().phases.length - 1;
@@ -98,8 +107,8 @@ function planSliders() {
     slider("thread", "thread", () => data.mma.threads - 1, markThread),
     slider("warp", "warp", () => Math.ceil(warps()) - 1, (warp) => markThread(warp * WARP + (state.thread % WARP)), () => warpOf(state.thread)),
     slider("kBlock", "k-block", () => kBlocks() - 1, setBlock),
-    slider("load", () => (followed().copied ? "load" : "block"), () => loads().length - 1, (i) => update({ load: loads()[i] }), () => Math.max(0, loads().indexOf(state.load))),
-    slider("phase", () => (followed().copied ? "phase" : "core matrix"), phases, (phase) => update({ phase })),
+    loadSlider(loads),
+    slider("phase", () => (followed().copied || writesShown() ? "phase" : "core matrix"), phases, (phase) => update({ phase })),
     slider("stage", "stage", () => data.overview.stages - 1, (stage) => update({ stage })),
     ...(data.pipeline ? [slider("slot", "slot", () => data.pipeline.slots.length - 1, (slot) => update({ slot }))] : []),
   ];

@@ -72,7 +72,7 @@ _DOCUMENT = """<!doctype html>
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """How a page is opened: at a part, with a thread marked, an element of the whole matrices followed.
+    """The way a page is opened: at a part, with a thread marked, an element of the whole matrices followed.
 
     With `loads_only`, as of a probe, there are no results and no pipeline.
     """

@@ -114,7 +114,9 @@ class Operand extends SharedTile {
   loadsOf(kBlock, blockK) {
     const found = [];
     for (let load = 0; load < this.count; load += 1) {
-      if (Math.floor(this.element(this.addressOf(load, 0, 0))[1] / blockK) === kBlock) found.push(load);
+      const begin = load * this.warps * this.received.shape[2] * this.received.shape[3];
+      const got = this.received.values.subarray(begin, begin + this.received.shape[3]);
+      if (got.some((coordinate) => Math.floor(this.element(coordinate)[1] / blockK) === kBlock)) found.push(load);
     }
     return found.length ? found : [0];
   }

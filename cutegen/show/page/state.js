@@ -8,6 +8,8 @@ const state = {
   stage: 0,
   kBlock: 0,
   load: 0,
+  step: 0,
+  side: "reads",
   phase: 0,
   slot: 0,
   layouts: { a: 0, b: 0, c: 0 },
@@ -52,6 +54,11 @@ function settle() {
     state.thread = holder.thread;
     state.load = holder.load;
     state.phase = Math.floor(lane / lanesOfPhase(operand.loads.access));
+    if (writesShown()) {
+      const copy = operand.copiers.of(operand.coordinate(state.x, state.y));
+      Object.assign(state, { thread: copy.thread, step: copy.step });
+      state.phase = Math.floor((copy.thread % WARP) / lanesOfPhase(accessBytes()));
+    }
   } else {
     const place = operand.described(state.x, state.y, state.stage);
     const [down] = operand.cores;
@@ -59,6 +66,11 @@ function settle() {
     state.load = place.block + (operand.tile[0] / operand.loads.rows) * place.blockK;
   }
 }
+
+/** Whether the copies into shared memory are shown instead of the reads: those of threads, that is; boxes have none. */
+const writesShown = () => state.side === "writes" && Boolean(followed().copiers);
+
+const accessBytes = () => (writesShown() ? followed().copy.bits / 8 : followed().loads.access);
 
 /** Keep every number where it can be. */
 function bounded() {
@@ -72,7 +84,9 @@ function bounded() {
   const operand = followed();
   if (operand.copied) {
     state.load = clamp(state.load, 0, operand.count - 1);
-    state.phase = clamp(state.phase, 0, phasesOf(operand.loads.access) - 1);
+    state.phase = clamp(state.phase, 0, phasesOf(accessBytes()) - 1);
+  } else if (writesShown()) {
+    state.phase = clamp(state.phase, 0, phasesOf(accessBytes()) - 1);
   } else {
     const [down, along] = operand.cores;
     const blocks = (operand.tile[0] / operand.loads.rows) * (operand.tile[1] / operand.loads.k);

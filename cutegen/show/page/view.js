@@ -18,7 +18,7 @@ function facts(list, rows) {
     ...rows.filter(Boolean).map(([name, label, value, accent]) =>
       element(
         "div",
-        { "data-name": name, "data-value": String(value), class: accent ? "lit" : null },
+        { "data-name": name, "data-value": String(value), class: accent === true ? "lit" : accent || null },
         element("dt", {}, label),
         element("dd", {}, String(value)),
       ),
@@ -157,7 +157,11 @@ function painted(painter, grid, rows, columns, colour) {
     for (let column = 1; column <= columns; column += 1) {
       const next = column < columns ? colour(row, column) : null;
       if (next === current) continue;
-      if (current) painter.rect(grid.x(begin), grid.y(row), (column - begin) * grid.width, grid.height, { fill: current });
+      if (current) {
+        // On whole dots, so that neighbours leave no seam.
+        const [left, top] = [Math.round(grid.x(begin)), Math.round(grid.y(row))];
+        painter.rect(left, top, Math.round(grid.x(column)) - left, Math.round(grid.y(row + 1)) - top, { fill: current });
+      }
       begin = column;
       current = next;
     }

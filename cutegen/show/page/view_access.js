@@ -6,6 +6,7 @@ function accessOf() {
   const name = operand.name.toLowerCase();
   const layout = state.layouts[name];
   const piece = (label, at) => ({ label, element: at, byte: operand.place(at[0], at[1], layout, state.stage).byte });
+  if (writesShown()) return writesOf(operand, layout, piece);
   if (!operand.copied) {
     const blocksX = operand.tile[0] / operand.loads.rows;
     const [block, blockK] = [state.load % blocksX, Math.floor(state.load / blocksX)];
@@ -20,18 +21,32 @@ function accessOf() {
     return { operand, bytes: CHUNK_BYTES, phases, title: `block ${block}, k-block ${blockK}` };
   }
   const bytes = operand.loads.access;
-  const lanes = operand.addressed.shape[2];
-  const together = Math.min(lanes, lanesOfPhase(bytes));
   const warp = Math.min(warpOf(state.thread), operand.warps - 1);
+  const at = (lane) => operand.addressOf(state.load, warp, lane);
+  const phases = phasesOfWarp(operand.addressed.shape[2], bytes, (lane) => piece(`lane ${lane}`, operand.element(at(lane))));
+  return { operand, bytes, phases, title: `load ${state.load}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
+}
+
+/** The lanes of a warp, phase by phase. */
+function phasesOfWarp(lanes, bytes, pieceOf) {
+  const together = Math.min(lanes, lanesOfPhase(bytes));
   const phases = [];
   for (let first = 0; first < lanes; first += together) {
-    const pieces = [];
-    for (let lane = first; lane < first + together; lane += 1) {
-      pieces.push(piece(`lane ${lane}`, operand.element(operand.addressOf(state.load, warp, lane))));
-    }
+    const pieces = Array.from({ length: together }, (_, i) => pieceOf(first + i));
     phases.push({ title: `phase ${phases.length}: lanes ${first}–${first + together - 1}`, pieces });
   }
-  return { operand, bytes, phases, title: `load ${state.load}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
+  return phases;
+}
+
+/** The copies of a warp into shared memory in one step. */
+function writesOf(operand, layout, piece) {
+  const { steps, threads, elements, values } = operand.copiers;
+  const bytes = accessBytes();
+  const step = Math.min(state.step, steps - 1);
+  const warp = Math.min(warpOf(state.thread), threads / WARP - 1);
+  const at = (lane) => operand.element(values[(step * threads + warp * WARP + lane) * elements]);
+  const phases = phasesOfWarp(WARP, bytes, (lane) => piece(`lane ${lane}`, at(lane)));
+  return { operand, bytes, phases, title: `copy ${step}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
 }
 
 /** Whether some lane's bytes do not lie together, aligned, in a layout: the kernel would read it otherwise. */
@@ -71,12 +86,49 @@ function turnsOf(pieces, bytes) {
   });
 }
 
+/** The buttons reads and writes; boxes are written by no lanes. */
+function sideSwitch() {
+  const buttons = ["reads", "writes"].map((side) => {
+    const button = element("button", { type: "button", id: `side-${side}` }, side);
+    button.addEventListener("click", () => {
+      state.side = side;
+      settle();
+      update({});
+      watchers.forEach((watch) => watch(new Set(["all"])));
+    });
+    return button;
+  });
+  const group = element("div", { class: "switch", role: "group", "aria-label": "Reads or writes" }, ...buttons);
+  const refreshed = () => {
+    const [reads, writes] = buttons;
+    writes.disabled = !followed().copiers;
+    writes.title = writes.disabled ? "TMA writes boxes: no lane does" : "The copies of a warp into shared memory";
+    reads.setAttribute("aria-pressed", String(!writesShown()));
+    writes.setAttribute("aria-pressed", String(writesShown()));
+  };
+  return { group, refreshed };
+}
+
+function accessNote(operand, bytes, lanes) {
+  if (writesShown()) {
+    const by = operand.copy.op === "universal" ? "st.shared" : operand.copy.op;
+    const lines = by === "cp.async.cg" ? " As it bypasses L1 it is written line by line besides, which the counts by line have." : "";
+    return `By ${by}: ${bytes} bytes a lane, ${plural(lanes, "lane")} at once. Hatched: waits for its bank.${lines}`;
+  }
+  const { instruction } = operand.loads;
+  return operand.copied
+    ? `By ${instruction}: shared memory serves ${bytes} bytes a lane, ${plural(lanes, "lane")} at once.${operand.loads.ldmatrix ? " A lane addresses a row for others." : ""} Hatched: waits for its bank.`
+    : `By ${instruction}: no lane addresses anything, the tensor core reads core matrices, 8 rows of 16 bytes. Hatched: the rows that meet in a bank.`;
+}
+
 function accessView() {
+  const { group, refreshed } = sideSwitch();
   const view = new View({
     id: "access",
-    title: "Reads, phase by phase",
+    title: "Banks, phase by phase",
     note: "",
-    on: ["all", "operand", "layouts", "load", "phase", "stage", "thread"],
+    controls: group,
+    on: ["step", "side", "all", "operand", "layouts", "load", "phase", "stage", "thread"],
     draw(painter, width) {
       const { access, pieces, grid, height } = accessGeometry(width);
       const { bytes, title } = access;
@@ -96,8 +148,10 @@ function accessView() {
         if (turns[row] > 0) hatched(painter, x, y, width_, height_);
         else painter.rect(x, y, width_, height_, { fill: hue(Math.floor(first / 4)) });
         const text = turns[row] > 0 ? `waits ${turns[row]}` : count * grid.width > 30 ? `${byte}` : "";
-        if (turns[row] > 0) painter.rect(x + width_ / 2 - 24, y + 3, 48, height_ - 6, { fill: palette.paper });
-        painter.text(x + width_ / 2, y + height_ / 2, text, { size: 10, align: "middle" });
+        const waits = turns[row] > 0;
+        const isRight = first > BANKS / 2;
+        const beside = waits ? (isRight ? x - 6 : x + width_ + 6) : x + width_ / 2;
+        painter.text(beside, y + height_ / 2, text, { size: 10, align: waits ? (isRight ? "end" : "start") : "middle" });
       });
       return height;
     },
@@ -124,6 +178,7 @@ function accessView() {
       return [operand.name.toLowerCase(), x, y];
     },
     words() {
+      refreshed();
       const access = accessOf();
       const { operand, bytes, phases } = access;
       const phase = phases[state.phase];
@@ -133,13 +188,11 @@ function accessView() {
       }
       const turns = wavefronts(phase.pieces.map((piece) => piece.byte), bytes);
       const all = phases.reduce((sum, { pieces }) => sum + wavefronts(pieces.map((piece) => piece.byte), bytes), 0);
-      view.root.querySelector(".note").textContent = operand.copied
-        ? `By ${operand.loads.instruction}: shared memory serves ${bytes} bytes a lane, ${plural(phase.pieces.length, "lane")} at once. A lane addresses a row for others. Hatched: waits for its bank.`
-        : `By ${operand.loads.instruction}: no lane addresses anything, the tensor core reads core matrices, 8 rows of 16 bytes. Hatched: the rows that meet in a bank.`;
+      view.root.querySelector(".note").textContent = accessNote(operand, bytes, phase.pieces.length);
       return [
         ["access", "shown", `${access.title}, ${phase.title}`],
-        ["phase-wavefronts", "this phase", plural(turns, "wavefront")],
-        ["access-wavefronts", operand.copied ? "the load" : "the block", plural(all, "wavefront")],
+        ["phase-wavefronts", "this phase", plural(turns, "wavefront"), turns > 1 ? "waits" : false],
+        ["access-wavefronts", writesShown() ? "the copy" : operand.copied ? "the load" : "the block", plural(all, "wavefront")],
         ["first-banks", "first banks", phase.pieces.map((piece) => bankOf(piece.byte)).join(" ")],
       ];
     },

@@ -75,7 +75,7 @@ function mapView() {
       return [
         ["marked-thread", "marked thread", `t${state.thread}, warp ${warpOf(state.thread)}`],
         ["marked-c", "its accumulators", `${result.values} of C: rows ${span(rows)}`],
-        ["marked-columns", "columns", span(columns)],
+        ["marked-columns", "columns", fewer(columns)],
         ["k-block", "k-block", `${state.kBlock} of ${kBlocks()}`],
       ];
     },
@@ -103,6 +103,13 @@ function mapView() {
       dot("c", coordinate % m, Math.floor(coordinate / m));
     }
   };
+}
+
+/** A long list by its count, its beginning and its end. */
+function fewer(values) {
+  const found = [...values].sort((one, other) => one - other);
+  const text = span(found);
+  return text.length <= 48 ? text : `${found.length}: ${found.slice(0, 6).join(", ")} … ${found[found.length - 1]}`;
 }
 
 function globalGrid(operand, width) {

@@ -11,8 +11,8 @@ function stationsOfOperand(found) {
       "Global tile",
       [
         ["global-row", "where", where],
-        ["global-byte", "byte", `${global.byte}, of its row ${global.inRow}`],
-        ["global-sector", "sector", `${global.sector}, of its row ${global.sectorInRow}`],
+        ["global-byte", "byte (in row)", `${global.byte} (${global.inRow})`],
+        ["global-sector", "sector (in row)", `${global.sector} (${global.sectorInRow})`],
       ],
     ],
     operand.copiers
@@ -147,8 +147,8 @@ function stationsOfResult(found) {
     "Global tile",
     [
       ["global-row", "where", `row ${row} ${global.row}`],
-      ["global-byte", "byte", `${global.byte}, of its row ${global.inRow}`],
-      ["global-sector", "sector", `${global.sector}, of its row ${global.sectorInRow}`],
+      ["global-byte", "byte (in row)", `${global.byte} (${global.inRow})`],
+      ["global-sector", "sector (in row)", `${global.sector} (${global.sectorInRow})`],
     ],
   ];
   if (!operand.shared) return [first, ["Store", [["way", "way", "straight from the register"]]], last];

@@ -58,7 +58,7 @@ function layoutViews() {
         ["offset", "offset", place.offset],
         ["byte", "byte", place.byte],
         ["bank", "bank", place.bank, true],
-        ["column-ways", "16 bytes of 8 rows here", `${wavefronts(eightRows(placeAt, rows), CHUNK_BYTES)} wavefronts`],
+        ["column-ways", "16 bytes of 8 rows here", plural(wavefronts(eightRows(placeAt, rows), CHUNK_BYTES), "wavefront")],
         ["different", "offsets", `${thousands(layout.least)} to ${thousands(layout.most)}, ${thousands(layout.different)} different`],
       ];
     },

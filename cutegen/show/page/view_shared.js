@@ -75,7 +75,7 @@ class SharedPicture {
     });
     const found = contentsOf(tile, layout);
     const perChunk = CHUNK_BYTES / tile.bytes;
-    const caption = `banks of lines ${first}–${first + LINES_OF_ZOOM - 1}: each 16 bytes by the (${tile.modes.join(", ")}) of its first element`;
+    const caption = `16 bytes each, by the (${tile.modes.join(", ")}) of the first element`;
     painter.text(zoom.x(0), zoom.y(0) - 22, caption, { size: 11, fill: palette.soft });
     for (let chunk = 0; chunk < 8; chunk += 1) {
       const banks = `${chunk * 4}–${chunk * 4 + 3}`;
@@ -167,12 +167,16 @@ function layoutSwitch(id, nameOfState, tileOfState) {
 
 function countsOf(tile, layout) {
   const row = tile.layouts[layout];
+  const count = (name, label, pair) => {
+    const waits = pair[0] > pair[1] ? "waits" : false;
+    return [name, label, `${ways(pair)}, ${plural(pair[0], "wavefront")}`, waits];
+  };
   return [
     ["layout", "layout", row.name],
     ["layout-text", "as CuTe prints it", row.text],
-    ["writes", "writes", `${ways(row.write)}, ${thousands(row.write[0])} wavefronts`],
-    row.lines && ["lines", "by line", `${ways(row.lines)}, ${thousands(row.lines[0])} wavefronts`],
-    ["reads", "reads", `${ways(row.read)}, ${thousands(row.read[0])} wavefronts`],
+    count("writes", "writes", row.write),
+    row.lines && count("lines", "by line", row.lines),
+    count("reads", "reads", row.read),
     ["bytes", "a stage", plural(row.bytes, "byte")],
   ];
 }

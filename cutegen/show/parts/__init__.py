@@ -15,7 +15,7 @@ from cutegen.show.view import View
 
 
 class Part(StrEnum):
-    """What can be shown of a plan."""
+    """A part of a plan that can be shown."""
 
     MMA = "mma"
     SMEM = "smem"
@@ -69,6 +69,6 @@ PAGES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
         Part.PIPELINE: pipeline.page,
     }
 )
-"""What the interactive page is told of each part."""
+"""For each part what tells the interactive page of it."""
 
 __all__ = ["OF_A_PROBE", "PAGES", "PICTURES", "VIEWS", "Part"]

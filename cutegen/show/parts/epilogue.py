@@ -89,7 +89,7 @@ def _how(shared: SmemTile, store: TileCopy, modes: tuple[str, str]) -> list[tupl
 
 
 def _first_store(store: TileCopy, tile: Tile, warp: int) -> list[list[str]]:
-    """What a warp reads for its first store; no warp reads for boxes."""
+    """The lines of what a warp reads for its first store; no warp reads for boxes."""
     title = f"First store of warp {warp}: what its lanes read from shared memory"
     return store.by_kind(
         vectors=lambda store: [first_access(store, tile, warp).lines(title), _first_request(store, tile, warp)],
@@ -183,7 +183,7 @@ def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]
 
 
 def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
-    """Where each lane's write to shared memory begins, [write, warp, lane] as coordinates of the tile, and its bytes.
+    """The beginning of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
 
     `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together.
     """

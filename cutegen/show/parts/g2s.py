@@ -111,7 +111,7 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
 
 
 def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
-    """Who copies which vector, and the banks where they land."""
+    """Draws who copies which vector, and the banks where they land."""
     tile, warp = Tile.of_operand(operand), thread // WARP
     found = plan.predictions.wavefronts[tile.write]
     who = captioned(
@@ -131,7 +131,7 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, threa
 
 
 def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
-    """Where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
+    """Draws where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
     count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes"
     rows = operand.modes[1 - operand.major_mode]
     caption = [

@@ -73,7 +73,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
 
 
 def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
-    """Which columns warps have, where they do not take turns atom by atom."""
+    """The columns that warps have, where they do not take turns atom by atom."""
     columns = tiled.permutation[1]
     if isinstance(columns, Layout):
         yield "N of the tile", f"{format_layout(columns)}: (column of the atom, warp, atom of a pair) -> n"
@@ -106,7 +106,7 @@ def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]
 
 
 def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[str]:
-    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds.
+    """The thread that holds an element of the atom's tile, in which value; of a wide tile, what each register holds.
 
     Of an operand in shared memory there is nothing to say: every thread names all of it. Of wgmma's sums the first
     columns tell how the others go on.
@@ -165,7 +165,7 @@ def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
 
 
 def mma_legend(plan: GemmPlan, thread: int) -> Picture:
-    """What the colours of `operand` mean."""
+    """Says what the colours of `operand` mean."""
     return warp_legend(range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
 
 
@@ -182,7 +182,7 @@ def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int]
 
 
 def _also_held(plan: GemmPlan, op: OperandName) -> str:
-    """How far apart the threads are that hold the same element."""
+    """Says how far apart the threads are that hold the same element."""
     if plan.atom.source(op) is OperandSource.SMEM:
         return f"in shared memory, by one matrix descriptor for all {plan.atom.threads} threads of an atom"
     coords = offsets_2d(plan.tiled_mma.tv_layout(op))

@@ -13,7 +13,7 @@ from cutegen.support.words import extents, plural
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """What was decided, in one line each, and how it fares."""
+    """The decisions, in one line each, and how the kernel fares."""
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]
     found = plan.predictions.wavefronts
     conflicts = [f"{key} {ways(found[key].ways)}" for key in SHARED_ACCESSES if key in found]

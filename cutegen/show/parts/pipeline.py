@@ -27,7 +27,7 @@ IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How an action is called: over its column of text, beside its row of a picture, in the note below the text."""
+    """The names of an action: over its column of text, beside its row of a picture, in the note below the text."""
 
     column: str
     row: str
@@ -129,7 +129,7 @@ def _passing(number: int, slots: Sequence[Slot]) -> list[str]:
 
 
 def _stages(number: int, stays: list[Residence], stages: int) -> list[str]:
-    """What each stage holds at the end of a slot."""
+    """The content of each stage at the end of a slot."""
     held = [""] * stages
     for stay in stays:
         if stay.fetched <= number and (stay.last_read is None or number <= stay.last_read):
@@ -191,7 +191,7 @@ def _overlap(stages: int, words: Mapping[Action, Words]) -> str:
 
 
 def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
-    """What slot `number` issues in one row."""
+    """Draws what slot `number` issues in one row."""
     match step.action:
         case Action.WAIT:
             return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
@@ -211,7 +211,7 @@ def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
 
 
 def _next_in_stage(stay: Residence, stays: Sequence[Residence]) -> Residence | None:
-    """What is sent for when a stay is over."""
+    """The k-tile that is sent for when a stay is over."""
     later = (other for other in stays if other.stage == stay.stage and other.k_tile > stay.k_tile)
     return min(later, key=lambda other: other.k_tile, default=None)
 

@@ -71,7 +71,7 @@ def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list
 
 
 def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
-    """What the multiplier is told, and how often it reads."""
+    """The facts that the multiplier is told, and how often it reads."""
     first = described.first
     return [
         ("descriptor", f"{first.encode():#018x} at address 0"),
@@ -178,7 +178,7 @@ def _drawn_in_place(plan: GemmPlan, operand: OperandPlan, described: ByDescripto
 
 
 def _of_several(coords: Coordinates) -> list[str]:
-    """What is said where lanes have an element in common, as those of a warp do whose loads are broadcast."""
+    """A remark where lanes have an element in common, as those of a warp do whose loads are broadcast."""
     return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
 
 

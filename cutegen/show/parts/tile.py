@@ -73,7 +73,7 @@ class Tile:
 
     @property
     def corner(self) -> str:
-        """What its table says in the corner: the mode that goes down, and the mode that goes to the right."""
+        """The corner of its table: the mode that goes down, and the mode that goes to the right."""
         return f"{self.modes[1 - self.major_mode]}\\{self.modes[self.major_mode]}"
 
     @property
@@ -158,7 +158,7 @@ def costed_tile(tile: Tile, plan: GemmPlan) -> Picture:
 
 
 def shown_part(tile: Tile) -> str:
-    """How much of the tile `tile_picture` shows."""
+    """Say how much of the tile `tile_picture` shows."""
     rows, columns = tile.extents[1 - tile.major_mode], tile.extents[tile.major_mode]
     shown = min(rows, DRAWN_ROWS), min(columns, DRAWN_BYTES // tile.dtype.bytes)
     return f"{extents(shown)} of {extents((rows, columns))}"

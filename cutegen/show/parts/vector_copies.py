@@ -42,7 +42,7 @@ def copier(copy: VectorCopy, tile: Tile) -> Table:
 
 
 def first_access(copy: VectorCopy, tile: Tile, warp: int) -> WarpAccess:
-    """Where the lanes of a warp meet shared memory in the copy's first step."""
+    """The places where the lanes of a warp meet shared memory in the copy's first step."""
     first = by_warp(vectors(copy.threads, copy.values, tile.extents)[..., 0])[0, warp]
     return WarpAccess(tile, first, copy.bits // 8)
 
@@ -58,7 +58,7 @@ def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
 
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
-    """What the colours of `copy_grid` mean."""
+    """Says what the colours of `copy_grid` mean."""
     return warp_legend(
         range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
     )
