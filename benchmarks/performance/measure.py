@@ -23,7 +23,18 @@ from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Result, bench, require_gpu
 from cutegen.bench.ceilings import Ceilings, MmaCeiling, measure_ceilings
 from cutegen.bench.conditions import conditions
-from cutegen.bench.contenders import CUTLASS, TORCH, Against, Operands, Prepare, of_cutlass, only, others
+from cutegen.bench.contenders import (
+    CUTLASS,
+    TORCH,
+    TORCH_INT,
+    TORCH_SCALED,
+    Against,
+    Operands,
+    Prepare,
+    of_cutlass,
+    only,
+    others,
+)
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import Call, Regime
 from cutegen.bench.mma_types import MmaTypes
@@ -133,7 +144,7 @@ def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) ->
     run.add(host=tuple(host_cost.host_costs(kernels.host, rounds=HOST_ROUNDS)))
     say("host costs")
     run.times("suite", asked.suite, lambda x: (*kernels.shipped, ours[x]), partial(others, cutlass=asked.cutlass))
-    run.times("kinds", asked.squares, lambda x: kernels.kinds[x], nobody, (Regime.GRAPH,))
+    run.times("kinds", asked.squares, lambda x: kernels.kinds[x], only(TORCH_SCALED, TORCH_INT), (Regime.GRAPH,))
     run.times("ladder", (LADDER,), lambda _: kernels.ladder, only(TORCH), (Regime.LAUNCH,))
     run.add(energy=tuple(_energy(kernels.energy, say)))
     run.times("sample", asked.sample, lambda x: (ours[x],), _of_sample(asked.cutlass))
@@ -222,11 +233,6 @@ def _ceiling(row: MmaCeiling) -> Ceiling:
         accumulator=types.accumulator,
         tflops=round(row.tflops, 1),
     )
-
-
-def nobody(contract: LaunchContract) -> Iterable[tuple[str, Prepare]]:
-    """No contender but cutegen's kernels."""
-    return ()
 
 
 def _of_sample(cutlass: Sequence[Path]) -> Against:

@@ -9,7 +9,16 @@ from benchmarks.performance import claims
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
 from benchmarks.performance.kinds import KINDS, PLAIN
 from benchmarks.performance.problems import LADDER
-from cutegen.bench.contenders import CUTLASS, CUTLASS_HOPPER, QUACK, TORCH, TORCH_REDUCED, TRITON
+from cutegen.bench.contenders import (
+    CUTLASS,
+    CUTLASS_HOPPER,
+    QUACK,
+    TORCH,
+    TORCH_INT,
+    TORCH_REDUCED,
+    TORCH_SCALED,
+    TRITON,
+)
 from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 from examples.hopper_ladder import ladder as rungs
@@ -152,8 +161,9 @@ def kinds(figures: Figures) -> str:
     """TFLOP/s of majors, types and epilogues, and how they compare with TN of f16 on the same problem."""
     problems = by_problem(figures.kinds, Regime.GRAPH)
     rows = []
-    for name in KINDS:
-        cells = [name]
+    of_torch = [name for name in (TORCH_SCALED, TORCH_INT) if any(name in row for row in problems.values())]
+    for name in (*KINDS, *of_torch):
+        cells = [_code(name)]
         for row in problems.values():
             time = row.get(name)
             cells += [_tflops(time), ABSENT if time is None else f"{row[PLAIN].median_us / time.median_us:.2f}"]
