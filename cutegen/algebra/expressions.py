@@ -96,7 +96,7 @@ class _ExpressionParser(LayoutParser):
         return tuple(parts)
 
     def _closes_before_a_colon(self) -> bool:
-        """Whether behind the parenthesis that closes the one here a stride begins."""
+        """Return whether behind the parenthesis that closes the one here a stride begins."""
         depth = 0
         for ahead in range(len(self.tokens) - self.at):
             depth += {"(": 1, ")": -1}.get(self.peek(ahead), 0)
@@ -117,7 +117,7 @@ class _ExpressionParser(LayoutParser):
 
 
 def _is_name(token: str) -> bool:
-    """Whether a token is the name of an operation, known or not."""
+    """Return whether a token is the name of an operation, known or not."""
     return (
         re.fullmatch(r"[A-Za-z_]\w*", token) is not None
         and token not in ("S", "Sw", "Swizzle", "o")

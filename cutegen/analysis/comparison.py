@@ -29,7 +29,7 @@ NOT_PLANNED = "not planned"
 
 
 class Section(StrEnum):
-    """What a row is about, in the order in which they are shown."""
+    """Subject of a row, in the order in which they are shown."""
 
     PLAN = "what it is for"
     DECISIONS = "decisions"
@@ -68,7 +68,7 @@ class Row:
 
     @property
     def equal(self) -> bool:
-        """Whether it is the same for all that have a plan."""
+        """True where it is the same for all that have a plan."""
         return len(set(self.cells) - {""}) <= 1
 
 
@@ -294,7 +294,7 @@ def _resident(x: Compared) -> int | None:
 
 
 def _bounds(comparison: Comparison) -> Iterator[Row]:
-    """Of each resource the cycles that a million operations take of a multiprocessor, so that tiles compare."""
+    """Return for each resource the cycles that a million operations take of a multiprocessor, so that tiles compare."""
     specs, found = comparison.specs, [_costs(x, comparison.problem) for x in comparison.specs]
     for resource in _union(found):
         values = tuple(each.get(resource) for each in found)

@@ -69,7 +69,7 @@ def _lines(cell: str) -> tuple[str, ...]:
 
 
 def _bars(rows: Sequence[Row]) -> Picture:
-    """For each figure a bar for each spec, the longest as long as there is room, with the figure behind it."""
+    """Draw for each figure a bar for each spec, the longest as long as there is room, with the figure behind it."""
     left = max(text_width(_label(row), CELL_PX) for row in rows) + 8
     items: list[Item] = []
     y, right = 0.0, 0.0

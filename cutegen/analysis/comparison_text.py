@@ -45,7 +45,7 @@ def comparison_table(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_lines(comparison: Comparison, *, everything: bool = False) -> Iterator[str]:
-    """What differs, section by section; what is equal is named, or shown behind it with `everything`."""
+    """Write what differs, section by section; what is equal is named, or shown behind it with `everything`."""
     names = [x.name for x in comparison.specs]
     which = "for" if comparison.asked else "chosen for any problem, bounded for"
     yield from wrapped(f"{plural(len(names), 'spec')} side by side, {which} {comparison.problem}")

@@ -51,7 +51,7 @@ def info(
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Where the cache is, how much is in it; with a spec, why a look-up misses."""
+    """Say where the cache is, and how much is in it; with a spec, why a look-up misses."""
     answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     found = cache.info()

@@ -105,7 +105,7 @@ def _built(plan: GemmPlan, cache: Cache) -> Artifact:
 
 
 def _why_not_timed(made: Comparison) -> str:
-    """What is missing here for times; empty where nothing is."""
+    """Return what is missing here for times; empty where nothing is."""
     try:
         require_gpu()
     except DeviceError as error:

@@ -38,7 +38,7 @@ class Ability:
 
 
 def doctor(out: OutOption = None, json: JsonOption = False) -> None:
-    """What this machine can do: CuTe DSL, driver, GPU, targets, cache. Exit 0 also where something is missing."""
+    """Say what this machine can do: CuTe DSL, driver, GPU, targets, cache. Exit 0 also where something is missing."""
     answer = Answer.asked(json=json, out=out)
     findings = _findings()
     abilities = _abilities({finding.name: finding for finding in findings})

@@ -1,4 +1,4 @@
-"""What a verb is about: a spec, a folder with a built artifact, or a kernel's file that somebody may have edited."""
+"""Subject of a verb: a spec, a folder with a built artifact, or a kernel's file that somebody may have edited."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class _Tuned:
     name = "records of cutegen tune"
 
     def answer(self, request: Request) -> Answer:
-        """What they say; nothing where only what runs kernels is installed."""
+        """Return their answer; nothing where only what runs kernels is installed."""
         try:
             from cutegen.dispatch.tuned import tuned
         except ImportError as error:

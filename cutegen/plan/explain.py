@@ -272,7 +272,7 @@ def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[
 
 
 def hidden_lines(hidden: int) -> list[str]:
-    """What a ranking leaves out, and how to get it; nothing where it is whole."""
+    """Write what a ranking leaves out, and how to get it; nothing where it is whole."""
     return [f"  and {plural(hidden, 'layout')} more, which --all shows"] if hidden else []
 
 

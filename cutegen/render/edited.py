@@ -45,7 +45,7 @@ class ReadKernel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of the file; nothing of one that is as it was written."""
+        """Return what is to be said of the file; nothing of one that is as it was written."""
         code = ", ".join(self.edited_code)
         held = "counts of instructions are the plan's, and no longer required" if code else ""
         return (*self.differences, *((f"{code}: edited; {held}",) if code else ()))

@@ -59,7 +59,7 @@ def _parts(lines: Iterable[str]) -> str:
 
 
 def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
-    """Where each part of shared memory begins, and the bytes in all, by the count of stages.
+    """Return where each part of shared memory begins, and the bytes in all, by the count of stages.
 
     A part that begins at a boundary behind the last one's end has a number instead of a sum.
     """

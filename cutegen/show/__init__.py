@@ -1,1 +1,1 @@
-"""What people see of a plan, part by part: as text, as JSON and as a picture, one file a part."""
+"""Shows a plan part by part: as text, as JSON, as a picture and on a page, one file a part."""

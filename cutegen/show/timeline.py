@@ -118,7 +118,7 @@ class Residence:
 
 
 def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
-    """What lies where and when: groups of cp.async land in the order of their commits, when they are waited for.
+    """Return what lies where and when: groups of cp.async land in the order of their commits, when they are waited for.
 
     Where plain copies do it all, a k-tile has landed at the barrier behind its stores; what bulk tensor copies bring,
     when its own mbarrier has been waited for.
@@ -152,7 +152,9 @@ def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
 
 
 def passages(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int | None]]:
-    """Which k-tile is in registers from which slot to which, on its way to shared memory; None behind the last slot."""
+    """Return which k-tile is in registers from which slot to which, on its way to shared memory; None behind the
+    last slot.
+    """
     stored = {step.k_tile: n for n, slot in enumerate(slots) for step in slot.steps if step.action is Action.STORE}
     for number, slot in enumerate(slots):
         if (load := slot.step(Action.GLOBAL_LOAD)) is not None:

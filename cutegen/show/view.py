@@ -1,4 +1,4 @@
-"""What one part of a plan looks like, for people and for programs."""
+"""One part of a plan as people and programs see it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _is(settled: GemmSpec, made: GemmPlan) -> bool:
 
 
 def _spread(ranked: Iterable[Proposed]) -> Iterator[Proposed]:
-    """In their order, no more than a few of one tile."""
+    """Return them in their order, no more than a few of one tile."""
     seen: Counter[object] = Counter()
     for each in ranked:
         key = (each.settled.family, each.settled.tile.cta, each.settled.schedule.swap)

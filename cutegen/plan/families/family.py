@@ -56,7 +56,7 @@ class Family:
     template: str
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
-        """What tuning compares, the fastest by predicted time first."""
+        """Return what tuning compares, the fastest by predicted time first."""
         return (self.space or self.search)(spec, target, problem)
 
     def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:

@@ -1,4 +1,4 @@
-"""What pictures are made of: one value of boxes and texts, written as SVG, LaTeX or PNG."""
+"""Pictures as one value of boxes and texts, written as SVG, LaTeX or PNG."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) 
 
 
 def phase_legend() -> Picture:
-    """How to read `phase_charts`."""
+    """Explain how to read `phase_charts`."""
     entries = [Cell(("byte",), bank_colour(0)), Cell(("byte",), CONFLICT)]
     return legend(entries, "byte offset that a lane addresses; dark red: it waits for the bank")
 

@@ -15,7 +15,7 @@ TOWER, LEAST_ROWS = 2.5, 16  # of a grid that is folded: how many times as high 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one cell of a grid shows."""
+    """Content of one cell of a grid."""
 
     lines: tuple[str, ...]
     fill: str

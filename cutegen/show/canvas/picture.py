@@ -17,7 +17,7 @@ Align = Literal["start", "middle", "end"]
 
 
 def text_width(text: str, size_px: float) -> float:
-    """How wide `text` is at most.
+    """Return the width of `text` at most.
 
     >>> round(text_width("T31V7", 10), 2)
     30.5
@@ -130,5 +130,5 @@ def captioned(caption: Sequence[str], picture: Picture) -> Picture:
 
 
 def framed(picture: Picture, margin: float = 16) -> Picture:
-    """With an empty margin, as it leaves the house."""
+    """Return the picture with an empty margin, as it leaves the house."""
     return Picture(picture.width + 2 * margin, picture.height + 2 * margin, picture.moved(margin, margin))

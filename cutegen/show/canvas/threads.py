@@ -1,4 +1,4 @@
-"""Who holds what: cells that name a thread and its values, coloured by warp, one thread marked."""
+"""Cells that name a thread and its values, coloured by warp, one thread marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where one element is, from global memory to the accumulators: what the text, the page and tests read alike."""
+"""Follows one element from global memory to the accumulators: text, page and tests read the same values."""
 
 from __future__ import annotations
 

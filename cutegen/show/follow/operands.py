@@ -1,4 +1,4 @@
-"""Where the elements of a tile of A or B are, from their copy to the accumulators that they meet."""
+"""Follows the elements of a tile of A or B, from their copy to the accumulators that they meet."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class OperandFollower:
         return within[0] + within[1] * self.operand.tile[0]
 
     def copy(self, within: tuple[int, int], leading_elems: int) -> CopyStep:
-        """What brings the element from global to shared memory."""
+        """Return what brings the element from global to shared memory."""
         return self.operand.g2s.by_kind(
             vectors=lambda copy: self._step(copy, within, leading_elems),
             boxes=lambda copy: self._box(copy, within),
         )
 
     def shared(self, within: tuple[int, int], stage: int) -> SharedPlace:
-        """Where it lies in shared memory."""
+        """Return its place in shared memory."""
         return SharedPlace.of(self.operand.smem.layout, (*within, stage), self.operand.dtype.bytes, self.base_bytes)
 
     def loads(self, within: tuple[int, int], stage: int) -> tuple[FragmentLoad, ...]:

@@ -62,12 +62,12 @@ class GlobalPlace:
 
     @property
     def sector(self) -> int:
-        """Which 32 bytes."""
+        """Number of its 32-byte sector."""
         return self.byte // SECTOR_BYTES
 
     @property
     def byte_in_sector(self) -> int:
-        """Where in them."""
+        """Offset in that sector, in bytes."""
         return self.byte % SECTOR_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Where an element of C is: the accumulator that has its sum, shared memory where it goes there, and who stores it."""
+"""Follows an element of C: the accumulator that has its sum, shared memory where it goes there, and who stores it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ResultFollower:
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
 
     def store(self, within: tuple[int, int], leading_elems: int) -> CopyStep | None:
-        """What brings it from there to global memory; None where its own thread stores it."""
+        """Return what brings it from there to global memory; None where its own thread stores it."""
         c, parts = self.c, self.c.parts
         if c.store is None or c.smem is None:
             return None

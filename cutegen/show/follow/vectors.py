@@ -1,4 +1,4 @@
-"""Who moves an element between global and shared memory: a vector of a thread, or a box that one thread asks for."""
+"""Moves of an element between global and shared memory: a vector of a thread, or a box that one thread asks for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class VectorTables:
 
     @classmethod
     def of_operand(cls, copy: VectorCopy, at: Landing, major_mode: int) -> VectorTables:
-        """Of a copy to shared memory."""
+        """Return the moves of a copy to shared memory."""
         steps = (Step(copy.fetch), Step(Action.STORE))
         instruction = tuple(dict.fromkeys(opcode for step in steps for opcode in copy.opcodes(step, at)))
         joins = None
@@ -47,7 +47,7 @@ class VectorTables:
     def of_result(
         cls, copy: VectorCopy, tile: tuple[int, int], major_mode: int, element_bytes: int, placed: Coordinates
     ) -> VectorTables:
-        """Of the stores of C's tile from shared memory."""
+        """Return the moves of the stores of C's tile from shared memory."""
         said = (f"loads of {copy.bits} bits from shared memory", f"stores of {copy.bits} bits to global memory")
         return cls._of(copy, tile, major_mode, element_bytes, placed, said, None)
 
@@ -78,7 +78,7 @@ class VectorTables:
         )
 
     def step(self, coord: int, leading_elems: int) -> VectorStep:
-        """Who moves the element at a column-major coordinate of the tile."""
+        """Return who moves the element at a column-major coordinate of the tile."""
         step, thread, index = (int(i) for i in np.unravel_index(self.where[coord], self.table.shape))
         first = int(self.table[step, thread, 0])
         lanes, count = self._phase(coord, thread)
@@ -108,7 +108,7 @@ class VectorTables:
         return lanes, int(wavefronts(at, access_bytes))
 
     def _access(self, coord: int, thread: int) -> tuple[Coordinates, int]:
-        """Where each thread's access of shared memory begins that has this element, and its bytes."""
+        """Return where each thread's access of shared memory begins that has this element, and its bytes."""
         if self.joins is not None:
             (starts, lengths), stage = self.joins, self.placed
             begins = stage[starts[:, thread]]

@@ -24,7 +24,7 @@ class Follower:
         self.result = ResultFollower(plan)
 
     def way(self, element: Element) -> Way:
-        """Where `element` is. Raises RequestError where the problem has no such element."""
+        """Return the way of `element`. Raises RequestError where the problem has no such element."""
         return self._of_result(element) if element.operand == "c" else self._of_operand(element)
 
     def _of_operand(self, element: Element) -> OperandWay:
@@ -92,7 +92,7 @@ class Follower:
 
 
 def follow(plan: GemmPlan, element: Element, problem: ProblemShape) -> Way:
-    """Where one element is. Raises RequestError where the problem has no such element."""
+    """Follow one element. Raises RequestError where the problem has no such element."""
     return Follower(plan, problem).way(element)
 
 

@@ -1,4 +1,4 @@
-"""What `show` says of tiles that bulk tensor copies move."""
+"""Describes tiles that bulk tensor copies move."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Requests:
 
     @property
     def summary(self) -> str:
-        """How many requests there are, and what they touch."""
+        """Write how many requests there are, and what they touch."""
         found = sorted(set(self.sectors))
         each = f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
         return f"{len(self.coords):,} of a warp, {each} sectors each, at least {self.ideal}"
@@ -94,5 +94,5 @@ class Requests:
         return above(sparse_grid(cells, f"{minor}\\sector"), note, gap=8)
 
     def caption(self, request: int, warp: int) -> str:
-        """What a request touches."""
+        """Write what a request touches."""
         return f"First request of warp {warp} to global memory: {plural(self.sectors[request], 'sector')} of 32 bytes"

@@ -122,7 +122,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
 
 
 def _first_write(plan: GemmPlan, tile: Tile, warp: int) -> WarpAccess:
-    """Where the lanes of a warp meet shared memory in their first write of sums; warpgroups do alike."""
+    """Return where the lanes of a warp meet shared memory in their first write of sums; warpgroups do alike."""
     written, access_bytes = _written(plan, tile)
     return WarpAccess(tile, written[0, warp % written.shape[1]], access_bytes)
 
@@ -146,7 +146,7 @@ def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) ->
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """For the page: C's tile, or the part of it that leaves at once, how it is written and who stores it."""
+    """Page data: C's tile, or the part of it that leaves at once, how it is written and who stores it."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     m, n, _ = plan.cta_tile
     found: dict[str, Any] = {
@@ -175,7 +175,9 @@ def page(plan: GemmPlan) -> dict[str, Any]:
 
 
 def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]:
-    """For each part of C's tile, down and to the right, its number in its warpgroup and its place in shared memory."""
+    """Return for each part of C's tile, down and to the right, its number in its warpgroup and its place in shared
+    memory.
+    """
     m, n, _ = plan.cta_tile
     result = ResultFollower(plan)
     rows = [[result.staged((i, j)) for j in range(0, n, part[1])] for i in range(0, m, part[0])]

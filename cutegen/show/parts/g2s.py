@@ -96,7 +96,7 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """For A and B: the thread that copies each vector in one step, and where a warp's vectors land."""
+    """Draw for A and B the thread that copies each vector in one step, and where a warp's vectors land."""
     parts = [_drawn(plan, operand, thread) for operand in (plan.a, plan.b)]
     notes = plan.a.g2s.by_kind(
         vectors=lambda _: (copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
@@ -143,7 +143,7 @@ def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """For the page: who copies each element of A and of B, or which box brings it."""
+    """Page data: who copies each element of A and of B, or which box brings it."""
     found = {}
     for x in (plan.a, plan.b):
         sectors = plan.predictions.sectors[AccessKey.g2s(x.name)]

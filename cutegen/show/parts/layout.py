@@ -67,7 +67,7 @@ def picture(expression: LayoutExpr, dtype: DType) -> Picture:
 
 
 def page(expression: LayoutExpr, dtype: DType) -> dict[str, Any]:
-    """For the page: the layout, which the page evaluates by itself, and what was counted of it here."""
+    """Page data: the layout, which the page evaluates by itself, and what was counted of it here."""
     table = offsets_by_row(expression)
     return {
         "text": format_layout(expression),

@@ -17,7 +17,7 @@ ROW_BITS = 128
 
 
 def page(plan: GemmPlan) -> dict[str, Any] | None:
-    """For the page: both forms, for the operands that `ldmatrix` loads; None where there are none."""
+    """Page data: both forms, for the operands that `ldmatrix` loads; None where there are none."""
     found = {x.name: _forms(x) for x in (plan.a, plan.b) if x.s2r.by_ldmatrix}
     return found or None
 

@@ -80,7 +80,7 @@ def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
 
 
 def _warps(plan: GemmPlan) -> list[str]:
-    """What every warp holds of A, B and C of the tiled MMA's tile, along both modes of each."""
+    """Return what every warp holds of A, B and C of the tiled MMA's tile, along both modes of each."""
     tiled = plan.tiled_mma
     held = [op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM]
     rows = [
@@ -201,7 +201,7 @@ def _cell_size(plan: GemmPlan) -> tuple[float, float]:
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """For the page: the tiled MMA, and the coordinates in C's tile of each thread's accumulators, [thread, value]."""
+    """Page data: the tiled MMA, and the coordinates in C's tile of each thread's accumulators, [thread, value]."""
     tiled, (m, n, _) = plan.tiled_mma, plan.cta_tile
     share = tiled.partition("C", Layout((m, n)), 0)
     first, rows = offsets_2d(tiled.tv_layout("C"))[:, 0], tiled.tile_mnk[0]

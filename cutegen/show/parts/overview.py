@@ -40,7 +40,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """For the page: what it is a page of, and what was decided, with the reasons."""
+    """Page data: the subject, and what was decided, with the reasons."""
     m, n, k = plan.cta_tile
     return {
         "title": plan.spec.name or plan.kernel_name,

@@ -100,7 +100,7 @@ def _of_copy(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy, thread: i
 
 
 def _descriptors(share: LayoutExpr, element: DType) -> Layout:
-    """Where each instruction's descriptor begins, (1, MMA_X, MMA_K, PIPE) in units of 16 bytes."""
+    """Return where each instruction's descriptor begins, (1, MMA_X, MMA_K, PIPE) in units of 16 bytes."""
     unit = VECTOR_BYTES // element.bytes
     begins = make_layout(*modes(inner_layout(share))[1:])
     return make_layout(Layout(1, 0), *modes(Layout(begins.shape, _divided(begins.stride, unit))))

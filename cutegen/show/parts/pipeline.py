@@ -217,7 +217,9 @@ def _next_in_stage(stay: Residence, stays: Sequence[Residence]) -> Residence | N
 
 
 def _held(stay: Residence, following: Residence | None, first: int, above: int, end: int) -> list[Box]:
-    """In flight from the middle of the slot that sends for it; there, and read, from the wait that begins a slot."""
+    """Return the k-tile's stay: in flight from the middle of the slot that sends for it; there, and read, from the
+    wait that begins a slot.
+    """
     row = first + stay.stage
     landed = end if stay.landed is None else stay.landed
     name = f"k-tile {stay.k_tile}"
@@ -234,7 +236,7 @@ def _held(stay: Residence, following: Residence | None, first: int, above: int, 
 
 
 def _carried(k_tile: int, loaded: int, stored: int | None, row: int, end: int) -> Box:
-    """In registers from the middle of the slot that loads it until it is stored."""
+    """Return the k-tile's time in registers, from the middle of the slot that loads it until it is stored."""
     until = end if stored is None else stored
     lines = (f"k-tile {k_tile}", "in flight")
     return _box(loaded + 0.5, until, row, hue(k_tile, IN_FLIGHT, 3), lines, row)
@@ -295,7 +297,7 @@ def _heads(slots: Sequence[Slot]) -> list[Item]:
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """For the page: the slots in program order, and each k-tile's stay in a stage."""
+    """Page data: the slots in program order, and each k-tile's stay in a stage."""
     slots = shown(plan.loop)
     words = _words(slots, plan.atom.instruction)
     return {

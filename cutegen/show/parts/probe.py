@@ -9,7 +9,7 @@ from cutegen.support.words import extents
 
 
 def view(plan: ProbePlan) -> View:
-    """What was decided, in one line each, and what is written out."""
+    """Show what was decided, in one line each, and what is written out."""
     m, n, k = plan.extents
     found = plan.predictions.wavefronts
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]

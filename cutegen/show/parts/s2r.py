@@ -101,7 +101,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
 
 
 def _loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
-    """What a warp's lanes address in its first load of a k-tile, or in each of them."""
+    """Return what a warp's lanes address in its first load of a k-tile, or in each of them."""
     loads = fragment_loads(tiled_mma, operand, warp)
     return [
         load.access.lines(
@@ -122,7 +122,7 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """For A and B: what the lanes of a warp address and receive in its first load, and the banks of each phase.
+    """Draw for A and B what the lanes of a warp address and receive in its first load, and the banks of each phase.
 
     An operand that is multiplied where it lies is shown there, by its banks.
     """
@@ -239,7 +239,7 @@ def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """For the page: every load of the fragments of A and of B, or the descriptors by which they are read in place."""
+    """Page data: every load of the fragments of A and of B, or the descriptors by which they are read in place."""
     return {x.name: _page_of(plan, x) for x in (plan.a, plan.b)}
 
 

@@ -78,7 +78,7 @@ class Tile:
 
     @property
     def orientation(self) -> str:
-        """Which mode goes where in its tables: the contiguous one always to the right."""
+        """Write which mode goes where in its tables: the contiguous one always to the right."""
         return f"{self.modes[1 - self.major_mode]} downwards, {self.modes[self.major_mode]} to the right"
 
     @property
@@ -114,7 +114,7 @@ def corner_lines(tile: Tile, table: Table, *, everything: bool = False) -> list[
 
 
 def cut_line(shown: tuple[int, ...], whole: tuple[int, ...]) -> list[str]:
-    """What a table leaves out, and how to get it; nothing where it is whole.
+    """Write what a table leaves out, and how to get it; nothing where it is whole.
 
     >>> cut_line((8, 8), (128, 8)), cut_line((8, 8), (8, 8))
     (['  and 120 rows more, which --all shows'], [])

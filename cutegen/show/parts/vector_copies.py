@@ -65,7 +65,7 @@ def copy_legend(plan: GemmPlan, thread: int) -> Picture:
 
 
 def copy_page(copy: TileCopy, tile: Tile) -> dict[str, Any]:
-    """For the page: the coordinates of each step's vectors of each thread, [step, thread, element]; or the boxes."""
+    """Page data: the coordinates of each step's vectors of each thread, [step, thread, element]; or the boxes."""
 
     def of_threads(copy: VectorCopy) -> dict[str, Any]:
         return {

@@ -23,7 +23,7 @@ class WarpAccess:
 
     @property
     def byte_offsets(self) -> Table:
-        """Where each lane's bytes begin in shared memory, of the first stage."""
+        """Return where each lane's bytes begin in shared memory, of the first stage."""
         placed: Table = self.tile.offsets[self.coords] * self.tile.dtype.bytes
         return placed
 
