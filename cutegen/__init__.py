@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
     from cutegen.matmul import explain, matmul, prepare
-    from cutegen.plan import GemmPlan, ProbePlan, plan
+    from cutegen.plan import GemmPlan, ProbePlan
     from cutegen.run import Kernel, Probe
     from cutegen.spec import (
         Epilogue,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from cutegen.torch_ops.float8 import Float8Copies, float8_linear
     from cutegen.torch_ops.linear import Linear
+    from cutegen.tuned.answer import plan
 
 __all__ = [
     "CutegenError",
@@ -83,9 +84,10 @@ __all__ = [
 
 _ROOMS = {
     "cutegen.errors": ("CutegenError",),
-    "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
+    "cutegen.plan": ("GemmPlan", "ProbePlan"),
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit"),
+    "cutegen.tuned.answer": ("plan",),
     "cutegen.matmul": ("explain", "matmul", "prepare"),
     "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),

@@ -15,12 +15,13 @@ from cutegen.build import Artifact, Cache
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
 from cutegen.hardware import SM_RATES
-from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.explain import ways
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.values.accesses import SHARED_ACCESSES, AccessKey
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
+from cutegen.tuned.answer import plan
 
 Value = str | int | float | None
 MILLION = 1e6

@@ -28,6 +28,7 @@ VERBS = (
     "probe",
     "check",
     "bench",
+    "tune",
     "report",
     "cache",
     "doctor",

@@ -28,7 +28,6 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan import plan as make_plan
 from cutegen.show.canvas import Picture
 from cutegen.show.follow import Element
 from cutegen.show.page import Opened, page_of_layout, page_of_plan
@@ -37,6 +36,7 @@ from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
 

@@ -16,10 +16,10 @@ from cutegen.contract.source import KernelSource
 from cutegen.errors import RequestError
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan import plan as make_plan
 from cutegen.render import ReadKernel, render
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 KERNEL_SUFFIX = ".py"
 

@@ -14,9 +14,9 @@ from types import TracebackType
 
 from cutegen.build.pack_file import PackFile, read_pack
 from cutegen.build.pack_index import PackEntry
+from cutegen.contract.buckets import bucket
 from cutegen.contract.launch import GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
 from cutegen.contract.problem import ProblemLike, ProblemShape
-from cutegen.dispatch.buckets import bucket
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NoReturn
 
+from cutegen.contract.buckets import bucket
 from cutegen.contract.problem import ProblemShape
-from cutegen.dispatch.buckets import bucket
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import Copy, Placement, as_matrices, place_operand, place_result, place_scale
 from cutegen.dispatch.request import Matrix, Request

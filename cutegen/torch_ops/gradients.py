@@ -23,16 +23,20 @@ _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """Keep what the gradient of `matmul` needs."""
     result_will_do = inputs[3] == "relu" and inputs[4] is None
-    _keep(ctx, inputs, output if result_will_do else None)
+    keep_before(ctx, inputs, output if result_will_do else None)
 
 
 def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     """Keep what the gradient of `matmul_aux` needs; its second result is for that alone."""
     ctx.mark_non_differentiable(output[1])
-    _keep(ctx, inputs, output[1])
+    keep_before(ctx, inputs, output[1])
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
+def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
+    """Keep the operands and the value before the activation; None where it is to be computed again.
+
+    Raises RequestError for gradients that are not computed.
+    """
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype = inputs
     needed = _needed(ctx)
     if a.dtype in _FLOAT8 and any(needed):

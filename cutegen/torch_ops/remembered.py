@@ -24,28 +24,27 @@ from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import tf32_allowed
 
 _REMEMBERED_CALLS = 1024
-_FORMS_OF_SHAPES = 8
+FORMS_OF_SHAPES = 8
 """Calls with the same shapes: of other strides, types, devices."""
 
 # Names of their own, because every call looks each of them up.
-_is_traced = torch.compiler.is_dynamo_compiling
+is_traced = torch.compiler.is_dynamo_compiling
 """By Dynamo. Who traces by modes shows among those, which is cheaper than to ask for all of them."""
 _is_grad_enabled = torch.is_grad_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
 _functorch = torch._C._are_functorch_transforms_active
 _forward_ad = torch.autograd.forward_ad
-_count_write = torch.autograd.graph.increment_version
-_Parameter = torch.nn.Parameter
+count_write = torch.autograd.graph.increment_version
 _F32 = torch.float32
 _dynamos: Any = torch._C._dynamo.guards
 _has_guards = all(hasattr(_dynamos, name) for name in ("TensorGuards", "_empty_strided_cpu", "_empty_strided_cuda"))
 """They are no promise of torch's: calls go by `again` where a version has none."""
 _on_gpus = hasattr(torch._C, "_cuda_getDevice")
-_current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
+current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """Work left for a call that was made before.
 
     `low` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the order of
@@ -76,14 +75,12 @@ class _Simple:
         *("span_a", "span_b", "span_bias", "span_out", "steps", "stream", "tf32"),
     )
 
-    def __init__(self, known: _Known, tensors: list[Tensor], out: Tensor) -> None:
-        self.guards = _guards(tensors)
+    def __init__(self, known: Known, tensors: list[Tensor], out: Tensor) -> None:
+        self.guards = guards_of(tensors)
         self.graded = any(tensor.requires_grad for tensor in tensors)
         self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
         self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
-        # Memory of the current GPU, without the dispatcher: what Inductor's programs call.
-        self.allocate = _dynamos._empty_strided_cuda if known.ordinal >= 0 else _dynamos._empty_strided_cpu
-        self.stream = known.stream
+        self.allocate, self.stream = allocator(known.ordinal), known.stream
         self.shape, self.steps, self.dtype = tuple(out.shape), out.stride(), out.dtype
         self.low, self.low_bias = max(known.low[:3]), (*known.low, 0)[3]
         self.span_a, self.span_b, self.span_out, self.span_bias = (*known.spans, 0)[:4]
@@ -93,46 +90,39 @@ class _Table(threading.local):
     """The calls that a thread has made: a launch's parameter block is not to be shared."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], _Known] = {}
+        self.known: dict[tuple[object, ...], Known] = {}
         self.simple: dict[tuple[object, ...], list[_Simple]] = {}
+        self.fused: dict[tuple[object, ...], list[Any]] = {}
         self.changes = -1
 
     def renew(self) -> None:
         """Forget calls that other providers or settings served, and all of them where they are too many."""
         changes = providers.changes + settings.changes
-        if self.changes != changes or len(self.known) >= _REMEMBERED_CALLS or len(self.simple) >= _REMEMBERED_CALLS:
-            self.known, self.simple, self.changes = {}, {}, changes
+        most = max(len(self.known), len(self.simple), len(self.fused))
+        if self.changes != changes or most >= _REMEMBERED_CALLS:
+            self.known, self.simple, self.fused, self.changes = {}, {}, {}, changes
 
 
-_table = _Table()
+table = _Table()
 
 
-def _guards(tensors: list[Tensor]) -> Callable[..., bool]:
+def allocator(ordinal: int) -> Callable[..., Tensor]:
+    """Return what takes memory of the current GPU, of the host for -1, without the dispatcher, as Inductor does."""
+    found: Callable[..., Tensor] = _dynamos._empty_strided_cuda if ordinal >= 0 else _dynamos._empty_strided_cpu
+    return found
+
+
+def guards_of(tensors: list[Tensor]) -> Callable[..., bool]:
+    """Return a question to as many tensors: whether they are like these in all but values and addresses."""
     sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
     made = _dynamos.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = made.check
     return check
 
 
-def nobody_elses(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
-    """Return whether the operands are plain tensors without gradients, with nothing of torch's in between but
-    autocast.
-    """
-    of_a, of_b = type(a), type(b)
-    if (of_a is not Tensor and of_a is not _Parameter) or (of_b is not Tensor and of_b is not _Parameter):
-        return False
-    wants_grad = a.requires_grad or b.requires_grad
-    if bias is not None:
-        if type(bias) is not _Parameter and type(bias) is not Tensor:
-            return False
-        wants_grad = wants_grad or bias.requires_grad
-    return not (
-        (wants_grad and _is_grad_enabled())
-        or _dispatch_modes()
-        or _function_modes()
-        or _functorch()
-        or _forward_ad._current_level >= 0
-    )
+def is_undisturbed() -> bool:
+    """Return whether nothing of torch's comes in between a call and its kernel but autocast and autograd."""
+    return not (_dispatch_modes() or _function_modes() or _functorch() or _forward_ad._current_level >= 0)
 
 
 def quick(
@@ -142,9 +132,8 @@ def quick(
 
     With `across`, B is `b` transposed. Written out, because this is all that a small call costs beside its launch.
     """
-    if _is_traced():
+    if is_traced():
         return None
-    table = _table
     try:
         some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across))
     except (AttributeError, TypeError):  # arguments of other kinds, which are judged elsewhere
@@ -160,12 +149,12 @@ def quick(
             break
     else:
         return None
-    if (known.graded and _is_grad_enabled()) or _dispatch_modes() or _function_modes():
+    if (known.graded and _is_grad_enabled()) or _dispatch_modes() or _function_modes():  # functorch shows in guards
         return None
     if _forward_ad._current_level >= 0 or (known.tf32 is not None and known.tf32 is not tf32_allowed()):
         return None
     ordinal = known.ordinal
-    if ordinal >= 0 and _current_gpu() != ordinal:
+    if ordinal >= 0 and current_gpu() != ordinal:
         return None
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
@@ -184,21 +173,29 @@ def quick(
             return None
     known.at_home(addresses, (), known.stream(ordinal))
     if out is not None:
-        _count_write(out)
+        count_write(out)
     return result
 
 
 def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
     """Let `quick` know a call that was just made; its B was `weight` transposed where that is given."""
-    if call.has_more or not _has_guards or (known := _table.known.get(_key(call))) is None:
-        return
-    if known.ordinal >= 0 and not (_current_gpu() == known.ordinal and _is_at_home(known.launch)):
+    if call.has_more or (known := known_here(call)) is None:
         return
     second = call.b if weight is None else weight
     key = (call.a.shape, second.shape, call.activation, call.bias is None, call.out is None, weight is not None)
     tensors = [x for x in (call.a, second, call.out, call.bias) if x is not None]
-    others = [each for each in _table.simple.get(key, ()) if not each.guards(*tensors)]
-    _table.simple[key] = [_Simple(known, tensors, result), *others[: _FORMS_OF_SHAPES - 1]]
+    made = _Simple(known, tensors, result)
+    if made.guards(*tensors):  # they take no tensor twice
+        others = [each for each in table.simple.get(key, ()) if not each.guards(*tensors)]
+        table.simple[key] = [made, *others[: FORMS_OF_SHAPES - 1]]
+
+
+def known_here(call: Call) -> Known | None:
+    """Return what is known of a call that the thread can repeat where it is: its GPU is the current one."""
+    known = table.known.get(_key(call)) if _has_guards else None
+    if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_at_home(known.launch)):
+        return known
+    return None
 
 
 def _is_at_home(launch: object) -> bool:
@@ -229,8 +226,8 @@ def _attributes(x: Tensor) -> tuple[object, ...]:
 
 def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     """The result of a call like one that was made before; None where it must go the thorough way."""
-    known = _table.known.get(_key(call))
-    if known is None or _table.changes != providers.changes + settings.changes:
+    known = table.known.get(_key(call))
+    if known is None or table.changes != providers.changes + settings.changes:
         return None
     tensors = call.tensors
     if any(tensor.is_neg() for tensor in tensors.values()):
@@ -248,7 +245,7 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
         known.check_addresses(pointers)
     known.launch(pointers, ordered(call.scalars), known.stream(known.ordinal))
     if call.out is not None:
-        _count_write(out)
+        count_write(out)
     return out, aux
 
 
@@ -259,10 +256,10 @@ def _no_stream(ordinal: int) -> int:
 
 def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
     """Know a call of this form from now on."""
-    _table.renew()
+    table.renew()
     launch = ready.prepared.launch
     assert launch is not None
-    _table.known[_key(call)] = _Known(
+    table.known[_key(call)] = Known(
         launch=launch,
         check_addresses=ready.prepared.check_addresses,
         low=tuple(resolved.placements[name].matrix.align_bytes - 1 for name in ready.names),

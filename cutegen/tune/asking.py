@@ -1,4 +1,4 @@
-"""What is asked of tuning, and the jobs that it comes to."""
+"""Questions to tuning, and the jobs that they come to."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Ask:
 
 
 def ask_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **more: object) -> Ask:
-    """What is asked for one problem. Raises SpecError for a probe."""
+    """Ask about one problem. Raises SpecError for a probe."""
     if spec.kind == PROBE:
         fix = "`cutegen run` runs a probe"
         raise spec.error("kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix=fix)
@@ -78,9 +78,9 @@ def _compile_job(ask: Ask, each: Proposed) -> CompileJob:
 
 
 def measure_job_of(ask: Ask, jobs: Sequence[CompileJob], compiled: Mapping[str, Compiled]) -> MeasureJob:
-    """What is measured for a problem: the candidates of its `jobs` that were compiled, by the ids of `compiled`.
+    """Return the job that measures a problem: the candidates of its `jobs` that were compiled.
 
-    Raises SpecError where none was.
+    `compiled` are by their ids. Raises SpecError where none was.
     """
     candidates: dict[str, Candidate] = {}
     for job in jobs:

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
                     from cutegen.tune.gpu_timer import measure
                 measure(job, say)
             except Exception as error:  # a CUDA error is torch's RuntimeError, and no later call would succeed
-                say({"say": "fatal", "why": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"})
+                say({"say": "fatal", "why": f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"})
                 return FATAL
             _release(job)
     return 0

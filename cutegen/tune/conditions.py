@@ -1,4 +1,4 @@
-"""What a measurement was made with: the GPU of this process, and the versions that move times."""
+"""Conditions of a measurement: the GPU of this process, and the versions that move times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def present_device() -> DeviceFacts:
 
 
 def versions() -> tuple[tuple[str, str], ...]:
-    """Of the packages that are installed."""
+    """Return those of the packages that are installed."""
     found = []
     for name in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Which candidate wins: the fastest beyond noise, else the model's favourite."""
+"""Chooses the winner: the candidate that is fastest beyond noise, else the model's favourite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from cutegen.tune.jobs import Times
+from cutegen.tuned.times import Times
 
 MARGIN = 0.01
 """Less than this share is not told from noise between processes."""
@@ -31,7 +31,7 @@ def times_of(samples_us: Sequence[float]) -> Times:
 
 
 def gain(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> tuple[float, float]:
-    """How many times as fast `one` is as the favourite, and the standard error of that, by rounds taken together.
+    """Return how many times as fast `one` is as the favourite, round by round, and the standard error of that.
 
     >>> gain({"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0, 2.0]}, "a", "b")
     (2.0, 0.0)
@@ -45,13 +45,13 @@ def gain(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) ->
 
 
 def is_faster(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> bool:
-    """Whether `one` is faster than the favourite beyond noise."""
+    """Tell whether `one` is faster than the favourite beyond noise."""
     ratio, error = gain(samples_us, one, favourite)
     return ratio - 1 > max(MARGIN, ERRORS * error)
 
 
 def is_settled(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> bool:
-    """Whether more rounds would hardly change what `is_faster` says."""
+    """Tell whether more rounds would hardly change what `is_faster` says."""
     ratio, error = gain(samples_us, one, favourite)
     return abs(ratio - 1 - MARGIN) > ERRORS * error
 

@@ -25,7 +25,7 @@ from cutegen.tune.deciding import is_settled, leaders, times_of
 from cutegen.tune.jobs import Candidate, MeasureJob
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 
-FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 9, 36, 11
+FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 11, 66, 15
 FAR_BEHIND = 1.25
 """Times the fastest median after the first rounds: who takes longer is not timed again."""
 DUEL = 4
@@ -202,7 +202,7 @@ class _Operands:
 
 
 def _misbehave(job: MeasureJob, name: str) -> None:
-    """What tests ask for: a kernel that does not end, or one that reads where nothing is."""
+    """Do what tests ask for: launch a kernel that does not end, or one that reads where nothing is."""
     import torch
 
     if name in job.timer.hanging:

@@ -19,9 +19,8 @@ from cutegen.spec.parse import spec_of_table
 from cutegen.spec.write import spec_table
 from cutegen.support.typed_json import read
 from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.times import RegimeName, Status, Times
 
-Status = Literal["ok", "wrong", "failed", "timeout"]
-RegimeName = Literal["graph", "launch"]
 Job = TypeVar("Job", bound="CompileJob | Compiled | MeasureJob | Measured")
 
 
@@ -55,7 +54,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """Who takes the times. `stand-in` needs no GPU: a time is a function of candidate, problem and `seed`.
+    """Choice of who takes the times. `stand-in` needs no GPU: a time is a function of candidate, problem and `seed`.
 
     A stand-in spends `seconds` on each candidate, and has those named misbehave: `wrong` results, a child that dies
     (`crashing`), a child that never answers (`hanging`).
@@ -71,7 +70,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How one problem is measured: `seed` of operands and order, seconds until a candidate is given up."""
+    """Settings for one problem: `seed` of operands and order, seconds until a candidate is given up."""
 
     seed: int = 0
     decide_by: RegimeName = "graph"
@@ -109,18 +108,8 @@ class MeasureJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Microseconds of one candidate in one regime: the median, its quartiles, and over how many runs."""
-
-    median_us: float
-    low_us: float
-    high_us: float
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one candidate; times only of one that is right."""
+    """Outcome of one candidate; times only of one that is right."""
 
     name: str
     settled: str
@@ -139,7 +128,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What came of a `MeasureJob`, in the order of its candidates; `winner` by name, None where nobody was right.
+    """Outcome of a `MeasureJob`, in the order of its candidates; `winner` by name, None where nobody was right.
 
     `tie`: the model's favourite was kept, and others are as fast as far as can be told. `versions` are by package.
     """
@@ -166,7 +155,7 @@ def as_json(value: CompileJob | Compiled | MeasureJob | Measured) -> dict[str, A
 
 
 def from_json(kind: type[Job], table: Any, file: str) -> Job:
-    """Of what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
+    """Read what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
     return read(kind, table, file)
 
 

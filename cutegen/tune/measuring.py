@@ -22,15 +22,16 @@ from typing import Any
 from cutegen.support.environment import seeing_gpu
 from cutegen.support.typed_json import read
 from cutegen.tune.deciding import WORSE_ELSEWHERE, gain, is_faster, leaders
-from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result, Status, Times, as_json
+from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result, as_json
 from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.times import Status, Times
 
 START_LIMIT_S = 120.0
 """For a process to import torch and to start CUDA."""
 MOST_CHILDREN = 6
 """Processes that one problem may use up."""
 MOST_UNEXPLAINED = 2
-"""Of them those that ended while no candidate was at work."""
+"""The most of them that may end while no candidate was at work."""
 _KILL_WAIT_S = 20.0
 
 
@@ -53,7 +54,7 @@ def measure_job(job: MeasureJob, *, gpu: str | None = None) -> Measured:
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of a job so far."""
+    """Everything known of a job so far."""
 
     job: MeasureJob
     results: dict[str, Result] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class _Run:
             self.over = True
 
     def note(self, name: str, status: Status, why: str | None, **found: Any) -> None:
-        """What became of a candidate."""
+        """Keep the outcome of a candidate."""
         candidate = next(each for each in self.job.candidates if each.name == name)
         self.results[name] = Result(
             name=name,
@@ -208,7 +209,7 @@ class _Child:
         self._process.stdin.flush()
 
     def next_message(self, limit_s: float) -> dict[str, Any]:
-        """What it says next. Raises TimeoutError, EOFError where it is gone."""
+        """Return the message that comes next. Raises TimeoutError, EOFError where it is gone."""
         end_s = time.monotonic() + limit_s
         while b"\n" not in self._read:
             readable, _, _ = select.select([self._answers], [], [], max(0.0, end_s - time.monotonic()))
@@ -234,6 +235,9 @@ class _Child:
             self._process.wait(_KILL_WAIT_S)
         with suppress(OSError):
             os.close(self._answers)
+        with suppress(OSError):  # what it never read cannot be flushed
+            assert self._process.stdin is not None
+            self._process.stdin.close()
         self._errors.seek(0)
         text = self._errors.read()[-2000:].decode(errors="replace").strip()
         self._errors.close()
@@ -242,7 +246,7 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take another job."""
+        """True while it can take another job."""
         return self._process.poll() is None
 
 

@@ -1,4 +1,4 @@
-"""What is measured for a problem: at most sixteen kernels, out of all that the rules and the model of time leave over.
+"""Candidates for a problem: at most sixteen kernels, out of all that the rules and the model of time leave over.
 
 The model's favourite is always the first. Most of the others follow by predicted time, no more than a few of one tile;
 some are there because the model may be wrong about them: the best of each other family, other orders of the tiles, and
@@ -52,7 +52,7 @@ def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int =
 
 
 def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Proposed:
-    """What the model of time chooses, with every key settled. Raises SpecError."""
+    """Return what the model of time chooses, with every key settled. Raises SpecError."""
     made = plan(asked, target, problem)
     assert isinstance(made, GemmPlan)
     raster = Raster(made.raster.along, made.raster.group, made.raster.zigzag)
@@ -124,7 +124,7 @@ def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster
 
 
 def _is(settled: GemmSpec, made: GemmPlan) -> bool:
-    """Whether a plan is that of a settled spec."""
+    """Tell whether a plan is that of a settled spec."""
     schedule = settled.schedule
     cluster = (*(schedule.cluster or (1, 1)), 1)[:3]
     return (

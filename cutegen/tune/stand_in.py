@@ -14,7 +14,7 @@ from cutegen.tune.jobs import Candidate, MeasureJob
 
 ROUNDS = 9
 SPREAD = 0.3
-"""How much longer than predicted a candidate may be said to take."""
+"""The share more than predicted that a candidate may be said to take."""
 
 
 def measure(job: MeasureJob, say: Callable[[dict[str, Any]], None]) -> None:

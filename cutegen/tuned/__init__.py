@@ -1,1 +1,1 @@
-"""What was measured on a GPU and is kept: the fastest spec for a problem, on which device, and the evidence."""
+"""Keeps what was measured on a GPU: the fastest spec for a problem, on which device, and the evidence."""

@@ -14,8 +14,9 @@ import argparse
 import json
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 from cutegen.contract.problem import ProblemShape
@@ -41,24 +42,26 @@ def build(path: Path, problems: list[ProblemShape], most: int, within: float | N
     begin = time.monotonic()
     asks = [ask_of(spec(), TARGET, problem, DEVICE, most=most) for problem in problems]
     wanted: dict[int, list[CompileJob]] = {}
-    jobs: dict[str, CompileJob] = {}
     for i, ask in enumerate(asks):
         wanted[i] = list(compile_jobs(ask))
         if within is not None:
             ranked = ranked_space(spec(), target(TARGET), ask.problem)
             limit = within * (wanted[i][0].predicted_us or 0.0)
-            wanted[i] += [_compile_job(ask, each) for each in ranked if (each.predicted_us or limit) <= limit]
-        for job in wanted[i]:
-            jobs.setdefault(job.id, job)
+            known = {job.id for job in wanted[i]}
+            more = [_compile_job(ask, each) for each in ranked if (each.predicted_us or limit) <= limit]
+            wanted[i] += [job for job in more if job.id not in known]
+    # By turns, so that every problem has its best when time is up.
+    turns = [job for row in zip_longest(*wanted.values()) for job in row if job is not None]
+    jobs = {job.id: job for job in turns}
     print(f"{len(jobs)} kernels for {len(asks)} problems, planned in {time.monotonic() - begin:.0f} s", flush=True)
     compiled = {}
-    with ProcessPoolExecutor(16) as pool:
-        futures = {pool.submit(compile_job, job): id for id, job in jobs.items()}
-        for future, id in futures.items():
-            try:
-                compiled[id] = future.result(max(0.1, seconds - (time.monotonic() - begin)))
-            except TimeoutError:
-                future.cancel()
+    pool = ProcessPoolExecutor(16)
+    futures = {pool.submit(compile_job, job): id for id, job in jobs.items()}
+    wait(futures, seconds - (time.monotonic() - begin))
+    pool.shutdown(cancel_futures=True)
+    for future, id in futures.items():
+        if not future.cancelled():
+            compiled[id] = future.result()
     failed = [one for one in compiled.values() if one.key is None]
     for one in failed[:10]:
         print("FAILED", jobs[one.id].label, (one.why or "")[:200])

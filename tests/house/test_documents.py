@@ -29,6 +29,8 @@ def complaint(command: str) -> str:
     words = [word for word in shlex.split(command)[1:] if word != "--verbose"]
     parser = typer.main.get_command(application(["--help"]))
     while words and (verbs := getattr(parser, "commands", {})) and not words[0].startswith("-"):
+        if words[0] not in verbs and "measure" in verbs:  # of `cutegen tune SPEC`
+            words.insert(0, "measure")
         if words[0] not in verbs:
             return f"no verb {words[0]}"
         parser = verbs[words.pop(0)]

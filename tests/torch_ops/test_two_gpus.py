@@ -99,7 +99,8 @@ def test_a_graph_is_captured_and_replayed_on_each(gpu: str) -> None:
         a, w, bias = operands(gpu, *SHAPES[1])
         cutegen.matmul(a, w.T, bias=bias, activation="gelu")
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Its own stream: the one that torch makes for all captures belongs to the GPU of the first.
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream(gpu)):
             out = cutegen.matmul(a, w.T, bias=bias, activation="gelu")
         a.copy_(torch.randn_like(a))
         graph.replay()

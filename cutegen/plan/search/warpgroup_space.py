@@ -1,4 +1,4 @@
-"""What tuning compares where warpgroups multiply: the kernels that plans choose from, and many without a fitted time.
+"""Candidates for tuning where warpgroups multiply: kernels that plans choose from, and many without a fitted time.
 
 The model of time ranks all of them; those that it was not fitted to are taken for a little slower than it says.
 """
