@@ -18,13 +18,15 @@ from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.operand import operand_tile
 from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.picture import Picture, beside, captioned, titled
+from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.follow import ResultFollower
 from cutegen.show.packed import packed
 from cutegen.show.parts.bulk import bulk_facts
+from cutegen.show.parts.coalescing import Requests
 from cutegen.show.parts.mma import mma_legend, operand
 from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
 from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_page, first_access
+from cutegen.show.parts.warp_access import WarpAccess
 from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents
 
@@ -65,6 +67,9 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         section("C to global memory", facts),
         ranked("Layouts of C, best first, * in use", c.smem, everything=everything),
         *corner_blocks(tile, everything=everything),
+        _first_write(plan, tile, thread // WARP).lines(
+            f"First write of warp {thread // WARP}, by {_writer(plan, tile)}"
+        ),
         *_first_store(c.store, tile, thread // WARP),
     ]
     table |= {
@@ -87,9 +92,14 @@ def _first_store(store: TileCopy, tile: Tile, warp: int) -> list[list[str]]:
     """The lines of what a warp reads for its first store; no warp reads for boxes."""
     title = f"First store of warp {warp}: what its lanes read from shared memory"
     return store.by_kind(
-        vectors=lambda store: [first_access(store, tile, warp).lines(title)],
+        vectors=lambda store: [first_access(store, tile, warp).lines(title), _first_request(store, tile, warp)],
         boxes=lambda _: [],
     )
+
+
+def _first_request(store: VectorCopy, tile: Tile, warp: int) -> list[str]:
+    requests = Requests.of(store, tile)
+    return requests.lines(f"{requests.caption(warp, warp)}; {requests.summary}", warp)
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
@@ -104,7 +114,23 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
         boxes=lambda store: ([f"{store.atom.name} moves it from there, box after box"], []),
     )
     title = "C to global memory, through shared memory"
-    return titled(title, [CELL_MEANING, *facts], costed_tile(tile, plan), bank_legend(), *pictures)
+    warp = thread // WARP
+    written = plan.predictions.wavefronts[tile.write]
+    caption = [f"What warp {warp} writes first, by {_writer(plan, tile)}: {ways(written.ways)}"]
+    write = captioned(caption, _first_write(plan, tile, warp).picture())
+    return titled(title, [CELL_MEANING, *facts], costed_tile(tile, plan), bank_legend(), write, *pictures)
+
+
+def _first_write(plan: GemmPlan, tile: Tile, warp: int) -> WarpAccess:
+    """Where the lanes of a warp meet shared memory in their first write of sums; warpgroups do alike."""
+    written, access_bytes = _written(plan, tile)
+    return WarpAccess(tile, written[0, warp % written.shape[1]], access_bytes)
+
+
+def _writer(plan: GemmPlan, tile: Tile) -> str:
+    """The instruction that writes sums to shared memory."""
+    stmatrix = plan.epilogue.stmatrix
+    return stmatrix.ptx if stmatrix else f"st.shared of {_written(plan, tile)[1]} bytes"
 
 
 def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) -> list[Picture]:
@@ -114,7 +140,9 @@ def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) ->
         [f"Stores of {store.bits} bits: threads {spec_notation(store.threads)}"], copy_grid(store, tile, thread)
     )
     banks = captioned([f"What warp {warp} reads for its first store"], first_access(store, tile, warp).picture())
-    return [beside(who, banks), copy_legend(plan, thread), phase_legend()]
+    requests = Requests.of(store, tile)
+    stored = captioned([requests.caption(warp, warp), requests.summary], requests.picture(warp))
+    return [beside(above(who, stored), banks), copy_legend(plan, thread), phase_legend()]
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
@@ -138,7 +166,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
         **tile_page(tile),
         "begins": plan.smem_c_offset_bytes or 0,
         "parts": _parts(plan, tile.extents) if c.parts else None,
-        "by": c.stmatrix.ptx if c.stmatrix else f"st.shared of {access_bytes} bytes",
+        "by": _writer(plan, tile),
         "written": packed(written),
         "access": access_bytes,
         "store": copy_page(c.store, tile),

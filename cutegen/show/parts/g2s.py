@@ -13,9 +13,10 @@ from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
+from cutegen.show.canvas.picture import Picture, above, arranged, beside, captioned, titled
 from cutegen.show.parts.bulk import bulk_facts, bulk_table
-from cutegen.show.parts.tile import Tile, corner_lines, tile_picture
+from cutegen.show.parts.coalescing import Requests
+from cutegen.show.parts.tile import Tile, corner_lines, shown_part, tile_picture
 from cutegen.show.parts.vector_copies import (
     copier,
     copy_grid,
@@ -56,10 +57,12 @@ def _vector_blocks(
     copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int, *, everything: bool
 ) -> list[list[str]]:
     tile = Tile.of_operand(operand)
+    requests = Requests.of(copy, tile)
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
         ("threads", f"{spec_notation(copy.threads)}, {plural(steps_of(copy, tile), 'vector')} each"),
         *cost,
+        ("requests", requests.summary),
     ]
     return [
         section(title, facts),
@@ -68,6 +71,7 @@ def _vector_blocks(
             f"Thread that copies each 8 neighbours of {tile.name}: {tile.orientation}",
             *corner_lines(tile, copier(copy, tile), everything=everything),
         ],
+        requests.lines(f"{requests.caption(warp, warp)}, row by row of the matrix", warp),
         first_access(copy, tile, warp).lines(f"First copy of warp {warp} into shared memory"),
     ]
 
@@ -121,7 +125,9 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, threa
         [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
         first_access(copy, tile, warp).picture(),
     )
-    return beside(who, banks)
+    requests = Requests.of(copy, tile)
+    read = captioned([requests.caption(warp, warp), requests.summary], requests.picture(warp))
+    return beside(above(who, read), banks)
 
 
 def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
@@ -130,7 +136,8 @@ def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
     rows = operand.modes[1 - operand.major_mode]
     caption = [
         f"{operand.name.upper()}: {copy.atom.name}, {count} of {extents(copy.box)} along {operand.major} and {rows}",
-        f"{operand.smem.chosen.name}: bank, and under it the offset of each element",
+        f"{operand.smem.chosen.name}: bank, and under it the offset of each element; drawn: "
+        f"{shown_part(Tile.of_operand(operand))}",
     ]
     return captioned(caption, tile_picture(Tile.of_operand(operand)))
 

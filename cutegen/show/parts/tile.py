@@ -151,14 +151,14 @@ def costed_tile(tile: Tile, plan: GemmPlan) -> Picture:
     found = plan.predictions.wavefronts
     conflicts = f"writes {ways(found[tile.write].ways)}, reads {ways(found[tile.read].ways)}"
     caption = [
-        f"{tile.name}, {tile.dtype.name}, {_part(tile)}: {tile.smem.chosen.name}, {conflicts}",
+        f"{tile.name}, {tile.dtype.name}, {shown_part(tile)}: {tile.smem.chosen.name}, {conflicts}",
         format_layout(tile.smem.layout),
     ]
     return captioned(caption, tile_picture(tile))
 
 
-def _part(tile: Tile) -> str:
-    """Says how much of the tile `tile_picture` shows."""
+def shown_part(tile: Tile) -> str:
+    """Say how much of the tile `tile_picture` shows."""
     rows, columns = tile.extents[1 - tile.major_mode], tile.extents[tile.major_mode]
     shown = min(rows, DRAWN_ROWS), min(columns, DRAWN_BYTES // tile.dtype.bytes)
     return f"{extents(shown)} of {extents((rows, columns))}"
