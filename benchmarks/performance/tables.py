@@ -142,7 +142,7 @@ def hopper(figures: Figures) -> str:
     problems = by_problem(figures.suite, Regime.GRAPH)
     names = list(dict.fromkeys(time.contender for time in figures.suite if time.contender.startswith(CUTLASS_HOPPER)))
     if not names:
-        return "Not measured: the run had no file of the example."
+        return "Not measured: the example took no part in this run."
     rows = [[_spelled(p), *(_us(row.get(name)) for name in names), _us(row[OURS])] for p, row in problems.items()]
     return _table(["M x N x K", *(name.removeprefix(CUTLASS_HOPPER).strip() for name in names), "ours"], rows)
 
@@ -155,7 +155,7 @@ def quack(figures: Figures) -> str:
             times = [_us(row[name]) for name in (TORCH, QUACK, OURS)]
             rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
     if not rows:
-        return "Not measured: the run had no QuACK."
+        return "Not measured: QuACK took no part in this run."
     return _table(["M x N x K", "torch", QUACK, "ours", "x QuACK"], rows)
 
 
