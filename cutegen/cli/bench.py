@@ -29,7 +29,7 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
-from cutegen.cli.subject import named_subject
+from cutegen.cli.subject import KERNEL_SUFFIX, named_subject
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware.lookup import find
@@ -121,7 +121,9 @@ def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[
 def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
     """A built artifact's kernel, an edited file's, or that of a spec, what it leaves open chosen for the problem."""
     subject = named_subject(spec, arch, replace(problem, batch=1))
-    return Entrant(f"{subject.name}{' (edited)' if subject.notes else ''}", subject.kernel())
+    # Of one kernel there may be several files, each edited otherwise.
+    file = f" ({Path(spec).name})" if spec.endswith(KERNEL_SUFFIX) else ""
+    return Entrant(f"{subject.name}{file}", subject.kernel())
 
 
 def _check_names(entrants: Sequence[Entrant]) -> None:

@@ -19,7 +19,7 @@ from cutegen.errors import OutsideError, RequestError
 
 
 class Stage(StrEnum):
-    """What of a kernel is shown."""
+    """A stage of the line, as --what names it."""
 
     SOURCE = "source"
     PTX = "ptx"
@@ -128,7 +128,7 @@ def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:
 
 
 def _table(subject: Subject, contents: Mapping[Stage, bytes]) -> dict[str, Any]:
-    """What is shown for programs; a cubin in base64."""
+    """Return the stages as JSON has them; a cubin in base64."""
     stages = {
         str(stage): b64encode(content).decode() if stage is Stage.CUBIN else content.decode()
         for stage, content in contents.items()

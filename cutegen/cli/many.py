@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -121,7 +122,15 @@ def cluster_workers(scheduler: str, jobs: int | None, *, gpu: bool = False) -> I
     if jobs is not None:
         raise RequestError(f"--jobs: found {jobs} beside --scheduler, whose workers have their own; leave it out")
     with closing(ClusterWorkers(scheduler, gpu=gpu)) as workers:
+        _hush("distributed")
         yield workers
+
+
+def _hush(library: str) -> None:
+    """Keep a library's own log, which has tracebacks where cutegen has one line, out of a command's stderr."""
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] == library:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def refuse_failures(outcomes: Sequence[Outcome], consequence: str) -> None:

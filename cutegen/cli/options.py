@@ -13,6 +13,8 @@ import typer
 from cutegen.contract import ProblemShape
 from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError
+from cutegen.hardware import TARGETS
+from cutegen.hardware.naming import GPU_NAMES
 from cutegen.spec import shipped_specs
 
 DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
@@ -21,6 +23,11 @@ DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
 def complete_spec(begun: str) -> list[str]:
     """The shipped specs whose names begin so: what a shell offers; where it is none, the shell offers files."""
     return [name for name in shipped_specs() if name.startswith(begun)]
+
+
+def complete_arch(begun: str) -> list[str]:
+    """The targets and the GPUs whose names begin so."""
+    return [name for name in (*TARGETS, *GPU_NAMES) if name.startswith(begun.lower())]
 
 
 _SPEC = typer.Argument(
@@ -46,6 +53,7 @@ ArchOption: TypeAlias = Annotated[
         metavar="ARCH",
         help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a, or a GPU's name such as h100; default: the "
         "present GPU's, else the first that knows the spec's element types.",
+        autocompletion=complete_arch,
         show_default=False,
     ),
 ]

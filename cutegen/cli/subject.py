@@ -60,7 +60,7 @@ class Subject:
 
 
 def named_subject(words: str, arch: str | None, problem: ProblemShape | None = None) -> Subject:
-    """What `words` name; of a spec, what is open is chosen for `arch` and `problem`. Raises CutegenError.
+    """Find what `words` name; of a spec, what is open is chosen for `arch` and `problem`. Raises CutegenError.
 
     What an edited file has otherwise than its plan is said on stderr.
     """

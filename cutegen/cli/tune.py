@@ -30,6 +30,7 @@ from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
 from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
+from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
 from cutegen.spec import load_spec
@@ -46,6 +47,8 @@ from cutegen.tuned import store
 from cutegen.tuned.record import Record
 
 LARGEST_LIST_BYTES = 1 << 20
+STAND_IN = "stand-in"
+"""The device of a timer that needs none."""
 _MEASURE = "measure"
 """The name of the verb that stands for none: `cutegen tune SPEC`."""
 
@@ -90,7 +93,16 @@ def measure(
     arch: ArchOption = None,
     jobs: CompilersOption = None,
     scheduler: SchedulerOption = None,
-    stand_in: Annotated[bool, typer.Option("--stand-in", help="Take times of a function.", hidden=True)] = False,
+    stand_in: Annotated[
+        float | None,
+        typer.Option(
+            "--stand-in",
+            metavar="SECONDS",
+            min=0.0,
+            help="Take no times: a function stands in, which needs no GPU, and so many seconds for each candidate.",
+            hidden=True,
+        ),
+    ] = None,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -99,14 +111,17 @@ def measure(
     if by not in ("graph", "launch"):
         raise RequestError(f"--by: found {by!r}; expected graph or launch")
     found = _problems(problem, batch, suite, problems)
-    if scheduler is None and not stand_in:
+    if scheduler is None and stand_in is None:
         require_gpu()
     loaded = load_spec(spec)
-    target, device = choose_target(arch, least=loaded.needs).name, present_gpu_name() or "stand-in"
     settings = Settings(seed=seed, decide_by="graph" if by == "graph" else "launch")
-    timer = Timer(kind="stand-in" if stand_in else "gpu")
-    asks = [ask_of(loaded, target, each, device, most=most, settings=settings, timer=timer) for each in found]
-    outcome = _campaign(asks, scheduler, jobs, gpu=not stand_in)
+    timer = Timer() if stand_in is None else Timer(kind="stand-in", seconds=stand_in)
+    with opened_workers(scheduler, jobs, gpu=stand_in is None) as workers:
+        # The GPU is the workers', which the machine that asks need not have.
+        target = choose_target(arch or workers.target or None, least=loaded.needs).name
+        device = workers.product or STAND_IN
+        asks = [ask_of(loaded, target, each, device, most=most, settings=settings, timer=timer) for each in found]
+        outcome = _campaign(asks, workers)
     folder = store.folder()
     answer.give(
         lambda: tuned_table(outcome.measured, outcome.resumed, folder), lambda: tuned_lines(outcome.measured, folder)
@@ -118,10 +133,10 @@ def measure(
         raise CheckError(f"{len(outcome.failed)} of {len(asks)} problems have no winner; the same command tries again")
 
 
-def _campaign(asks: Sequence[Ask], scheduler: str | None, jobs: int | None, *, gpu: bool) -> Outcome:
+def _campaign(asks: Sequence[Ask], workers: Workers) -> Outcome:
     journal = Journal(store.folder() / "unfinished" / f"{campaign_id(asks)}.jsonl")
     try:
-        with opened_workers(scheduler, jobs, gpu=gpu) as workers, progress("problems") as tell:
+        with progress("problems") as tell:
             return run_campaign(asks, workers, journal, keep=keep_winner, tell=tell)
     finally:
         end_children()

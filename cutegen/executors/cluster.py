@@ -72,12 +72,12 @@ class ClusterWorkers:
 
     @property
     def gpus(self) -> int:
-        """How many jobs that need a GPU run at a time, by what the workers say now."""
+        """The number of jobs that need a GPU and run at a time, as the workers say now."""
         return sum(int(worker["resources"].get(RESOURCE, 0)) for worker in self._workers().values())
 
     @property
     def threads(self) -> int:
-        """How many jobs run at a time."""
+        """The number of jobs that run at a time."""
         return sum(worker["nthreads"] for worker in self._workers().values())
 
     def submit(
@@ -140,7 +140,7 @@ class ClusterWorkers:
             if self._closed.is_set():
                 raise
             raise WorkerError(
-                f"scheduler {self._address}: the connection was lost; start the scheduler and run this again"
+                f"scheduler {self._address}: the connection was lost; start the scheduler again"
             ) from None
         if kind == REFUSED:
             raise WorkerError(_of_another_version(self._address, identity().difference(Identity(found))))

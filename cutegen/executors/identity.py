@@ -1,4 +1,4 @@
-"""What must be the same on both sides of a wire: cutegen, its files, and the compiler's distributions."""
+"""Compares the two sides of a wire: cutegen's version and files, and the compiler's distributions, must be the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Identity:
     parts: tuple[str, ...]
 
     def difference(self, other: Identity) -> str:
-        """How `other` differs, in words; nothing where it does not.
+        """Says how `other` differs; nothing where it does not.
 
         >>> Identity(("cutegen 1", "dsl==1")).difference(Identity(("cutegen 1", "dsl==2")))
         'found dsl==2; expected dsl==1'
@@ -34,7 +34,7 @@ class Identity:
 
 
 def identity() -> Identity:
-    """That of this process: two checkouts of one version differ in their files."""
+    """The identity of this process: two checkouts of one version differ in their files."""
     return Identity(
         (f"cutegen {_version()}", f"artifacts of format {FORMAT_VERSION}", f"files {_files()}", *dsl_distributions())
     )

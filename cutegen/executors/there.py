@@ -47,7 +47,7 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the job answered, with the artifacts that it brings, unless both caches are one folder."""
+    """A job's result, with the artifacts that it brings, unless both caches are one folder."""
 
     value: Any
     brought: tuple[Parcel, ...]
@@ -80,7 +80,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """What was packed."""
+    """Undo `pack`."""
     return pickle.loads(zlib.decompress(data))
 
 

@@ -1,4 +1,4 @@
-"""What every kind of workers answers, and the workers of this machine: a pool that compiles, and one job a GPU."""
+"""Defines the interface of all workers, and those of this machine: a pool that compiles, and one job a GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Workers(Protocol):
 
     @property
     def gpus(self) -> int:
-        """How many jobs that need a GPU run at a time."""
+        """The number of jobs that need a GPU and run at a time."""
 
     def submit(
         self,
@@ -86,7 +86,7 @@ class LocalWorkers:
 
     @property
     def gpus(self) -> int:
-        """How many jobs that need a GPU run at a time."""
+        """The number of jobs that need a GPU and run at a time."""
         return self._gpus
 
     def submit(
@@ -128,5 +128,5 @@ def cores() -> int:
 
 
 def default_compilers() -> int:
-    """How many compilers run beside each other where nobody says how many."""
+    """The number of compilers that run beside each other unless a number is given."""
     return min(cores(), MOST_COMPILERS)

@@ -174,7 +174,7 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _part_name(statement: ast.stmt) -> str:
-    """What a statement of the top level is called in a message."""
+    """Name a statement of the top level, for a message."""
     match statement:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return name

@@ -109,7 +109,7 @@ def _differs(key: _Key, found: KernelText, rendered: KernelText) -> bool:
 
 
 def _other(x: object, y: object) -> bool:
-    """Whether two values differ, in type too: 1 is not True."""
+    """Say if two values differ, in type too: 1 is not True."""
     return repr(x) != repr(y)
 
 

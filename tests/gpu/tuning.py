@@ -2,28 +2,41 @@
 
     python -m tests.gpu.tuning build JOBS.json --problems 2048,2048,2048 ... [--most 16] [--every]
     python -m tests.gpu.tuning measure JOBS.json OUT.json
+    python -m tests.gpu.tuning shapes SHAPES.txt --count 30 --seed 7
+    python -m tests.gpu.tuning again TUNED.json OUT.json SPEC.toml
 
 `build` compiles the candidates of each problem into the cache, and writes the measuring jobs; with --every the whole
 space that is predicted to take no more than --within times the favourite. `measure` runs the jobs and says, of each
-problem, what the model's choice, the winner of the sixteen and the best of all take.
+problem, what the model's choice, the winner of the sixteen and the best of all take. `shapes` writes random problems,
+and `again` times, in a new process, what records answer beside the model's choice and torch.matmul, where TUNED.json is
+what `cutegen tune --json` printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import random
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from statistics import median
+from typing import Any
 
+import cutegen
+from cutegen.build import Cache, open_artifact
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
+from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.tune.asking import _compile_job, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.compiling import compile_job
+from cutegen.tune.deciding import ERRORS, MARGIN, gain
 from cutegen.tune.jobs import CompileJob, Measured, MeasureJob, Timer, as_json, from_json
 from cutegen.tune.measuring import end_children, measure_job
 from cutegen.tune.space import ranked_space
@@ -95,6 +108,68 @@ def measure(path: Path, out: Path, seed: int, *, plant: bool) -> int:
     return 0
 
 
+def shapes(path: Path, count: int, seed: int) -> int:
+    """Log-uniform multiples of 8 from 16 to 8192."""
+    drawn = random.Random(seed)
+    side = lambda: max(2, round(math.exp(drawn.uniform(math.log(16), math.log(8192))) / 8)) * 8  # noqa: E731
+    path.write_text("".join(f"{side()},{side()},{side()}\n" for _ in range(count)))
+    return 0
+
+
+def again(path: Path, out: Path, asked: Path, rounds: int) -> int:
+    """Time winner, favourite and torch once more; 1 where a winner is slower than the favourite beyond noise."""
+    import torch
+
+    from cutegen.bench.measure import captured, graph_samples, l2_bytes, launch_samples, operand_sets
+
+    rows: list[dict[str, Any]] = []
+    slower = 0
+    for result in json.loads(path.read_text())["results"]:
+        if result["winner"] is None:
+            continue
+        m, n, k, _ = result["problem"].values()
+        tuned: Any = cutegen.compile(asked, TARGET, problem=(m, n, k))
+        key = next(one["key"] for one in result["candidates"] if one["name"] == result["favourite"])
+        winner = next(one["key"] for one in result["candidates"] if one["name"] == result["winner"])
+        model = Kernel(open_artifact(Cache.from_environment().path(key)))
+        if not tuned.artifact.hit or tuned.artifact.key != winner:
+            print(f"{m}x{n}x{k}: the record answers with {tuned.artifact.key[:12]}, and {winner[:12]} was measured")
+            slower += 1
+        new = lambda r, c: torch.randn(r, c, device="cuda", dtype=torch.float16)  # noqa: E731
+        count = operand_sets(2 * (m * k + n * k + m * n), l2_bytes())
+        sets = [(new(m, k), new(n, k).T, torch.empty(m, n, device="cuda", dtype=torch.float16)) for _ in range(count)]
+        calls: dict[str, Any] = {"tuned": tuned, "model": model, "torch": lambda a, b, out: torch.matmul(a, b, out=out)}
+        expected = sets[0][0].double() @ sets[0][1].double()
+        for name in ("tuned", "model"):
+            sets[0][2].fill_(math.nan)
+            calls[name](sets[0][0], sets[0][1], out=sets[0][2])
+            error = ((sets[0][2].double() - expected).norm() / expected.norm()).item()
+            if not error < 2e-3:
+                print(f"{m}x{n}x{k}: WRONG {name}: {error}")
+                slower += 1
+        ready = {x: [partial(call, a, b, out=c) for a, b, c in sets] for x, call in calls.items()}
+        graphs = {x: captured(each) for x, each in ready.items()}
+        in_graph = graph_samples(graphs, rounds=rounds, seed=1)
+        alone = launch_samples({x: each[0] for x, each in ready.items()}, rounds=rounds, seed=1)
+        ratio, error = gain(in_graph, "tuned", "model")
+        medians = {x: round(median(in_graph[x]), 3) for x in calls}
+        launch = {x: round(median(alone[x]), 3) for x in calls}
+        worse = ratio < 1 - max(MARGIN, ERRORS * error)
+        slower += worse
+        rows.append({"problem": [m, n, k], "graph": medians, "launch": launch, "gain": ratio, "error": error})
+        out.write_text(json.dumps(rows))
+        said = "SLOWER" if worse else "the model's" if result["winner"] == result["favourite"] else ""
+        print(f"{m}x{n}x{k}: {medians} {launch} {ratio:.3f} +- {error:.3f}, when tuned {result['gain']:.3f} {said}")
+    for regime in ("graph", "launch"):
+        over = {
+            x: math.exp(sum(math.log(row[regime][x] / row[regime]["tuned"]) for row in rows) / len(rows))
+            for x in ("model", "torch")
+        }
+        print(f"{regime}: tuned is {over['model']:.4f}x the model's choice and {over['torch']:.4f}x torch")
+    print(f"{slower} wrong or slower")
+    return int(slower > 0)
+
+
 def line_of(measured: Measured, most: int) -> str:
     """One problem in a line."""
     us = {one.name: one.graph.median_us for one in measured.results if one.graph}
@@ -127,7 +202,20 @@ def main() -> int:
     measuring.add_argument("out", type=Path)
     measuring.add_argument("--seed", type=int, default=int(time.time()) % 100000)
     measuring.add_argument("--plant", action="store_true", help="have one candidate hang, and one crash")
+    drawing = verbs.add_parser("shapes")
+    drawing.add_argument("path", type=Path)
+    drawing.add_argument("--count", type=int, default=30)
+    drawing.add_argument("--seed", type=int, default=7)
+    repeating = verbs.add_parser("again")
+    repeating.add_argument("path", type=Path)
+    repeating.add_argument("out", type=Path)
+    repeating.add_argument("spec", type=Path)
+    repeating.add_argument("--rounds", type=int, default=31)
     options = parser.parse_args()
+    if options.verb == "shapes":
+        return shapes(options.path, options.count, options.seed)
+    if options.verb == "again":
+        return again(options.path, options.out, options.spec, options.rounds)
     if options.verb == "build":
         problems = [ProblemShape(*map(int, text.split(","))) for text in options.problems]
         return build(options.jobs, problems, options.most, options.within, options.seconds)

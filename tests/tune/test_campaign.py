@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,7 +15,7 @@ import pytest
 from cutegen.build import Cache
 from cutegen.contract import ProblemShape
 from cutegen.errors import RequestError, WorkerError
-from cutegen.executors import ClusterWorkers, LocalWorkers
+from cutegen.executors import LocalWorkers
 from cutegen.spec.parse import spec_of_table
 from cutegen.tune.asking import Ask, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.campaign import campaign_id, run_campaign
@@ -25,7 +23,6 @@ from cutegen.tune.jobs import Compiled, Measured, Timer, as_json
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import end_children
 from cutegen.tune.stand_in import stand_in_us
-from tests.executors.clusters import cluster
 from tests.tune.journals import counts_once, lines_of
 
 OPERAND = {"dtype": "f16", "major": "k"}
@@ -81,45 +78,6 @@ def test_local_workers_do_each_problem_once(shared: Cache, journal: Journal, kep
     finished = journal.path.with_name("finished-campaign.jsonl")
     assert dict(lines_of(finished)).keys() == {ask.id for ask in asked}
     assert counts_once(finished)
-
-
-@pytest.mark.slow
-def test_a_killed_worker_of_a_cluster_loses_nothing_and_nothing_counts_twice(
-    journal: Journal, kept: list[Measured], tmp_path: Path
-) -> None:
-    """Three worker processes, each with a cache of its own and no file in common; one dies by SIGKILL in the middle."""
-    asked = asks(12, seconds=0.12)
-    caches = [tmp_path / f"worker{n}" for n in range(3)]
-    home = Cache(tmp_path / "home")
-    with cluster(caches, threads=2) as three:
-        workers = ClusterWorkers(three.address, cache=home, gpu=True)
-        victim = three.pids()[0]
-        at_kill: list[int] = []
-        killer = threading.Thread(target=_kill_in_the_middle, args=(journal, lambda: three.kill(victim), at_kill))
-        killer.start()
-        done = run_campaign(asked, workers, journal, keep=kept.append)
-        killer.join()
-        assert at_kill[0] < len(asked), "it was in the middle"
-        workers.close()
-        assert victim not in three.pids(), "another process is in its place"
-    assert [each.id for each in done.measured] == [ask.id for ask in asked]
-    assert done.failed == ()
-    finished = journal.path.with_name("finished-campaign.jsonl")
-    assert [job for job, _ in lines_of(finished)] == [each.id for each in kept]
-    assert sorted(each.id for each in kept) == sorted(ask.id for ask in asked)
-    assert counts_once(finished)
-    assert winners(done.measured) == alone(asked)
-    keys = {result.key for each in done.measured for result in each.results}
-    assert {entry.key for entry in home.entries()} == keys, "every artifact came home, and only once"
-    for cache in (home, *map(Cache, caches)):
-        assert cache.verify() == ()
-
-
-def _kill_in_the_middle(journal: Journal, kill: Callable[[], None], at_kill: list[int]) -> None:
-    while len(journal.read()) < 3:
-        time.sleep(0.02)
-    kill()
-    at_kill.append(len(journal.read()))
 
 
 def alone(asked: Sequence[Ask]) -> dict[str, str | None]:

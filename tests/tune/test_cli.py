@@ -67,7 +67,7 @@ def table(capsys: pytest.CaptureFixture[str], row: str, *words: str) -> dict[str
         (["forget"], 2, "expected names in `cutegen tune list`, --damaged or --all"),
         (["export", "away"], 2, "export: found no record"),
         (["import", "open.toml"], 3, "found no table tuned.asked"),
-        (["ldmatrix_probe", "--problem", "64,64,64", "--stand-in"], 2, "a GEMM, which can be measured"),
+        (["ldmatrix_probe", "--problem", "64,64,64", "--stand-in", "0"], 2, "a GEMM, which can be measured"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(
@@ -93,7 +93,7 @@ def test_without_a_gpu_that_is_what_it_says(
 
 @pytest.mark.dsl
 def test_the_whole_path_with_a_stand_in_timer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["open.toml", "--problem", "64,64,128", "--most", "2", "--stand-in", "--arch", "sm_80", "--jobs", "2"]
+    words = ["open.toml", "--problem", "64,64,128", "--most", "2", "--stand-in", "0", "--arch", "sm_80", "--jobs", "2"]
     found = table(capsys, "SPEC", *words)
     (result,) = found["results"]
     assert (result["winner"], result["favourite"]) != (None, None)
