@@ -26,7 +26,13 @@ CLUSTERED_VALUES_IN_FLIGHT = 128
 
 
 def choose_split_k(
-    spec: GemmSpec, cta_tile: Extents, threads: int, atom: MmaAtom, *, clustered: int = 1, in_flight: int = VALUES_IN_FLIGHT
+    spec: GemmSpec,
+    cta_tile: Extents,
+    threads: int,
+    atom: MmaAtom,
+    *,
+    clustered: int = 1,
+    in_flight: int = VALUES_IN_FLIGHT,
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 
