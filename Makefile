@@ -41,9 +41,11 @@ test-gpu: $(INSTALLED) ## the tests that need a GPU, one after the other
 fuzz: $(INSTALLED) ## hostile testing in full, for hours: FUZZ="--kind specs --seed 2000 --count 500 --jobs 2" for a slice
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-check: $(INSTALLED) ## lint, formatting, types, and the directions of imports
+check: $(INSTALLED) ## lint, formatting, spelling, prose, types, and the directions of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell
+	$(BIN)/proselint check --config tests/house/proselint.json $$(git ls-files '*.md')
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
     from cutegen.matmul import explain, matmul, prepare
-    from cutegen.plan import GemmPlan, ProbePlan, plan
+    from cutegen.plan import GemmPlan, ProbePlan
     from cutegen.run import Kernel, Probe
     from cutegen.spec import (
         Epilogue,
@@ -42,11 +42,14 @@ if TYPE_CHECKING:
         load_spec,
         shipped_specs,
     )
+    from cutegen.torch_ops.float8 import Float8Copies, float8_linear
     from cutegen.torch_ops.linear import Linear
+    from cutegen.tuned.answer import plan
 
 __all__ = [
     "CutegenError",
     "Epilogue",
+    "Float8Copies",
     "G2s",
     "G2sCopy",
     "GemmPlan",
@@ -69,6 +72,7 @@ __all__ = [
     "compile",
     "emit",
     "explain",
+    "float8_linear",
     "load_pack",
     "load_spec",
     "matmul",
@@ -80,10 +84,12 @@ __all__ = [
 
 _ROOMS = {
     "cutegen.errors": ("CutegenError",),
-    "cutegen.plan": ("GemmPlan", "ProbePlan", "plan"),
+    "cutegen.plan": ("GemmPlan", "ProbePlan"),
     "cutegen.run": ("Kernel", "Probe"),
     "cutegen.api": ("compile", "emit"),
+    "cutegen.tuned.answer": ("plan",),
     "cutegen.matmul": ("explain", "matmul", "prepare"),
+    "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),
     "cutegen.dispatch.settings": ("matmul_settings",),
     "cutegen.dispatch.pack": ("Pack", "load_pack"),

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
-from cutegen.build import BuildRequest, Cache, build
+from cutegen.build import Artifact, BuildRequest, Cache, build, open_artifact
+from cutegen.build.disk import read_file as read_regular
 from cutegen.build.record import record
 from cutegen.contract import ProblemLike, ProblemShape
 from cutegen.contract.source import KernelSource
+from cutegen.errors import ArtifactError, RequestError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
-from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.plan import plan as plan_by_model
 from cutegen.plan.explain import plan_json
-from cutegen.render import render
+from cutegen.render import ReadKernel, read_kernel, render
+from cutegen.render.constants import LARGEST_BYTES
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.spec.write import spec_reference
 from cutegen.support.environment import record_file
+from cutegen.support.typed_json import parse_object
+from cutegen.tuned.answer import plan, plan_of, record_for
+from cutegen.tuned.record import Record
 
 
 def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
@@ -33,16 +42,41 @@ def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None
 def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
     """Plan and render `spec`: the request that the cache answers, or the compiler. Raises SpecError, RequestError."""
     spec = as_spec(spec)
+    target, shape = choose_target(arch, least=spec.needs), ProblemShape.of(problem)
+    if (kept := record_for(spec, target, shape)) is not None:
+        found = _tuned_request(spec, spec.name, spec.description, target, shape, _Kept(kept))
+        if found is not None:
+            return found
     # Specs that differ only in what is written for people are equal, but their files are not.
-    target = choose_target(arch, least=spec.needs)
-    return _build_request(spec, spec.name, spec.description, target, ProblemShape.of(problem))
+    return _build_request(spec, spec.name, spec.description, target, shape)
 
 
 @lru_cache(maxsize=64)
 def _build_request(
     spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None
 ) -> BuildRequest:
-    return request_of(plan(spec, target, problem))
+    return request_of(plan_by_model(spec, target, problem))
+
+
+class _Kept:
+    """A record by the text of its file, so that requests can be remembered by it."""
+
+    def __init__(self, record: Record) -> None:
+        self.record, self._text = record, record.to_toml()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=64)
+def _tuned_request(
+    spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None, kept: _Kept
+) -> BuildRequest | None:
+    made = plan_of(kept.record, target, problem, spec)
+    return None if made is None else request_of(made)
 
 
 def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
@@ -54,6 +88,43 @@ def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
         instructions=made.predictions.instructions,
         tile_is_chosen=isinstance(made, GemmPlan) and made.tile_is_chosen,
     )
+
+
+def read_file(path: Path, arch: str | None = None) -> ReadKernel:
+    """A kernel's file, as `emit` wrote it or edited since: the plan of its constants for `arch`. Raises RequestError.
+
+    Nothing of it is run; that the compiler does.
+    """
+    try:
+        content = read_regular(path, LARGEST_BYTES)
+        return read_kernel(content.decode(), str(path), arch)
+    except ArtifactError as error:
+        raise RequestError(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path}: byte {error.start} is not UTF-8; expected a kernel's text") from error
+
+
+def open_folder(path: Path) -> tuple[Artifact, ReadKernel]:
+    """The artifact in a folder, as `build --out` writes it, with the plan of its kernel's text.
+
+    Raises ArtifactError for what is damaged, or holds a launch that is not its kernel's; RequestError.
+    """
+    artifact = open_artifact(path)
+    found = read_kernel(artifact.source, str(path / "kernel.py"), artifact.manifest.inputs.gpu_arch)
+    launch = json.loads(json.dumps(found.plan.launch.to_json()))
+    if parse_object(artifact.plan_json.encode(), f"{path}/plan.json").get("launch") != launch:
+        raise ArtifactError(f"{path}/plan.json: launch is not that of the constants in kernel.py; build it again")
+    return artifact, found
+
+
+def request_of_file(found: ReadKernel) -> BuildRequest:
+    """The request for a kernel's file: its own text, which the key has, and the plan of its constants."""
+    asked = replace(request_of(found.plan), source=found.source)
+    if not found.notes:
+        return asked
+    table = {**json.loads(asked.plan_json), "edited": list(found.notes)}
+    text = json.dumps(table, indent=2) + "\n"
+    return replace(asked, plan_json=text, tile_is_chosen=False, edited=bool(found.edited_code))
 
 
 def compile(

@@ -13,6 +13,7 @@
         ├── CompileError          the CuTe DSL or ptxas refused, crashed or timed out
         ├── CacheError            the artifact cache cannot be used
         ├── ArtifactError         an artifact on disk is damaged or incomplete
+        ├── WorkerError           a scheduler or its workers cannot be used, or were lost
         └── DeviceError           no usable GPU, or the driver reported a failure
 
 A message has an address and a way out: where, what was found, what was expected, the nearest valid value.
@@ -103,6 +104,10 @@ class CacheError(OutsideError):
 
 class ArtifactError(OutsideError):
     """An artifact on disk is damaged, incomplete or of another format version."""
+
+
+class WorkerError(OutsideError):
+    """A scheduler or its workers cannot be used, or were lost."""
 
 
 class DeviceError(OutsideError):

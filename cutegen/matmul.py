@@ -7,9 +7,10 @@ cutegen.prepare(x, w.T, bias=b, activation="gelu", rows=range(1, 257))
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -61,62 +62,63 @@ def matmul(
             if found is not None:
                 return found
         return door.matmul(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
-    return _of_arrays(_Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
+    return _of_arrays(Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
 
 
-def explain(
-    a: Any,
-    b: Any,
-    *,
-    bias: Any = None,
-    activation: str | None = None,
-    residual: Any = None,
-    alpha: float | None = None,
-    beta: float | None = None,
-    c: Any = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    arch: str | None = None,
-) -> str:
-    """Which kernel would serve `matmul` with these arguments, and why; nothing is compiled, computed or copied.
+class Terms(TypedDict, total=False):
+    """The keywords of `matmul`, which `explain` and `prepare` take too."""
+
+    bias: Any
+    activation: str | None
+    residual: Any
+    alpha: float | None
+    beta: float | None
+    c: Any
+    scale_a: Any
+    scale_b: Any
+    out: Any
+    out_dtype: Any
+
+
+def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) -> str:
+    """Say which kernel would serve `matmul(a, b, **terms)`, and why; nothing is compiled, computed or copied.
 
     Tensors may be torch's on the device "meta", which have no memory. `arch` is the target, as "h100", in the place of
     the one where the tensors are. Raises as `matmul` does.
     """
-    call = _Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+    call = Arguments(a, b, **terms)
     return explained(call.resolved(call.tensors(), arch))
 
 
 def prepare(
-    a: Any,
-    b: Any,
-    *,
-    bias: Any = None,
-    activation: str | None = None,
-    residual: Any = None,
-    alpha: float | None = None,
-    beta: float | None = None,
-    c: Any = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    rows: Iterable[int] | None = None,
-    arch: str | None = None,
+    a: Any, b: Any, *, rows: Iterable[int] | None = None, arch: str | None = None, **terms: Unpack[Terms]
 ) -> int:
-    """Compile the kernel of `matmul` with these arguments, or those for an `a` with each of these numbers of `rows`.
+    """Compile the kernel of `matmul(a, b, **terms)`, or those for an `a` with each of these numbers of `rows`.
 
     Returns how many kernels they come to. With `rows`, `a` has two dimensions, and `residual`, `c` and `out` one row,
     or none. Tensors may be torch's on the device "meta"; `arch` is as in `explain`. Raises as `matmul` does.
     """
-    call = _Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+    call = Arguments(a, b, **terms)
     tensors = call.tensors()
     asked = [tensors] if rows is None else [_with_rows(tensors, m) for m in rows]
     resolved = [call.resolved(each, arch) for each in asked]
     requests = dict.fromkeys(each.request for each in resolved if not each.empty)
     return len({providers.kernel_for(request).kernel for request in requests})
+
+
+def _show_terms(function: Callable[..., Any]) -> None:
+    """Let `help` and completion show each keyword in the place of `**terms`, by matmul's own signature."""
+    mine, theirs = inspect.signature(function), inspect.signature(matmul)
+    terms = [each for each in theirs.parameters.values() if each.name in Terms.__annotations__]
+    own = [each for each in mine.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    positional = [each for each in own if each.kind is not each.KEYWORD_ONLY]
+    function.__signature__ = mine.replace(  # type: ignore[attr-defined]
+        parameters=[*positional, *terms, *[each for each in own if each.kind is each.KEYWORD_ONLY]]
+    )
+
+
+_show_terms(explain)
+_show_terms(prepare)
 
 
 def _open_door() -> Any:
@@ -129,21 +131,21 @@ def _open_door() -> Any:
     return _door
 
 
-class _Arguments(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of a call."""
 
     a: Any
     b: Any
-    bias: Any
-    activation: str | None
-    residual: Any
-    alpha: float | None
-    beta: float | None
-    c: Any
-    scale_a: Any
-    scale_b: Any
-    out: Any
-    out_dtype: Any
+    bias: Any = None
+    activation: str | None = None
+    residual: Any = None
+    alpha: float | None = None
+    beta: float | None = None
+    c: Any = None
+    scale_a: Any = None
+    scale_b: Any = None
+    out: Any = None
+    out_dtype: Any = None
 
     def tensors(self) -> dict[str, Any]:
         """Those that are given, by name. Raises OperandError for one of another framework than `a`'s."""
@@ -173,7 +175,7 @@ class _Arguments(NamedTuple):
         return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
 
     def resolved(self, tensors: Mapping[str, Any], arch: str | None) -> Resolved:
-        """What is asked for, with these tensors in the place of its own."""
+        """Return the request, with these tensors in the place of its own."""
         if isinstance(self.a, np.ndarray):
             dtype = None if self.out_dtype is None else arrays.dtype_name(self.out_dtype)
             return arrays.resolve_arrays(tensors, self.formula(), dtype, arch)
@@ -186,7 +188,7 @@ _TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
 _TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
 
 
-def _of_arrays(call: _Arguments) -> Any:
+def _of_arrays(call: Arguments) -> Any:
     tensors, formula = call.tensors(), call.formula()
     dtype = None if call.out_dtype is None else arrays.dtype_name(call.out_dtype)
     return arrays.matmul(tensors, formula, call.scalars(), dtype)

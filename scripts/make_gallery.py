@@ -6,10 +6,13 @@ Each picture is what the command beside it prints. A test draws them all again a
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 from cutegen.cli.main import main as cutegen
 
@@ -20,7 +23,22 @@ PICTURES = Path("docs/pictures")
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """One picture: the file's name, what `cutegen show` is asked for, and what there is to see."""
+    """One picture: the file's name, what `cutegen show`, or another `verb`, is asked for, and what there is to see."""
+
+    name: str
+    request: str
+    text: str
+    verb: str = "show"
+
+    @property
+    def command(self) -> str:
+        """The command that draws it."""
+        return f"cutegen {self.verb} {self.request} --format svg"
+
+
+@dataclass(frozen=True, slots=True)
+class Photographed:
+    """An interactive page: the photograph's file, what `cutegen show` is asked for, and what there is to see."""
 
     name: str
     request: str
@@ -28,8 +46,8 @@ class Exhibit:
 
     @property
     def command(self) -> str:
-        """The command that draws it."""
-        return f"cutegen show {self.request} --format svg"
+        """The command that writes the page."""
+        return f"cutegen show {self.request} --out page.html"
 
 
 INTRODUCTION = """\
@@ -38,8 +56,32 @@ INTRODUCTION = """\
 What `cutegen show` draws. `--format svg`, `--format latex` and `--format png` choose how, `--out FILE` where to; PNG
 needs Pillow (`pip install 'cutegen[png]'`), the others need nothing. Text, the default, says the same in a terminal.
 
-`python scripts/make_gallery.py` draws the pictures and writes this page.
+`python scripts/make_gallery.py` draws the pictures and writes this page; `python -m scripts.photograph_pages` takes
+the photographs of interactive pages, which [inspector.md](inspector.md) describes.
 """
+PAGES = (
+    Photographed(
+        "page_sm80",
+        "sm80_hgemm_tn --arch sm_80",
+        "`a(12, 40)` is followed: its sector, the thread that copies it, its offset, XOR and bank, the lane that "
+        "addresses its row, the register, the accumulators. Each view marks it.",
+    ),
+    Photographed(
+        "page_sm80_plain",
+        "sm80_hgemm_tn --arch sm_80",
+        "The same element, and a click on `plain`: the rows of a phase lie above one another, and the reads are 8-way.",
+    ),
+    Photographed(
+        "page_sm90_dark",
+        "sm90_hgemm_tn --arch sm_90",
+        "B of a `wgmma` kernel: the descriptor of its block and the core matrix. The page is dark where the system is.",
+    ),
+    Photographed(
+        "page_layout",
+        '--layout "Sw<3,3,3> o (8,64):(64,1)"',
+        "A layout by itself: what shares a bank with an element, the swizzle bit by bit, and how it lies in memory.",
+    ),
+)
 EXHIBITS = {
     "Any layout": (
         Exhibit(
@@ -59,6 +101,16 @@ EXHIBITS = {
             '--layout "(8,32):(40,1)"',
             "Padding does it too, at the price of memory: each row begins 16 bytes further on than the one above it "
             "ended.",
+        ),
+        Exhibit(
+            "layout_divided",
+            '--layout "zipped_divide((16,16):(16,1), (4,8))"',
+            "CuTe's operations by name: each row is one place in a tile of 4 by 8, each column one of the tiles.",
+        ),
+        Exhibit(
+            "layout_tv",
+            '--layout "((4,8),(2,2)):((32,1),(16,8))" --tv 16,8 --thread 5',
+            "Any layout as a thread-value layout: here the accumulators of `mma.m16n8k16`, those of thread 5 dark.",
         ),
     ),
     "The tiled MMA": (
@@ -81,7 +133,8 @@ EXHIBITS = {
             "g2s",
             "sm80_hgemm_tn g2s --thread 37 --arch sm_80",
             "On the left which thread copies which 16 bytes, on the right where one warp's `cp.async` land. Shared "
-            "memory serves 16 bytes a lane in phases of 8 lanes; in each phase every lane has banks of its own.",
+            "memory serves 16 bytes a lane in phases of 8 lanes; in each phase every lane has banks of its own. Below "
+            "on the left the sectors of global memory that the warp's request touches, and the lanes that want them.",
         ),
     ),
     "From shared memory to registers": (
@@ -108,7 +161,15 @@ EXHIBITS = {
             "epilogue",
             "sm80_hgemm_tn epilogue --arch sm_80",
             "C on its way through shared memory, so that each thread stores 16 bytes that are contiguous in global "
-            "memory.",
+            "memory: the writes of a warp's sums, then its reads and its request to global memory.",
+        ),
+    ),
+    "Specs beside each other": (
+        Exhibit(
+            "compare",
+            "sm80_hgemm_tn cute_tutorial_tn --arch sm_80 --no-time",
+            "What two specs decide otherwise, and what it costs.",
+            verb="compare",
         ),
     ),
     "The pipeline": (
@@ -141,11 +202,19 @@ def make_gallery(folder: Path) -> None:
                 f"```console\n$ {exhibit.command}\n```\n",
                 f"![{exhibit.command}]({PICTURES.name}/{exhibit.name}.svg)\n",
             ]
+    page.append("## The interactive page\n")
+    for photographed in PAGES:
+        page += [
+            f"{textwrap.fill(photographed.text, 120, break_on_hyphens=False)}\n",
+            f"```console\n$ {photographed.command}\n```\n",
+            f"![{photographed.command}]({PICTURES.name}/{photographed.name}.png)\n",
+        ]
     (folder / GALLERY).write_text("\n".join(page), encoding="utf-8")
 
 
 def _draw(exhibit: Exhibit, path: Path) -> None:
-    with contextlib.chdir(ROOT):  # the commands name files of the repository
+    # The commands name files of the repository; what a comparison says of builds depends on the cache.
+    with contextlib.chdir(ROOT), TemporaryDirectory() as cache, patch.dict(os.environ, CUTEGEN_CACHE_DIR=cache):
         code = cutegen([*shlex.split(exhibit.command)[1:], "--out", str(path.resolve())])
     if code:
         raise SystemExit(code)

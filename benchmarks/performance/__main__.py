@@ -3,11 +3,11 @@
     python -m benchmarks.performance --cutlass FILE FILE                 all of it, where there is a GPU and torch
     python -m benchmarks.performance build --arch sm_90                  compiles the kernels, anywhere
     python -m benchmarks.performance measure OUT.json --cutlass FILE     the first half; nothing else is written
-    python -m benchmarks.performance write OUT.json                      the second half, anywhere
+    python -m benchmarks.performance write OUT.json ...                  the second half, anywhere
 
 FILEs are CUTLASS's examples of the CuTe DSL: dense_gemm_persistent.py of Hopper, tensorop_gemm.py of Ampere. The
-figures are kept in performance.json beside docs/performance.md. With nvcc on PATH, the kernel of benchmarks/wmma takes
-part.
+figures are kept in performance.json beside docs/performance.md. Of several OUT.json of one machine, each a process,
+`write` takes the median of each time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.performance import documents
 from benchmarks.performance.figures import dumped, loaded
 from benchmarks.performance.measure import Asked, compiled, measure
+from benchmarks.performance.merged import merged
 from cutegen.errors import CutegenError
 
 
@@ -29,7 +30,7 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("verb", nargs="?", choices=("build", "measure", "write"), help="one part alone (default: all)")
     parser.add_argument(
-        "figures", nargs="?", type=Path, default=documents.FIGURES, help="default: performance.json in docs"
+        "figures", nargs="*", type=Path, help="default: performance.json in docs; `write` takes several"
     )
     parser.add_argument(
         "--cutlass", type=Path, metavar="FILE", nargs="*", default=[], help="examples; their columns stay out without"
@@ -43,10 +44,11 @@ def main(words: list[str] | None = None) -> int:
         if arguments.verb == "build":
             compiled(asked, print, arguments.arch)
             return 0
+        paths = arguments.figures or [documents.FIGURES]
         if arguments.verb != "write":
-            measure(asked, lambda found: arguments.figures.write_text(dumped(found), encoding="utf-8"))
+            measure(asked, lambda found: paths[0].write_text(dumped(found), encoding="utf-8"))
         if arguments.verb != "measure":
-            figures = loaded(arguments.figures.read_text(encoding="utf-8"))
+            figures = merged([loaded(path.read_text(encoding="utf-8")) for path in paths])
             documents.FIGURES.write_text(dumped(figures), encoding="utf-8")
             documents.write(figures)
     except (CutegenError, OSError) as error:

@@ -14,7 +14,7 @@ from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 
 OURS = "cutegen's choice"
-SECTIONS = ("suite", "sample", "quack", "kinds", "ladder")
+SECTIONS = ("suite", "sample", "kinds", "ladder")
 _DIGITS = 3
 
 
@@ -83,6 +83,7 @@ class Figures:
     versions: Mapping[str, str]
     seconds: int
     rounds: int
+    processes: int = 1
     ceilings: tuple[Ceiling, ...]
     read_tb_per_s: float
     copy_tb_per_s: float
@@ -90,7 +91,6 @@ class Figures:
     clocks: tuple[Clock, ...] = ()
     suite: tuple[Time, ...] = ()
     sample: tuple[Time, ...] = ()
-    quack: tuple[Time, ...] = ()
     kinds: tuple[Time, ...] = ()
     ladder: tuple[Time, ...] = ()
     energy: tuple[Energy, ...] = ()

@@ -14,16 +14,27 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import host_cost
-from benchmarks.performance import by_hand, choice
+from benchmarks.performance import choice
 from benchmarks.performance.energy import Energy, energies
 from benchmarks.performance.figures import OURS, Ceiling, Clock, Figures, Time
 from benchmarks.performance.kinds import KINDS
-from benchmarks.performance.problems import ENERGY, LADDER, QUACK_PROBLEMS, SQUARES, SUITE, sample
+from benchmarks.performance.problems import ENERGY, LADDER, SQUARES, SUITE, sample
 from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Result, bench, require_gpu
 from cutegen.bench.ceilings import Ceilings, MmaCeiling, measure_ceilings
 from cutegen.bench.conditions import conditions
-from cutegen.bench.contenders import QUACK, TORCH, TRITON, Against, Operands, Prepare, only, others
+from cutegen.bench.contenders import (
+    CUTLASS,
+    TORCH,
+    TORCH_INT,
+    TORCH_SCALED,
+    Against,
+    Operands,
+    Prepare,
+    of_cutlass,
+    only,
+    others,
+)
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import Call, Regime
 from cutegen.bench.mma_types import MmaTypes
@@ -64,11 +75,6 @@ class Asked:
     def sample(self) -> tuple[ProblemShape, ...]:
         """The random problems."""
         return sample()[:8] if self.quick else sample()
-
-    @property
-    def quack(self) -> tuple[ProblemShape, ...]:
-        """Those on which QuACK tunes itself, in the order of interest."""
-        return () if self.quick else QUACK_PROBLEMS
 
     @property
     def squares(self) -> tuple[ProblemShape, ...]:
@@ -129,20 +135,19 @@ def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) ->
     require_gpu()
     start = time.monotonic()
     say = partial(_say, start)
-    wmma, kernels = by_hand.compile_by_hand(), compiled(asked, say)
+    kernels = compiled(asked, say)
     ceilings = measure_ceilings(CEILINGS)
     say(f"ceilings: {[round(x.tflops) for x in ceilings.mma]}, {ceilings.read_bytes_per_s / 1e12:.2f} TB/s read")
     chosen = {problem: described(kernel) for problem, kernel in kernels.chosen.items()}
     run = _Run(_nothing_yet(ceilings, chosen), start, asked.seconds, say, save)
     ours = {problem: Entrant(OURS, kernel) for problem, kernel in kernels.chosen.items()}
-    run.times("kinds", asked.squares, lambda x: kernels.kinds[x], nobody, (Regime.GRAPH,))
-    run.times("ladder", (LADDER,), lambda _: kernels.ladder, only(TORCH), (Regime.LAUNCH,))
-    run.add(energy=tuple(_energy(kernels.energy, say)))
     run.add(host=tuple(host_cost.host_costs(kernels.host, rounds=HOST_ROUNDS)))
     say("host costs")
-    run.times("suite", asked.suite, lambda x: (*kernels.shipped, ours[x]), _but_quack(asked.cutlass))
-    run.times("sample", asked.sample, lambda x: (ours[x],), _of_sample(asked.cutlass, wmma))
-    run.times("quack", asked.quack, lambda x: (ours[x],), only(TORCH, QUACK))
+    run.times("suite", asked.suite, lambda x: (*kernels.shipped, ours[x]), partial(others, cutlass=asked.cutlass))
+    run.times("kinds", asked.squares, lambda x: kernels.kinds[x], only(TORCH_SCALED, TORCH_INT), (Regime.GRAPH,))
+    run.times("ladder", (LADDER,), lambda _: kernels.ladder, only(TORCH), (Regime.LAUNCH,))
+    run.add(energy=tuple(_energy(kernels.energy, say)))
+    run.times("sample", asked.sample, lambda x: (ours[x],), _of_sample(asked.cutlass))
     return run.figures
 
 
@@ -230,23 +235,12 @@ def _ceiling(row: MmaCeiling) -> Ceiling:
     )
 
 
-def nobody(contract: LaunchContract) -> Iterable[tuple[str, Prepare]]:
-    """No contender but cutegen's kernels."""
-    return ()
-
-
-def _but_quack(cutlass: Sequence[Path]) -> Against:
-    """Everyone but QuACK, whose tuning takes longer than all else."""
-    return lambda contract: (x for x in others(contract, cutlass) if x[0] != QUACK)
-
-
-def _of_sample(cutlass: Sequence[Path], wmma: Callable[[Operands], Call] | None) -> Against:
-    """Whoever does not tune for each of sixty problems: torch, CUTLASS's examples and the WMMA kernel."""
+def _of_sample(cutlass: Sequence[Path]) -> Against:
+    """Torch and CUTLASS's Ampere example, which take every problem as it is."""
 
     def against(contract: LaunchContract) -> Iterator[tuple[str, Prepare]]:
-        yield from (x for x in others(contract, cutlass) if x[0] not in (TRITON, QUACK))
-        if wmma is not None:
-            yield by_hand.NAME, wmma
+        yield from only(TORCH)(contract)
+        yield from (x for x in of_cutlass(cutlass) if x[0] == CUTLASS)
 
     return against
 

@@ -27,7 +27,6 @@ SUITE = tuple(
 SQUARES = tuple(ProblemShape(extent, extent, extent) for extent in (2048, 4096, 8192))
 LADDER = ProblemShape(4096, 4096, 4096)
 ENERGY = ProblemShape(8192, 8192, 8192)
-QUACK_PROBLEMS = (LADDER, SUITE[3], SUITE[5], SUITE[0], SUITE[9], SUITE[-1])
 
 SAMPLE_SEED = 5
 SAMPLE_SIZE = 60

@@ -5,17 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.performance import by_hand, claims
+from benchmarks.performance import claims
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
 from benchmarks.performance.kinds import KINDS, PLAIN
 from benchmarks.performance.problems import LADDER
-from cutegen.bench.contenders import CUTLASS, CUTLASS_HOPPER, QUACK, TORCH, TORCH_REDUCED, TRITON
+from cutegen.bench.contenders import (
+    CUTLASS,
+    CUTLASS_HOPPER,
+    QUACK,
+    TORCH,
+    TORCH_INT,
+    TORCH_REDUCED,
+    TORCH_SCALED,
+    TRITON,
+)
 from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 from examples.hopper_ladder import ladder as rungs
 
 WORST = 10
 ABSENT = ""
+NOT_MEASURED = "Not measured: the run had no time for it."
 ELEMENT_BYTES = 2
 
 
@@ -25,9 +35,18 @@ def run(figures: Figures) -> str:
     ceilings = ", ".join(f"`{x.instruction}` on {x.operands} {x.tflops:.0f} TFLOP/s" for x in figures.ceilings)
     return (
         f"{figures.device}, {figures.sms} multiprocessors, driver {figures.driver}, CUDA {figures.cuda}, "
-        f"{figures.date}; {versions}. One run of {figures.seconds} s, each time the median of {figures.rounds} "
-        f"rounds. In it, alone, {ceilings} were reached, memory was read at {figures.read_tb_per_s:.2f} TB/s and "
-        f"copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
+        f"{figures.date}; {versions}. {_processes(figures)} Alone, {ceilings} were reached, memory was read at "
+        f"{figures.read_tb_per_s:.2f} TB/s and copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
+    )
+
+
+def _processes(figures: Figures) -> str:
+    """How often all of it was measured."""
+    if figures.processes == 1:
+        return f"One run of {figures.seconds} s, each time the median of {figures.rounds} rounds."
+    return (
+        f"{figures.processes} processes one after the other, {figures.seconds} s together; each time is the median of "
+        f"theirs, which are medians of {figures.rounds} rounds."
     )
 
 
@@ -56,6 +75,8 @@ def suite_graph(figures: Figures) -> str:
 
 def _suite(figures: Figures, regime: Regime) -> str:
     problems = by_problem(figures.suite, regime)
+    if not problems:
+        return NOT_MEASURED
     header = ["M x N x K", "torch", "reduced", "best other", "ours", "least to most", "which kernel"]
     header += ["x torch", "x best other", "of the floor"]
     rows = [_suite_row(figures, problem, row) for problem, row in problems.items()]
@@ -99,14 +120,19 @@ def floor_us(figures: Figures, problem: ProblemShape) -> float:
 def contenders(figures: Figures) -> str:
     """TFLOP/s of everyone in a graph, a row for each problem; of CUTLASS's Hopper example the best tile."""
     problems = by_problem(figures.suite, Regime.GRAPH)
-    names = [TORCH, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
+    names = [TORCH, QUACK, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
     rows = []
     for problem, row in problems.items():
-        tiles = [time for name, time in row.items() if name.startswith(CUTLASS_HOPPER)]
-        best = {CUTLASS_HOPPER: min(tiles, key=lambda time: time.median_us)} if tiles else {}
-        every = {**row, **best}
+        every = best_tile(row)
         rows.append([_spelled(problem), *(_tflops(every.get(name)) for name in names)])
     return _table(["M x N x K", *map(_code, names)], rows)
+
+
+def best_tile(row: Mapping[str, Time]) -> dict[str, Time]:
+    """A row in which of CUTLASS's Hopper example only the fastest of its tiles stands, by the example's name."""
+    tiles = [time for name, time in row.items() if name.startswith(CUTLASS_HOPPER)]
+    others = {name: time for name, time in row.items() if not name.startswith(CUTLASS_HOPPER)}
+    return others | {CUTLASS_HOPPER: min(tiles, key=lambda time: time.median_us)} if tiles else others
 
 
 def hopper(figures: Figures) -> str:
@@ -122,12 +148,12 @@ def hopper(figures: Figures) -> str:
 def quack(figures: Figures) -> str:
     """QuACK, which has tuned itself on the problem, beside torch and cutegen."""
     rows = []
-    for problem, row in by_problem(figures.quack, Regime.GRAPH).items():
+    for problem, row in by_problem(figures.suite, Regime.GRAPH).items():
         if QUACK in row:
             times = [_us(row[name]) for name in (TORCH, QUACK, OURS)]
             rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
     if not rows:
-        return "Not measured: the run had no QuACK, or no time for it."
+        return "Not measured: the run had no QuACK."
     return _table(["M x N x K", "torch", QUACK, "ours", "x QuACK"], rows)
 
 
@@ -135,8 +161,9 @@ def kinds(figures: Figures) -> str:
     """TFLOP/s of majors, types and epilogues, and how they compare with TN of f16 on the same problem."""
     problems = by_problem(figures.kinds, Regime.GRAPH)
     rows = []
-    for name in KINDS:
-        cells = [name]
+    of_torch = [name for name in (TORCH_SCALED, TORCH_INT) if any(name in row for row in problems.values())]
+    for name in (*KINDS, *of_torch):
+        cells = [_code(name)]
         for row in problems.values():
             time = row.get(name)
             cells += [_tflops(time), ABSENT if time is None else f"{row[PLAIN].median_us / time.median_us:.2f}"]
@@ -154,7 +181,7 @@ def held(figures: Figures) -> str:
 def sample(figures: Figures) -> str:
     """The random problems: sentences, and those where cutegen does worst beside torch."""
     if not figures.sample:
-        return "Not measured: the run had no time for them."
+        return NOT_MEASURED
     lines = []
     for regime, words in ((Regime.LAUNCH, "One launch"), (Regime.GRAPH, "In a graph")):
         ratios = sorted(claims.x_torch(row) for row in by_problem(figures.sample, regime).values())
@@ -170,12 +197,11 @@ def sample(figures: Figures) -> str:
 def _worst(figures: Figures) -> str:
     graph, launch = (by_problem(figures.sample, regime) for regime in (Regime.GRAPH, Regime.LAUNCH))
     worst = sorted(graph, key=lambda problem: claims.x_torch(graph[problem]))[:WORST]
-    header = ["M x N x K", "torch", "ours", "x torch", "of the floor", "CUTLASS", by_hand.NAME, "which kernel"]
+    header = ["M x N x K", "torch", "ours", "x torch", "of the floor", "CUTLASS example", "which kernel"]
     header += ["x torch, one launch"]
     rows = []
     for problem in worst:
         row = graph[problem]
-        cutlass = [time for name, time in row.items() if name.startswith("CUTLASS")]
         rows.append(
             [
                 _spelled(problem),
@@ -183,8 +209,7 @@ def _worst(figures: Figures) -> str:
                 _us(row[OURS]),
                 f"{claims.x_torch(row):.2f}",
                 f"{floor_us(figures, problem) / row[OURS].median_us:.0%}",
-                _us(min(cutlass, key=lambda time: time.median_us) if cutlass else None),
-                _us(row.get(by_hand.NAME)),
+                _us(row.get(CUTLASS)),
                 figures.chosen[problem],
                 f"{claims.x_torch(launch[problem]):.2f}" if problem in launch else ABSENT,
             ]
@@ -194,6 +219,8 @@ def _worst(figures: Figures) -> str:
 
 def ladder(figures: Figures) -> str:
     """Each rung's time, and its gain over the one below."""
+    if not figures.ladder:
+        return NOT_MEASURED
     found = by_problem(figures.ladder, Regime.LAUNCH)[LADDER]
     rows, before = [], None
     for rung in rungs():
@@ -227,6 +254,8 @@ def energy(figures: Figures) -> str:
 
 def host(figures: Figures) -> str:
     """Host microseconds of a call, a row for each kernel."""
+    if not figures.host:
+        return NOT_MEASURED
     names, calls = (list(dict.fromkeys(each)) for each in zip(*((x.kernel, x.call) for x in figures.host), strict=True))
     us = {(x.kernel, x.call): x.median_us for x in figures.host}
     rows = [[name, *(f"{us[name, call]:.1f}" for call in calls)] for name in names]
@@ -234,8 +263,8 @@ def host(figures: Figures) -> str:
 
 
 def square(figures: Figures) -> str:
-    """One problem, fastest first: the README's table."""
-    row = by_problem(figures.suite, Regime.GRAPH)[LADDER]
+    """One problem, fastest first, of CUTLASS's Hopper example the best tile: the README's table."""
+    row = best_tile(by_problem(figures.suite, Regime.GRAPH).get(LADDER, {}))
     ranked = sorted((time for name, time in row.items() if name != TORCH_REDUCED), key=lambda time: -time.tflops)
     ceiling = figures.ceiling("wgmma", "f16")
     rows = ([_code(x.contender), _figure(x.tflops), f"{x.tflops / ceiling:.0%}"] for x in ranked)
@@ -244,6 +273,8 @@ def square(figures: Figures) -> str:
 
 def headline(figures: Figures) -> str:
     """Sentences about the suite and the sample."""
+    if not figures.suite:
+        return NOT_MEASURED
     said = []
     for regime, words in ((Regime.GRAPH, "in a CUDA graph"), (Regime.LAUNCH, "launched alone on a cold L2")):
         suite = [claims.x_torch(row) for row in by_problem(figures.suite, regime).values()]

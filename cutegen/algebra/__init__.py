@@ -6,6 +6,7 @@ Layouts, swizzles and composition are tensor-layouts'; what stands on top of the
 from __future__ import annotations
 
 from cutegen.algebra.compact import tile_to_shape
+from cutegen.algebra.expressions import parse_expression
 from cutegen.algebra.layout import (
     ComposedLayout,
     Layout,
@@ -51,6 +52,7 @@ __all__ = [
     "offsets",
     "offsets_2d",
     "offsets_by_row",
+    "parse_expression",
     "parse_layout",
     "size",
     "spec_notation",

@@ -92,7 +92,7 @@ def parse_layout(text: str) -> LayoutExpr:
     >>> parse_layout("(16,8)")
     Layout((16, 8), (1, 16))
     """
-    parser = _Parser(text)
+    parser = LayoutParser(text)
     layout = parser.layout()
     parser.expect_end()
     return layout
@@ -102,7 +102,7 @@ _TOKEN = re.compile(r"\s*(Swizzle|Sw|S|o|[<>(),:]|_?\d+|-\d+|\S)")
 
 
 @dataclass(slots=True)
-class _Parser:
+class LayoutParser:
     """Recursive descent over `layout = [swizzle "o" [int "o"]] tree [":" tree]`."""
 
     text: str

@@ -25,7 +25,7 @@ from cutegen.algebra.notation import Dyn, MixedBits, format_layout
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What one thread sees: `layout` (V, Rest...) starting `offset` elements into the tensor."""
+    """A thread's part of a tensor: `layout` (V, Rest...) starting `offset` elements into the tensor."""
 
     layout: LayoutExpr
     offset: int
@@ -101,6 +101,8 @@ def _reach(layout: Layout) -> int:
 
 
 def _splits_into_bits(layout: Layout, window: int) -> bool:
-    """Whether each stride is one bit or lies wholly above the window, so that the swizzle acts on each mode alone."""
+    """Return whether each stride is one bit or lies wholly above the window, so that the swizzle acts on each mode
+    alone.
+    """
     end = 1 << window.bit_length()
     return all(int(stride).bit_count() <= 1 or stride % end == 0 for _, stride in leaves(layout.shape, layout.stride))

@@ -31,11 +31,11 @@ from cutegen.algebra.tiled_mma import OperandName, TiledMma
 
 
 class CopyAtomLike(Protocol):
-    """What TiledCopy needs of a copy atom; layouts map (thread, value) to a bit offset."""
+    """Properties that TiledCopy needs of a copy atom; layouts map (thread, value) to a bit offset."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the atom, for messages."""
 
     @property
     def src_layout_bits(self) -> Layout:

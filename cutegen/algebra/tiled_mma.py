@@ -38,7 +38,7 @@ OPERAND_MODES: Mapping[OperandName, tuple[int, int]] = {"A": (0, 2), "B": (1, 2)
 
 
 class MmaAtomLike(Protocol):
-    """What TiledMma needs of an MMA atom; layouts map (thread, value) to a column-major offset in a tile."""
+    """Properties that TiledMma needs of an MMA atom; layouts map (thread, value) to a column-major offset in a tile."""
 
     @property
     def shape_mnk(self) -> Extents:

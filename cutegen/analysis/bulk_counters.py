@@ -1,7 +1,8 @@
-"""What hardware counters should show of `wgmma` and of bulk tensor copies, which other counters do not see.
+"""Predicts the hardware counters of `wgmma` and of bulk tensor copies, which other counters do not see.
 
 `wgmma` reads its operands from shared memory by the pipe of loads and stores, and its wavefronts are counted there.
-Bulk tensor copies pass it by: of them instructions are counted, and the sectors between L2 and shared memory.
+Bulk tensor copies pass it by: of them instructions are counted, and the sectors between L2 and shared memory. A copy to
+all CTAs of a cluster is counted in each of them.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ OF_BULK = (
 
 
 def by_descriptor(plan: Mapping[str, Any]) -> bool:
-    """Whether fragments are read from shared memory by `wgmma` itself."""
+    """Return whether fragments are read from shared memory by `wgmma` itself."""
     return all(plan["s2r"][x]["atom"] == DESCRIPTOR for x in "ab")
 
 
 def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str, int]:
-    """What one launch on whole tiles should count, by what `plan.json` says of a CTA tile and a k-tile."""
+    """Predict what one launch on whole tiles counts, from what `plan.json` says about a CTA tile and a k-tile."""
     m, n, k = plan["tile"]
+    # Counted where it arrives: what one CTA of a cluster asks L2 for comes to every CTA in its row or column.
+    along_m, along_n = plan["launch"].get("cluster", (1, 1))
     tiles = problem.batch * problem.m * problem.n // (m * n)
     k_tiles = tiles * (problem.k // k)
     wavefronts = {key: row["predicted"] for key, row in plan["wavefronts"].items()}
@@ -65,12 +68,12 @@ def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str,
         STORE_WAVEFRONTS: 0 if stmatrix else staged,
         BULK_LOADS: k_tiles * sum(plan["g2s"][x]["boxes"] for x in "ab"),
         BULK_STORES: tiles * stores * math.prod(plan["mma"]["atom_layout"]),
-        BULK_SECTORS_READ: k_tiles * (sectors["g2s.a"] + sectors["g2s.b"]),
+        BULK_SECTORS_READ: k_tiles * (sectors["g2s.a"] * along_n + sectors["g2s.b"] * along_m),
         BULK_SECTORS_WRITTEN: tiles * sectors["epilogue"] if by_map else 0,
         PLAIN_SECTORS_WRITTEN: tiles * (beside if by_map else beside + sectors["epilogue"]),
     }
 
 
 def _to_global(opcode: str) -> bool:
-    """Whether it stores, of the two directions of a bulk tensor copy."""
+    """Return whether it stores, of the two directions of a bulk tensor copy."""
     return ".global.shared::cta" in opcode

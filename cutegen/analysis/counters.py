@@ -69,7 +69,7 @@ class CounterRow:
 
     @property
     def equal(self) -> bool:
-        """Whether the prediction came true."""
+        """True where the prediction came true."""
         return self.predicted == self.measured
 
 
@@ -79,7 +79,7 @@ def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
 
 
 def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
-    """Why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
+    """Return why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
     k = plan["tile"][2]
     if plan["launch"]["maps"] and not by_descriptor(plan):
         return f"operands come by bulk tensor copies, which these counters do not count; {_OTHER_FAMILY}"
@@ -124,7 +124,7 @@ def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tu
 
 
 def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
-    """What one launch should count, out of what `plan.json` says of one CTA and one k-tile.
+    """Predict what one launch counts, from what `plan.json` says about one CTA and one k-tile.
 
     Only for problems of which `unpredictable` says nothing.
     """
@@ -167,7 +167,7 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
 
 
 def _sum_sectors(plan: Mapping[str, Any], *keys: str) -> int:
-    """Of those that the plan has: not every epilogue stores a second matrix."""
+    """Add the sectors of those that the plan has: not every epilogue stores a second matrix."""
     return sum(int(plan["sectors"][key]["predicted"]) for key in keys if key in plan["sectors"])
 
 
@@ -197,20 +197,28 @@ def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counte
 
 
 def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
-    """What ncu printed of each such launch, in order. Raises OutsideError."""
-    said = ""
-    for metrics in (ALL, (*ASKED, *ASKED_TOO), ASKED):
+    """Return what ncu printed for each such launch, in order. Raises OutsideError."""
+    said, metrics = "", ALL
+    while metrics:
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
         selection = ["--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
         done = subprocess.run([ncu, *options, *selection, *child], capture_output=True, text=True, check=False)
         if done.returncode == 0 and (found := parse(done.stdout)):
             return found
         said = f"exit status {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+        metrics = _known(metrics, said)
     raise OutsideError(f"{ncu}: {said}")
 
 
+def _known(metrics: tuple[str, ...], said: str) -> tuple[str, ...]:
+    """Return what to ask for next, after ncu said why not: all but what it names, else of older GPUs, else nothing."""
+    lines = [line for line in said.splitlines() if "metric" in line.lower()]
+    fewer = tuple(x for x in metrics if x in ASKED or not any(x in line for line in lines))
+    return next((x for x in (fewer, (*ASKED, *ASKED_TOO), ASKED) if len(x) < len(metrics)), ())
+
+
 def parse(text: str) -> tuple[Launch, ...]:
-    """Of `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
+    """Parse `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -255,7 +263,7 @@ def _element_bits(plan: Mapping[str, Any], name: str) -> int:
 
 
 def _bits(plan: Mapping[str, Any], name: str) -> int:
-    """Of an operand's k-tile."""
+    """Return the bits of an operand's k-tile."""
     return int(plan["tile"]["ab".index(name)] * plan["tile"][2] * _element_bits(plan, name))
 
 

@@ -1,4 +1,4 @@
-"""What bounds a main loop, by arithmetic: cycles of a multiprocessor that one k-tile of one CTA takes of each resource.
+"""Bounds of a main loop by arithmetic: cycles of a multiprocessor that one k-tile of one CTA takes of each resource.
 
 CTAs on one multiprocessor share its resources, so the cycles of one k-tile stay the same however many are resident. The
 largest is the least time of a k-tile; reaching it needs every other resource's work to be hidden behind it.
@@ -28,7 +28,7 @@ UNITS: Mapping[Instruction, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KTileCost:
-    """What one CTA asks of its multiprocessor for one k-tile.
+    """Demand of one CTA on its multiprocessor for one k-tile.
 
     `multiplier` is what does the `flops`. `issued` are warp instructions of the main loop over all warps, None where no
     SASS was read. `hbm_bytes` are the problem's compulsory bytes spread over its k-tiles.
@@ -58,7 +58,7 @@ class Limit:
 
 
 def multiplier(plan: GemmPlan) -> str:
-    """What multiplies in a plan's kernel."""
+    """Return what multiplies in a plan's kernel."""
     return UNITS[plan.atom.instruction]
 
 

@@ -21,7 +21,7 @@ from cutegen.plan import plan
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What the GPU did; without one, why not."""
+    """Time on the GPU; without one, why not."""
 
     ceilings: Ceilings | None
     results: tuple[Result, ...]
@@ -30,14 +30,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What ncu counted; without it, why not."""
+    """Counters of ncu; without it, why not."""
 
     rows: tuple[CounterRow, ...]
     why_not: str = ""
 
 
 def why_not_measured(made: Report) -> str:
-    """What is missing here for `measure`; empty where nothing is."""
+    """Return what is missing here for `measure`; empty where nothing is."""
     try:
         require_gpu()
     except DeviceError as error:
@@ -48,7 +48,7 @@ def why_not_measured(made: Report) -> str:
 
 
 def rounds_in_all(rounds: int) -> int:
-    """How often `measure` calls `after_round`."""
+    """Return how often `measure` calls `after_round`."""
     return rounds_of_all() + WARM_UP_ROUNDS + rounds
 
 
@@ -62,7 +62,7 @@ def measure(
 
 
 def profile(made: Report, spec: str) -> Profile:
-    """What ncu counts of the kernel of `spec`: two runs, the second with a longer K."""
+    """Count with ncu the kernel of `spec`: two runs, the second with a longer K."""
     ncu, table, problem = shutil.which("ncu"), made.plan.to_json(), made.problem
     if why_not := counters.unpredictable(table, problem):
         return Profile((), why_not)

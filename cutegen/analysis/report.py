@@ -25,7 +25,7 @@ from cutegen.verify.counts import LaunchCounts, count_launch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What is known of a kernel without running it.
+    """Knowledge about a kernel without running it.
 
     `occupancy` follows from the compiler's registers, where the plan's own is an estimate. `loop` is None where there
     is no disassembly, and `no_loop` says why.
@@ -57,7 +57,9 @@ class Report:
         return -(-self.problem.k // self.plan.cta_tile[2] // slices)
 
     def waves(self, sms: int) -> float:
-        """How often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a whole one."""
+        """Return how often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a
+        whole one.
+        """
         return self.ctas / (sms * self.occupancy.ctas_per_sm)
 
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
@@ -74,7 +76,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What the CPU executor counted on a problem small enough for it."""
+    """Counts of the CPU executor on a problem small enough for it."""
 
     problem: ProblemShape
     counts: LaunchCounts

@@ -64,7 +64,7 @@ class Loop:
         return sum(instruction.name == name for instruction in self.instructions)
 
     def encloses(self, other: Loop) -> bool:
-        """Whether the other loop is part of this one, and not all of it."""
+        """Return whether the other loop is part of this one, and not all of it."""
         begin, end = self.instructions[0].address, self.instructions[-1].address
         first, last = other.instructions[0].address, other.instructions[-1].address
         return begin <= first and last <= end and (begin, end) != (first, last)

@@ -50,7 +50,7 @@ class Result:
 
     @property
     def compulsory_bytes(self) -> int:
-        """What device memory moves at the least."""
+        """Return the bytes that device memory moves at the least."""
         a, b, c = (dtype(name).bytes for name, _ in self.setting.tensors.values())
         return self.problem.compulsory_bytes(a, b, c)
 
@@ -161,7 +161,9 @@ def device_state() -> DeviceState | None:
 
 
 def x_torch(result: Result, results: Iterable[Result]) -> float | None:
-    """How many times as fast as torch.matmul on the same operands in the same regime; None where that was not timed."""
+    """Return the speed relative to torch.matmul on the same operands in the same regime; None where that was not
+    timed.
+    """
     same = (result.problem, result.setting, result.regime)
     times = [
         x.measurement.median_us for x in results if x.contender == TORCH and (x.problem, x.setting, x.regime) == same

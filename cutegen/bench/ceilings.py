@@ -1,4 +1,4 @@
-"""What the GPU at hand can do at most: an instruction that multiplies and nothing else; device memory read, and copied.
+"""Ceilings of the GPU at hand: an instruction that multiplies and nothing else; device memory read, and copied.
 
 Measured, once per run.
 """
@@ -38,7 +38,7 @@ class MmaCeiling:
 
     @property
     def tflops(self) -> float:
-        """In units of 10^12 operations a second."""
+        """Operations a second, in units of 10^12."""
         return self.flops_per_s / 1e12
 
 
@@ -63,7 +63,7 @@ class Ceilings:
 
 
 def rounds_of_all() -> int:
-    """How often `after_round` is called."""
+    """Return how often `after_round` is called."""
     return WARM_UP_ROUNDS + ROUNDS
 
 
@@ -96,7 +96,7 @@ def _copy() -> Call:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """Where the kernels are launched."""
+    """GPU on which the kernels are launched."""
 
     driver: Driver
     context: object
@@ -167,7 +167,7 @@ class _Peak:
         self._launch()
 
     def ceiling(self, measurement: Measurement) -> MmaCeiling:
-        """What the measured time and the cycles of the last launch come to."""
+        """Return the ceiling that the measured time and the cycles of the last launch come to."""
         return MmaCeiling(
             types=self._types,
             flops_per_s=self._flops / (1e-6 * measurement.median_us),

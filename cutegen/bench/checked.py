@@ -177,7 +177,7 @@ def _called(prepare: Prepare, operands: Operands) -> Call:
 
 
 def _tried(name: str, attempt: Callable[[], _T]) -> _T | None:
-    """What a library answers; None, with a warning, when it cannot."""
+    """Return a library's answer; None, with a warning, when it cannot give one."""
     try:
         return attempt()
     except CutegenError:
@@ -189,7 +189,7 @@ def _tried(name: str, attempt: Callable[[], _T]) -> _T | None:
 
 
 def _makes_sense(judge: _Judge, found: Comparison, where: str) -> bool:
-    """Whether a library's result is near enough; says so when it is not."""
+    """Return whether a library's result is near enough; says so when it is not."""
     if found.rel_error <= OTHERS_MAX_REL_ERROR:
         return True
     _LOG.warning("%s is left out: relative error %.3g %s %s", judge.name, found.rel_error, where, judge.problem)

@@ -1,4 +1,4 @@
-"""What a run was made with: the driver and the packages whose versions move times."""
+"""Conditions of a run: the driver and the packages whose versions move times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes part in a benchmark: kernels of cutegen's, and others that multiply the same operands.
+"""Contenders of a benchmark: kernels of cutegen's, and others that multiply the same operands.
 
 A contender is prepared for three tensors and can then be called again and again, on torch's current stream of then.
 """
@@ -16,13 +16,15 @@ from typing import Any
 from cutegen.bench.cutlass_example import cutlass_example
 from cutegen.bench.hopper_example import TILES, HopperTile, hopper_example, is_hopper_example
 from cutegen.bench.measure import Call
-from cutegen.contract.launch import RESULT, LaunchContract
+from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
 from cutegen.hardware import Instruction
 from cutegen.hardware.targeting import present_target
 
 TORCH = "torch.matmul"
 TORCH_REDUCED = "torch.matmul, reduced"
 """As torch is unless told otherwise: cuBLAS may round partial sums to the operands' type."""
+TORCH_SCALED, TORCH_INT = "torch._scaled_mm", "torch._int_mm"
+"""PyTorch's own for operands of 8 bits, which torch.matmul does not take: e4m3, and s8 with s32 results."""
 TRITON = "Triton"
 QUACK = "QuACK, tuned"
 CUTLASS = "CUTLASS example"
@@ -49,8 +51,13 @@ class Operands:
 
 def others(contract: LaunchContract, cutlass: Sequence[Path] = ()) -> Iterator[tuple[str, Prepare]]:
     """Everything here that multiplies such operands and is not of cutegen."""
-    operands = contract.tensor("a").dtype
-    yield TORCH, partial(_torch, operands, False)
+    operands, result = contract.tensor("a").dtype, contract.tensor(RESULT).dtype
+    if operands == "e4m3" and _has_majors(contract, a="k", b="k", c="n"):
+        yield TORCH_SCALED, _scaled
+    elif (operands, result) == ("s8", "s32"):
+        yield TORCH_INT, _int
+    else:
+        yield TORCH, partial(_torch, operands, False)
     if operands in _HALVES:
         yield TORCH_REDUCED, partial(_torch, operands, True)
     if find_spec("triton") is not None and operands != "f32":  # of which tl.dot makes tf32
@@ -77,7 +84,7 @@ def of_cutlass(files: Sequence[Path]) -> Iterator[tuple[str, Prepare]]:
 
 
 def has_wgmma() -> bool:
-    """Whether the GPU here is of Hopper's kind."""
+    """Return whether the GPU here is of Hopper's kind."""
     target = present_target()
     return target is not None and target.has(Instruction.WGMMA)
 
@@ -96,6 +103,19 @@ def _torch(operands: str, reduced: bool, x: Operands) -> Call:
         torch.matmul(x.a, x.b, out=x.out)
 
     return call if operands in _HALVES else partial(torch.matmul, x.a, x.b, out=x.out)
+
+
+def _scaled(x: Operands) -> Call:
+    import torch
+
+    one = torch.ones((), dtype=torch.float32, device=x.a.device)
+    return partial(torch._scaled_mm, x.a, x.b, scale_a=one, scale_b=one, out_dtype=x.out.dtype, out=x.out)
+
+
+def _int(x: Operands) -> Call:
+    import torch
+
+    return partial(torch._int_mm, x.a, x.b, out=x.out)
 
 
 def _triton(x: Operands) -> Call:
@@ -117,7 +137,9 @@ def _hopper(path: Path, tile: HopperTile, x: Operands) -> Call:
 
 
 def _is_f16_tn(contract: LaunchContract) -> bool:
-    majors = {"a": "k", "b": "k", RESULT: "n"}
-    return all(
-        (contract.tensor(role).dtype, contract.tensor(role).major) == ("f16", major) for role, major in majors.items()
-    )
+    halves = all(contract.tensor(role).dtype == "f16" for role in (*OPERANDS, RESULT))
+    return halves and _has_majors(contract, a="k", b="k", c="n")
+
+
+def _has_majors(contract: LaunchContract, **majors: str) -> bool:
+    return all(contract.tensor(role).major == major for role, major in majors.items())

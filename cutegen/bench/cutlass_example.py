@@ -18,7 +18,7 @@ _ANY_EXTENT = 128
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What the example leaves to whoever changes it: the CTA's tile, stages, and warps along M, N and K.
+    """Choices that the example leaves to whoever changes it: the CTA's tile, stages, and warps along M, N and K.
 
     >>> str(Configuration((128, 256, 64), 3, (2, 4, 1)))
     '128x256x64, 3 stages, 2x4 warps'

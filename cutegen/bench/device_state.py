@@ -1,4 +1,4 @@
-"""What NVML says of a GPU while it is measured: clocks, power, temperature, the driver, and the energy counter.
+"""Reads NVML about a GPU while it is measured: clocks, power, temperature, the driver, and the energy counter.
 
 It is asked by ctypes: the library comes with every driver, and six of its functions are wanted. Source: NVML API
 Reference Guide, "Device Queries".
@@ -44,7 +44,7 @@ class Nvml:
         return text.value.decode() if self._library.nvmlSystemGetDriverVersion(text, _TEXT_BYTES) == 0 else None
 
     def state(self) -> DeviceState:
-        """What it does now."""
+        """Return its present state."""
         power_mw = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
         return DeviceState(
             sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _SM_CLOCK),
@@ -53,8 +53,20 @@ class Nvml:
             temperature_c=self._number("nvmlDeviceGetTemperature", ctypes.c_uint, _CELSIUS),
         )
 
+    def limits(self) -> DeviceState:
+        """The highest clocks, and the power that it may draw."""
+        power_mw = self._number("nvmlDeviceGetEnforcedPowerLimit", ctypes.c_uint)
+        return DeviceState(
+            sm_clock_mhz=self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _SM_CLOCK),
+            memory_clock_mhz=self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _MEMORY_CLOCK),
+            power_w=None if power_mw is None else power_mw / 1000,
+            temperature_c=None,
+        )
+
     def energy_j(self) -> float | None:
-        """What it has used since its driver was loaded; NVML counts it in steps of some tens of milliseconds."""
+        """Return the energy that it has used since its driver was loaded; NVML counts it in steps of some tens of
+        milliseconds.
+        """
         energy_mj = self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
         return None if energy_mj is None else energy_mj / 1000
 

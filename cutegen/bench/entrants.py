@@ -44,7 +44,7 @@ class Entrant:
 
     @property
     def setting(self) -> Setting:
-        """What else must be equal for a comparison to be fair."""
+        """Return what else must be equal for a comparison to be fair."""
         return Setting.of(self.kernel.contract)
 
 
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def tensors(self) -> Mapping[str, tuple[str, str]]:
-        """By role."""
+        """Return its tensors by role."""
         return {"a": self.a, "b": self.b, RESULT: self.c}
 
 

@@ -24,7 +24,7 @@ _EXTENTS_MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class HopperTile:
-    """What the example leaves to its caller.
+    """Choices that the example leaves to its caller.
 
     >>> str(HopperTile((128, 256), (2, 1)))
     '128x256, clusters of 2x1'
@@ -39,14 +39,17 @@ class HopperTile:
 
 
 TILES = (
+    HopperTile((128, 256), (1, 1)),
     HopperTile((128, 256), (2, 1)),
     HopperTile((128, 128), (1, 1)),
     HopperTile((64, 128), (1, 1)),
+    HopperTile((128, 64), (1, 2)),
+    HopperTile((64, 64), (1, 1)),
 )
 
 
 def is_hopper_example(path: Path) -> bool:
-    """Whether a file has the class of CUTLASS's dense_gemm_persistent.py. Raises OutsideError."""
+    """Return whether a file has the class of CUTLASS's dense_gemm_persistent.py. Raises OutsideError."""
     try:
         return f"class {_CLASS}" in path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -38,7 +38,7 @@ Call = Callable[[], object]
 
 
 class Regime(StrEnum):
-    """How a kernel is called while it is measured."""
+    """Regime in which a kernel is called while it is measured."""
 
     LAUNCH = "launch"
     GRAPH = "graph"
@@ -55,7 +55,7 @@ class Measurement:
 
     @classmethod
     def of(cls, samples_us: Sequence[float]) -> Measurement:
-        """What a list of times comes to.
+        """Summarise a list of times.
 
         >>> Measurement.of([3.0, 1.0, 2.0])
         Measurement(median_us=2.0, min_us=1.0, max_us=3.0, rounds=3)
@@ -85,21 +85,48 @@ def launch_times(
     after_round: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Measurement]:
     """The time of one launch of each call. With `flush` the L2 cache is emptied by reading before each."""
+    return _measurements(launch_samples(calls, rounds=rounds, flush=flush, seed=seed, after_round=after_round))
+
+
+def launch_samples(
+    calls: Mapping[str, Call],
+    *,
+    rounds: int,
+    flush: bool = True,
+    seed: int = 0,
+    after_round: Callable[[], None] = lambda: None,
+    warm_up: int = WARM_UP_ROUNDS,
+) -> Mapping[str, list[float]]:
+    """Microseconds of one launch of each call, round by round."""
     import torch
 
     empty_l2 = _reader() if flush else lambda: None
-    return _in_turns(calls, rounds, seed, after_round, before=lambda: (torch.cuda._sleep(_SLEEP_CYCLES), empty_l2()))
+    before = lambda: (torch.cuda._sleep(_SLEEP_CYCLES), empty_l2())  # noqa: E731
+    return _in_turns(calls, rounds, seed, after_round, before, warm_up)
 
 
 def graph_times(
     graphs: Mapping[str, Graph], *, rounds: int, seed: int = 0, after_round: Callable[[], None] = lambda: None
 ) -> Mapping[str, Measurement]:
     """The time of one of the launches in each graph."""
+    return _measurements(graph_samples(graphs, rounds=rounds, seed=seed, after_round=after_round))
+
+
+def graph_samples(
+    graphs: Mapping[str, Graph],
+    *,
+    rounds: int,
+    seed: int = 0,
+    after_round: Callable[[], None] = lambda: None,
+    warm_up: int = WARM_UP_ROUNDS,
+) -> Mapping[str, list[float]]:
+    """Microseconds of one of the launches in each graph, round by round."""
     import torch
 
     replays = {name: graph.replay for name, graph in graphs.items()}
-    found = _in_turns(replays, rounds, seed, after_round, before=lambda: torch.cuda._sleep(_SLEEP_CYCLES))
-    return {name: _divided(times, graphs[name].launches) for name, times in found.items()}
+    before = lambda: torch.cuda._sleep(_SLEEP_CYCLES)  # noqa: E731
+    found = _in_turns(replays, rounds, seed, after_round, before, warm_up)
+    return {name: [each / graphs[name].launches for each in samples] for name, samples in found.items()}
 
 
 def captured(calls: Sequence[Call]) -> Graph:
@@ -119,7 +146,7 @@ def captured(calls: Sequence[Call]) -> Graph:
 
 
 def operand_sets(set_bytes: int, l2_bytes: int) -> int:
-    """How many sets of operands a graph goes through, each of `set_bytes`.
+    """Return how many sets of operands a graph goes through, each of `set_bytes`.
 
     >>> [operand_sets(size, 50 << 20) for size in (6 << 20, 400 << 20, 1000)]
     [26, 2, 32]
@@ -134,21 +161,25 @@ def l2_bytes() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
 
+def _measurements(samples_us: Mapping[str, Sequence[float]]) -> Mapping[str, Measurement]:
+    return {name: Measurement.of(samples) for name, samples in samples_us.items()}
+
+
 def _in_turns(
-    calls: Mapping[str, Call], rounds: int, seed: int, after_round: Callable[[], None], before: Call
-) -> Mapping[str, Measurement]:
+    calls: Mapping[str, Call], rounds: int, seed: int, after_round: Callable[[], None], before: Call, warm_up: int
+) -> Mapping[str, list[float]]:
     """Each call once a round, in another order every time, between two events."""
     import torch
 
     order, samples_us = random.Random(seed), {name: list[float]() for name in calls}
-    for turn in range(WARM_UP_ROUNDS + rounds):
+    for turn in range(warm_up + rounds):
         events = {name: _timed(calls[name], before) for name in order.sample(list(calls), len(calls))}
         torch.cuda.synchronize()
-        if turn >= WARM_UP_ROUNDS:
+        if turn >= warm_up:
             for name, (start, end) in events.items():
                 samples_us[name].append(1e3 * start.elapsed_time(end))
         after_round()
-    return {name: Measurement.of(samples) for name, samples in samples_us.items()}
+    return samples_us
 
 
 def _timed(call: Call, before: Call) -> tuple[torch.cuda.Event, torch.cuda.Event]:
@@ -170,7 +201,3 @@ def _reader() -> Call:
     buffer: Any = torch.ones(1, FLUSH_BYTES // 4, dtype=torch.float32, device="cuda")
     found = torch.empty(1, dtype=torch.float32, device="cuda")
     return lambda: torch.sum(buffer, dim=1, out=found)
-
-
-def _divided(times: Measurement, launches: int) -> Measurement:
-    return Measurement(times.median_us / launches, times.min_us / launches, times.max_us / launches, times.rounds)

@@ -45,12 +45,14 @@ def kernel(types: MmaTypes) -> PeakKernel:
 
 
 def repeats(types: MmaTypes) -> int:
-    """How often the loop holds each chain's two instructions."""
+    """Return how often the loop holds each chain's two instructions."""
     return FMA_REPEATS if types == FMA else 1
 
 
 def registers(types: MmaTypes) -> tuple[int, int, int]:
-    """Of A, B and the accumulator, in one instruction. Every `mma.sync` has four of A and two of B."""
+    """Return the registers of A, B and the accumulator, in one instruction. Every `mma.sync` has four of A and two
+    of B.
+    """
     return (1, 1, 1) if types == FMA else (_A_REGISTERS, _B_REGISTERS, _C_REGISTERS[types.accumulator])
 
 

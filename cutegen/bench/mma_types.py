@@ -1,4 +1,4 @@
-"""What a ceiling is measured of: the instruction that multiplies, and the types of its operands and sums."""
+"""Instruction that a ceiling is measured on, and the types of its operands and sums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class MmaTypes:
 
     @classmethod
     def of(cls, operands: str, accumulator: str, multiplier: Instruction = Instruction.MMA_SYNC) -> MmaTypes:
-        """What is measured for such operands: u8 has the rate of s8, and only products with signs keep sums random.
+        """Return the types to measure for such operands: u8 has the rate of s8, and only products with signs keep sums
+        random.
 
         >>> MmaTypes.of("u8", "s32")
         MmaTypes(operands='s8', accumulator='s32', multiplier=<Instruction.MMA_SYNC: 'mma.sync'>)

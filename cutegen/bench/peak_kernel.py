@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakKernel:
-    """What a launch of it needs, and how many operations a CTA carries out in an iteration.
+    """Launch that the kernel needs, and how many operations a CTA carries out in an iteration.
 
     Its parameters are the address of 4 bytes for each thread, the address of 8 bytes for each CTA, the iterations and a
     seed. A thread stores a digest of its sums, a CTA the clock cycles that its loop took.

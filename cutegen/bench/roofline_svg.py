@@ -36,7 +36,7 @@ class Roof:
 
 
 def attainable_tflops(intensity: float, roof_tflops: float, bytes_per_s: float) -> float:
-    """What the roofline allows at so many operations a byte.
+    """Return what the roofline allows at so many operations a byte.
 
     >>> attainable_tflops(100, 600, 4e12), attainable_tflops(1000, 600, 4e12)
     (400.0, 600)

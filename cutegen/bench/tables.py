@@ -16,7 +16,7 @@ from cutegen.support.columns import aligned
 
 
 def ceiling_lines(ceilings: Ceilings) -> list[str]:
-    """What the GPU can do at most, for people."""
+    """Write the GPU's ceilings, for people."""
     rows = [
         (
             row.types.title,

@@ -86,7 +86,7 @@ class Artifact:
 
     @property
     def manifest(self) -> Manifest:
-        """What the artifact says of itself."""
+        """Manifest of the artifact."""
         return self.content.manifest
 
     @property

@@ -72,7 +72,7 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
     emitted = count_instructions(output.ptx.decode(), source.entry, request.instructions)
     usage = resource_usage(output.cubin, source.entry)
     warnings = (
-        *check_emission(request.instructions, emitted),
+        *check_emission(request.instructions, emitted, edited=request.edited),
         *_spills(request, usage.stack_bytes, emitted),
         *_given_up(request, output.of_wgmma),
     )

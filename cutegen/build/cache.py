@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class Entry:
     last_used_s: float
 
     def manifest(self) -> Manifest:
-        """What the entry says of itself. Raises ArtifactError when that cannot be read."""
+        """Read the entry's manifest. Raises ArtifactError when it cannot be read."""
         owner = os.geteuid()
         with open_folder(self.path, owner) as folder:
             data = read_file(self.path / MANIFEST, FILES[MANIFEST], owner=owner, folder=folder)
@@ -106,11 +107,11 @@ class Cache:
         )
 
     def path(self, key: str) -> Path:
-        """Where the entry for `key` is, or would be."""
+        """Return where the entry for `key` is, or would be."""
         return self.directory / key[:2] / key
 
     def holds(self, key: str) -> bool:
-        """Whether something lies where the entry for `key` would be."""
+        """Return whether something lies where the entry for `key` would be."""
         return os.path.lexists(self.path(key))
 
     def lookup(self, request: BuildRequest) -> Artifact | None:
@@ -118,19 +119,27 @@ class Cache:
 
         Its plan is the request's: the entry may have been built for another problem, or by another version.
         """
-        directory = self.path(request.inputs.key)
+        return self._found(request.inputs.key, request)
+
+    def artifact(self, key: str) -> Artifact | None:
+        """The verified artifact of `key` with the plan that it was built by; None as in `lookup`."""
+        return self._found(key, None)
+
+    def _found(self, key: str, request: BuildRequest | None) -> Artifact | None:
+        directory = self.path(key)
         if not os.path.lexists(directory):
             return None
         try:
             content = _read_entry(directory)
-            _check_prediction(content, request)
+            if request is not None:
+                _check_prediction(content, request)
         except ArtifactError as error:
             if os.path.lexists(directory):  # else evicted while it was read: an ordinary miss
                 _log.warning("damaged cache entry: %s; %s", error, self._quarantine(directory)[1])
             return None
         with suppress(OSError):  # a read-only cache still serves
             os.utime(directory)
-        return Artifact(directory, content.with_plan(request.plan_json), hit=True)
+        return Artifact(directory, content if request is None else content.with_plan(request.plan_json), hit=True)
 
     def lock(self, key: str, *, wait_s: float) -> AbstractContextManager[BaseFileLock]:
         """Take the lock under which `key` is built; released when the answer's `with` block ends.
@@ -145,6 +154,26 @@ class Cache:
             raise CacheError(f"{path}: held by another process for more than {wait_s:g} s") from error
         except OSError as error:
             raise self._unusable(error) from error
+
+    @contextmanager
+    def meeting(self) -> Iterator[str]:
+        """A name that `meets` knows, in whatever process has the same folder, until the `with` block ends.
+
+        It is empty, which none knows, where the cache cannot be written.
+        """
+        name = secrets.token_hex(32)
+        try:
+            lock = self.lock(name, wait_s=0)
+        except CacheError:
+            yield ""
+            return
+        with lock:
+            yield name
+        remove(self._lock_path(name))
+
+    def meets(self, name: str) -> bool:
+        """Return whether this folder is that of the `meeting` called `name`, on this machine or another."""
+        return bool(name) and self._lock_path(name).exists()
 
     def publish(self, content: Content) -> Artifact:
         """Make `content` an entry, at once and whole, then evict what is over the size bound.
@@ -174,7 +203,7 @@ class Cache:
         return tuple(sorted(found, key=lambda entry: entry.last_used_s, reverse=True))
 
     def info(self) -> CacheInfo:
-        """How many entries, how large, how many set aside, and whether this process could write."""
+        """Return how many entries there are, how large, how many set aside, and whether this process could write."""
         entries: tuple[Entry, ...] = ()
         problem = ""
         try:
@@ -247,7 +276,7 @@ class Cache:
         return [path for shard in self._shards() for path in names_in(shard, _KEY)]
 
     def _leftovers(self, key: str = "") -> list[Path]:
-        """Of an entry that a killed process was writing or removing, or of all."""
+        """List the leftovers of an entry that a killed process was writing or removing, or of all."""
         shards = [self.path(key).parent] if key else self._shards()
         return [path for shard in shards for path in names_in(shard, _LEFTOVER) if path.name.startswith(f".{key}")]
 

@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before `--` and behind it."""
+    """Return the arguments before `--` and those behind it."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:end], arguments[end + 1 :]
 

@@ -42,7 +42,9 @@ _OF_WGMMA = re.compile(r"\((C75\d\d)\) (.*?)(?= ptxas |$)")
 
 @dataclass(frozen=True, slots=True)
 class CompilerOutput:
-    """What the DSL made of a kernel, and where it was asked for what the assembler said of `wgmma`: code, message."""
+    """Output of the DSL for a kernel, with the assembler's remarks on `wgmma` where it was asked for them: code,
+    message.
+    """
 
     ptx: bytes
     cubin: bytes
@@ -152,7 +154,7 @@ def _signal_name(number: int) -> str:
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether no block or no inode is left there."""
+    """Return whether no block or no inode is left there."""
     found = os.statvfs(directory)
     return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
 

@@ -1,4 +1,4 @@
-"""What the assembler did, read out of the cubin: registers and local memory per thread; and its disassembly.
+"""Reads the cubin: registers and local memory per thread; and its disassembly.
 
 A cubin is a 64-bit little-endian ELF image. Its section `.nv.info` lists attributes (EIATTR_* in `cuobjdump -elf`), for
 functions as pairs (symbol index, value). Checked against `ptxas -v` for sm_80, 90a, 100a and 120a.

@@ -54,7 +54,7 @@ def read_file(path: Path, limit_bytes: int, *, owner: int | None = None, folder:
 
 
 def names_in(path: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """What in the folder `path` has a name of this pattern; nothing where there is no folder that can be read."""
+    """List the names in the folder `path` that match the pattern; nothing where there is no folder that can be read."""
     try:
         return [path / name for name in os.listdir(path) if pattern.fullmatch(name)]
     except OSError:

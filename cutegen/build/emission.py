@@ -48,11 +48,21 @@ def count_instructions(ptx: str, entry: str, predicted: Collection[str] = ()) ->
     return dict(sorted(Counter((*filter(COUNTED.match, opcodes), *others)).items()))
 
 
-def check_emission(predicted: Mapping[str, int], emitted: Mapping[str, int]) -> tuple[str, ...]:
+EDITED = "the kernel's code was edited: what the plan predicts of instructions need not hold"
+
+
+def check_emission(
+    predicted: Mapping[str, int], emitted: Mapping[str, int], *, edited: bool = False
+) -> tuple[str, ...]:
     """Warnings, one for each opcode whose count differs.
 
-    Raises EmissionError, naming both sides, when the kinds differ, or the steps of the main loop.
+    Raises EmissionError, naming both sides, when the kinds differ, or the steps of the main loop. Of code that was
+    `edited` that is a warning too, after one that says why.
     """
+    if edited:
+        opcodes = sorted(predicted.keys() | emitted.keys())
+        counts = ((opcode, predicted.get(opcode, 0), emitted.get(opcode, 0)) for opcode in opcodes)
+        return EDITED, *(f"{opcode}: {x} predicted, {y} emitted" for opcode, x, y in counts if x != y)
     missing = _listing(predicted, predicted.keys() - emitted.keys())
     unplanned = _listing(emitted, emitted.keys() - predicted.keys())
     if missing or unplanned:

@@ -1,4 +1,4 @@
-"""What an artifact says of itself: where it came from, its files' digests, what the compiler made of it.
+"""Manifest of an artifact: where it came from, its files' digests, what the compiler made of it.
 
 `manifest.json` carries a digest of itself, so that a flipped byte in it is noticed like one in any other file.
 """

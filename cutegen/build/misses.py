@@ -1,4 +1,4 @@
-"""Why a look-up in the cache found nothing: the nearest entry of the same kernel, and what differs from it."""
+"""Explains why a look-up in the cache found nothing: the nearest entry of the same kernel, and what differs from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """Why a look-up found nothing: the nearest entry of the same kernel, and what differs from it.
+    """Reason why a look-up found nothing: the nearest entry of the same kernel, and what differs from it.
 
     `nearest` is None when the kernel was never built here. `source_diff` is a unified diff of the two kernel files.
     """

@@ -47,7 +47,7 @@ class ToPack:
 
     @property
     def identity(self) -> tuple[str, str, ProblemShape | None]:
-        """What no two kernels of a pack have in common."""
+        """Identity of the kernel: no two of a pack have the same."""
         return self.name, self.target, self.problem
 
 

@@ -22,7 +22,7 @@ INDEX = "index"
 
 @dataclass(frozen=True, slots=True)
 class PackMember:
-    """Where the bytes of one file lie, counted from where the index ends, rounded up; and their SHA-256 in hex."""
+    """Place of one file's bytes, counted from where the index ends, rounded up; and their SHA-256 in hex."""
 
     offset: int
     size_bytes: int
@@ -53,7 +53,7 @@ class PackEntry:
 
     @property
     def identity(self) -> tuple[str, str, ProblemShape | None]:
-        """What no two entries of a pack have in common."""
+        """Identity of the entry: no two of a pack have the same."""
         return self.name, self.target, self.problem
 
     def to_json(self) -> dict[str, Any]:

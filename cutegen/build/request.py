@@ -1,4 +1,4 @@
-"""What a build is asked for, and the key under which the answer is kept.
+"""Request to a build, and the key under which the answer is kept.
 
 The key is a SHA-256 over everything that decides the compiler's output, and over nothing else: no path, no time, no log
 level. Two requests with the same key have the same PTX.
@@ -55,7 +55,8 @@ class BuildRequest:
     `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg},
     and of the ld.global and st.shared that come before the last mma.sync;
     `plan_json` is kept in the artifact as it is. `tile_is_chosen` where the plan chose what registers hold, and so
-    answers for what the assembler makes of it.
+    answers for what the assembler makes of it. `edited` text is held against them with warnings instead of errors: its
+    code is no plan's.
     """
 
     source: KernelSource
@@ -63,6 +64,7 @@ class BuildRequest:
     plan_json: str
     instructions: Mapping[str, int]
     tile_is_chosen: bool = False
+    edited: bool = False
 
     @property
     def inputs(self) -> KeyInputs:

@@ -1,4 +1,4 @@
-"""What a build found or made, and why a look-up missed: in tables, for people and for programs."""
+"""Tables of what a build found or made, and of why a look-up missed: for people and for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_DIFF_LINES = 40
 
 
 def miss_lines(miss: Miss, *, with_source: bool) -> list[str]:
-    """Why a look-up found nothing."""
+    """Write why a look-up found nothing."""
     if miss.nearest is None:
         return ["Not in the cache: no kernel of this name was built here before"]
     lines = [f"Not in the cache: nearest is {miss.nearest.key[:16]}, which differs in"]
@@ -65,7 +65,7 @@ def build_lines(artifact: Artifact, title: str, miss: Miss | None, *, with_sourc
 
 
 def instruction_lines(counts: InstructionCounts) -> list[str]:
-    """What stands in the PTX text beside what the plan predicts."""
+    """Write the instructions of the PTX text beside what the plan predicts."""
     opcodes = sorted(counts.predicted.keys() | counts.emitted.keys())
     rows = [(name, f"{counts.predicted.get(name, 0):,}", f"{counts.emitted.get(name, 0):,}") for name in opcodes]
     header = ("opcode", "predicted", "emitted")

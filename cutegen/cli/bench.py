@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Result, require_gpu
 from cutegen.bench.benchmark import bench as run_bench
 from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
@@ -29,11 +29,10 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
+from cutegen.cli.subject import KERNEL_SUFFIX, named_subject
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware.lookup import find
-from cutegen.run import Kernel
-from cutegen.spec import load_spec
 
 
 def bench(
@@ -41,7 +40,7 @@ def bench(
         list[str],
         typer.Argument(
             metavar="SPEC...",
-            help="Spec files, names of shipped specs, or folders of built artifacts.",
+            help="Spec files, names of shipped specs, folders of `build --out`, or kernel.py files, edited or not.",
             autocompletion=complete_spec,
         ),
     ],
@@ -120,12 +119,11 @@ def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[
 
 
 def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
-    """A built artifact's kernel, or that of a spec, what it leaves open chosen for the problem."""
-    if (Path(spec) / "manifest.json").is_file():
-        kernel = Kernel.open(spec)
-        return Entrant(kernel.artifact.manifest.entry.removesuffix("_0"), kernel)
-    loaded = load_spec(spec)
-    return Entrant(loaded.name, compile_gemm(loaded, arch, problem=(problem.m, problem.n, problem.k)))
+    """A built artifact's kernel, an edited file's, or that of a spec, what it leaves open chosen for the problem."""
+    subject = named_subject(spec, arch, replace(problem, batch=1))
+    # Of one kernel there may be several files, each edited otherwise.
+    file = f" ({Path(spec).name})" if spec.endswith(KERNEL_SUFFIX) else ""
+    return Entrant(f"{subject.name}{file}", subject.kernel())
 
 
 def _check_names(entrants: Sequence[Entrant]) -> None:

@@ -162,7 +162,7 @@ def path(out: OutOption = None, json: JsonOption = False) -> None:
 
 
 def _say_removed(removed: Removed, answer: Answer) -> None:
-    """What is gone. Raises CacheError when something is still there."""
+    """Say what is gone. Raises CacheError when something is still there."""
     size_bytes = sum(entry.size_bytes for entry in removed.entries)
     keys = [entry.key for entry in removed.entries]
     answer.give(

@@ -1,22 +1,48 @@
-"""`cutegen emit`: the generated kernel."""
+"""`cutegen emit`: any stage of the line from a spec to machine code: source, PTX, SASS, cubin."""
 
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from cutegen.cli.options import ArchOption, BatchOption, JsonOption, ProblemOption, SpecArgument, named_problem
+from cutegen.build import disassemble
+from cutegen.cli.options import ArchOption, BatchOption, JsonOption, KernelArgument, ProblemOption, named_problem
 from cutegen.cli.output import JSON_SUFFIX, Answer, suffix_of, write_file
-from cutegen.plan import plan as make_plan
-from cutegen.render import render
-from cutegen.spec import load_spec
+from cutegen.cli.subject import Subject, named_subject
+from cutegen.errors import OutsideError, RequestError
+
+
+class Stage(StrEnum):
+    """A stage of the line, as --what names it."""
+
+    SOURCE = "source"
+    PTX = "ptx"
+    SASS = "sass"
+    CUBIN = "cubin"
+
+
+SUFFIXES = {".py": Stage.SOURCE, ".ptx": Stage.PTX, ".sass": Stage.SASS, ".cubin": Stage.CUBIN}
+FILES = {stage: f"kernel{suffix}" for suffix, stage in SUFFIXES.items()}
+"""How each is called in a folder: as in an artifact's."""
 
 
 def emit(
-    spec: SpecArgument,
+    spec: KernelArgument,
+    what: Annotated[
+        str | None,
+        typer.Option(
+            "--what",
+            metavar="STAGE[,STAGE...]",
+            help="source, ptx, sass or cubin; default: what FILE ends with, else source. All but source compile.",
+            show_default=False,
+        ),
+    ] = None,
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
@@ -26,24 +52,89 @@ def emit(
             "--out",
             "--output",
             "-o",
-            metavar="FILE",
-            help="Write it there: .py for the kernel alone, .json for JSON.",
+            metavar="FILE or FOLDER",
+            help="Write it there: .py, .ptx, .sass or .cubin for that stage alone, .json for JSON. Several go to a "
+            "folder, whose name has no suffix.",
             show_default=False,
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """The generated CuTe DSL kernel, a standalone Python file."""
-    as_json = suffix_of(out, (".py", JSON_SUFFIX)) == JSON_SUFFIX
-    plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
-    source = render(plan)
-    if out is not None and not as_json:
-        write_file("--out", out, source.text.encode())
-    if json or as_json:
-        table = {"spec": plan.spec.name, "target": plan.target.name, "entry": source.entry, "source": source.text}
-        Answer(json=True, out=out if as_json else None).give(lambda: table, list)
-    elif out is None:
-        sys.stdout.write(source.text)
+    """Shows the generated CuTe DSL kernel, a standalone Python file, or what the compiler makes of it."""
+    as_json = json or (suffix_of(out, (*SUFFIXES, JSON_SUFFIX)) == JSON_SUFFIX)
+    stages = _stages(what, out)
+    if not as_json:
+        _check_destination(stages, out)
+    subject = named_subject(spec, arch, named_problem(problem, batch))
+    contents = _contents(subject, stages)
+    if not as_json or (out is not None and out.suffix.lower() != JSON_SUFFIX):
+        _write(contents, out)
+    if as_json:
+        in_file = out if out is not None and out.suffix.lower() == JSON_SUFFIX else None
+        Answer(json=True, out=in_file).give(lambda: _table(subject, contents), list)
+
+
+def _stages(what: str | None, out: Path | None) -> tuple[Stage, ...]:
+    """The stages that are asked for, each once. Raises RequestError."""
+    of_file = SUFFIXES.get("" if out is None else out.suffix.lower())
+    if what is None:
+        return (of_file or Stage.SOURCE,)
+    words = dict.fromkeys(word.strip() for word in what.split(","))
+    if unknown := [word for word in words if word not in list(Stage)]:
+        raise RequestError(f"--what: found {unknown[0]!r}; expected one or more of {', '.join(Stage)}, with commas")
+    stages = tuple(map(Stage, words))
+    if of_file is not None and stages != (of_file,):
+        expected = f"a file that ends with {Path(FILES[stages[0]]).suffix}" if len(stages) == 1 else "a folder"
+        raise RequestError(f"--out: found {out} for {', '.join(stages)}; expected {expected}")
+    return stages
+
+
+def _check_destination(stages: tuple[Stage, ...], out: Path | None) -> None:
+    """Raises RequestError for several stages to stdout, and for a binary one to a terminal."""
+    if out is None and len(stages) > 1:
+        raise RequestError(f"--what: found {', '.join(stages)}; expected one for stdout, or --out FOLDER for several")
+    if out is None and stages == (Stage.CUBIN,) and sys.stdout.isatty():
+        raise RequestError("--what: found cubin, which is binary; expected --out FILE.cubin, or a pipe")
+
+
+def _contents(subject: Subject, stages: tuple[Stage, ...]) -> Mapping[Stage, bytes]:
+    made: Mapping[Stage, Callable[[], bytes]] = {
+        Stage.SOURCE: lambda: subject.source().text.encode(),
+        Stage.PTX: lambda: subject.make().artifact.ptx.encode(),
+        Stage.SASS: lambda: disassemble(subject.make().artifact.cubin).encode(),
+        Stage.CUBIN: lambda: subject.make().artifact.cubin,
+    }
+    return {stage: made[stage]() for stage in stages}
+
+
+def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:
+    """To stdout, to a file, or each into a folder. Raises OutsideError."""
+    if out is None:
+        ((stage, content),) = contents.items()
+        if stage is Stage.CUBIN:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(content)
+        else:
+            sys.stdout.write(content.decode())
+    elif len(contents) == 1 and not out.is_dir():
+        write_file("--out", out, *contents.values())
+    else:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutsideError(f"--out: {out} cannot be made a folder: {error.strerror}") from error
+        for stage, content in contents.items():
+            write_file("--out", out / FILES[stage], content)
+
+
+def _table(subject: Subject, contents: Mapping[Stage, bytes]) -> dict[str, Any]:
+    """Return the stages as JSON has them; a cubin in base64."""
+    stages = {
+        str(stage): b64encode(content).decode() if stage is Stage.CUBIN else content.decode()
+        for stage, content in contents.items()
+    }
+    plan = subject.plan
+    return {"spec": subject.name, "target": plan.target.name, "entry": plan.launch.entry, **stages}
 
 
 def register(app: typer.Typer) -> None:

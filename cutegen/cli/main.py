@@ -16,7 +16,23 @@ import typer
 from cutegen.cli.output import complain
 from cutegen.errors import CutegenError, OutsideError
 
-VERBS = ("list", "show", "plan", "emit", "build", "pack", "run", "probe", "check", "bench", "report", "cache", "doctor")
+VERBS = (
+    "list",
+    "show",
+    "plan",
+    "compare",
+    "emit",
+    "build",
+    "pack",
+    "run",
+    "probe",
+    "check",
+    "bench",
+    "tune",
+    "report",
+    "cache",
+    "doctor",
+)
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
 
@@ -92,7 +108,7 @@ def _options_of_all_verbs(
 
 
 class _Complain(logging.Handler):
-    """What the library logs as worth a person's attention goes to stderr, in the style of errors."""
+    """Handler that writes what the library logs as worth a person's attention to stderr, in the style of errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.levelname.lower(), record.getMessage())

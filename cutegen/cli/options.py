@@ -13,6 +13,8 @@ import typer
 from cutegen.contract import ProblemShape
 from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError
+from cutegen.hardware import TARGETS
+from cutegen.hardware.naming import GPU_NAMES
 from cutegen.spec import shipped_specs
 
 DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
@@ -23,6 +25,11 @@ def complete_spec(begun: str) -> list[str]:
     return [name for name in shipped_specs() if name.startswith(begun)]
 
 
+def complete_arch(begun: str) -> list[str]:
+    """The targets and the GPUs whose names begin so."""
+    return [name for name in (*TARGETS, *GPU_NAMES) if name.startswith(begun.lower())]
+
+
 _SPEC = typer.Argument(
     metavar="SPEC",
     help="A spec file, or the name of a shipped spec.",
@@ -31,6 +38,14 @@ _SPEC = typer.Argument(
 )
 SpecArgument: TypeAlias = Annotated[str, _SPEC]
 OptionalSpec: TypeAlias = Annotated[str | None, _SPEC]
+_KERNEL = typer.Argument(
+    metavar="SPEC",
+    help="A spec file, the name of a shipped spec, a folder of `build --out`, or a kernel.py, edited or not.",
+    show_default=False,
+    autocompletion=complete_spec,
+)
+KernelArgument: TypeAlias = Annotated[str, _KERNEL]
+OptionalKernel: TypeAlias = Annotated[str | None, _KERNEL]
 ArchOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -38,6 +53,7 @@ ArchOption: TypeAlias = Annotated[
         metavar="ARCH",
         help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a, or a GPU's name such as h100; default: the "
         "present GPU's, else the first that knows the spec's element types.",
+        autocompletion=complete_arch,
         show_default=False,
     ),
 ]
@@ -106,6 +122,15 @@ CompilersOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+SchedulerOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Use the workers of this Dask scheduler, such as tcp://10.0.0.1:8786, on one machine or many.",
+        show_default=False,
+    ),
+]
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
 ]
@@ -113,7 +138,7 @@ DEFAULT_ROUNDS = 20
 
 
 class Device(StrEnum):
-    """Where a kernel runs."""
+    """Device that a kernel runs on."""
 
     AUTO = "auto"
     CUDA = "cuda"
@@ -192,7 +217,7 @@ SaveOption: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """What is asked of the CPU executor; None leaves it to cutegen."""
+    """Options of the CPU executor; None leaves the choice to cutegen."""
 
     policy: str | None
     max_steps: int | None

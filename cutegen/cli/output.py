@@ -1,4 +1,4 @@
-"""How verbs speak: text for people and JSON for programs, on stdout or into a file; complaints in one line on stderr.
+"""Output of verbs: text for people and JSON for programs, on stdout or into a file; complaints in one line on stderr.
 
 Text is laid out without colour. On a terminal, unless NO_COLOR is set, a highlighter then colours what it recognizes,
 so that nothing is said by colour alone.
@@ -51,14 +51,14 @@ class _Highlighter(RegexHighlighter):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Where a verb's answer goes, and whether it is JSON for programs or text for people."""
+    """Destination of a verb's answer, and whether it is JSON for programs or text for people."""
 
     json: bool
     out: Path | None
 
     @classmethod
     def asked(cls, *, json: bool, out: Path | None = None) -> Answer:
-        """By `--json` and `--out`: a file that ends with .json gets JSON. Raises RequestError for another suffix."""
+        """Read `--json` and `--out`: a file that ends with .json gets JSON. Raises RequestError for another suffix."""
         return cls(json or suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX)) == JSON_SUFFIX, out)
 
     def give(self, table: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
@@ -73,7 +73,9 @@ class Answer:
 
 
 def suffix_of(out: Path | None, known: Collection[str], option: str = "--out") -> str:
-    """How the file's name ends, in lower case; empty where it has no suffix. Raises RequestError for an unknown one."""
+    """Return the suffix of the file's name, in lower case; empty without one. Raises RequestError for an unknown
+    one.
+    """
     suffix = "" if out is None else out.suffix.lower()
     if suffix and suffix not in known:
         raise RequestError(f"{option}: found {out}, which ends with {suffix}; expected {' or '.join(known)}")

@@ -16,9 +16,8 @@ from cutegen.cli.options import (
     JsonOption,
     ListOption,
     ProblemsOption,
+    SchedulerOption,
     SpecsArgument,
-    named_archs,
-    named_problems,
     refuse_options,
 )
 from cutegen.cli.output import Answer
@@ -27,7 +26,7 @@ from cutegen.pack.building import Outcome
 from cutegen.pack.making import make_pack
 from cutegen.pack.tables import outcome_lines, outcome_table, pack_lines, pack_table, packed_line
 
-OF_MAKING = frozenset({"specs", "problem", "batch", "arch", "listed", "out", "partial", "jobs"})
+OF_MAKING = frozenset({"specs", "problem", "batch", "arch", "listed", "out", "partial", "jobs", "scheduler"})
 
 
 def pack(
@@ -46,6 +45,7 @@ def pack(
         typer.Option("--partial", help="Where kernels fail, write the others; the exit code is not 0."),
     ] = False,
     jobs: CompilersOption = None,
+    scheduler: SchedulerOption = None,
     shown: Annotated[
         Path | None,
         typer.Option(
@@ -65,10 +65,8 @@ def pack(
         answer.give(lambda: pack_table(shown, file.index, size_bytes), lambda: pack_lines(file, size_bytes))
         return
     path = _asked_path(out)
-    wanted = named_kernels(specs or (), named_problems(problem, batch), named_archs(arch), listed)
-    if not wanted:
-        raise RequestError("pack: found neither SPEC nor --from LIST.toml; expected kernels to pack")
-    outcomes = built(wanted, jobs)
+    wanted = named_kernels(specs, problem, batch, arch, listed, verb="pack")
+    outcomes = built(wanted, jobs, scheduler)
     if not partial:
         refuse_failures(outcomes, f"{path} was not written, and the others are in the cache; --partial packs them")
     _write(path, outcomes, answer)

@@ -14,19 +14,22 @@ from cutegen.show.canvas import Picture, framed, to_latex, to_png, to_svg
 
 
 class Format(StrEnum):
-    """How something can be shown."""
+    """Form in which something can be shown."""
 
     TEXT = "text"
     SVG = "svg"
     LATEX = "latex"
     PNG = "png"
+    HTML = "html"
 
 
-SUFFIXES: Mapping[str, Format] = MappingProxyType({".svg": Format.SVG, ".tex": Format.LATEX, ".png": Format.PNG})
+SUFFIXES: Mapping[str, Format] = MappingProxyType(
+    {".svg": Format.SVG, ".tex": Format.LATEX, ".png": Format.PNG, ".html": Format.HTML}
+)
 
 
 def choose_format(given: Format | None, out: Path | None) -> Format:
-    """What is asked for, else what the file's name ends with, else text; JSON is a form of text here.
+    """Return the form that is asked for, else what the file's name ends with, else text; JSON is a form of text here.
 
     Raises RequestError where the file ends with another format's suffix, or with none that is known.
     """
@@ -41,7 +44,15 @@ def deliver(picture: Picture, title: str, format_: Format, out: Path | None) -> 
     """Write a picture to `out`, or to stdout. Raises RequestError where stdout is a terminal and the format binary."""
     if format_ is Format.PNG and out is None and sys.stdout.isatty():
         raise RequestError("--format png: found a terminal; expected --out FILE, or stdout in a pipe")
-    content = _encoded(framed(picture), title, format_)
+    _leave(_encoded(framed(picture), title, format_), out)
+
+
+def deliver_page(page: str, out: Path | None) -> None:
+    """Write an interactive page to `out`, or to stdout. Raises OutsideError when the file cannot be written."""
+    _leave(page.encode(), out)
+
+
+def _leave(content: bytes, out: Path | None) -> None:
     if out is not None:
         write_file("--out", out, content)
     else:

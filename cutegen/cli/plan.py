@@ -16,8 +16,8 @@ from cutegen.cli.options import (
     named_problem,
 )
 from cutegen.cli.output import Answer
-from cutegen.plan import plan as make_plan
 from cutegen.spec import load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 
 def plan(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import typer
 
+from cutegen.api import compile_probe
 from cutegen.cli.options import (
     ArchOption,
     Device,
@@ -45,7 +46,7 @@ def probe(
     assert isinstance(planned, ProbePlan)
     where = choose_device(device, execution)
     wanted = Wanted(device=where, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
-    run_probe(planned, None, wanted)
+    run_probe(planned, None, wanted, lambda: compile_probe(planned.spec, arch))
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,6 @@
-"""How far a long job is, executing or measuring, on stderr: a bar on a terminal, gone when it is over; else lines."""
+"""Shows on stderr how far a long job is, executing or measuring: a bar on a terminal, gone when it is over; else
+lines.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class Lines:
 
 @contextmanager
 def progress(what: str = "CTAs") -> Iterator[Tell]:
-    """What to call with (done, total) of `what` is counted."""
+    """Return what to call with (done, total) of `what` is counted."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Lines(what).tell
@@ -62,7 +64,7 @@ def progress(what: str = "CTAs") -> Iterator[Tell]:
 
 @dataclass(slots=True)
 class Rounds:
-    """How many of `total` rounds of measuring are over, told to a bar or to lines."""
+    """Finished rounds of measuring, of `total`, told to a bar or to lines."""
 
     bar: Progress
     task: TaskID

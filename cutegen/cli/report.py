@@ -10,7 +10,6 @@ from cutegen.analysis.measured import Timing, measure, profile, rounds_in_all, w
 from cutegen.analysis.report import Report, execute
 from cutegen.analysis.report import report as make_report
 from cutegen.analysis.report_text import report_lines, report_table
-from cutegen.api import compile_gemm
 from cutegen.bench.entrants import Entrant
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
@@ -18,21 +17,19 @@ from cutegen.cli.options import (
     ArchOption,
     BatchOption,
     JsonOption,
+    KernelArgument,
     OutOption,
     ProblemOption,
     RoundsOption,
-    SpecArgument,
     named_problem,
 )
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import rounds as rounds_bar
-from cutegen.plan import GemmPlan
-from cutegen.plan import plan as make_plan
-from cutegen.spec import load_spec
+from cutegen.cli.subject import named_subject
 
 
 def report(
-    spec: SpecArgument,
+    spec: KernelArgument,
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
@@ -45,13 +42,13 @@ def report(
 ) -> None:
     """Predicted against obtained; with a GPU also times, with ncu on PATH also hardware counters."""
     answer = Answer.asked(json=json, out=out)
-    loaded, wanted = load_spec(spec), named_problem(problem, batch)
+    wanted = named_problem(problem, batch)
     extents = wanted or DEFAULT_PROBLEM
-    kernel, plan = compile_gemm(loaded, arch, problem=wanted), make_plan(loaded, arch, wanted)
-    assert isinstance(plan, GemmPlan)
+    subject = named_subject(spec, arch, wanted)
+    plan, kernel = subject.gemm, subject.kernel()
     made = make_report(plan, kernel.artifact, extents)
     execution = execute(plan, kernel) if execute_ else None
-    timing = _measure(made, Entrant(loaded.name, kernel), rounds)
+    timing = _measure(made, Entrant(subject.name, kernel), rounds)
     counted = profile(made, spec)
     answer.give(
         lambda: report_table(made, execution, timing, counted),

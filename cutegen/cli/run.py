@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import typer
 
-from cutegen.api import compile_gemm, compile_probe
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -22,7 +22,7 @@ from cutegen.cli.options import (
     GridOption,
     JobsOption,
     JsonOption,
-    OptionalSpec,
+    OptionalKernel,
     OutOption,
     PolicyOption,
     ProblemOption,
@@ -39,11 +39,12 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.progress import progress
 from cutegen.cli.run_ptx import PtxLaunch, run_ptx
+from cutegen.cli.subject import Subject, named_subject
 from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, DeviceError, RequestError
 from cutegen.hardware.targeting import present_target
-from cutegen.plan import GemmPlan, ProbePlan, plan
-from cutegen.spec import GemmSpec, load_spec
+from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.run import Probe
 from cutegen.support.words import plural
 from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s, worthwhile_jobs
 from cutegen.verify.probe_trial import probe_lines, probe_table, try_probe, wrong_probe
@@ -57,7 +58,7 @@ OF_A_GEMM = frozenset({"batch", "yes"})
 
 def run(
     context: typer.Context,
-    spec: OptionalSpec = None,
+    spec: OptionalKernel = None,
     problem: ProblemOption = None,
     batch: BatchOption = None,
     device: DeviceOption = Device.AUTO,
@@ -111,7 +112,7 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is asked of a run, a kernel's or a probe's; `device` is not AUTO once a plan is made."""
+    """Request for a run, of a kernel or a probe; `device` is not AUTO once a plan is made."""
 
     device: Device
     seed: int
@@ -124,25 +125,22 @@ class Wanted:
 def _run_spec(
     context: typer.Context, spec: str, problem: str | None, batch: int | None, wanted: Wanted, *, yes: bool
 ) -> None:
-    loaded = load_spec(spec)
     named = None if problem is None else named_problem(problem, batch)
-    planned = plan(loaded, wanted.arch, named)
+    subject = named_subject(spec, wanted.arch, named)
     wanted = replace(wanted, device=choose_device(wanted.device, wanted.execution))
-    if isinstance(planned, ProbePlan):
+    if isinstance(subject.plan, ProbePlan):
         refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
-        run_probe(planned, problem, wanted)
+        run_probe(subject.plan, problem, wanted, subject.probe)
     else:
-        _run_gemm(loaded, planned, named, batch, wanted, yes=yes)
+        _run_gemm(subject, named, batch, wanted, yes=yes)
 
 
-def _run_gemm(
-    spec: GemmSpec, planned: GemmPlan, named: ProblemShape | None, batch: int | None, wanted: Wanted, *, yes: bool
-) -> None:
-    where, execution = wanted.device, wanted.execution
+def _run_gemm(subject: Subject, named: ProblemShape | None, batch: int | None, wanted: Wanted, *, yes: bool) -> None:
+    planned, where, execution = subject.gemm, wanted.device, wanted.execution
     shape = named or _default_problem(planned, where, batch or 1)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
-    kernel = compile_gemm(spec, wanted.arch, problem=named)
+    kernel = subject.kernel()
     asked = Asked(device=where.value, problem=shape, batch=batch, seed=wanted.seed)
     trial = try_kernel(kernel, planned, asked, options=execution.keywords(), progress=progress)
     wanted.answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
@@ -151,14 +149,14 @@ def _run_gemm(
     _complain_of_counts(trial.execution, strict=wanted.strict)
 
 
-def run_probe(planned: ProbePlan, problem: str | None, wanted: Wanted) -> None:
-    """Build and execute a planned probe, and give the answer. Raises CheckError for a register that is wrong."""
+def run_probe(planned: ProbePlan, problem: str | None, wanted: Wanted, make: Callable[[], Probe]) -> None:
+    """Make and execute a planned probe, and give the answer. Raises CheckError for a register that is wrong."""
     if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
             f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
         )
-    probe = compile_probe(planned.spec, wanted.arch)
+    probe = make()
     trial = try_probe(planned, probe, wanted.device.value, wanted.seed, wanted.execution.keywords())
     wanted.answer.give(lambda: probe_table(trial), lambda: probe_lines(trial, probe))
     if not trial.ok:
@@ -174,7 +172,9 @@ def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
 
 
 def choose_device(asked: Device, execution: ExecutionOptions) -> Device:
-    """Where to run. Raises DeviceError without torch for the GPU, RequestError for options that are the executor's."""
+    """Choose where to run. Raises DeviceError without torch for the GPU, RequestError for options that are the
+    executor's.
+    """
     if asked is Device.CUDA and find_spec("torch") is None:
         raise DeviceError(
             "--device cuda: operands on a GPU are made with torch, which is not installed; pip install torch"

@@ -19,7 +19,7 @@ from cutegen.verify.foreign_report import launch_lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxLaunch:
-    """What the options ask for."""
+    """Launch that the options ask for."""
 
     file: Path
     entry: str | None

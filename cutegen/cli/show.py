@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cutegen.algebra import inner_layout, parse_layout, size
+from cutegen.algebra import LayoutExpr, inner_layout, parse_expression, size
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -22,21 +23,25 @@ from cutegen.cli.options import (
     refuse_options,
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
-from cutegen.cli.pictures import Format, choose_format, deliver
+from cutegen.cli.pictures import Format, choose_format, deliver, deliver_page
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan import plan as make_plan
 from cutegen.show.canvas import Picture
-from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe
+from cutegen.show.follow import Element
+from cutegen.show.page import Opened, page_of_layout, page_of_plan
+from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe, thread_values
+from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import load_spec
+from cutegen.tuned.answer import plan as make_plan
 
 MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
 
 
-OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch"})
+OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch", "element"})
 
 
 def show(
@@ -49,14 +54,39 @@ def show(
     layout: Annotated[
         str | None,
         typer.Option(
-            "--layout", metavar="EXPR", help="Any layout in CuTe's notation, instead of SPEC.", show_default=False
+            "--layout",
+            metavar="EXPR",
+            help="Any layout in CuTe's notation, instead of SPEC; CuTe's operations by name, as in "
+            "zipped_divide((8,8):(1,8), (2,4)).",
+            show_default=False,
         ),
     ] = None,
     dtype: Annotated[
         str | None,
         typer.Option("--dtype", metavar="DTYPE", help="Element type of --layout; default: f16.", show_default=False),
     ] = None,
+    tv: Annotated[
+        str | None,
+        typer.Option(
+            "--tv",
+            metavar="M,N",
+            help="Take --layout as (thread, value) -> column-major coordinate in a tile of M by N.",
+            show_default=False,
+        ),
+    ] = None,
     thread: Annotated[int, typer.Option("--thread", metavar="T", help="The thread whose share is shown.")] = 0,
+    element: Annotated[
+        str | None,
+        typer.Option(
+            "--element",
+            metavar="X,I,J",
+            help="One element's way: a,m,k or b,n,k from global memory to the accumulators, c,m,n back.",
+            show_default=False,
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Whole tables, where the text shows the first rows and says how many more.")
+    ] = False,
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
@@ -70,7 +100,7 @@ def show(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write it there: .txt, .json, .svg, .tex or .png says in which form.",
+            help="Write it there: .txt, .json, .svg, .tex, .png or .html says in which form.",
             show_default=False,
         ),
     ] = None,
@@ -79,23 +109,37 @@ def show(
     """Layouts as CuTe C++ prints them, who holds what, swizzled offsets and banks: as text, or drawn."""
     how = choose_format(format_, out)
     if json and how is not Format.TEXT:
-        raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
-    if spec is not None and layout is None and dtype is None:
+        raise RequestError(f"--json: found together with --format {how}; expected one of the two")
+    if spec is not None and layout is None and dtype is None and tv is None:
         plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
-        if isinstance(plan, ProbePlan):
-            subject = _of_probe(plan, part, thread, problem)
+        asked = _Asked(part, thread, problem, everything)
+        if element is not None:
+            subject = _of_element(plan, Element.parse(element), asked)
+        elif isinstance(plan, ProbePlan):
+            subject = _of_probe(plan, asked)
         else:
-            subject = _of_plan(plan, part, thread, problem)
+            subject = _of_plan(plan, asked)
     elif spec is None and layout is not None:
-        refuse_options(context, OF_A_SPEC, "beside --layout; it says something of a SPEC")
-        subject = _of_layout(layout, dtype or "f16")
+        refused = OF_A_SPEC - {"thread"} if tv is not None else OF_A_SPEC
+        refuse_options(context, refused, "beside --layout; it says something of a SPEC")
+        if tv is not None:
+            refuse_options(context, {"dtype"}, "beside --tv, where elements have no bytes")
+            subject = _of_threads(layout, _tile(tv), thread, everything=everything)
+        else:
+            subject = _of_layout(layout, dtype or "f16", everything=everything)
     else:
         given = [
-            name for name, value in (("SPEC", spec), ("--layout", layout), ("--dtype", dtype)) if value is not None
+            name
+            for name, value in (("SPEC", spec), ("--layout", layout), ("--dtype", dtype), ("--tv", tv))
+            if value is not None
         ]
         found = " and ".join(given) or "neither"
-        raise RequestError(f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype")
-    if how is not Format.TEXT:
+        raise RequestError(
+            f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype or --tv"
+        )
+    if how is Format.HTML:
+        deliver_page(subject.page(), out)
+    elif how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
     else:
         as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
@@ -104,15 +148,33 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is shown, made in the form that is asked for."""
+    """Subject to show, made in the form that is asked for."""
 
     title: str
     view: Callable[[], View]
     picture: Callable[[], Picture]
+    page: Callable[[], str]
 
 
-def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
-    extents = DEFAULT_PROBLEM if problem is None else parse_problem(problem)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Part of a plan to show, and how much of it."""
+
+    part: Part | None
+    thread: int
+    problem: str | None
+    everything: bool
+    loads_only: bool = False
+
+    @property
+    def extents(self) -> ProblemShape:
+        """The problem, or the one that stands for any."""
+        return DEFAULT_PROBLEM if self.problem is None else parse_problem(self.problem)
+
+
+def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
+    part, thread = asked.part, asked.thread
+    extents = asked.extents
     if not 0 <= thread < plan.tiled_mma.threads:
         last = plan.tiled_mma.threads - 1
         raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a thread that multiplies")
@@ -124,31 +186,78 @@ def _of_plan(plan: GemmPlan, part: Part | None, thread: int, problem: str | None
         return PICTURES[part](plan, thread)
 
     title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
-    return _Subject(title, lambda: VIEWS[part](plan, thread, extents), picture)
+    page = partial(_page, plan, asked, Opened(thread=thread, part=part, loads_only=asked.loads_only))
+    return _Subject(title, lambda: VIEWS[part](plan, thread, extents, everything=asked.everything), picture, page)
 
 
-def _of_probe(plan: ProbePlan, part: Part | None, thread: int, problem: str | None) -> _Subject:
+def _page(plan: GemmPlan, asked: _Asked, opened: Opened) -> str:
+    return page_of_plan(plan, plan.spec.name or plan.kernel_name, asked.extents, opened)
+
+
+def _of_element(plan: GemmPlan | ProbePlan, element: Element, asked: _Asked) -> _Subject:
+    """One element's way; there is a page of it, and no picture."""
+    if asked.part is not None:
+        raise RequestError(f"--element: found together with {asked.part}; expected one of the two")
+    if isinstance(plan, ProbePlan):
+        raise RequestError("--element: found a probe, which multiplies nothing; expected a spec of a GEMM")
+
+    def picture() -> Picture:
+        raise RequestError("--element: found a format for pictures; expected text, or --json")
+
+    view = partial(element_part.view, plan, element, asked.extents, everything=asked.everything)
+    page = partial(_page, plan, asked, Opened(thread=asked.thread, element=element))
+    return _Subject(f"{plan.spec.name or plan.kernel_name}: {element}", view, picture, page)
+
+
+def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
     """The parts that a probe has are its GEMM's."""
-    if part not in (None, *OF_A_PROBE):
+    if asked.part not in (None, *OF_A_PROBE):
         *others, last = OF_A_PROBE
         expected = f"{', '.join(others)} or {last}"
-        raise RequestError(f"show: found {part}; expected {expected}: a probe only loads fragments")
-    subject = _of_plan(plan.gemm, part, thread, problem)
-    return subject if part is not None else replace(subject, view=lambda: probe.view(plan))
+        raise RequestError(f"show: found {asked.part}; expected {expected}: a probe only loads fragments")
+    subject = _of_plan(plan.gemm, replace(asked, loads_only=True))
+    return subject if asked.part is not None else replace(subject, view=lambda: probe.view(plan))
 
 
-def _of_layout(text: str, dtype_name: str) -> _Subject:
-    element = find_dtype(dtype_name)
+def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
+    element, expression = find_dtype(dtype_name), _expression(text)
+    view = partial(layout_part.view, expression, element, everything=everything)
+    picture = partial(layout_part.picture, expression, element)
+    return _Subject(text, view, picture, partial(page_of_layout, expression, element, text))
+
+
+def _of_threads(text: str, tile: tuple[int, int], thread: int, *, everything: bool) -> _Subject:
+    """A thread-value layout, drawn in its tile."""
+    expression = _expression(text)
+    view = partial(thread_values.view, expression, tile, everything=everything)
+
+    def page() -> str:
+        raise RequestError("--tv: found --format html; expected text or a picture; --layout alone has a page")
+
+    return _Subject(text, view, lambda: thread_values.picture(expression, tile, thread), page)
+
+
+def _expression(text: str) -> LayoutExpr:
+    """The layout that is written down, or that operations make. Raises RequestError."""
     try:
-        expression = parse_layout(text)
+        expression = parse_expression(text)
     except ValueError as error:
         raise RequestError(f"--layout: {error}") from error
     elements = size(inner_layout(expression))
     if elements > MAX_ELEMENTS:
         raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
-    return _Subject(
-        text, lambda: layout_part.view(expression, element), lambda: layout_part.picture(expression, element)
-    )
+    return expression
+
+
+def _tile(text: str) -> tuple[int, int]:
+    """M,N of --tv. Raises RequestError."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise RequestError(f"--tv: found {text!r}; expected the extents of a tile, M,N, as in --tv 16,8")
+    m, n = map(int, parts)
+    if m * n > MAX_ELEMENTS:
+        raise RequestError(f"--tv: found a tile of {m * n:,} elements; expected at most {MAX_ELEMENTS:,}")
+    return m, n
 
 
 def register(app: typer.Typer) -> None:

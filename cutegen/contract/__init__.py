@@ -1,4 +1,4 @@
-"""What a launcher and an artifact need to know of a kernel, and nothing of how it was planned.
+"""Contract between a kernel and its launcher or artifact; it says nothing of how the kernel was planned.
 
     launch.py       the launch contract: entry, operands by role, parameters, grid, shared memory
     launch_check.py a contract from a file, held against what a launcher relies on

@@ -87,7 +87,7 @@ class SplitContract:
 
     @property
     def leaves_sums(self) -> bool:
-        """Whether a launch brings a workspace."""
+        """True where a launch brings a workspace."""
         return not self.atomics and self.bytes_per_slice > 0
 
 
@@ -104,7 +104,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class LaunchGeometry:
-    """What one launch of one problem needs."""
+    """Geometry of one launch of one problem."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -227,7 +227,7 @@ class LaunchContract:
 
     @property
     def beside_result(self) -> tuple[TensorContract, ...]:
-        """What the epilogue reads and writes beside the result."""
+        """Tensors that the epilogue reads and writes beside the result."""
         return tuple(tensor for tensor in self.tensors if tensor.name in BESIDE_RESULT)
 
     def of_a_call(self) -> LaunchContract:
@@ -255,17 +255,17 @@ class LaunchContract:
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """What a launcher brings an address of, in order: the tensors, mapped ones among them, then the workspace."""
+        """Pointers that a launcher passes, in order: the tensors, mapped ones among them, then the workspace."""
         workspace = (SUMS, COUNTERS) if self.split and self.split.leaves_sums else ()
         return (*(tensor.name for tensor in self.tensors), *workspace)
 
     @property
     def adds_to_result(self) -> bool:
-        """Whether a launcher must set the elements of C to 0 first."""
+        """True where a launcher must set the elements of C to 0 first."""
         return self.split is not None and self.split.atomics
 
     def workspace(self, problem: ProblemShape) -> Workspace | None:
-        """What a launch needs beside its tensors; None when it needs nothing.
+        """Workspace that a launch needs beside its tensors; None when it needs nothing.
 
         Each CTA of a cluster that has slices of one tile counts its share of the tile by itself.
         """
@@ -333,7 +333,7 @@ class LaunchContract:
         return tuple(values[parameter.name] for parameter in self.parameters)
 
     def map_fields(self, size: CallSize) -> tuple[TensorMapFields, ...]:
-        """What each of `maps` is encoded from, for one problem.
+        """Return the fields that each of `maps` is encoded from, for one problem.
 
         An operand that is the same for the whole batch has the batch stride 0. An empty matrix is given one element:
         a kernel reads nothing of it, but a map of none cannot be encoded.
@@ -368,7 +368,7 @@ _EXCHANGED = {"m": "n", "n": "m"} | {
 
 
 def _exchanged(name: str) -> str:
-    """What is called so where A and B have changed places: an extent, an operand, or what is passed of one."""
+    """Return the name that an extent, an operand or an argument has where A and B have changed places."""
     return _EXCHANGED.get(name, name)
 
 

@@ -60,7 +60,7 @@ class ProblemShape:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no element to compute."""
+        """True where there is no element to compute."""
         return 0 in (self.m, self.n, self.batch)
 
     @property

@@ -1,4 +1,4 @@
-"""What rendering yields: the text of one kernel file and the name of its entry."""
+"""Result of rendering: the text of one kernel file and the name of its entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bulk tensor copy must know of a matrix: the 128-byte tensor map that `cuTensorMapEncodeTiled` makes.
+"""Contract of a bulk tensor copy: the 128-byte tensor map that `cuTensorMapEncodeTiled` makes of a matrix.
 
 Source: CUDA Driver API, "Tensor Map Object Management"; PTX ISA, "Tensors".
 """
@@ -15,7 +15,7 @@ STRIDE_MULTIPLE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class TensorMapContract:
-    """How copies see the tensor `name`: one copy moves a box of `box` elements, the contiguous mode first.
+    """View that copies have of the tensor `name`: one copy moves a box of `box` elements, the contiguous mode first.
 
     In shared memory a row of the box is contiguous, and 16-byte chunks are permuted as `swizzle_bytes` says: 128, 64 or
     32 (CuTe's Swizzle<3,4,3>, <2,4,3> and <1,4,3> on byte addresses), or 0 for none. What lies outside of the matrix

@@ -1,4 +1,4 @@
-"""Which kernel serves a call: from the operands of a call to a request, and from the request to a kernel.
+"""Finds the kernel that serves a call: from the operands of a call to a request, and from the request to a kernel.
 
     request.py     what a call asks of a kernel; buckets.py: for which problem it is chosen
     provider.py    what a provider of kernels is; providers.py: who is asked, in which order

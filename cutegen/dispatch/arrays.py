@@ -48,7 +48,7 @@ def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, 
 def resolve_arrays(
     arrays: Mapping[str, Array], formula: Formula, out_dtype: str | None, arch: str | None = None
 ) -> Resolved:
-    """What a call asks for. Raises OperandError, RequestError."""
+    """Return the request of a call. Raises OperandError, RequestError."""
     views = {name: view_of(array, name) for name, array in arrays.items()}
     where = Where(choose_target(arch).name, batch_invariant=settings.batch_invariant)
     return resolve({name: (view.form, view.pointer) for name, view in views.items()}, formula, where, out_dtype)

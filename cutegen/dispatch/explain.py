@@ -1,4 +1,4 @@
-"""Which kernel would serve a call, and why, in words."""
+"""Explains in words which kernel would serve a call, and why."""
 
 from __future__ import annotations
 

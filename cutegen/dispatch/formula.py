@@ -19,7 +19,7 @@ ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Which terms of the formula a call has. With `aux` the value before the activation is stored too."""
+    """Terms of the formula that a call has. With `aux` the value before the activation is stored too."""
 
     activation: str | None = None
     alpha: bool = False

@@ -64,7 +64,7 @@ model = ModelProvider()
 
 
 def _planned(request: Request) -> tuple[str, BuildRequest | None]:
-    """Why which kernel, and what builds it; None where none can be."""
+    """Return why which kernel was chosen, and what builds it; None where none can be built."""
     try:
         made = plan(spec_of(request), request.target, request.problem)
         assert isinstance(made, GemmPlan)

@@ -14,9 +14,9 @@ from types import TracebackType
 
 from cutegen.build.pack_file import PackFile, read_pack
 from cutegen.build.pack_index import PackEntry
+from cutegen.contract.buckets import bucket
 from cutegen.contract.launch import GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
 from cutegen.contract.problem import ProblemLike, ProblemShape
-from cutegen.dispatch.buckets import bucket
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
@@ -49,7 +49,7 @@ class Pack:
 
     @property
     def entries(self) -> tuple[PackEntry, ...]:
-        """What is in it, in the order in which it was packed: names, problems, targets, launch contracts."""
+        """Contents in the order in which they were packed: names, problems, targets, launch contracts."""
         return self._file.entries
 
     def names(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Pack:
     def entry(
         self, name: str | None = None, *, problem: ProblemLike | None = None, target: str | None = None
     ) -> PackEntry:
-        """What `kernel` opens. Raises RequestError."""
+        """Return the entry that `kernel` opens. Raises RequestError."""
         of_name = [entry for entry in self.entries if entry.name == self._named(name)]
         of_target = self._of_target(of_name, target)
         shape = ProblemShape.of(problem)
@@ -92,7 +92,7 @@ class Pack:
 
     @property
     def name(self) -> str:
-        """What messages call it as a provider."""
+        """Name as a provider, for messages."""
         return f"the pack {self.path}"
 
     def answer(self, request: Request) -> Answer:
@@ -188,7 +188,7 @@ def _suited(wanted: Target, targets: Iterable[str], *, exactly: bool) -> str | N
 
 
 def _serves(entry: PackEntry, request: Request) -> bool:
-    """Whether a kernel computes what is asked, on operands that lie so."""
+    """Return whether a kernel computes what is asked, on operands that lie so."""
     if entry.kind != GEMM or entry.ops is None or entry.ops != request.ops:
         return False
     if request.batch_invariant and entry.launch.split is not None:
@@ -199,7 +199,7 @@ def _serves(entry: PackEntry, request: Request) -> bool:
 
 
 def _fits(tensor: TensorContract, request: Request) -> bool:
-    """Whether what a call brings lies as a kernel's tensor does. C as it was is C's own."""
+    """Return whether what a call brings lies as a kernel's tensor does. C as it was is C's own."""
     if len(tensor.modes) == 1:
         return tensor.dtype == (request.scale if tensor.name in SCALES else request.bias)
     matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)

@@ -1,4 +1,4 @@
-"""How long the executor would take for a call, said before it begins."""
+"""Says how long the executor would take for a call, before it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where a kernel finds each tensor of a call: as it lies, if some kernel reads it so, else in a copy made for the call.
+"""Places each tensor of a call for the kernel: as it lies, if some kernel reads it so, else in a copy made for the
+call.
 
 A kernel takes matrices that are contiguous along one of their modes, one or a batch of them at equal distances. What a
 tensor of more dimensions offers is merged into that, without a copy wherever its strides allow it.
@@ -80,7 +81,7 @@ def as_matrices(form: Form, batch: Shape, *, fold: bool) -> Form | None:
 
 
 def major_of(form: Form, *, prefer_last: bool) -> bool | None:
-    """Whether the last mode of matrices is the contiguous one; None where neither is, or rows overlap."""
+    """Return whether the last mode of matrices is the contiguous one; None where neither is, or rows overlap."""
     rows, columns = form.shape[-2:]
     row_stride, column_stride = form.strides[-2:]
     last = (columns <= 1 or column_stride == 1) and (rows <= 1 or row_stride >= columns)
@@ -146,7 +147,7 @@ def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool,
 
 
 def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool) -> Placement | None:
-    """What has the result's shape, as the kernel reads or writes it in place; None where it cannot."""
+    """Return the result's tensor, as the kernel reads or writes it in place; None where it cannot."""
     placed = as_matrices(problem.of_result(form), problem.batch, fold=fold)
     if placed is None:
         return None

@@ -1,4 +1,4 @@
-"""What a provider of kernels is, and what it says to a request."""
+"""Provider of kernels, and its answer to a request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TUNED, PACK, MODEL = RANKS = ("tuned", "pack", "model")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a provider says to a request: `open` gives its kernel, and is None where it has none; `why` says it.
+    """Answer to a request: `open` gives the provider's kernel, and is None where it has none; `why` says it.
 
     A kernel is `ready` where to open it compiles nothing.
     """
@@ -32,10 +32,10 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages and `explain` call it: `the pack model.cutepack`."""
+        """Name in messages and in `explain`: `the pack model.cutepack`."""
 
     def answer(self, request: Request) -> Answer:
-        """Whether there is a kernel for `request`, and why this one, or why none. Compiles nothing."""
+        """Return whether there is a kernel for `request`, and why this one, or why none. Compiles nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Who is asked for a kernel, and in which order: a tuned record of the device, an opened pack, the model.
+"""Asks providers for a kernel, in a fixed order: a tuned record of the device, an opened pack, the model.
 
     providers.kernel_for(request)    the kernel of the first that has one, kept for the next call
     providers.answers(request)       what each of them says, and why, without building anything
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from cutegen.dispatch.provider import MODEL, RANKS, Answer, Provider, Served
+from cutegen.dispatch.provider import MODEL, RANKS, TUNED, Answer, Provider, Served
 from cutegen.dispatch.recording import record_request
 from cutegen.dispatch.request import Request
 from cutegen.errors import RequestError
@@ -107,7 +107,7 @@ class _Model:
     name = "the model of time"
 
     def answer(self, request: Request) -> Answer:
-        """What the model says; no kernel where only what runs kernels is installed."""
+        """Return the model's answer; no kernel where only what runs kernels is installed."""
         try:
             from cutegen.dispatch.model import model
         except ImportError as error:
@@ -115,7 +115,22 @@ class _Model:
         return model.answer(request)
 
 
+class _Tuned:
+    """Stands for the records of `cutegen tune` until it is asked."""
+
+    name = "records of cutegen tune"
+
+    def answer(self, request: Request) -> Answer:
+        """What they say; nothing where only what runs kernels is installed."""
+        try:
+            from cutegen.dispatch.tuned import tuned
+        except ImportError as error:
+            return Answer(f"this installation only runs kernels ({error})")
+        return tuned.answer(request)
+
+
 providers = Providers()
 """Those of this process."""
+providers.register(TUNED, _Tuned())
 providers.register(MODEL, _Model())
 providers.listeners.append(record_request)

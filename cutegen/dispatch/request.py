@@ -1,4 +1,4 @@
-"""What a call asks of a kernel, as one value: calls that may be served by the same kernel make equal requests."""
+"""Request of a call for a kernel, as one value: calls that may be served by the same kernel make equal requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What kernels that are made for it are called: `matmul_f16_tn`, with the letters of BLAS."""
+        """Name of kernels that are made for it: `matmul_f16_tn`, with the letters of BLAS."""
         letters = ("t" if self.a.major == "k" else "n") + ("n" if self.b.major == "k" else "t")
         types = self.a.dtype if self.a.dtype == self.b.dtype else f"{self.a.dtype}_{self.b.dtype}"
         return "_".join(("matmul", types, letters, *self.ops))
@@ -67,5 +67,5 @@ class Request:
 
     @classmethod
     def from_json(cls, table: Any, file: str) -> Request:
-        """Of what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
+        """Read what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
         return read(cls, table, file, "request")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NoReturn
 
+from cutegen.contract.buckets import bucket
 from cutegen.contract.problem import ProblemShape
-from cutegen.dispatch.buckets import bucket
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import Copy, Placement, as_matrices, place_operand, place_result, place_scale
 from cutegen.dispatch.request import Matrix, Request
@@ -24,7 +24,7 @@ Given = Mapping[str, tuple[Form, int]]
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What a call computes on: a target, the name of its GPU where it is one, and how f32 may be multiplied."""
+    """Place where a call computes: a target, the name of its GPU where it is one, and how f32 may be multiplied."""
 
     target: str
     device: str | None = None
@@ -48,7 +48,7 @@ class Resolved:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no element to compute."""
+        """True where there is no element to compute."""
         return 0 in self.problem.result
 
     @property
@@ -137,7 +137,7 @@ def _matrix(form: Form, name: str) -> Form:
 
 
 def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool:
-    """Whether the batch can be more rows of one product: B has none, and every other tensor lies so."""
+    """Return whether the batch can be more rows of one product: B has none, and every other tensor lies so."""
     if problem.batches <= 1 or any(extent != 1 for extent in b.shape[:-2]):
         return False
     mine = as_matrices(a, problem.batch, fold=True)

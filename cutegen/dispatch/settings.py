@@ -11,7 +11,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {"cpu_tensors": ("torch", "executor"), "ba
 
 
 class Settings:
-    """What is switched: `changes` counts how often."""
+    """Switches of this process: `changes` counts how often one changed."""
 
     __slots__ = ("batch_invariant", "changes", "cpu_tensors")
 

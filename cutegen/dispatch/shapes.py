@@ -1,4 +1,4 @@
-"""What is multiplied with what: batches broadcast and vectors made matrices, by the rules of `torch.matmul`."""
+"""Shapes of a product: batches broadcast and vectors made matrices, by the rules of `torch.matmul`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Multiplied:
 
     @property
     def batches(self) -> int:
-        """How many products there are."""
+        """Number of products."""
         return prod(self.batch)
 
     def of_result(self, form: Form) -> Form:

@@ -1,7 +1,7 @@
 """Copy atoms: `ldmatrix`, `cp.async`, and the plain load and store that every target has.
 
 Layouts map (thread, value) to a bit offset, as CUTLASS `cute/atom/copy_traits_sm75.hpp` and `copy_traits_sm80.hpp` do.
-Of `ldmatrix` on 8-bit elements there are also forms that unpack elements of 4 and 6 bits, types that cutegen has not.
+`ldmatrix` also has forms that unpack elements of 4 and 6 bits into 8, types that cutegen does not have.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class CopyAtom:
 
     @property
     def spec_name(self) -> str:
-        """What a spec calls it."""
+        """Name in a spec."""
         return self.name
 
     @property
     def bypasses_l1(self) -> bool:
-        """Whether lines stay in L2 alone."""
+        """True where lines stay in L2 alone."""
         return False
 
     def asynchronous(self, count: int) -> dict[str, int]:
@@ -78,7 +78,7 @@ class LdmatrixAtom(CopyAtom):
 
     @property
     def needs(self) -> Instruction:
-        """What a target must have for it."""
+        """Instructions that a target must have for it."""
         return Instruction.LDMATRIX_B8_TRANS if self.element_bits == 8 else Instruction.LDMATRIX
 
     @property
@@ -127,12 +127,12 @@ class CpAsyncAtom(CopyAtom):
 
     @property
     def spec_name(self) -> str:
-        """What a spec calls it, beside the width."""
+        """Name in a spec, beside the width."""
         return self.op
 
     @property
     def bypasses_l1(self) -> bool:
-        """Whether lines stay in L2 alone."""
+        """True where lines stay in L2 alone."""
         return self.op == "cp.async.cg"
 
     def asynchronous(self, count: int) -> dict[str, int]:

@@ -31,12 +31,12 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is an integer type."""
+        """True for integer types."""
         return self.significand_bits is None
 
     @property
     def is_float8(self) -> bool:
-        """Whether it is a float of 8 bits, which has instructions of its own.
+        """True for 8-bit floats, which have instructions of their own.
 
         >>> dtype("e4m3").is_float8, dtype("s8").is_float8
         (True, False)
@@ -45,7 +45,7 @@ class DType:
 
     @property
     def is_unsigned(self) -> bool:
-        """Whether it is an integer type without a sign.
+        """True for unsigned integer types.
 
         >>> dtype("u8").is_unsigned, dtype("s8").is_unsigned
         (True, False)

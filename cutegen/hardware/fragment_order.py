@@ -52,7 +52,7 @@ def _atom_values(mma: TiledMma, op: OperandName) -> int:
 
 
 def _repeats(mma: TiledMma, op: OperandName) -> tuple[int, int]:
-    """How often a warp repeats the atom in the MMA's tile, along M or N and along K."""
+    """Return how often a warp repeats the atom in the MMA's tile, along M or N and along K."""
     x, k = OPERAND_MODES[op]
     return (
         mma.tile_mnk[x] // (mma.atom.shape_mnk[x] * size(mode(mma.atom_layout, x))),

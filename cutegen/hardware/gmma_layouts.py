@@ -19,7 +19,7 @@ ATOM_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class SwizzleMode:
-    """How bytes of a row change places: bits 4 to 4 + `bits` of an address, each XORed with the bit three above it.
+    """Swizzle of a row's bytes: bits 4 to 4 + `bits` of an address, each XORed with the bit three above it.
 
     `code` is what a matrix descriptor says for it.
     """
@@ -87,7 +87,7 @@ class GmmaLayout:
         return self.mode.row_bytes * 8 // element_bits
 
     def divides(self, tile: Sequence[int], element_bits: int) -> bool:
-        """Whether whole atoms fill a tile of these extents along (M|N, K)."""
+        """Return whether whole atoms fill a tile of these extents along (M|N, K)."""
         along, across = tile[self.major_mode], tile[1 - self.major_mode]
         return along % self.width(element_bits) == 0 and across % ATOM_ROWS == 0
 

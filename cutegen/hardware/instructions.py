@@ -1,4 +1,4 @@
-"""Instructions that some targets have and others have not, by names that say as much of their forms as matters here.
+"""Instructions that not every target has, by names that say as much of their forms as matters here.
 
 Sources: PTX ISA, the "Target ISA Notes" of each instruction.
 """

@@ -42,11 +42,13 @@ class LdmatrixTrace:
 
     @property
     def legal(self) -> bool:
-        """Whether each row is 16 contiguous, 16-byte aligned bytes."""
+        """True where each row is 16 contiguous, 16-byte aligned bytes."""
         return not self._illegal.any()
 
     def illegal_rows(self) -> str | None:
-        """What is wrong with the first row that `ldmatrix` cannot read, and how many there are; None without any."""
+        """Return what is wrong with the first row that `ldmatrix` cannot read, and how many such rows there are; None
+        without any.
+        """
         illegal = self._illegal
         if not illegal.any():
             return None

@@ -1,4 +1,4 @@
-"""How an H200 writes a 16-byte `cp.async.cg` into shared memory: line by line, not bank by bank.
+"""Cost of a 16-byte `cp.async.cg` that an H200 writes into shared memory: line by line, not bank by bank.
 
 Banks alone (`wavefronts`) say when two lanes of a phase collide. An asynchronous copy that bypasses L1 costs more: its
 data come from L2 by 128-byte lines, in 32-byte sectors, and a wavefront writes into one 128-byte line of shared memory.
@@ -51,7 +51,7 @@ def _number(source: NDArray[np.int64], target: NDArray[np.int64], twist: NDArray
 
 
 def _halves(moves: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which half of its sector each chunk fills: 0 or 1, or 2 where the same move fills the other half too."""
+    """Return which half of its sector each chunk fills: 0 or 1, or 2 where the same move fills the other half too."""
     order = np.argsort(moves, axis=1, kind="stable")
     same = np.diff(np.take_along_axis(moves, order, axis=1), axis=1) == 0
     paired = np.zeros(moves.shape, bool)

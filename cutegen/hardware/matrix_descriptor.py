@@ -112,7 +112,7 @@ class OperandDescriptors:
 
     @property
     def alignment_bytes(self) -> int:
-        """What the tile's address has to be a multiple of."""
+        """Alignment of the tile's address in bytes."""
         return self.first.mode.period_bytes
 
 
@@ -162,7 +162,7 @@ def _blocks(layout: Layout, rows: int, element_bytes: int) -> tuple[Layout, Layo
 
 
 def _first(block: Layout, mode: SwizzleMode, major_mode: int, element_bytes: int) -> MatrixDescriptor:
-    """The descriptor whose strides are the block's own. Of a mode that has one repetition the stride is 0."""
+    """The descriptor whose strides are the block's own. A mode that has one repetition gets stride 0."""
     placed = offsets_2d(block) * element_bytes
     row, vector = mode.row_bytes // element_bytes, VECTOR_BYTES // element_bytes
 

@@ -1,4 +1,4 @@
-"""What an MMA atom is, and those of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
+"""MMA atoms, and those of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
 
 Thread-value layouts and opcodes are tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp` and
 `mma_traits_sm89.hpp`. The instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k4
@@ -25,7 +25,7 @@ _MULTIPLIERS = (Instruction.MMA_SYNC, Instruction.WGMMA, Instruction.FMA)
 
 
 class OperandSource(StrEnum):
-    """Where an instruction reads an operand: from each thread's registers, or by a descriptor from shared memory."""
+    """Place from which an instruction reads an operand: each thread's registers, or by a descriptor shared memory."""
 
     RMEM = "registers"
     SMEM = "shared memory"
@@ -66,7 +66,7 @@ class MmaAtom:
                 raise ValueError(f"{self.name}: {layout} {flaw}")
 
     def source(self, op: OperandName) -> OperandSource:
-        """Where the instruction reads the operand: accumulators always are in registers."""
+        """Return where the instruction reads the operand: accumulators always are in registers."""
         return {"A": self.a_source, "B": self.b_source, "C": OperandSource.RMEM}[op]
 
     def majors(self, op: OperandName) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class MmaAtom:
 
     @property
     def instruction(self) -> Instruction:
-        """What it is a form of: what does its work, and its rate, go by this."""
+        """Instruction that this is a form of: what does its work, and its rate, go by this."""
         return next(each for each in _MULTIPLIERS if self.ptx.startswith(each))
 
     @property
@@ -98,7 +98,7 @@ class MmaAtom:
 
 @cache
 def _flaw(layout: Layout, threads: int, elems: int, source: OperandSource) -> str:
-    """Why `layout` cannot be an operand's; nothing where it can. Rows share layouts, and each is proved once."""
+    """Return why `layout` cannot be an operand's; nothing where it can. Rows share layouts, and each is proved once."""
     if size(mode(layout, 0)) != threads:
         return f"is not for {threads} threads"
     if source is OperandSource.RMEM:

@@ -1,4 +1,4 @@
-"""What people call a target: `sm_90`, `sm90a`, `90`, `9.0`, or a GPU that has it, `h100` or `H100 SXM`.
+"""Names that people give a target: `sm_90`, `sm90a`, `90`, `9.0`, or a GPU that has it, `h100` or `H100 SXM`.
 
 Sources: NVIDIA's table of CUDA GPUs and their compute capabilities, developer.nvidia.com/cuda-gpus.
 """

@@ -1,4 +1,4 @@
-"""What one multiprocessor does in a clock cycle, on each target: what a kernel's main loop is bounded by.
+"""Work of one multiprocessor in a clock cycle, on each target: what bounds a kernel's main loop.
 
 Tensor cores, dense f16 through `mma.sync` (the same papers have tf32 at half that rate, 8-bit integers and floats at
 twice): NVIDIA's white papers of A100 (1024 multiply-adds), GA102 and Ada (512;

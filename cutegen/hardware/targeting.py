@@ -1,4 +1,4 @@
-"""Which target a request is for: the one that it names, else the present GPU's, else the first that can serve it.
+"""Chooses the target of a request: the one that it names, else the present GPU's, else the first that can serve it.
 
 The GPU is asked for through NVIDIA's management library, which needs no CUDA context: 18 ms on an H200, where `cuInit`
 alone takes 125 to 180, and nothing where there is no driver.
@@ -7,7 +7,9 @@ alone takes 125 to 180, and nothing where there is no driver.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
+from typing import Any, TypeVar
 
 from cutegen.hardware import TARGETS, Target, resolve_target, target
 
@@ -15,6 +17,8 @@ DEFAULT_TARGET = "sm_80"
 
 _NVML = "libnvidia-ml.so.1"
 _SUCCESS = 0
+_NAME_BYTES = 96
+Answer = TypeVar("Answer")
 
 
 def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Target:
@@ -40,7 +44,18 @@ def present_target() -> Target | None:
     return next((row for row in TARGETS.values() if row.compute_capability == capability), None)
 
 
+@cache
+def present_gpu_name() -> str | None:
+    """The name of the machine's first GPU, as `NVIDIA H200`; None without a GPU."""
+    return _of_first_gpu(_name)
+
+
 def _compute_capability() -> tuple[int, int] | None:
+    return _of_first_gpu(_capability)
+
+
+def _of_first_gpu(ask: Callable[[Any, ctypes.c_void_p], Answer | None]) -> Answer | None:
+    """Ask NVML about it; None without a driver or a GPU."""
     try:
         nvml = ctypes.CDLL(_NVML)
     except OSError:
@@ -48,10 +63,20 @@ def _compute_capability() -> tuple[int, int] | None:
     if nvml.nvmlInit_v2() != _SUCCESS:
         return None
     try:
-        device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-        if nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) != _SUCCESS:
-            return None
-        status = nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor))
-        return (major.value, minor.value) if status == _SUCCESS else None
+        device = ctypes.c_void_p()
+        found = nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == _SUCCESS
+        return ask(nvml, device) if found else None
     finally:
         nvml.nvmlShutdown()
+
+
+def _capability(nvml: Any, device: ctypes.c_void_p) -> tuple[int, int] | None:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    status = nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor))
+    return (major.value, minor.value) if status == _SUCCESS else None
+
+
+def _name(nvml: Any, device: ctypes.c_void_p) -> str | None:
+    text = ctypes.create_string_buffer(_NAME_BYTES)
+    status = nvml.nvmlDeviceGetName(device, text, _NAME_BYTES)
+    return text.value.decode(errors="replace") if status == _SUCCESS else None

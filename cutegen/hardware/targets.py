@@ -45,7 +45,7 @@ class Target:
         return int(digits[:-1]), int(digits[-1])
 
     def has(self, *instructions: Instruction) -> bool:
-        """Whether it has all of these.
+        """Return whether the target has all of these instructions.
 
         >>> target("sm_90").has(Instruction.WGMMA), target("sm_100").has(Instruction.WGMMA)
         (True, False)

@@ -103,7 +103,7 @@ def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray
 
 
 def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many different values the last axis holds."""
+    """Count the different values along the last axis."""
     ordered = np.sort(values, axis=-1)
     count: NDArray[np.int64] = 1 + (ordered[..., 1:] != ordered[..., :-1]).sum(axis=-1)
     return count

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.api import build_request
 from cutegen.build import Artifact, Cache, build
-from cutegen.errors import CutegenError
+from cutegen.errors import CacheError, CutegenError
+from cutegen.executors import Workers
+from cutegen.executors.parcels import kept
+from cutegen.executors.workers import default_compilers
 from cutegen.pack.wanted import Wanted
-
-MOST_JOBS = 16
-"""Compilers beside each other unless more are asked for: each takes half a gigabyte."""
 
 Tell = Callable[[int, int], None]
 """Told how many of how many are done."""
 
+_log = logging.getLogger("cutegen.pack")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no kernel: the error's message, and its exit code."""
+    """Reason why there is no kernel: the error's message, and its exit code."""
 
     why: str
     exit_code: int
@@ -29,7 +31,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one kernel: an artifact or a failure."""
+    """Outcome of one kernel: an artifact or a failure."""
 
     wanted: Wanted
     artifact: Artifact | None
@@ -41,31 +43,48 @@ def build_all(
     cache: Cache,
     *,
     executor: Executor | None = None,
+    workers: Workers | None = None,
     jobs: int | None = None,
     tell: Tell | None = None,
 ) -> tuple[Outcome, ...]:
     """The outcomes in the order of `wanted`; a kernel that fails stops no other.
 
-    Any executor serves, of threads, processes or hosts that share the cache's folder. Without one, `jobs` threads each
-    plan and wait for a compiler's process; without `jobs` as many as there are cores.
+    Any executor serves, of threads, processes or hosts that share the cache's folder. `workers` have caches of their
+    own, and what they build comes to `cache` too. Without either, `jobs` threads each plan and wait for a compiler's
+    process; without `jobs` as many as there are cores. Raises WorkerError for workers that are lost.
     """
-    if executor is None:
-        with ThreadPoolExecutor(jobs or min(cores(), MOST_JOBS), "cutegen-build") as threads:
-            return _build_all(wanted, cache, threads, tell)
-    return _build_all(wanted, cache, executor, tell)
+    if workers is not None:
+        return _built([workers.submit(build_there, each) for each in wanted], tell, cache)
+    if executor is not None:
+        return _built([executor.submit(build_one, each, cache) for each in wanted], tell)
+    with ThreadPoolExecutor(jobs or default_compilers(), "cutegen-build") as threads:
+        return _built([threads.submit(build_one, each, cache) for each in wanted], tell)
 
 
-def _build_all(wanted: Sequence[Wanted], cache: Cache, executor: Executor, tell: Tell | None) -> tuple[Outcome, ...]:
-    futures = [executor.submit(build_one, each, cache) for each in wanted]
+def _built(futures: Sequence[Future[Outcome]], tell: Tell | None, home: Cache | None = None) -> tuple[Outcome, ...]:
+    """The outcomes, whose artifacts go `home` one by one, so that an end before the last leaves the others there."""
+    outcomes: dict[Future[Outcome], Outcome] = {}
     try:
         for done, future in enumerate(as_completed(futures), start=1):
-            future.result()  # a defect ends it all
+            outcome = future.result()  # a defect ends it all
+            outcomes[future] = outcome if home is None else _brought_home(outcome, home)
             if tell is not None:
                 tell(done, len(futures))
     except BaseException:
         _cancel(futures)
         raise
-    return tuple(future.result() for future in futures)
+    return tuple(outcomes[future] for future in futures)
+
+
+def _brought_home(outcome: Outcome, cache: Cache) -> Outcome:
+    if outcome.artifact is None:
+        return outcome
+    try:
+        found = kept(outcome.artifact.content.sealed(), cache)
+    except CacheError as error:
+        _log.warning("%s; %s is not cached here", error, outcome.wanted)
+        return outcome
+    return replace(outcome, artifact=replace(outcome.artifact, path=found.path))
 
 
 def build_one(wanted: Wanted, cache: Cache) -> Outcome:
@@ -76,9 +95,9 @@ def build_one(wanted: Wanted, cache: Cache) -> Outcome:
         return Outcome(wanted, None, Failure(str(error), error.exit_code))
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def build_there(wanted: Wanted) -> Outcome:
+    """As `build_one`, in the cache of the process that does it."""
+    return build_one(wanted, Cache.from_environment())
 
 
 def _cancel(futures: Sequence[Future[Outcome]]) -> None:

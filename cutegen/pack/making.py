@@ -1,4 +1,4 @@
-"""What was built, into a pack or into folders."""
+"""Writes what was built into a pack or into folders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _ops(wanted: Wanted) -> tuple[str, ...] | None:
 
 
 def folder_name(wanted: Wanted) -> str:
-    """What the folder of a kernel is called: `sm80_hgemm_tn-sm_80-64x8192x8192`; of a batch `...-4x64x64x64`."""
+    """Return the folder name of a kernel: `sm80_hgemm_tn-sm_80-64x8192x8192`; of a batch `...-4x64x64x64`."""
     name = re.sub(r"[^\w.-]", "_", wanted.name, flags=re.ASCII).lstrip(".") or "kernel"
     problem = () if wanted.problem is None else (str(wanted.problem).replace(" ", ""),)
     return "-".join((name, wanted.target, *problem))

@@ -1,4 +1,4 @@
-"""How the building of many kernels went, and what is in a pack: in tables, for people and for programs."""
+"""Tables of how the building of many kernels went, and of what is in a pack: for people and for programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def outcome_lines(outcomes: Sequence[Outcome], paths: Mapping[Wanted, Path] | No
 
 
 def pack_table(path: Path, index: PackIndex, size_bytes: int) -> dict[str, Any]:
-    """What is in a pack, for programs."""
+    """Return the contents of a pack, for programs."""
     return {
         "path": str(path),
         "bytes": size_bytes,
@@ -99,7 +99,7 @@ def pack_lines(file: PackFile, size_bytes: int) -> list[str]:
 
 
 def packed_line(path: Path, index: PackIndex, size_bytes: int) -> str:
-    """What a pack is, in a line."""
+    """Describe a pack in a line."""
     kernels = plural(len(index.entries), "kernel")
     return f"{path}: {kernels} in {size_bytes:,} bytes, packed by cutegen {index.cutegen}; every digest agrees"
 

@@ -1,4 +1,4 @@
-"""What is decided: a spec becomes a plan, by small rules in one visible order, each with its reason.
+"""Turns a spec into a plan, by small rules in one visible order, each with its reason.
 
 >>> from cutegen.spec import load_spec
 >>> plan(load_spec("sm80_hgemm_tn"), "sm_80").smem_bytes
@@ -56,7 +56,7 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
 
 
 def _plan_gemm(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
-    """By the family that the spec names, or the one that is chosen for it; a probe is of one family alone."""
+    """Plan by the family that the spec names, or the one that is chosen for it; a probe is of one family alone."""
     if spec.family is not None:
         return FAMILIES[spec.family].plan(spec, target, problem)
     if spec.kind == PROBE:

@@ -1,4 +1,4 @@
-"""What a kernel is called, and what a launch passes to it: one contract for every family."""
+"""Names a kernel, and lists what a launch passes to it: one contract for every family."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_KERNEL_NAME = 60
 
 
 def kernel_name(spec: GemmSpec) -> str:
-    """What the PTX entry is called after: the spec's name with all but letters, digits and _ replaced.
+    """Return the name of the PTX entry: the spec's name with all but letters, digits and _ replaced.
 
     >>> from cutegen.spec import load_spec
     >>> kernel_name(load_spec("sm80_hgemm_tn"))
@@ -47,7 +47,7 @@ def launch_contract(
     cluster: Extents = (*ONE_CTA, 1),
     programmatic: bool = False,
 ) -> LaunchContract:
-    """What a launcher must know of the kernel: A, B, C, then what the epilogue reads and writes."""
+    """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
     workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()

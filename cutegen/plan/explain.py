@@ -25,7 +25,7 @@ COUNT_COLUMNS = 8  # of a line, for the indent and the count behind an opcode
 
 
 class Planned(Protocol):
-    """What plans of every kind have to show."""
+    """Plan of any kind, as explanations look at it."""
 
     @property
     def spec(self) -> GemmSpec: ...
@@ -137,7 +137,7 @@ def ranking_lines(title: str, rows: Sequence[tuple[str, ...]], width: int | None
 
 
 def ways(value: float) -> str:
-    """How a conflict is written.
+    """Write the ways of a conflict.
 
     >>> ways(1.0), ways(2.5)
     ('1-way', '2.5-way')
@@ -254,18 +254,26 @@ def _reasons(decision: Decision, everything: bool, width: int) -> Iterator[str]:
         text = f"not {rejected.what}: {rejected.why}"
         yield from wrapped(text, first=indent, rest=indent + "  ", width=width)
     if hidden := len(decision.rejected) - len(shown):
-        yield f"{indent}and {plural(hidden, 'alternative')} more"
+        yield f"{indent}and {plural(hidden, 'alternative')} more, which --all shows"
 
 
 def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[str]]:
     """The ranked layouts; operands with the same ranking share one table."""
     tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    whole: dict[tuple[tuple[str, ...], ...], list[tuple[str, ...]]] = {}
     for key, smem in (("smem.a", plan.a.smem), ("smem.b", plan.b.smem), ("epilogue.smem", plan.epilogue.smem)):
         if smem is not None:
-            tables.setdefault(tuple(ranking(smem, everything=everything)), []).append(key)
+            rows = tuple(ranking(smem, everything=everything))
+            tables.setdefault(rows, []).append(key)
+            whole[rows] = ranking(smem, everything=True)
     for rows, keys in tables.items():
         title = f"Shared-memory layouts of {' and '.join(keys)}, best first, * in use"
-        yield ranking_lines(title, rows, width)
+        yield [*ranking_lines(title, rows, width), *hidden_lines(len(whole[rows]) - len(rows))]
+
+
+def hidden_lines(hidden: int) -> list[str]:
+    """What a ranking leaves out, and how to get it; nothing where it is whole."""
+    return [f"  and {plural(hidden, 'layout')} more, which --all shows"] if hidden else []
 
 
 def _accesses(plan: PlannedGemm, width: int) -> list[str]:

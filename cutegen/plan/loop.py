@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Action(StrEnum):
-    """What a step does, by the instruction that does it."""
+    """Action of a step, by the instruction that does it."""
 
     WAIT = "cp.async.wait_group"
     BARRIER = "bar.sync"
@@ -43,7 +43,7 @@ MMA_ORDER = frozenset({Action.MMA_FENCE, Action.MMA_COMMIT, Action.MMA_WAIT})
 
 
 class Mark(StrEnum):
-    """Where a run of k-tiles begins or ends; `whole` are the leading k-tiles that the turns take."""
+    """Begin or end of a run of k-tiles; `whole` are the leading k-tiles that the turns take."""
 
     FIRST = "0"
     ONE = "1"
@@ -69,7 +69,7 @@ class Mark(StrEnum):
 
 
 class Check(StrEnum):
-    """How a step that may cross an edge of the matrices finds out: for each vector, or for each element."""
+    """Check of a step that may cross an edge of the matrices: for each vector, or for each element."""
 
     NONE = "none"
     VECTOR = "vector"
@@ -141,7 +141,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """How often a step is executed for one tile, in k-tiles: those of K, and those past its end."""
+    """Executions of a step for one tile, in k-tiles: those of K, and those past its end."""
 
     k_tiles: Fraction
     past_end: Fraction
@@ -185,13 +185,15 @@ class Loop:
         return max(part.copies for part in self.parts if part.name is PartName.TURN)
 
     def whole(self, k_tiles: int) -> int:
-        """How many of `k_tiles` that lie whole in the matrices the turns take: what they send for is whole, too."""
+        """Return how many of `k_tiles` that lie whole in the matrices the turns take: what they send for is whole,
+        too.
+        """
         turns = (part for part in self.parts if part.name is PartName.TURN)
         ahead = max((step.ahead for part in turns for step in part.steps if step.action in FETCHES), default=0)
         return max(k_tiles - ahead, 0) // self.k_tiles_per_turn * self.k_tiles_per_turn
 
     def written(self, opcodes: Callable[[Step], Mapping[str, int]]) -> dict[str, int]:
-        """How often the text holds each opcode; `opcodes` are those that a step on a whole k-tile issues."""
+        """Count each opcode in the text; `opcodes` are those that a step on a whole k-tile issues."""
         counts: Counter[str] = Counter()
         for part in self.parts:
             for step in part.steps:
@@ -200,7 +202,7 @@ class Loop:
         return {opcode: count for opcode, count in counts.items() if count}
 
     def executed(self, action: Action, k_tiles: int) -> Executed:
-        """How often a tile with so many k-tiles executes a step, whichever part does it."""
+        """Count how often a tile with so many k-tiles executes a step, whichever part does it."""
         found = Executed(Fraction(0), Fraction(0))
         for part in self.parts:
             for step in part.steps:
@@ -219,7 +221,7 @@ class Loop:
         return cls(**{**table, "roles": tuple(roles), "edges": tuple(Edge(**edge) for edge in table["edges"])})
 
     def _times(self, part: Part, step: Step, k_tiles: int) -> Executed:
-        """How often `part` executes `step`, where all k-tiles lie whole in the matrices.
+        """Count how often `part` executes `step`, where all k-tiles lie whole in the matrices.
 
         One that is taken though there is none lies past the end.
 
@@ -235,7 +237,7 @@ class Loop:
         return Executed(share * inside, share * (len(touched) - inside))
 
     def _share(self, step: Step) -> Fraction:
-        """Of a k-tile: a k-block is one of `k_blocks`."""
+        """Return the step's share of a k-tile: a k-block is one of `k_blocks`."""
         return Fraction(1) if step.k_block is None else Fraction(1, self.k_blocks)
 
 

@@ -45,7 +45,7 @@ class Memory:
 
 
 class Multiplier(Protocol):
-    """What multiplies: the rules for its atom and its threads, and what its kernels' instructions are like."""
+    """Multiplying part: the rules for its atom and its threads, and what its kernels' instructions are like."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for operands that it cannot multiply."""
@@ -61,11 +61,11 @@ class Multiplier(Protocol):
 
 
 class Feed(Protocol):
-    """What brings A and B to shared memory, and C out of it."""
+    """Part that brings A and B to shared memory, and C out of it."""
 
     @property
     def holes(self) -> str:
-        """What fills its templates."""
+        """Return what fills its templates."""
 
     @property
     def producer_threads(self) -> int:
@@ -79,7 +79,7 @@ class Feed(Protocol):
         """Raise SpecError where the target does not allow it."""
 
     def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
-        """How many registers a thread has, of which multiplying takes `estimate`."""
+        """Return the registers of a thread, of which multiplying takes `estimate`."""
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[Any]:
         """The copies of A or B, and its shared layout."""
@@ -103,7 +103,7 @@ class Feed(Protocol):
 
 
 class Schedule(Protocol):
-    """How CTAs share out the tiles, and the K of one tile."""
+    """Part that shares out the tiles among CTAs, and the K of one tile."""
 
     @property
     def ctas_per_multiprocessor(self) -> int | None:
@@ -122,12 +122,12 @@ class Schedule(Protocol):
         """The loop over tiles around the loop of a tile."""
 
     def decisions(self, along: str) -> tuple[Decision, ...]:
-        """What is said of it; tiles are visited `along` a mode."""
+        """Return the decisions about it; tiles are visited `along` a mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedPlan:
-    """What predictions of instructions look at."""
+    """Plan as predictions of instructions look at it."""
 
     a: OperandPlan
     b: OperandPlan

@@ -46,12 +46,12 @@ class ProbePlan:
 
     @property
     def spec(self) -> GemmSpec:
-        """What was asked."""
+        """Spec that was asked for."""
         return self.gemm.spec
 
     @property
     def target(self) -> Target:
-        """What it is for."""
+        """Target that it is for."""
         return self.gemm.target
 
     @property
@@ -61,7 +61,7 @@ class ProbePlan:
 
     @property
     def kernel_name(self) -> str:
-        """What the PTX entry is called after."""
+        """Name of the PTX entry, but for the suffix."""
         return self.gemm.kernel_name
 
     @property
@@ -76,7 +76,7 @@ class ProbePlan:
         return self.gemm.a, self.gemm.b
 
     def fragments(self, operand: OperandPlan) -> FragmentTable:
-        """What each thread must receive of one stage."""
+        """Elements that each thread must receive of one stage."""
         return fragment_table(self.gemm.tiled_mma, operand)
 
     def explain(self, *, everything: bool = False) -> str:

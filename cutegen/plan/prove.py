@@ -107,7 +107,7 @@ def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode
 
 
 def _runs(table: Coordinates) -> bool:
-    """Whether each vector [..., length] counts up by one from a multiple of its length."""
+    """Return whether each vector [..., length] counts up by one from a multiple of its length."""
     length = table.shape[-1]
     return bool((table == table[..., :1] + np.arange(length)).all() and (table[..., 0] % length == 0).all())
 
@@ -132,7 +132,7 @@ def _prove_placed(key: str, smem: SmemTile, shape: tuple[int, ...], element_byte
 
 
 def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
-    """What arrives in registers is what the MMA atom wants there."""
+    """Prove that registers receive what the MMA atom wants there."""
     op, key = operand.operand, f"s2r.{operand.name}"
     wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
     _demand(

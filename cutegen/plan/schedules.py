@@ -1,4 +1,4 @@
-"""How CTAs share out the tiles of C: a CTA for each tile, or for each slice of its K; or persistent CTAs."""
+"""Shares out the tiles of C among CTAs: a CTA for each tile, or for each slice of its K; or persistent CTAs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _OTHER = {"m": "n", "n": "m", "k": "k"}
 
 
 def as_multiplied(spec: GemmSpec) -> GemmSpec:
-    """What is asked of a kernel that multiplies B by A: C lies as before, and is its transpose."""
+    """Return the spec of a kernel that multiplies B by A: C lies as before, and is its transpose."""
     problem = spec.problem
     exchanged = replace(
         problem,
@@ -71,7 +71,7 @@ def _other_vectors(text: str) -> str:
 
 
 def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] = ()) -> Decision:
-    """Why A and B are exchanged: the spec asks for it, or for a problem it is the faster."""
+    """Decide that A and B are exchanged, and why: the spec asks for it, or it is faster for the problem."""
     why = "rows of C are columns of an instruction, of which it may have 8, and not rows, of which it has 64"
     chosen = "true: the kernel multiplies B by A, and what it calls C is transposed"
     if problem is None:

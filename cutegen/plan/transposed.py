@@ -14,7 +14,7 @@ _OTHER = {"n": "k", "k": "n"}
 
 
 def as_read(spec: GemmSpec) -> GemmSpec:
-    """What is asked of the kernel alone: B as its copy has it, which is always aligned."""
+    """Return the spec of the kernel alone: B as its copy has it, which is always aligned."""
     b = spec.problem.b
     if b.transposed is None:
         return spec

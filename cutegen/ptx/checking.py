@@ -26,7 +26,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How an entry is launched."""
+    """Shape of a launch: grid, block, cluster and dynamic shared memory."""
 
     grid: Sequence[int] | int
     block: Sequence[int] | int
@@ -50,7 +50,7 @@ def check_entry(
     finished: Callable[[Policy, Sequence[Argument]], None],
     max_steps: int = DEFAULT_MAX_STEPS,
 ) -> tuple[Finding, ...]:
-    """What launches of `entry` do wrong, in the order in which it was found.
+    """Execute launches of `entry` in several orders and return their violations, in the order in which they were found.
 
     `arguments` makes fresh ones for each launch; `finished` is given them after a launch that came to its end.
 

@@ -56,7 +56,7 @@ class _SharedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """What a worker is sent. It fits a pipe, so that no sender waits for a worker that is ended early."""
+    """Message to a worker. It fits a pipe, so that no sender waits for a worker that is ended early."""
 
     text: Path
     entry: str

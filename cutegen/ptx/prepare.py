@@ -69,7 +69,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
 
 
 def _site_table(context: Lowering, instructions: int) -> SiteTable:
-    """What the watchers ask of each instruction."""
+    """Return what the watchers ask of each instruction."""
     reach, size = np.zeros(instructions + 1, np.int64), np.zeros(instructions + 1, np.int64)
     constant = np.zeros(instructions + 1, bool)
     for site, semantics in context.semantics.items():
@@ -172,7 +172,7 @@ class _BlockLowering:
 
 
 def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Where the instruction writes watched registers, the step that also notes it."""
+    """Return the step that also notes which watched registers the instruction writes, where it writes any."""
     keys = tuple(written_registers(instruction) & context.frame.tracked)
     if not keys:
         return step
@@ -186,7 +186,7 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
 
 
 def _with_held_registers(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Where the instruction touches registers that some `wgmma` uses, the step that first looks who holds them."""
+    """Return the step that first looks who holds registers that some `wgmma` uses."""
     rows = context.frame.held_rows
     if not rows or instruction.parts[0] == "wgmma":
         return step

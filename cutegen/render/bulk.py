@@ -1,4 +1,4 @@
-"""What the template of a kernel fed by bulk tensor copies writes down: each constant with its decision."""
+"""Fills the template of a kernel fed by bulk tensor copies: each constant with its decision as the comment."""
 
 from __future__ import annotations
 
@@ -48,13 +48,11 @@ def fed_by_boxes(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     settled = {
         "g2s.a": _operand_constants(plan.a),
         "g2s.b": _operand_constants(plan.b),
-        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
-        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
+        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
+        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
         "tile.stages": (
             f"STAGES, STAGE_BYTES = {plan.stages}, {stage_bytes}",
-            f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
-            f"SMEM_BARRIERS_OFFSET_BYTES = {plan.smem_barriers_offset_bytes}",
-            f"SMEM_BYTES, SMEM_ALIGN_BYTES = {plan.smem_bytes}, {SWIZZLE_PERIOD_BYTES}",
+            f"SMEM_ALIGN_BYTES = {SWIZZLE_PERIOD_BYTES}",
         ),
     }
     if (split := plan.registers) is not None and split.reallocated:
@@ -84,5 +82,4 @@ def c_constants(plan: GemmPlan) -> tuple[str, ...]:
     return (
         *common,
         *tile_constants("C_SMEM", epilogue.smem, epilogue.store),
-        f"SMEM_C_OFFSET_BYTES = {plan.smem_c_offset_bytes}",
     )

@@ -52,7 +52,7 @@ def _in_torch(operand: str, role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How functions and operands are spelled; `full_like` makes a tensor of x's shape out of a number."""
+    """Spelling of functions and operands; `full_like` makes a tensor of x's shape out of a number."""
 
     functions: Mapping[str, str]
     operands: Mapping[str, str]
@@ -168,13 +168,13 @@ def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:
 
 
 def goes_through_f32(plan: GemmPlan) -> bool:
-    """Whether sums become f32 first though no step asks for it: integers on their way to another type do."""
+    """Return whether sums become f32 first though no step asks for it: integers on their way to another type do."""
     c, sums = plan.epilogue.dtype, plan.atom.c_dtype
     return sums.is_integer is not c.is_integer or (c.is_integer and c is not sums)
 
 
 def sums_in_f32(plan: GemmPlan) -> str:
-    """What makes float32 of a fragment of accumulators.
+    """Return what makes float32 of a fragment of accumulators.
 
     The DSL makes one conversion of two, also of s32 to float32 to an 8-bit float, which its backend has no instruction
     for. Adding a zero keeps them apart; in machine code nothing is left of it, since no integer becomes -0.
@@ -243,7 +243,9 @@ def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
 
 
 def _vector(fragment: str, part: str, name: str, *, held: bool) -> str:
-    """What brings a vector to the accumulators: loads, or shuffles of what the warp has `held` since before that."""
+    """Write what brings a vector to the accumulators: loads, or shuffles of what the warp has `held` since before
+    that.
+    """
     mode = ("m", "n").index(name[-1])
     if held:
         first = ("row * 32", "column * PART_N")[mode]
@@ -252,7 +254,7 @@ def _vector(fragment: str, part: str, name: str, *, held: bool) -> str:
 
 
 def _load(fragment: str, part: str, *, guarded: bool) -> str:
-    """What brings an operand into registers; with `guarded` nothing is read when beta is 0."""
+    """Write what brings an operand into registers; with `guarded` nothing is read when beta is 0."""
     extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
     operand = fragment.replace("tCr", "tCg")
     return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"

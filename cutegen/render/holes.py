@@ -1,4 +1,4 @@
-"""What the templates of all families write down alike: parameters, tensors, the epilogue, the self-check."""
+"""Holes that the templates of all families share: parameters, tensors, the epilogue, the self-check."""
 
 from __future__ import annotations
 
@@ -17,17 +17,11 @@ from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
 from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan, SplitPlan
 from cutegen.plan.values.smem import SmemTile
 from cutegen.render import epilogue
+from cutegen.render.head import MEMORY, Name, head, memory_constants
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
+from cutegen.render.spec_lines import spec_lines
 from cutegen.spec import STORE
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """A few lines of the header that one decision settles."""
-
-    comment: tuple[str, ...]
-    code: tuple[str, ...]
 
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
@@ -41,15 +35,13 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **settled,
         "problem.b.transposed": (),
         "schedule.swap": (),
+        MEMORY: memory_constants(plan),
     }
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
-        "constants": [
-            Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key])
-            for x in plan.decisions
-            if x.key in settled
-        ],
+        "constants": head(plan.decisions, settled),
+        "spec_lines": spec_lines(plan),
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
         "through_f32": through_f32,
@@ -174,7 +166,7 @@ class ParameterHoles:
 
 
 def parameter_holes(parameter: Parameter) -> ParameterHoles:
-    """What the template writes of one parameter."""
+    """Return what the template writes for one parameter."""
     name, kind = parameter.name, _PARAMETER_TYPES[parameter.type]
     examples = {
         "ptr": "",
@@ -188,7 +180,7 @@ def parameter_holes(parameter: Parameter) -> ParameterHoles:
 
 @dataclass(frozen=True, slots=True)
 class MmaHoles:
-    """How the kernel names its MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32.
+    """Names of the kernel's MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32.
 
     `columns` says that its tile along N is a layout, not an extent alone; `a_integer` and `b_integer` are what makes
     the compiler's type of A's and B's elements where those are integers.
@@ -233,7 +225,7 @@ def _integer(element: DType) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentHoles:
-    """How the kernel names the copies to fragments; `b_reordered` says that B's numbers values in its own order."""
+    """Names of the copies to fragments; `b_reordered` says that B's numbers values in its own order."""
 
     a_load: str
     b_load: str
@@ -242,7 +234,7 @@ class FragmentHoles:
 
 
 def fragment_holes(plan: GemmPlan) -> FragmentHoles:
-    """What the templates write of the two copies."""
+    """Return what the templates write for the two copies."""
     assert plan.a.fragment_copy.view is None  # the rows of A's atom lie as ldmatrix brings them
     return FragmentHoles(
         a_load=_load(plan.a),
@@ -272,7 +264,7 @@ class StrideHoles:
 
 
 def stride_holes(parameter: Parameter) -> StrideHoles:
-    """What the template writes of a parameter that is a stride."""
+    """Return what the template writes for a parameter that is a stride."""
     return StrideHoles(parameter.name, _divisor(parameter.name))
 
 
@@ -295,7 +287,7 @@ class TensorHoles:
 
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:
-    """What the template writes of a tensor in global memory."""
+    """Return what the template writes for a tensor in global memory."""
     # C as it was has the type, the major and the alignment of C as it will be.
     constants = "C" if tensor.name == SOURCE else tensor.name.upper()
     leading = leading_stride(tensor)
@@ -393,12 +385,20 @@ def _layout_constant(name: str, value: int | Layout) -> tuple[str, ...]:
     return constant(name, (value.shape, value.stride)) if isinstance(value, Layout) else ()
 
 
-def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy) -> tuple[str, ...]:
-    """Shape, stride and swizzle of a tile in shared memory, the swizzle as `copy` takes it."""
+def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1) -> tuple[str, ...]:
+    """Shape, stride and swizzle of a tile in shared memory, the swizzle as `copy` takes it.
+
+    A mode of several stages has their constant as its extent.
+    """
     inner, swizzle = inner_layout(smem.layout), smem.swizzle
+    shape = inner.shape
+    if stages > 1:
+        assert isinstance(shape, tuple)
+        assert shape[-1] == (1, stages), shape
+        shape = (*shape[:-1], (1, Name("STAGES")))
     of_layout = () if swizzle is None else constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift))
     return (
-        *constant(f"{prefix}_SHAPE", inner.shape),
+        *constant(f"{prefix}_SHAPE", shape),
         *constant(f"{prefix}_STRIDE", inner.stride),
         *copy.by_kind(
             vectors=lambda _: of_layout, boxes=lambda copy: (f"{prefix}_SWIZZLE_BITS = {copy.swizzle_bits}",)

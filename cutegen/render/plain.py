@@ -1,4 +1,4 @@
-"""What the template of a kernel fed by plain copies writes down: each constant with its decision as the comment."""
+"""Fills the template of a kernel fed by plain copies: each constant with its decision as the comment."""
 
 from __future__ import annotations
 
@@ -29,13 +29,9 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": (f"A_S2R_ELEMS = {plan.a.fragment_copy.bits // plan.a.dtype.bits}",),
         "s2r.b": (f"B_S2R_ELEMS = {plan.b.fragment_copy.bits // plan.b.dtype.bits}",),
-        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
-        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
-        "tile.stages": (
-            *((f"STAGES = {plan.stages}",) if plan.stages > 1 else ()),
-            f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
-            f"SMEM_BYTES = {plan.smem_bytes}",
-        ),
+        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
+        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
+        "tile.stages": (f"STAGES = {plan.stages}",) if plan.stages > 1 else (),
     }
 
 

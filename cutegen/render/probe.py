@@ -1,4 +1,4 @@
-"""What the template of a probe writes down: the constants of the loads, each with its decision as the comment."""
+"""Fills the template of a probe: the constants of the loads, each with its decision as the comment."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 from cutegen.plan import ProbePlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render import vectors
-from cutegen.render.holes import Constants, fragment_holes, mma_holes
+from cutegen.render.head import Constants, head
+from cutegen.render.holes import fragment_holes, mma_holes
 from cutegen.render.python_text import comment, docstring
+from cutegen.render.spec_lines import spec_lines
 
 
 @dataclass(frozen=True, slots=True)
 class OperandHoles:
-    """What the template's text, not its constants, needs of A or B."""
+    """Holes in the template's text, not its constants, for A or B."""
 
     swizzled: bool
     k_major: bool
@@ -35,12 +37,9 @@ def context(plan: ProbePlan) -> dict[str, Any]:
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),
         "constants": [
             *(_operand_constants(plan, x) for x in plan.operands),
-            *(
-                Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key])
-                for x in plan.decisions
-                if x.key in settled
-            ),
+            *head(plan.decisions, settled),
         ],
+        "spec_lines": spec_lines(plan),
         "loads": vectors.loads(plan.gemm),
         "mma": mma_holes(plan.gemm),
         "fragments": fragment_holes(plan.gemm),

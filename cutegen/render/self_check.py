@@ -19,7 +19,7 @@ LEAST_ATOM_K = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCheckHoles:
-    """What the file's own check adds for the epilogue: operands, the call's tensors, the chain in PyTorch."""
+    """Holes of the file's own check for the epilogue: operands, the call's tensors, the chain in PyTorch."""
 
     operands: tuple[str, ...]
     tensors: str

@@ -1,4 +1,4 @@
-"""What the template of a kernel fed by vector copies writes down: each constant with its decision as the comment."""
+"""Fills the template of a kernel fed by vector copies: each constant with its decision as the comment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.render.head import MEMORY, memory_constants
 from cutegen.render.holes import (
     copy_constants,
     fragment_constants,
@@ -39,7 +40,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandHoles:
-    """What the template's text, not its constants, needs of A or B.
+    """Holes in the template's text, not its constants, for A or B.
 
     `title` is its name as part of CuTe's, as in sA; `share` begins those of a thread's share for copying, as in tAsA.
     """
@@ -69,12 +70,12 @@ def _operand_holes(operand: OperandPlan) -> OperandHoles:
 
 
 def loads(plan: GemmPlan) -> str:
-    """What brings the fragments, in words."""
+    """Return what brings the fragments, in words."""
     return " and ".join(sorted({x.s2r.words for x in (plan.a, plan.b)}))
 
 
 def _copies(plan: GemmPlan) -> str:
-    """What keeps shared memory filled."""
+    """Return what keeps shared memory filled, in words."""
     match [x.g2s.through_registers for x in (plan.a, plan.b)]:
         case [False, False]:
             return "a cp.async\npipeline keeps"
@@ -85,7 +86,7 @@ def _copies(plan: GemmPlan) -> str:
 
 
 def _nvgpu_imports(plan: GemmPlan) -> str:
-    """What the kernel takes from the DSL's NVIDIA atoms."""
+    """Return what the kernel takes from the DSL's NVIDIA atoms."""
     operands = (plan.a, plan.b)
     plain = plan.through_registers or plan.epilogue.smem or not all(x.s2r.by_ldmatrix for x in operands)
     names = ["CopyUniversalOp"] * bool(plain) + ["LoadCacheMode", "cpasync"] * plan.asynchronous + ["warp"]
@@ -100,23 +101,23 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "g2s.b": _operand_constants(plan.b),
         "s2r.a": fragment_constants("A", plan.a.fragment_copy),
         "s2r.b": fragment_constants("B", plan.b.fragment_copy),
-        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s),
-        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s),
+        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
+        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
         "tile.stages": (
             f"STAGES = {plan.stages}",
             *_turn(plan),
-            f"SMEM_B_OFFSET_BYTES = {plan.smem_b_offset_bytes}",
-            f"SMEM_BYTES = {plan.smem_bytes}",
         ),
+        MEMORY: memory_constants(plan),
     }
 
 
 def _turn(plan: GemmPlan) -> tuple[str, ...]:
-    """How many k-tiles a turn of the main loop takes; with one stage it is not a question."""
+    """Return how many k-tiles a turn of the main loop takes; with one stage it is not a question."""
     if plan.stages == 1:
         return ()
-    why = "each one's stage is a constant" if plan.loop.k_tiles_per_turn > 1 else "each waits in registers"
-    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # {why}",)
+    if plan.loop.k_tiles_per_turn == plan.stages:
+        return ("K_TILES_PER_TURN = STAGES  # each one's stage is a constant",)
+    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # each waits in registers",)
 
 
 def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What the template of a kernel that multiplies by wgmma writes down: each constant with its decision."""
+"""Fills the template of a kernel that multiplies by wgmma: each constant with its decision as the comment."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
 
 
 def _host_clusters(plan: GemmPlan) -> dict[str, str]:
-    """How the host counts a result's clusters where K is split, the multiprocessors of one, and its workspace."""
+    """Write how the host counts a result's clusters where K is split, the multiprocessors of one, and its workspace."""
     m, _, k = plan.cluster
     along_m = "cute.ceil_div(m, CTA_M * CLUSTER_M)" if m > 1 else "cute.ceil_div(m, CTA_M)"
     ctas = {(True, False): "CLUSTER_M", (False, True): "CLUSTER_K", (True, True): "(CLUSTER_M * CLUSTER_K)"}
@@ -147,7 +147,7 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
 
 
 def _converts_sums(plan: GemmPlan) -> bool:
-    """Whether what slices leave is of another type than the tensor core's sums."""
+    """Return whether what slices leave is of another type than the tensor core's sums."""
     return plan.split_k is not None and plan.split_k.dtype is not plan.atom.c_dtype
 
 

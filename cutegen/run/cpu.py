@@ -26,7 +26,7 @@ class CpuKernel:
         self._contract, self._program = contract, Program.parse(ptx)
 
     def prepare(self, call: CheckedCall) -> CpuLaunch:
-        """What a call of this form does."""
+        """Return what a call of this form does."""
         return CpuLaunch(self._program, self._contract, call)
 
 

@@ -111,7 +111,7 @@ class Driver:
             self.call("cuThreadExchangeStreamCaptureMode", previous)
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether what is launched on `stream` now goes into a graph instead. Raises DeviceError."""
+        """Return whether what is launched on `stream` now goes into a graph instead. Raises DeviceError."""
         return bool(int(self.call("cuStreamIsCapturing", stream)))
 
     def capture(self, stream: int) -> int:
@@ -131,7 +131,9 @@ class Driver:
         return address
 
     def order_after(self, ordinal: int, stream: int, producer: int) -> None:
-        """What is launched on `stream` from now on waits for what is on `producer` now, without blocking the host."""
+        """Let what is launched on `stream` from now on wait for what is on `producer` now, without blocking the
+        host.
+        """
         flags = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING
         with self.current(self.primary_context(ordinal)):
             event = self.call("cuEventCreate", int(flags))

@@ -35,7 +35,7 @@ MAX_ELEMENTS = 1 << 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What an argument should hold after the launch: an array, or others or their product, within a tolerance."""
+    """Expected value of an argument after the launch: an array, or others or their product, within a tolerance."""
 
     values: NDArray[Any] | None
     product: tuple[tuple[int, bool], ...]
@@ -65,7 +65,7 @@ class WrongResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignCheck:
-    """What the orders found."""
+    """Findings of the orders."""
 
     entry: str
     policies: tuple[str, ...]
@@ -273,7 +273,7 @@ class _Row:
     folder: Path
 
     def maker(self) -> Callable[[np.random.Generator], Any]:
-        """What makes the argument."""
+        """Return what makes the argument."""
         _refuse_others(self.keys, {*_NUMBER_KEYS, *_ARRAY_KEYS, *_EXPECTED_KEYS}, self.where)
         if "bytes" in self.keys:
             return self._structure()
@@ -324,7 +324,7 @@ class _Row:
         return tuple(box), int(table.get("swizzle_bytes", 0))
 
     def expected(self) -> Expected:
-        """What the argument should hold in the end."""
+        """Return what the argument should hold in the end."""
         text = self.keys["expected"]
         rtol, atol = (self.keys.get(key, default) for key, default in (("rtol", 1e-3), ("atol", 1e-3)))
         if not isinstance(text, str) or not isinstance(rtol, int | float) or not isinstance(atol, int | float):

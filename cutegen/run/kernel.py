@@ -234,7 +234,9 @@ class PreparedCall:
 
     @classmethod
     def of(cls, call: CheckedCall, launch: Launch | None) -> PreparedCall:
-        """What is written lies apart from everything before it, and from everything behind it that is read."""
+        """Return the places that must lie apart: what is written, from all before it and from all behind it that is
+        read.
+        """
         placed = tuple(call.placed.values())
         written = [each.tensor.written for each in placed]
         everyone = range(len(written))
@@ -276,7 +278,7 @@ class _PerThread(threading.local):
 
 
 def _transposed(read: LaunchContract) -> Transposed | None:
-    """What keeps the copies of B, where the kernel reads it with another major than calls pass it."""
+    """Return what keeps the copies of B, where the kernel reads it with another major than calls pass it."""
     if not read.given:
         return None
     given, copied = (call_tensor(contract.tensor("b")) for contract in (read.of_a_call(), read))

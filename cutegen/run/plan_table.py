@@ -1,4 +1,4 @@
-"""What an artifact's `plan.json` says to those who launch the kernel, checked before a value of it is used."""
+"""Reads an artifact's `plan.json` for those who launch the kernel, and checks each value before it is used."""
 
 from __future__ import annotations
 

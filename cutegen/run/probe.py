@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Registers(NamedTuple):
-    """What the threads hold of A and of B: (threads, values), a row for each thread.
+    """Registers of the threads for A and for B: (threads, values), a row for each thread.
 
     A row is tCrA or tCrB, (MMA, MMA_X, MMA_K) with the first mode fastest, of one stage after the other.
     """
@@ -42,7 +42,7 @@ class Registers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProbeContract:
-    """How a probe is launched; `extents` (M, N, K) fill every stage, `values` of A and of B are those of a thread."""
+    """Launch of a probe; `extents` (M, N, K) fill every stage, `values` of A and of B are those of a thread."""
 
     launch: LaunchContract
     extents: tuple[int, int, int]
@@ -87,7 +87,7 @@ class Probe:
         return cls(open_artifact(path))
 
     def __call__(self, a: Any, b: Any) -> Registers:
-        """What each thread receives of `a` (M,K) and `b` (K,N), in tables that `a`'s framework allocates.
+        """Return what each thread receives of `a` (M,K) and `b` (K,N), in tables that `a`'s framework allocates.
 
         M, N and K are those of the CTA tile and of all its stages (`contract.extents`); the strides say the major.
         Operands are those that a `Kernel` takes. Raises OperandError when one does not fit, DeviceError, PtxFault.

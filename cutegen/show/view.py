@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
 
-from cutegen.support.columns import aligned
+from cutegen.support.columns import aligned, text_width
 
 LISTED = 8
 
@@ -72,3 +72,17 @@ def cell_table(
     body = [(f"{row}", *(f"{cell}" for cell in line)) for row, line in zip(rows, cells, strict=True)]
     header = (corner, *map(str, columns))
     return aligned(body, header=header, right=range(len(header)), indent=1, gap=1)
+
+
+def folded_table(
+    cells: Sequence[Sequence[object]], rows: Sequence[int], columns: Sequence[int], corner: str
+) -> list[str]:
+    """A table of cells that is too wide for a page in pieces below each other, each with its own columns."""
+    names = max(len(corner), *(len(f"{row}") for row in rows))
+    widest = max(len(f"{value}") for value in (*columns, *(cell for line in cells for cell in line)))
+    together = max(1, (text_width() - names - 1) // (widest + 1))
+    lines: list[str] = []
+    for first in range(0, len(columns), together):
+        piece = slice(first, first + together)
+        lines += [*([""] if first else []), *cell_table([line[piece] for line in cells], rows, columns[piece], corner)]
+    return lines

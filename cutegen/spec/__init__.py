@@ -1,4 +1,4 @@
-"""What is asked: a `GemmSpec`, read from TOML or built in Python, every value of it judged on its own.
+"""Requests for kernels: a `GemmSpec`, read from TOML or built in Python, each of its values judged on its own.
 
 What several values must agree on, such as an atom and the operands' types, is for the plan to say.
 """

@@ -1,4 +1,4 @@
-"""What one value of a spec may be.
+"""Checks of single values of a spec.
 
 A check says what it expects, in words that the error message and layouts/README.md share, and answers a value with None
 or with the mismatch. Checks know one value only; what two keys must agree on is said by the part that holds both.
@@ -44,7 +44,7 @@ class Check(Protocol):
 
     @property
     def expected(self) -> str:
-        """What the value may be, as it stands in messages and in the documentation."""
+        """Permitted values, as they stand in messages and in the documentation."""
 
     def __call__(self, value: object) -> Mismatch | None:
         """None when `value` may stand."""
@@ -68,7 +68,7 @@ class Line:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return f"one line of text, at most {self.longest} printable characters"
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -93,7 +93,7 @@ class OneOf:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return alternatives(self.choices) + (f", or a name like {literal(self.like)}" if self.like else "")
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -119,7 +119,7 @@ class FamilyName:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return OneOf(tuple(FAMILIES)).expected
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -136,7 +136,7 @@ class Integer:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return f"an integer, {self.low} to {self.high}"
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -164,7 +164,7 @@ class Names:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return f"a list of {alternatives(self.choices)}, each at most once"
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -193,7 +193,7 @@ class ExpressionText:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return 'an expression such as "x -> max(alpha * x + bias_n, 0)"'
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -225,7 +225,7 @@ class Extents:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return f"three integers [M, N, K], each 1 to {self.high}"
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -273,7 +273,7 @@ class SwizzleBits:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return f"three integers [B, M, S] with B >= 0, M >= 0, S >= B and B + M + S <= {self.offset_bits}"
 
     def __call__(self, value: object) -> Mismatch | None:
@@ -318,7 +318,7 @@ class LayoutText:
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Permitted values, in words."""
         return f"a CuTe layout of two modes, such as {literal(self.example)}"
 
     def __call__(self, value: object) -> Mismatch | None:

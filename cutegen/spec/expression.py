@@ -146,7 +146,7 @@ def names_of(expression: Expression) -> Iterator[str]:
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """What an expression is put together from; nothing for a number or a name."""
+    """Return the parts that an expression is made of; nothing for a number or a name."""
     match expression:
         case Negation(operand):
             return (operand,)

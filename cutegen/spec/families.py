@@ -10,7 +10,7 @@ from cutegen.hardware import Instruction
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What its kernels are made of, and what a target must have for them.
+    """Family of kernels: what they are made of, and what a target must have for them.
 
     `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
     family that has them; `bulk_copies` says that it copies by TMA.

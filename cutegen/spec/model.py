@@ -1,4 +1,4 @@
-"""What is asked of a kernel: the tables of a spec file together, and what they must agree on.
+"""Tables of a spec file together: what is asked of a kernel, and what its tables must agree on.
 
 A part is only a record. `GemmSpec` judges all of it when it is made, so that a spec built in Python is held to what a
 file is held to and fails with the same dotted key.
@@ -39,7 +39,7 @@ _USED_BY = {"residual": "residual", "bias": "bias_n or bias_m", "scale": "scale_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmSpec(Part):
-    """What is asked of one GEMM kernel. Raises SpecError with the dotted key when a value cannot stand.
+    """One GEMM kernel as asked for. Raises SpecError with the dotted key when a value cannot stand.
 
     `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal. A `family` that
     is left out is chosen for target and problem.
@@ -105,7 +105,7 @@ class GemmSpec(Part):
         return None
 
     def _value(self, key: str) -> object:
-        """What stands at a dotted key, None where it or a table on the way is left out."""
+        """Return the value at a dotted key, None where it or a table on the way is left out."""
         value: object = self
         for name in key.split("."):
             value = None if value is None else getattr(value, name)
@@ -125,7 +125,9 @@ class GemmSpec(Part):
 
     @property
     def instructions(self) -> frozenset[Instruction]:
-        """What a target must have for it: its family's, those that it names, and those that know its element types."""
+        """Instructions that a target must have: the family's, those that it names, and those that know its element
+        types.
+        """
         parts = (getattr(self.problem, name) for name in (*MODES, *_USED_BY))
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)

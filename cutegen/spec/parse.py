@@ -14,6 +14,8 @@ from cutegen.support.literals import literal, nearest, quoted_key
 
 DEEPEST_NESTING = 16  # a spec has four levels of tables; what goes deeper has more than messages can be made of
 _A_SPEC = "a spec: family, and under [problem] the operands a, b and c"
+EVIDENCE = "tuned"
+"""The table that a record of `cutegen tune` has beside its spec, which no spec looks at."""
 _KEYS_BY_DOTTED_NAME = dict(known_keys(GemmSpec))
 
 
@@ -26,6 +28,8 @@ def parse_spec(toml: str, *, file: str = "", name: str = "") -> GemmSpec:
     cutegen.errors.SpecError: stage: found an unknown key; expected family, kind, description, problem, tile, mma, ...
     """
     table = _table(toml, file)
+    if isinstance(table.get(EVIDENCE), dict):
+        del table[EVIDENCE]
     if not table:
         found = "no key in it" if toml.strip() else "an empty file"
         raise SpecError(
@@ -56,7 +60,7 @@ def _table(toml: str, file: str) -> dict[str, Any]:
 
 
 def nesting(value: object) -> int:
-    """How many tables and lists stand within one another. It does not call itself: tomllib reads deeper than that goes.
+    """Return how deeply tables and lists are nested. It does not call itself: tomllib reads deeper than that goes.
 
     >>> nesting(3), nesting({"cta": [1, [2]]})
     (0, 3)

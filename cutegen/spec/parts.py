@@ -59,8 +59,8 @@ MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": (
 class Operand(Part):
     """One matrix in global memory, contiguous along the mode `major`.
 
-    Base address and leading stride are multiples of `align` bytes. Of B, `transposed` "once" has the kernel read a copy
-    with the other major, which calls make of a B that is new or has changed, and keep.
+    Base address and leading stride are multiples of `align` bytes. With `transposed` "once" the kernel reads a copy of
+    B with the other major: a call makes it when B is new or has changed, and keeps it.
     """
 
     dtype: DTypeName
@@ -148,7 +148,7 @@ class Problem(Part):
 
 @dataclass(frozen=True, slots=True)
 class Tile(Part):
-    """What one CTA computes: extents along M, N and K in elements, and how many K tiles are in flight."""
+    """The CTA tile: extents along M, N and K in elements, and how many K tiles are in flight."""
 
     cta: TileExtents | None = None
     stages: StageCount | None = None
@@ -183,7 +183,7 @@ class Mma(Part):
 
 @dataclass(frozen=True, slots=True)
 class SmemLayout(Part):
-    """How a tile lies in shared memory; with none of the three keys that is left to be chosen.
+    """Layout of a tile in shared memory; with none of the three keys it is left to be chosen.
 
     `swizzle` is CuTe's Swizzle<B, M, S>, `pad` elements after each row, `layout` the atom in CuTe's notation.
     """
@@ -262,7 +262,7 @@ class S2r(Part):
 
 @dataclass(frozen=True, slots=True)
 class Epilogue(Part):
-    """What becomes of an accumulator: `ops` in their order, then `expression`, all in f32 and rounded once to C.
+    """Path of an accumulator to C: `ops` in their order, then `expression`, all in f32 and rounded once to C.
 
     `smem` is how C leaves the CTA: staged through shared memory in that layout, or with False straight from registers.
     """
@@ -278,7 +278,7 @@ class Epilogue(Part):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What the chain reads beside x, and "aux" when it stores."""
+        """Operands that the chain reads beside x, and "aux" when it stores."""
         return operands_of(self.steps)
 
 
@@ -296,7 +296,7 @@ class Raster(Part):
 
 @dataclass(frozen=True, slots=True)
 class Schedule(Part):
-    """How the tiles of C are spread over time, and over how many CTAs each: `split_k` of them share a tile's K.
+    """Spread of the tiles of C over time, and over how many CTAs each: `split_k` of them share a tile's K.
 
     `reduction` is how their sums come together: through a workspace and in a fixed order, likewise but first in the
     shared memory of a cluster, or by atomic additions to C.

@@ -20,7 +20,7 @@ class Part:
     __slots__ = ()
 
     def contradiction(self) -> Mismatch | None:
-        """What two keys of this table say against each other. Asked when each of them may stand on its own."""
+        """Return what two keys of this table say against each other. Asked when each of them may stand on its own."""
         return None
 
 
@@ -40,7 +40,7 @@ class Key:
 
     @property
     def expected(self) -> str:
-        """What the key takes, in words."""
+        """Return in words what the key takes."""
         if self.check is not None:
             return self.check.expected
         assert self.part is not None
@@ -88,7 +88,7 @@ def known_keys(part: type[Part], prefix: str = "") -> Iterator[tuple[str, Key]]:
 
 
 def mismatches(part: Part, prefix: str = "") -> Iterator[tuple[str, Mismatch]]:
-    """What cannot stand in `part`, each with its dotted key."""
+    """Return what cannot stand in `part`, each with its dotted key."""
     sound = True
     for key in keys_of(type(part)):
         for fault in _value_mismatches(key, getattr(part, key.name), prefix):

@@ -41,7 +41,7 @@ class Step:
 
     @property
     def expression(self) -> Expression | None:
-        """What x becomes; None when x is stored to aux and stays."""
+        """Expression that x becomes; None when x is stored to aux and stays."""
         return None if self.text == STORE else parse_expression(self.text, OPERANDS)
 
 
@@ -73,7 +73,7 @@ def operands_of(chain: Iterable[Step]) -> tuple[str, ...]:
 
 
 def guards_source(chain: Iterable[Step]) -> bool:
-    """Whether C is read by the op `beta` alone, so that it need not be read when beta is 0.
+    """True where C is read by the op `beta` alone, so that it need not be read when beta is 0.
 
     >>> guards_source(steps(("beta",), None)), guards_source(steps(None, "x -> x + beta * c"))
     (True, True)

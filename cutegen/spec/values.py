@@ -1,4 +1,4 @@
-"""What a key's value may be: a type for each kind of value, annotated with the check that it must pass."""
+"""Types of keys' values: one for each kind of value, annotated with the check that it must pass."""
 
 from __future__ import annotations
 

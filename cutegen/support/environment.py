@@ -3,7 +3,9 @@
     CUTEGEN_CACHE_DIR     folder of built kernels; default: the platform's user cache directory
     CUTEGEN_CACHE_SIZE    the cache's size bound, as in `2GiB`, `500MB` or plain bytes
     CUTEGEN_RECORD        a list in TOML that gets the kernels which a program asks for, to be packed from
+    CUTEGEN_TUNED_DIR     folder of what `cutegen tune` found; default: beside the cache
     COLUMNS               the width of text, which shells know and rarely pass on
+    CUDA_VISIBLE_DEVICES  CUDA's own: the GPUs that programs see
     PYTHONPATH            Python's own: folders that a person wants modules imported from
 
 A variable that is unset, or set to nothing, answers None; PYTHONPATH no folders.
@@ -20,7 +22,9 @@ from cutegen.errors import RequestError
 CACHE_DIR = "CUTEGEN_CACHE_DIR"
 CACHE_SIZE = "CUTEGEN_CACHE_SIZE"
 RECORD = "CUTEGEN_RECORD"
+TUNED_DIR = "CUTEGEN_TUNED_DIR"
 COLUMNS = "COLUMNS"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 _UNIT_BYTES = {"": 1, "b": 1} | {
     prefix + suffix: base**power
@@ -45,6 +49,19 @@ def record_file() -> Path | None:
     return _path(RECORD, "a file")
 
 
+def tuned_dir() -> Path | None:
+    """The absolute folder that CUTEGEN_TUNED_DIR names; `~` is the home directory.
+
+    Raises RequestError when `~` cannot be resolved.
+    """
+    return _path(TUNED_DIR, "a folder")
+
+
+def seeing_gpu(uuid: str | None) -> dict[str, str]:
+    """The environment for a process that is to see one GPU alone, or with None those that this one sees."""
+    return dict(os.environ) if uuid is None else {**os.environ, "CUDA_VISIBLE_DEVICES": uuid}
+
+
 def cache_size_limit_bytes() -> int | None:
     """The bound that CUTEGEN_CACHE_SIZE sets, in bytes. Raises RequestError when it is not a size."""
     text = os.environ.get(CACHE_SIZE, "")
@@ -55,6 +72,12 @@ def columns() -> int | None:
     """The width of text that COLUMNS asks for; None where it is no positive number, as other programs take it."""
     text = os.environ.get(COLUMNS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0 else None
+
+
+def visible_gpus() -> tuple[str, ...] | None:
+    """The names in CUDA_VISIBLE_DEVICES; None where it is not set. Set to nothing it hides every GPU."""
+    text = os.environ.get(VISIBLE_GPUS)
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def python_path() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How a spec's values are written in messages: as they would stand in TOML, short enough for one line."""
+"""Writes a spec's values for messages: as they would stand in TOML, short enough for one line."""
 
 from __future__ import annotations
 

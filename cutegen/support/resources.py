@@ -1,4 +1,4 @@
-"""Where the files that ship with cutegen lie: the kernel templates and the layout specs."""
+"""Finds the files that ship with cutegen: the kernel templates and the layout specs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers are rounded, and written in reasons and errors."""
+"""Rounds numbers, and writes them in reasons and errors."""
 
 from __future__ import annotations
 

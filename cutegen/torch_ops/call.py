@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
     @property
     def has_more(self) -> bool:
-        """Whether it is more than `activation(a @ b + bias)`, to `out` or not."""
+        """True where it is more than `activation(a @ b + bias)`, to `out` or not."""
         others = (self.residual, self.alpha, self.beta, self.c, self.scale_a, self.scale_b, self.out_dtype)
         return self.aux or any(each is not None for each in others)
 

@@ -1,7 +1,7 @@
 """`cutegen.matmul` of torch tensors: straight to the kernel where nobody else has to know, else by torch's dispatcher.
 
-The dispatcher is needed for gradients, autocast, functorch, tracing and subclasses; all of it costs the host some
-microseconds, which an eager call without them does not pay.
+The dispatcher is needed for autocast, functorch, tracing and subclasses; all of it costs the host some microseconds,
+which an eager call without them does not pay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops import ops
 from cutegen.torch_ops.call import TENSORS, Call
 from cutegen.torch_ops.eager import compute
-from cutegen.torch_ops.remembered import nobody_elses, quick
+from cutegen.torch_ops.fused import quick_fused, shorten_fused
+from cutegen.torch_ops.recorded import Recorded
+from cutegen.torch_ops.remembered import is_undisturbed, quick, shorten
 from cutegen.torch_ops.sharding import register_sharding
 
 _TRANSFORMS = torch._C._functorch.TransformType
@@ -37,21 +39,39 @@ def matmul(
     scale_b: Tensor | None,
     out: Tensor | None,
     out_dtype: torch.dtype | None,
+    weight: Tensor | None = None,
 ) -> Tensor:
-    """`cutegen.matmul` of what `quick` does not know, with the arguments in this order."""
-    kind = a.device.type
-    alone = not torch.compiler.is_compiling() and nobody_elses(a, b, bias)
-    if alone and kind in ("cuda", "cpu") and not torch.is_autocast_enabled(kind):
-        call = Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
-        check(call)
-        others = (residual, c, scale_a, scale_b, out)
-        if all(type(x) in _PLAIN and not x.requires_grad for x in others if x is not None):
-            return compute(call)[0]
-    return dispatched(Call(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
+    """`cutegen.matmul` of what `quick` does not know, with the arguments in this order.
+
+    `weight` is what B is the transpose of, where `quick` is asked with it.
+    """
+    others = (residual, c, scale_a, scale_b, out)
+    has_more = not (residual is alpha is beta is c is scale_a is scale_b is out_dtype is None)
+    arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b)
+    if has_more and (known := quick_fused(*arguments, out, out_dtype)) is not None:
+        return known
+    call, kind = Call(*arguments, out, out_dtype), a.device.type
+    alone = not torch.compiler.is_compiling() and is_undisturbed() and kind in ("cuda", "cpu")
+    if not (alone and all(type(x) in _PLAIN for x in (a, b, bias, *others) if x is not None)):
+        return dispatched(call)
+    if torch.is_autocast_enabled(kind):
+        return dispatched(call)
+    check(call)
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in call.tensors.values()):
+        found = compute(call)[0]
+        if has_more:
+            shorten_fused(call, found)
+        else:
+            shorten(call, found, weight)
+        return found
+    if out is not None:
+        return dispatched(call)  # which refuses it
+    recorded: Tensor = Recorded.apply(*arguments, out_dtype)
+    return recorded
 
 
 def dispatched(call: Call) -> Tensor:
-    """By the ops of `torch.ops.cutegen`."""
+    """Call through the ops of `torch.ops.cutegen`."""
     check(call)
     if not torch.compiler.is_compiling():
         _refuse_function_transforms()

@@ -49,14 +49,15 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
 
 
 def resolved_call(call: Call) -> Resolved:
-    """What a call asks for. Raises OperandError, RequestError."""
+    """Return the request of a call. Raises OperandError, RequestError."""
     return resolved_tensors(call.tensors, call.formula, call.out_dtype)
 
 
 def resolved_tensors(
     tensors: Mapping[str, Tensor], formula: Formula, out_dtype: torch.dtype | str | None, arch: str | None = None
 ) -> Resolved:
-    """What a call with these tensors asks for, on the target `arch` if it is given. Raises OperandError, RequestError.
+    """Return the request of a call with these tensors, on the target `arch` if it is given. Raises OperandError,
+    RequestError.
 
     Tensors on the device "meta" stand for aligned ones on a GPU of that target, or of the default one.
     """

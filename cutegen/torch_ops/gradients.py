@@ -21,25 +21,29 @@ _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """What the gradient of `matmul` needs."""
+    """Keep what the gradient of `matmul` needs."""
     result_will_do = inputs[3] == "relu" and inputs[4] is None
-    _keep(ctx, inputs, output if result_will_do else None)
+    keep_before(ctx, inputs, output if result_will_do else None)
 
 
 def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """What the gradient of `matmul_aux` needs; its second result is for that alone."""
+    """Keep what the gradient of `matmul_aux` needs; its second result is for that alone."""
     ctx.mark_non_differentiable(output[1])
-    _keep(ctx, inputs, output[1])
+    keep_before(ctx, inputs, output[1])
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
+def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
+    """Keep the operands and the value before the activation; None where it is to be computed again.
+
+    Raises RequestError for gradients that are not computed.
+    """
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype = inputs
     needed = _needed(ctx)
     if a.dtype in _FLOAT8 and any(needed):
         raise RequestError(
             f"matmul: found operands of {a.dtype} and a gradient to be computed; expected a forward pass alone: their "
-            "gradients are products along the other modes, for which transposed copies had to be made and quantized; "
-            "detach them, and define the backward pass by calls with such copies"
+            "gradients are products along the other modes, which read transposed copies with scales of their own; give "
+            "them to cutegen.float8_linear(x, weight, of_x=cutegen.Float8Copies.of(x), of_weight=...)"
         )
     if needed[8] or needed[9]:
         raise RequestError(
@@ -54,7 +58,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
 
 
 def _needed(ctx: Any) -> tuple[bool, ...]:
-    """Of which arguments the gradient is needed: torch says it of those that were given."""
+    """Return the arguments whose gradient is needed: torch says it of those that were given."""
     return tuple([*ctx.needs_input_grad, *[False] * COUNT][:COUNT])
 
 
@@ -118,7 +122,7 @@ def _grad_a(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
 
 
 def _grad_b(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
-    """(..., K, M) @ (..., M, N), lying as B does; a batch that B has not is more rows of one product."""
+    """(..., K, M) @ (..., M, N), lying as B does; a batch that B lacks is more rows of one product."""
     if b.dim() == 2 and of_z.dim() > 2:
         a, of_z = a.reshape(-1, a.shape[-1]), of_z.reshape(-1, of_z.shape[-1])
     return _product(a.mT, of_z, b, alpha).sum_to_size(b.shape)

@@ -51,14 +51,18 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def forward(self, input: Tensor) -> Tensor:
         """The layer's output, of the input's type."""
-        weight, bias, activation = self.weight, self.bias, self.activation
-        if getattr(weight, "main_grad", None) is not None and torch.is_grad_enabled():
+        given, activation = self._parameters, self.activation
+        try:
+            weight, bias = given["weight"], given["bias"]  # as attributes, nn.Module looks them up in Python
+        except KeyError:  # parametrized, or a replica
+            weight, bias = self.weight, self.bias
+        if torch.is_grad_enabled() and getattr(weight, "main_grad", None) is not None:
             accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
             return accumulated
-        across = weight.t()
-        found = quick(input, across, bias, activation, None)
+        found = quick(input, weight, bias, activation, None, across=True)
         if found is None:
-            found = matmul(input, across, bias, activation, None, None, None, None, None, None, None, None)
+            across = weight.t()
+            found = matmul(input, across, bias, activation, None, None, None, None, None, None, None, None, weight)
         return found
 
     def extra_repr(self) -> str:

@@ -23,6 +23,7 @@ from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
 _ARGUMENTS = (
@@ -30,13 +31,20 @@ _ARGUMENTS = (
     "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
 )
 _C, _OUT_DTYPE = 7, 10
-"""Where these stand among the arguments."""
+"""Their places among the arguments."""
 _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
-"""What autocast makes its own type of."""
+"""Autocast makes its own type of these."""
 
 
-def _matmul(*arguments: Any) -> Tensor:
-    return compute(_call(arguments))[0]
+def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str | None = None, *others: Any) -> Tensor:
+    simple = others.count(None) == len(others)
+    if simple and (found := quick(a, b, bias, activation, None)) is not None:
+        return found
+    call = _call((a, b, bias, activation, *others))
+    result = compute(call)[0]
+    if simple:
+        shorten(call, result)
+    return result
 
 
 def _matmul_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -55,7 +63,7 @@ def _call(arguments: tuple[Any, ...]) -> Call:
 
 
 def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """With None for what is left out."""
+    """Return the arguments with None for those left out."""
     return arguments + (None,) * (gradients.COUNT - len(arguments))
 
 
@@ -79,7 +87,7 @@ def _fake_out(*arguments: Any, out: Tensor) -> None:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """What specs call it."""
+    """Return the name that specs have for the type."""
     return name_of(str(dtype).removeprefix("torch."))
 
 

@@ -1,5 +1,7 @@
 """Calls that were made before: one look-up by the tensors' attributes, then the launch.
 
+`quick` knows simple calls, by shapes and by the guards of Dynamo; `again` knows them all, by every attribute.
+
 What depends on attributes was judged by the first call. Addresses are looked at each time: how they are aligned, and
 where an `out` is given, whether it lies apart. Whatever is out of the ordinary goes the thorough way again.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,22 +24,28 @@ from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import tf32_allowed
 
 _REMEMBERED_CALLS = 1024
+FORMS_OF_SHAPES = 8
+"""Calls with the same shapes: of other strides, types, devices."""
 
 # Names of their own, because every call looks each of them up.
-_is_compiling = torch.compiler.is_compiling
+is_traced = torch.compiler.is_dynamo_compiling
+"""By Dynamo. Who traces by modes shows among those, which is cheaper than to ask for all of them."""
 _is_grad_enabled = torch.is_grad_enabled
-_autocasts_on_gpus = torch.is_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
 _functorch = torch._C._are_functorch_transforms_active
 _forward_ad = torch.autograd.forward_ad
-_count_write = torch.autograd.graph.increment_version
-_Parameter = torch.nn.Parameter
+count_write = torch.autograd.graph.increment_version
 _F32 = torch.float32
+_dynamos: Any = torch._C._dynamo.guards
+_has_guards = all(hasattr(_dynamos, name) for name in ("TensorGuards", "_empty_strided_cpu", "_empty_strided_cuda"))
+"""They are no promise of torch's: calls go by `again` where a version has none."""
+_on_gpus = hasattr(torch._C, "_cuda_getDevice")
+current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
 
 
-class _Known(NamedTuple):
-    """What is left to do for a call that was made before.
+class Known(NamedTuple):
+    """Work left for a call that was made before.
 
     `low` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the order of
     `names`, which is the kernel's: a, b, out, and others.
@@ -54,77 +62,146 @@ class _Known(NamedTuple):
     ordinal: int
 
 
+class _Simple:
+    """Work left for a simple call: `activation(a @ b + bias)`, to an `out` or not.
+
+    `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, in which autocast,
+    functorch and the negative bit show. `low` are the address bits of a, b and out that must be 0. Memory is taken and
+    `at_home` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the executor.
+    """
+
+    __slots__ = (
+        *("allocate", "at_home", "dtype", "graded", "guards", "low", "low_bias", "ordinal", "shape"),
+        *("span_a", "span_b", "span_bias", "span_out", "steps", "stream", "tf32"),
+    )
+
+    def __init__(self, known: Known, tensors: list[Tensor], out: Tensor) -> None:
+        self.guards = guards_of(tensors)
+        self.graded = any(tensor.requires_grad for tensor in tensors)
+        self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
+        self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
+        self.allocate, self.stream = allocator(known.ordinal), known.stream
+        self.shape, self.steps, self.dtype = tuple(out.shape), out.stride(), out.dtype
+        self.low, self.low_bias = max(known.low[:3]), (*known.low, 0)[3]
+        self.span_a, self.span_b, self.span_out, self.span_bias = (*known.spans, 0)[:4]
+
+
 class _Table(threading.local):
     """The calls that a thread has made: a launch's parameter block is not to be shared."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], _Known] = {}
+        self.known: dict[tuple[object, ...], Known] = {}
+        self.simple: dict[tuple[object, ...], list[_Simple]] = {}
+        self.fused: dict[tuple[object, ...], list[Any]] = {}
         self.changes = -1
 
-
-_table = _Table()
-
-
-def nobody_elses(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
-    """Whether plain tensors are multiplied, without a gradient, with nothing of torch's in between but autocast."""
-    of_a, of_b = type(a), type(b)
-    if (of_a is not Tensor and of_a is not _Parameter) or (of_b is not Tensor and of_b is not _Parameter):
-        return False
-    wants_grad = a.requires_grad or b.requires_grad
-    if bias is not None:
-        if type(bias) is not _Parameter and type(bias) is not Tensor:
-            return False
-        wants_grad = wants_grad or bias.requires_grad
-    return not (
-        (wants_grad and _is_grad_enabled())
-        or _dispatch_modes()
-        or _function_modes()
-        or _functorch()
-        or _forward_ad._current_level >= 0
-    )
+    def renew(self) -> None:
+        """Forget calls that other providers or settings served, and all of them where they are too many."""
+        changes = providers.changes + settings.changes
+        most = max(len(self.known), len(self.simple), len(self.fused))
+        if self.changes != changes or most >= _REMEMBERED_CALLS:
+            self.known, self.simple, self.fused, self.changes = {}, {}, {}, changes
 
 
-def quick(a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None) -> Tensor | None:
+table = _Table()
+
+
+def allocator(ordinal: int) -> Callable[..., Tensor]:
+    """Return what takes memory of the current GPU, of the host for -1, without the dispatcher, as Inductor does."""
+    found: Callable[..., Tensor] = _dynamos._empty_strided_cuda if ordinal >= 0 else _dynamos._empty_strided_cpu
+    return found
+
+
+def guards_of(tensors: list[Tensor]) -> Callable[..., bool]:
+    """Return a question to as many tensors: whether they are like these in all but values and addresses."""
+    sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
+    made = _dynamos.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[..., bool] = made.check
+    return check
+
+
+def is_undisturbed() -> bool:
+    """Return whether nothing of torch's comes in between a call and its kernel but autocast and autograd."""
+    return not (_dispatch_modes() or _function_modes() or _functorch() or _forward_ad._current_level >= 0)
+
+
+def quick(
+    a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool = False
+) -> Tensor | None:
     """The result of `activation(a @ b + bias)`, if such a call was made before with such tensors; else None.
 
-    Written out, because this is all that a small call costs beside its launch.
+    With `across`, B is `b` transposed. Written out, because this is all that a small call costs beside its launch.
     """
-    if _is_compiling() or _autocasts_on_gpus() or not nobody_elses(a, b, bias):
+    if is_traced():
         return None
-    dtype, table = a.dtype, _table
-    key: tuple[object, ...] = (a.shape, a.stride(), dtype, a.device, b.shape, b.stride(), b.dtype, b.device, activation)
-    if bias is not None:
-        key = (*key, bias.shape, bias.stride(), bias.dtype, bias.device)
-    if out is not None:
-        if type(out) is not Tensor or out.requires_grad or out.is_neg():
-            return None
-        key = (*key, None, out.shape, out.stride(), out.dtype, out.device)
-    known = table.known.get((*key, tf32_allowed()) if dtype is _F32 else key)
-    if known is None or table.changes != providers.changes + settings.changes or a.is_neg() or b.is_neg():
+    try:
+        some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across))
+    except (AttributeError, TypeError):  # arguments of other kinds, which are judged elsewhere
         return None
-    launch, _, low, spans, _, allocate, stream, ordinal = known
-    if ordinal < 0 and torch.is_autocast_enabled("cpu"):
+    if some is None or table.changes != providers.changes + settings.changes:
         return None
-    result = allocate() if out is None else out
+    for known in some:
+        if out is None:
+            fits = known.guards(a, b) if bias is None else known.guards(a, b, bias)
+        else:
+            fits = known.guards(a, b, out) if bias is None else known.guards(a, b, out, bias)
+        if fits:
+            break
+    else:
+        return None
+    if (known.graded and _is_grad_enabled()) or _dispatch_modes() or _function_modes():  # functorch shows in guards
+        return None
+    if _forward_ad._current_level >= 0 or (known.tf32 is not None and known.tf32 is not tf32_allowed()):
+        return None
+    ordinal = known.ordinal
+    if ordinal >= 0 and current_gpu() != ordinal:
+        return None
+    result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
-    if at_a & low[0] or at_b & low[1] or at_out & low[2]:
+    if (at_a | at_b | at_out) & known.low:
         return None
     addresses: tuple[int, ...] = (at_a, at_b, at_out)
     if bias is not None:
         at_bias = bias.data_ptr()
-        if at_bias & low[3] or bias.is_neg():
+        if at_bias & known.low_bias:
             return None
         addresses = (at_a, at_b, at_out, at_bias)
-    if out is None:
-        launch(addresses, (), stream(ordinal))
-        return result
-    end = at_out + spans[2]
-    apart = (end <= at_a or at_a + spans[0] <= at_out) and (end <= at_b or at_b + spans[1] <= at_out)
-    if not apart or (bias is not None and at_bias < end and at_out < at_bias + spans[3]):
-        return None
-    launch(addresses, (), stream(ordinal))
-    _count_write(out)
+    if out is not None:
+        end = at_out + known.span_out
+        apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
+        if not apart or (bias is not None and at_bias < end and at_out < at_bias + known.span_bias):
+            return None
+    known.at_home(addresses, (), known.stream(ordinal))
+    if out is not None:
+        count_write(out)
     return result
+
+
+def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
+    """Let `quick` know a call that was just made; its B was `weight` transposed where that is given."""
+    if call.has_more or (known := known_here(call)) is None:
+        return
+    second = call.b if weight is None else weight
+    key = (call.a.shape, second.shape, call.activation, call.bias is None, call.out is None, weight is not None)
+    tensors = [x for x in (call.a, second, call.out, call.bias) if x is not None]
+    made = _Simple(known, tensors, result)
+    if made.guards(*tensors):  # they take no tensor twice
+        others = [each for each in table.simple.get(key, ()) if not each.guards(*tensors)]
+        table.simple[key] = [made, *others[: FORMS_OF_SHAPES - 1]]
+
+
+def known_here(call: Call) -> Known | None:
+    """Return what is known of a call that the thread can repeat where it is: its GPU is the current one."""
+    known = table.known.get(_key(call)) if _has_guards else None
+    if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_at_home(known.launch)):
+        return known
+    return None
+
+
+def _is_at_home(launch: object) -> bool:
+    """Return whether this thread's context is the GPU's; launches without the question ask it each time."""
+    question = getattr(launch, "is_at_home", None)
+    return question is None or question()
 
 
 def _key(call: Call) -> tuple[object, ...]:
@@ -149,8 +226,8 @@ def _attributes(x: Tensor) -> tuple[object, ...]:
 
 def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     """The result of a call like one that was made before; None where it must go the thorough way."""
-    known = _table.known.get(_key(call))
-    if known is None or _table.changes != providers.changes + settings.changes:
+    known = table.known.get(_key(call))
+    if known is None or table.changes != providers.changes + settings.changes:
         return None
     tensors = call.tensors
     if any(tensor.is_neg() for tensor in tensors.values()):
@@ -168,23 +245,21 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
         known.check_addresses(pointers)
     known.launch(pointers, ordered(call.scalars), known.stream(known.ordinal))
     if call.out is not None:
-        _count_write(out)
+        count_write(out)
     return out, aux
 
 
 def _no_stream(ordinal: int) -> int:
-    """Of the executor, which is done when it returns."""
+    """Return no stream: the executor is done when it returns."""
     return 0
 
 
 def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
     """Know a call of this form from now on."""
-    changes = providers.changes + settings.changes
-    if _table.changes != changes or len(_table.known) >= _REMEMBERED_CALLS:
-        _table.known, _table.changes = {}, changes
+    table.renew()
     launch = ready.prepared.launch
     assert launch is not None
-    _table.known[_key(call)] = _Known(
+    table.known[_key(call)] = Known(
         launch=launch,
         check_addresses=ready.prepared.check_addresses,
         low=tuple(resolved.placements[name].matrix.align_bytes - 1 for name in ready.names),

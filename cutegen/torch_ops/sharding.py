@@ -1,4 +1,4 @@
-"""How a call with DTensors is shared out: by rows, by columns, by K, or by the batch, as torch's own products are.
+"""Shares out a call with DTensors: by rows, by columns, by K, or by the batch, as torch's own products are.
 
 With an activation the sums must be whole before it, so that K is not sharded then; a bias, a residual and c are added
 once, by being partial sums themselves.

@@ -1,4 +1,4 @@
-"""What torch is set to, and what a call makes of it.
+"""Torch's switches, and what a call makes of them.
 
 - tf32: f32 operands are multiplied as tf32 only where torch's own matmul may. Otherwise by f32 multiply-adds.
 - Reduced precision, and sums in f16: allowed or not, sums are f32 here.
@@ -17,12 +17,12 @@ from cutegen.hardware.targeting import choose_target
 
 
 def tf32_allowed() -> bool:
-    """Whether torch's matmul may read f32 as tf32."""
+    """Return whether torch's matmul may read f32 as tf32."""
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
 def where(device: torch.device, *, least: str = "sm_80", arch: str | None = None) -> Where:
-    """What calls with tensors on `device` compute on: its GPU, or the target `arch`, else `least` that can.
+    """Return where calls with tensors on `device` compute: on its GPU, or the target `arch`, else `least` that can.
 
     Raises RequestError for an unknown target, DeviceError for a GPU that no target is for.
     """

@@ -1,4 +1,4 @@
-"""How long the CPU executor will take, about, and over how many processes it is worth spreading."""
+"""Estimates how long the CPU executor will take, and over how many processes it is worth spreading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the executor counted in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
+"""Counts of the executor in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
 
 The plan predicts for one CTA and one k-tile; how often a launch does each of them, its loop says (`plan/loop.py`).
 """
@@ -39,7 +39,7 @@ class Count:
 
     @property
     def differs(self) -> bool:
-        """Whether the two sides contradict each other."""
+        """True where the two sides contradict each other."""
         return self.predicted is not None and self.predicted != self.measured
 
 
@@ -99,7 +99,7 @@ class _Times:
 
 @dataclass(frozen=True, slots=True)
 class _Often:
-    """How often a launch does what a plan predicts once: a C tile, a slice of K's sums, a k-tile's step of the loop."""
+    """Repetitions of what a plan predicts once: a C tile, a slice of K's sums, a k-tile's step of the loop."""
 
     plan: GemmPlan
     size: CallSize
@@ -324,12 +324,12 @@ def _copy_opcode(plan: GemmPlan, x: OperandPlan) -> str:
 
 
 def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
-    """What a thread, or the one that asks for boxes, issues to send for one k-tile."""
+    """Return what a thread, or the one that asks for boxes, issues to send for one k-tile."""
     return x.opcodes(Step(x.g2s.fetch), plan.tiled_mma, plan.target)
 
 
 def _plain_key(plan: GemmPlan) -> str:
-    """What plain copies bring: one operand, both, or nothing."""
+    """Name what plain copies bring: one operand, both, or nothing."""
     plain = plan.through_registers
     return AccessKey.g2s(plain[0].name) if len(plain) == 1 else AccessKey.G2S if plain else ""
 
@@ -381,14 +381,16 @@ def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
 
 
 def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
-    """Of the main loop's last multiplication or st.shared, both of which an epilogue may have too."""
+    """Return the last line of the main loop's last multiplication or st.shared, both of which an epilogue may have
+    too.
+    """
     multiplies, stores = (_written(plan, action) for action in (Action.MULTIPLY, Action.STORE))
     multiplied, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")[:stores]
     return max((site.line for site in (*multiplied, *stored)), default=0)
 
 
 def _written(plan: GemmPlan, action: Action) -> int:
-    """How many instructions of a step of the main loop the text holds."""
+    """Count the instructions of a step of the main loop in the text."""
 
     def opcodes(step: Step) -> Mapping[str, int]:
         issued = plan.opcodes(step)
@@ -398,7 +400,7 @@ def _written(plan: GemmPlan, action: Action) -> int:
 
 
 def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
-    """Whether the matrices are cut into whole tiles, no more and no fewer than the launch has, and there are some."""
+    """Return whether whole tiles cover the matrices, as many as the launch has, and there are some."""
     problem, (m, n) = size.problem, plan.launch.cta_tile
     covered = plan.launch.tiles(problem) * m * n
     whole_k = problem.k > 0 and problem.k % plan.cta_tile[2] == 0
@@ -406,7 +408,9 @@ def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
 
 
 def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:
-    """Why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole `row_bytes`."""
+    """Return why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole
+    `row_bytes`.
+    """
     if not _is_whole(plan, size):
         return EDGES
     aligned = all(

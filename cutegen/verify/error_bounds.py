@@ -27,7 +27,7 @@ SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Values in float64, NumPy's or torch's, and how far float32 may be from each of them."""
+    """Values in float64, NumPy's or torch's, and how far float32 may be from each of them: any value where infinite."""
 
     value: Any
     error: Any
@@ -35,7 +35,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a chain comes to: the result, and what it stored on the way if it did."""
+    """Outcome of a chain: the result, and what it stored on the way if it did."""
 
     result: Bounded
     aux: Bounded | None
@@ -89,12 +89,16 @@ def _subtract(a: Bounded, b: Bounded) -> Bounded:
 
 
 def _multiply(a: Bounded, b: Bounded) -> Bounded:
-    return _rounded(a.value * b.value, abs(a.value) * b.error + abs(b.value) * a.error + a.error * b.error)
+    value = a.value * b.value
+    error = abs(a.value) * b.error + abs(b.value) * a.error + a.error * b.error
+    endless = (a.error + b.error + 0 * value) == math.inf  # also times 0
+    return _rounded(value, _library(value).where(endless, math.inf, error))
 
 
 def _divide(a: Bounded, b: Bounded) -> Bounded:
-    """Without a bound where the divisor may be zero."""
-    value, room = a.value / b.value, abs(b.value) - b.error
+    """Without a bound where the divisor may be zero; the value there is any, and no NaN."""
+    room = abs(b.value) - b.error + 0 * a.value
+    value = _library(room).where(room > 0, a.value / b.value, 0.0)
     error = (a.error + abs(value) * b.error) / room
     return _rounded(value, _library(value).where(room > 0, error, math.inf))
 

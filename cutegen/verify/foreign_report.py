@@ -1,4 +1,4 @@
-"""What the executor found in kernels that are not ours: for people, and for programs."""
+"""Report of kernels that are not ours: for people, and for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutegen.support.words import plural
 
 
 def launch_lines(report: LaunchReport) -> list[str]:
-    """What a launch executed, opcode by opcode, and the conventions that it relies on."""
+    """Write what a launch executed, opcode by opcode, and the conventions that it relies on."""
     executed: dict[str, list[int]] = {}
     for row in report.instructions:
         totals = executed.setdefault(row.opcode, [0, 0, 0, 0])

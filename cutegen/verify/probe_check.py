@@ -46,7 +46,7 @@ class Received:
 
     @property
     def ok(self) -> bool:
-        """Whether all do."""
+        """True where all do."""
         return self.agreeing == self.registers
 
 

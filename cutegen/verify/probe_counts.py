@@ -1,4 +1,4 @@
-"""What the executor counted in one launch of a probe, beside what its plan says."""
+"""Counts of the executor in one launch of a probe, beside what its plan says."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ProbeTrial:
 
     @property
     def ok(self) -> bool:
-        """Whether every register holds what it should."""
+        """True where every register holds what it should."""
         return all(each.ok for each in self.received)
 
 
@@ -77,7 +77,7 @@ def _agreement(found: Received) -> str:
 
 
 def wrong_register(found: Received) -> str:
-    """Where the first wrong register is, what it holds, and what it should."""
+    """Return where the first wrong register is, what it holds, and what it should hold."""
     wrong, x = found.first_wrong, found.operand.upper()
     assert wrong is not None
     held = "bits that are no element's" if wrong.found is None else _element(x, wrong.found)

@@ -1,4 +1,4 @@
-"""Which thread computed an element of C, and in which register: where to look when that element is wrong."""
+"""Finds the thread that computed an element of C, and in which register: where to look when that element is wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Producer:
 
 
 def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Producer:
-    """Who accumulates C[row, column] of an M x N result.
+    """Return who accumulates C[row, column] of an M x N result.
 
     Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_C. (Through a staged epilogue another thread may store
     it.)

@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether every element is within its bound. A NaN never is."""
+        """True where every element is within its bound. A NaN never is."""
         return self.first_wrong is None
 
 
@@ -127,7 +127,9 @@ def random_extras(
     framework: str = "numpy",
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """What a call passes to the epilogue beside A and B, by the names of its arguments: normal data, `aux` poisoned."""
+    """Return what a call passes to the epilogue beside A and B, by the names of its arguments: normal data, `aux`
+    poisoned.
+    """
     if not contract.epilogue:
         return {}
     source = _source(framework, device, seed + 1)
@@ -179,7 +181,7 @@ def _to_numpy(values: np.ndarray[Any, Any], element: DType) -> np.ndarray[Any, A
 
 
 def _poison(element: DType) -> float:
-    """What no kernel computes by chance: NaN; of integers the smallest, or the largest where that is 0."""
+    """Return what no kernel computes by chance: NaN; of integers the smallest, or the largest where that is 0."""
     return _LIMITS[element.name][element.is_unsigned] if element.is_integer else math.nan
 
 
@@ -302,10 +304,12 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
         )
     found = float64(out, dtype)
     low, high = _nearest(product - expected.error, dtype), _nearest(product + expected.error, dtype)
-    wrong = ~((low <= found) & (found <= high))  # not `found < low`, which is false for NaN
+    bounded = expected.error + 0 * product != math.inf
+    wrong = ~((low <= found) & (found <= high)) & bounded  # not `found < low`, which is false for NaN
     if dtype in _LIMITS:
         product = product.clip(*_LIMITS[dtype])
     error = abs(found - product)
+    error[~bounded] = 0.0
     norm = float((product * product).sum()) ** 0.5
     error_norm = float((error * error).sum()) ** 0.5
     return Comparison(
@@ -317,7 +321,7 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
 
 
 def _nearest(values: Any, name: str) -> Any:
-    """What a conversion of float64 to the type gives, as float64: to nearest, ties to even, clamped where it clamps."""
+    """Return a conversion of float64 to the type, as float64: to nearest, ties to even, clamped where it clamps."""
     element = dtype(name)
     if name in _LIMITS:
         values = values.clip(*_LIMITS[name])

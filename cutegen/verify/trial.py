@@ -22,7 +22,7 @@ Progress = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What the CPU executor saw; `counts` holds it against the plan."""
+    """Observations of the CPU executor; `counts` holds them against the plan."""
 
     report: LaunchReport
     jobs: int
@@ -51,13 +51,13 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether every element is within its bound, of the result and of aux."""
+        """True where every element is within its bound, of the result and of aux."""
         return self.comparison.ok and (self.aux is None or self.aux.ok)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be run: `device` is "cuda" or "cpu", `batch` None where the operands are to have no batch at all."""
+    """Trial as asked for: `device` is "cuda" or "cpu", `batch` None where the operands are to have no batch at all."""
 
     device: str
     problem: ProblemShape

@@ -1,4 +1,4 @@
-"""What came of a trial, for people and for programs."""
+"""Report of a trial, for people and for programs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _place(wrong: FirstWrong) -> str:
 
 
 def executed(execution: Execution) -> str:
-    """How much was executed, and in which order."""
+    """Write how much was executed, and in which order."""
     report = execution.report
     size = f"{plural(math.prod(report.grid), 'CTA')} of {report.block[0]} threads"
     return f"{size}, {report.steps:,} warp instructions, {report.policy}, {plural(execution.jobs, 'job')}"
@@ -129,7 +129,7 @@ def _row(name: str, count: Count) -> tuple[str, str, str, str]:
 
 
 def wrong_result(trial: Trial) -> str:
-    """Where the first wrong element is, what it is, and who computed it."""
+    """Write where the first wrong element is, what it is, and who computed it."""
     found, of, told = trial.comparison, "", f"; computed by {trial.producer}"
     if found.ok and trial.aux is not None:
         found, of, told = trial.aux, " of aux", ""
@@ -142,7 +142,7 @@ def wrong_result(trial: Trial) -> str:
 
 
 def other_counts(execution: Execution) -> str:
-    """Which counts are not what the plan predicts."""
+    """Write which counts are not what the plan predicts."""
     told = "; ".join(
         f"{name}: {count.measured:,} measured, {count.predicted:,} predicted"
         for name, count in execution.differing.items()

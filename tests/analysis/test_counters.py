@@ -170,6 +170,22 @@ def test_ncu_is_asked_again_without_counters_that_it_may_not_know(monkeypatch: p
     assert len(asked) == 3
 
 
+def test_of_counters_that_ncu_does_not_know_only_those_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names one at a time."""
+    asked, unknown = [], [OF_BULK[1], OF_BULK[4]]
+
+    def fake(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command[command.index("--metrics") + 1].split(","))
+        named = next((name for name in unknown if name in asked[-1]), None)
+        said = NCU if named is None else f"==ERROR== Failed to find metric {named}"
+        return subprocess.CompletedProcess(command, int(named is not None), said, "")
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    assert counters.profile("ncu", "^bk32", ["python", "-c", ""])
+    assert [len(names) for names in asked] == [len(counters.ALL) - missing for missing in (0, 1, 2)]
+    assert set(counters.ALL) - set(asked[-1]) == set(unknown)
+
+
 def test_what_ncu_said_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = subprocess.CompletedProcess([], 1, "==ERROR== ERR_NVGPUCTRPERM", "")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: refusal)

@@ -81,6 +81,7 @@ def test_everyone_who_is_here_takes_part(example: Path, on_hopper: None, monkeyp
     assert names("sm90_bf16_nt", example) == plain  # the examples are compiled for f16 TN
     assert names("sm80_tf32_tn") == ["torch.matmul", "Triton"]
     assert names("simt_sgemm_tn") == ["torch.matmul"]
+    assert names("sm90_e4m3_tn") == ["torch._scaled_mm", "Triton"]
 
 
 def test_hoppers_own_take_no_part_elsewhere(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 from dataclasses import replace
@@ -10,13 +9,12 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from benchmarks import host_cost
 from benchmarks.host_cost import HostCost
-from benchmarks.performance import by_hand, choice
+from benchmarks.performance import choice
 from benchmarks.performance import measure as run_room
 from benchmarks.performance.energy import Energy
 from benchmarks.performance.figures import OURS, Figures, dumped, loaded
@@ -27,10 +25,9 @@ from cutegen.bench import benchmark as bench_room
 from cutegen.bench import checked
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.conditions import Conditions
-from cutegen.bench.contenders import TORCH, TRITON, Operands
+from cutegen.bench.contenders import TORCH, TRITON
 from cutegen.bench.measure import Graph, Measurement, Regime
 from cutegen.contract.problem import ProblemShape
-from cutegen.errors import OutsideError
 from cutegen.plan import plan
 from cutegen.spec import GemmSpec
 from cutegen.verify import random_extras, random_operands
@@ -77,14 +74,6 @@ def test_each_rung_of_the_ladder_changes_something_and_can_be_planned() -> None:
         assert replace(before.spec, name="") != replace(after.spec, name="")
     families = [plan(rung.spec, "sm_90", (4096, 4096, 4096)).family for rung in rungs]
     assert families[:3] == ["sm80", "sm120", "sm90"]
-
-
-def test_the_kernel_by_hand_is_given_what_it_takes() -> None:
-    header = (by_hand.SOURCE.parent / "wmma_gemm.h").read_text()
-    for name in ("M_MULTIPLE", "N_MULTIPLE", "K_MULTIPLE", "K_LEAST"):
-        assert f"{name} = {getattr(by_hand, name)}" in header
-    assert by_hand.padded_extents(1, 1, 1) == (256, 128, 64)
-    assert by_hand.padded_extents(257, 128, 65) == (512, 128, 96)
 
 
 class _Kernel(_Built):
@@ -143,12 +132,9 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
     monkeypatch.setattr(run_room, "SQUARES", (small,))
     monkeypatch.setattr(run_room, "LADDER", small)
     monkeypatch.setattr(run_room, "ENERGY", small)
-    monkeypatch.setattr(run_room, "QUACK_PROBLEMS", (small,))
     monkeypatch.setattr(run_room, "sample", lambda: (ProblemShape(8, 16, 24),))
     monkeypatch.setattr(run_room, "energies", lambda calls, problem: [Energy(x, problem, 1.0, 2.0, 3) for x in calls])
     monkeypatch.setattr(host_cost, "host_costs", lambda kernels, rounds: [HostCost(x, "call", 1.0) for x in kernels])
-    by_hand_too = lambda x: partial(torch.matmul, x.a, x.b, out=x.out)  # noqa: E731
-    monkeypatch.setattr(by_hand, "compile_by_hand", lambda: by_hand_too)
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -163,7 +149,7 @@ def test_a_run_measures_every_section() -> None:
     }
     assert {x.contender for x in found.kinds} == set(KINDS)
     assert {x.contender for x in found.ladder} == {TORCH, *(rung.name for rung in ladder())}
-    assert {x.contender for x in found.sample} == {TORCH, by_hand.NAME, OURS}
+    assert {x.contender for x in found.sample} == {TORCH, OURS}
     assert set(map(str, found.chosen)) == {"32x16x32", "16x16x16", "8x16x24"}
     assert {x.contender for x in found.energy} == {TORCH, OURS}
     assert {x.kernel for x in found.host} == set(host_cost.FAMILIES)
@@ -176,23 +162,3 @@ def test_when_time_is_up_no_further_problem_is_begun() -> None:
     found = run_room.measure(Asked(seconds=-1.0))
     assert (found.suite, found.sample, found.kinds) == ((), (), ())
     assert found.host
-
-
-def test_a_problem_by_hand_lies_among_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    def halfs(address: int, rows: int, columns: int) -> np.ndarray[Any, Any]:
-        memory = (ctypes.c_uint16 * (rows * columns)).from_address(address)
-        return np.frombuffer(memory, dtype=np.float16).reshape(rows, columns)
-
-    def gemm(problem: Any, a: int, b: int, c: int, stream: int) -> int:
-        m, n, k = problem.m, problem.n, problem.k
-        assert (m, n, k) == (256, 128, 64)
-        halfs(c, m, n)[:] = halfs(a, m, k).astype(float) @ halfs(b, n, k).astype(float).T
-        return stream
-
-    streams = iter([0, 0, 7])  # the launch that checks, a call, and another launch that fails
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=next(streams)))
-    a, b, out = torch.randn(24, 40).half(), torch.randn(16, 40).half().T, torch.empty(24, 16).half()
-    by_hand.prepare(gemm, Operands(a, b, out))()
-    assert torch.allclose(out.double(), a.double() @ b.double(), rtol=1e-3, atol=1e-3)
-    with pytest.raises(OutsideError, match="CUDA error 7"):
-        by_hand.prepare(gemm, Operands(a, b, out))

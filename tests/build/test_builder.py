@@ -113,7 +113,7 @@ class TestCompilerFailures:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether the process has ended, or will within a second."""
+    """Return whether the process has ended, or will within a second."""
     for _ in range(100):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":

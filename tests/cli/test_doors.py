@@ -57,7 +57,7 @@ def test_importing_opens_no_room_and_no_package() -> None:
     ],
 )
 def test_plan_is_the_function_whatever_was_imported_first(statement: str) -> None:
-    loaded_after(f"{statement}; from cutegen.plan import plan; assert cutegen.plan is plan, cutegen.plan")
+    loaded_after(f"{statement}; from cutegen.tuned.answer import plan; assert cutegen.plan is plan, cutegen.plan")
 
 
 def test_every_public_name_is_there_and_in_order() -> None:

@@ -90,9 +90,9 @@ def test_a_kernel_goes_to_a_file_as_text_or_json(cli: Cli, tmp_path: Path) -> No
     [*PLANNED, f"build {SPEC}", f"run {SPEC}", f"report {SPEC}", f"bench {SPEC}", f"emit {SPEC}", "cache clear"],
 )
 def test_an_unknown_suffix_is_refused_before_any_work(command: str, cli: Cli, tmp_path: Path) -> None:
-    outcome = cli(f"{command} --out {tmp_path / 'page.html'}")
+    outcome = cli(f"{command} --out {tmp_path / 'page.htm'}")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "page.html, which ends with .html; expected ." in outcome.error
+    assert "page.htm, which ends with .htm; expected ." in outcome.error
     assert list(tmp_path.iterdir()) == []
 
 

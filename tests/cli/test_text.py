@@ -18,6 +18,9 @@ OUTPUTS = {
     "show_sm80_bf16_nn_s2r": "show sm80_bf16_nn s2r --thread 33 --arch sm_80",
     "show_sm80_hgemm_tn_epilogue": "show sm80_hgemm_tn epilogue --arch sm_80",
     "show_cute_tutorial_tn_epilogue": "show cute_tutorial_tn epilogue --arch sm_80",
+    "show_sm80_hgemm_tn_element_a": "show sm80_hgemm_tn --element a,12,40 --arch sm_80",
+    "show_sm90_hgemm_tn_element_b": "show sm90_hgemm_tn --element b,300,100 --arch sm_90",
+    "show_sm90_hgemm_tn_element_c": "show sm90_hgemm_tn --element c,130,77 --arch sm_90",
     "show_sm80_hgemm_tn_pipeline": "show sm80_hgemm_tn pipeline --arch sm_80",
     "plan_ldmatrix_probe": "plan ldmatrix_probe --arch sm_80",
     "show_ldmatrix_probe": "show ldmatrix_probe --arch sm_80",
@@ -29,7 +32,7 @@ OF_A_PROBE = ("", "mma", "smem", "s2r", "partitions")
 
 
 def has(spec: str, part: str) -> bool:
-    """Whether a spec has a part to be shown."""
+    """Return whether a spec has a part to be shown."""
     return part in OF_A_PROBE or load_spec(spec).kind == GEMM
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import cutegen
 from cutegen.build import Cache
 from cutegen.errors import OperandError, RequestError
+from cutegen.matmul import Arguments, Terms
 from tests.house.documents import ROOT
 
 
@@ -106,3 +108,15 @@ def test_no_framework_is_imported_for_arrays() -> None:
         "cutegen.matmul_settings(batch_invariant=True); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+def test_explain_and_prepare_show_every_keyword_of_matmul_in_their_signatures() -> None:
+    terms = [each for each in inspect.signature(cutegen.matmul).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    assert [each.name for each in terms] == list(Terms.__annotations__)
+    assert Arguments._fields == ("a", "b", *Terms.__annotations__)
+    for function, own in ((cutegen.explain, ["arch"]), (cutegen.prepare, ["rows", "arch"])):
+        shown = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+        assert shown[: len(terms)] == terms
+        assert [each.name for each in shown[len(terms) :]] == own
+        with pytest.raises(TypeError, match="unexpected keyword argument 'biass'"):
+            function(np.ones((2, 2), np.float16), np.ones((2, 2), np.float16), biass=1)  # type: ignore[call-arg]

@@ -4,6 +4,7 @@
     ptx_texts  refused with a line, or executed for a few steps
     operands   a call gives what NumPy and torch say of its operands, or is refused
     caches     a damaged entry is never another kernel, and costs no other entry anything
+    packs      what is damaged, foreign or forged loads nothing but the kernels that were packed
     kills      what killed builds leave is whole, and goes with the next build
     built      what is planned compiles, and computes within its bounds; small integers exactly
 

@@ -58,18 +58,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tallies.append(_try_all(kind, seeds, options))
     if tallies:
         print(HEADING, *(tally.row for tally in tallies), sep="\n")
+        empty = [tally.kind.name for tally in tallies if not tally.words[ACCEPTED]]
+        if empty:
+            print(f"nothing was accepted of {', '.join(empty)}: little was tried there")
     return int(any(tally.words[FOUND] for tally in tallies))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind; may be given several times")
-    parser.add_argument("--count", type=int, help="so many cases of each kind; else those of a full run")
+    parser.add_argument("--count", type=_positive, help="so many cases of each kind; else those of a full run")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; the others follow it")
     parser.add_argument("--jobs", type=int, default=1, help="so many processes at once")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="end a case after so many of CPU")
     parser.add_argument("--show", action="store_true", help="print the cases and try none")
     return parser
+
+
+def _positive(text: str) -> int:
+    """A number of cases: a run of none would find nothing."""
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"found {count}; expected at least 1 case")
+    return count
 
 
 def _try_all(kind: Kind, seeds: range, options: argparse.Namespace) -> Tally:

@@ -64,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("ptx_texts", 5_000, "ptx", cpu_limit_s=2),
         Kind("operands", 200, "json", cpu_limit_s=5),
         Kind("caches", 300, "json", cpu_limit_s=5),
+        Kind("packs", 2_000, "json", cpu_limit_s=2),
         Kind("kills", 100, "json", cpu_limit_s=5),
         Kind("built", 500, "toml", cpu_limit_s=20, memory_limit_bytes=1024 * MIB),
     )

@@ -95,7 +95,7 @@ def _follow(
 
 
 def beside_untouched(before: Mapping[str, bytes], array: Array, name: str) -> bool:
-    """Whether the memory that `array` lies in is as it was, but for its own elements."""
+    """Return whether the memory that `array` lies in is as it was, but for its own elements."""
     whole = owner(array)
     mine = np.zeros(whole.shape, bool)
     offset = (array.ctypes.data - whole.ctypes.data) // whole.itemsize

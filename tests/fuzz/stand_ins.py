@@ -30,6 +30,6 @@ def stand_in_request(arch: str = "sm_80", action: str = "pass") -> BuildRequest:
 
 
 def is_right(artifact: Artifact) -> bool:
-    """Whether it is what the stand-in compiles to, with the plan of its request."""
+    """Return whether it is what the stand-in compiles to, with the plan of its request."""
     expected = stand_in_ptx(ENTRY), stand_in_cubin(ENTRY), _plan_json()
     return (artifact.ptx, artifact.cubin, artifact.plan_json) == expected

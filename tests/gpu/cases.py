@@ -62,6 +62,23 @@ _MEASURED = (
     _gemm("cp_async_ca_64", g2s=G2s(a=G2sCopy(op="cp.async.ca", bits=64), b=G2sCopy(op="cp.async.ca", bits=64))),
 )
 
+_BY_WGMMA = (
+    _wgmma("tn", cta=(128, 128, 64)),
+    _wgmma("nt", "mnm", cta=(128, 128, 64)),
+    _wgmma("bf16_256_columns", dtype="bf16", cta=(128, 256, 64)),
+    _wgmma("side_by_side", cta=(64, 256, 64), groups=(1, 2, 1)),
+    _wgmma("rows_of_64_bytes", cta=(128, 128, 32), stages=4),
+    _wgmma("pingpong", cta=(64, 128, 64), stages=4, consumers="pingpong"),
+    _wgmma("cluster_2x1", cta=(128, 128, 64), stages=4, cluster=(2, 1)),
+    _wgmma("cluster_1x2", "mnn", cta=(128, 128, 64), stages=4, cluster=(1, 2)),
+    _wgmma("c_f32", c=Operand("f32", "n"), cta=(128, 128, 64)),
+    _wgmma("c_from_registers", smem=False, cta=(128, 128, 64)),
+    _wgmma("e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(128, 128, 128)),
+    _wgmma("s8", dtype="s8", c=Operand("s32", "n"), cta=(128, 128, 128)),
+    _wgmma("u8_to_u8", dtype="u8", cta=(128, 128, 128)),
+)
+"""Kernels of family sm90 whose counters are predicted: operands in lines of every width, each way out of C."""
+
 _OF_WARPGROUPS = (
     _wgmma("cooperative", cta=(128, 128, 64)),
     _wgmma("column_major", "mnm", cta=(128, 64, 64)),
@@ -100,7 +117,7 @@ _SANITIZED = (
 )
 
 CASES: Mapping[str, GemmSpec] = {
-    **{COUNTERS + spec.name: replace(spec, name=COUNTERS + spec.name) for spec in _MEASURED},
+    **{COUNTERS + spec.name: replace(spec, name=COUNTERS + spec.name) for spec in (*_MEASURED, *_BY_WGMMA)},
     **{SANITIZE + spec.name: replace(spec, name=SANITIZE + spec.name) for spec in _SANITIZED},
 }
 

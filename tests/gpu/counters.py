@@ -1,6 +1,6 @@
 """Holds the plan's predictions against the hardware's counters, one launch of each measured kernel under ncu.
 
-    python -m tests.gpu.counters OUT_DIR [--problem M,N,K] [--ncu PATH] [--store FILE.csv]
+    python -m tests.gpu.counters OUT_DIR [--problem M,N,K] [--ncu PATH] [--store FILE.csv] [--only PREFIX]
     python -m tests.gpu.counters --stored FILE.csv
 
 OUT_DIR is what tests.gpu.prebuild leaves. Prints a markdown table; exits 1 when a counter that must equal its
@@ -15,12 +15,12 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cutegen.analysis.bulk_counters import WGMMA_WAVEFRONTS
+from cutegen.analysis.bulk_counters import WGMMA_WAVEFRONTS, by_descriptor
 from cutegen.analysis.counters import (
     ALL,
     REPORTED_ONLY,
@@ -57,13 +57,16 @@ Printed = Mapping[ProblemShape, tuple[Launch, ...]]
 
 def measure(artifacts: Mapping[Path, Mapping[str, Any]], problem: ProblemShape, ncu: str) -> Printed:
     """Launch every artifact once with each K that its counters need. Raises OutsideError."""
-    ks = dict.fromkeys(k for plan in artifacts.values() for k in (problem.k, longer_k(plan, problem.k)))
+    of_k: dict[int, list[Path]] = {problem.k: list(artifacts)}
+    for path, table in artifacts.items():
+        if not by_descriptor(table):  # bulk tensor copies are counted in one launch
+            of_k.setdefault(longer_k(table, problem.k), []).append(path)
 
-    def count(k: int) -> tuple[Launch, ...]:
-        child = [sys.executable, "-m", "tests.gpu.launch", *map(str, artifacts)]
+    def count(k: int, paths: Sequence[Path]) -> tuple[Launch, ...]:
+        child = [sys.executable, "-m", "tests.gpu.launch", *map(str, paths)]
         return launches(ncu, f"^{COUNTERS}", [*child, "--problem", f"{problem.m},{problem.n},{k}"])
 
-    return {ProblemShape(problem.m, problem.n, k): count(k) for k in ks}
+    return {ProblemShape(problem.m, problem.n, k): count(k, paths) for k, paths in of_k.items()}
 
 
 def store(path: Path, printed: Printed) -> None:
@@ -93,7 +96,7 @@ def compared(plans: Mapping[str, Mapping[str, Any]], printed: Printed) -> Rows:
 
     def of(table: Mapping[str, Any]) -> tuple[CounterRow, ...]:
         entry, longer = table["launch"]["entry"], longer_k(table, problem.k)
-        once, more = (counted[k].get(entry, {}) for k in (problem.k, longer))
+        once, more = (counted.get(k, {}).get(entry, {}) for k in (problem.k, longer))
         return compare(predict(table, problem), by_difference(once, more, problem.k, longer))
 
     return {name: of(table) for name, table in plans.items()}
@@ -106,7 +109,7 @@ def planned() -> dict[str, dict[str, Any]]:
 
 
 def must_equal(row: CounterRow) -> bool:
-    """Whether a difference is a mistake."""
+    """Return whether a difference is a mistake."""
     return row.counter not in REPORTED_ONLY
 
 
@@ -153,6 +156,7 @@ def main() -> int:
     parser.add_argument("out_dir", type=Path, nargs="?")
     parser.add_argument("--problem", default="1024,1024,1024", help="M,N,K")
     parser.add_argument("--ncu", default="ncu")
+    parser.add_argument("--only", default="", metavar="PREFIX", help="kernels whose names begin so")
     parser.add_argument("--store", type=Path, metavar="FILE.csv")
     parser.add_argument("--stored", type=Path, metavar="FILE.csv")
     arguments = parser.parse_args()
@@ -160,7 +164,7 @@ def main() -> int:
         parser.error("expected either OUT_DIR or --stored FILE.csv")
     if arguments.stored is not None:
         return judge(compared(planned(), stored(arguments.stored)))
-    folders = sorted(path for path in arguments.out_dir.iterdir() if path.name.startswith(COUNTERS))
+    folders = sorted(path for path in arguments.out_dir.iterdir() if path.name.startswith(COUNTERS + arguments.only))
     plans = {path: json.loads((path / "plan.json").read_text()) for path in folders}
     printed = measure(plans, ProblemShape(*map(int, arguments.problem.split(","))), arguments.ncu)
     if arguments.store is not None:

@@ -1,6 +1,6 @@
 """Builds the kernels of tests/gpu/cases.py where there is the CuTe DSL, for a GPU machine where there may be none.
 
-    python -m tests.gpu.prebuild OUT_DIR [--arch sm_90] [--jobs 16] [--all] [--probes]
+    python -m tests.gpu.prebuild OUT_DIR [--arch sm_90] [--jobs 16] [--only PREFIX] [--all] [--probes]
 
 OUT_DIR/NAME is the artifact of each case and of each mistake that is planted in one. With --all, OUT_DIR/cache
 becomes a cache (CUTEGEN_CACHE_DIR) that also holds what tests/run/test_gpu.py and test_gpu_wgmma.py compile; it is used
@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument(
         "--probes", action="store_true", help="the matrix of probes, for tests.gpu.probes, and no other"
     )
+    parser.add_argument("--only", default="", metavar="PREFIX", help="cases whose names begin so: counters_, sanitize_")
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     start = time.monotonic()
@@ -46,17 +47,19 @@ def main() -> int:
     if arguments.probes:
         return build_probes(arguments.out_dir / PROBES, cache, arguments.arch)
     warnings, each = 0, partial(built, cache=cache, arch=arguments.arch)
+    cases = {name: spec for name, spec in CASES.items() if name.startswith(arguments.only)}
+    mistakes = {name: mistake for name, mistake in MISTAKES.items() if mistake.case in cases}
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for_tests = pool.map(each, OF_TESTS if arguments.all else ())
-        for name, artifact in zip(CASES, pool.map(each, CASES.values()), strict=True):
+        for name, artifact in zip(cases, pool.map(each, cases.values()), strict=True):
             keep(artifact, arguments.out_dir / name)
             warnings += len(artifact.manifest.warnings)
             print(f"{name}: {artifact.manifest.registers} registers", *artifact.manifest.warnings, sep="; ")
-        for name, artifact in zip(MISTAKES, pool.map(partial(planted, cache=cache), MISTAKES.values()), strict=True):
+        for name, artifact in zip(mistakes, pool.map(partial(planted, cache=cache), mistakes.values()), strict=True):
             keep(artifact, arguments.out_dir / name)
-        others = len(MISTAKES) + len(list(for_tests))
+        others = len(mistakes) + len(list(for_tests))
     taken_s = time.monotonic() - start
-    print(f"{len(CASES)} artifacts in {arguments.out_dir} and {others} more, {taken_s:.0f} s, {warnings} warnings")
+    print(f"{len(cases)} artifacts in {arguments.out_dir} and {others} more, {taken_s:.0f} s, {warnings} warnings")
     return 1 if warnings else 0
 
 

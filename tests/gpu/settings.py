@@ -50,7 +50,7 @@ class Setting:
         return self.cta[0] * self.cluster[0], self.cta[1] * self.cluster[1]
 
     def has_order(self, shape: tuple[int, int, int]) -> bool:
-        """Whether a plan for the problem would have this order of the tiles."""
+        """Return whether a plan for the problem would have this order of the tiles."""
         m, n, k = shape
         problem = ProblemShape(n, m, k) if self.swap else ProblemShape(m, n, k)
         return self.family != "sm90" or self.order[0] == sharing_more(self.block, problem)

@@ -1,4 +1,4 @@
-"""README.md is run: its spec files are written, its commands and Python executed in order, their output compared."""
+"""README.md, docs/tour.md and docs/cache.md are run: their specs are written, their commands and Python executed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import pytest
 
 from cutegen.hardware import targeting
 from cutegen.spec import shipped_specs
-from tests.house.documents import ROOT, fences, transcripts
+from tests.house.documents import ROOT, Fence, fences, transcripts
 from tests.house.replay import compare, execute, replay
 
 README = ROOT / "README.md"
-FENCES = tuple(fences(README))
+MOST_LINES = 250
+"""README.md and ARCHITECTURE.md are read in one sitting; what does not fit has a page of its own."""
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder, an empty cache, no GPU: what the README's outputs were made with."""
+    """An empty folder, an empty cache, no GPU: what the outputs were made with."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
@@ -32,15 +33,24 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     targeting.present_target.cache_clear()
 
 
+def write_spec(fence: Fence) -> None:
+    """Write a TOML block to the file that its first line names."""
+    Path(fence.text.splitlines()[0].removeprefix("# ").split()[0]).write_text(fence.text)
+
+
 @pytest.mark.dsl
-def test_what_the_readme_shows_is_what_happens(machine: Path) -> None:
+@pytest.mark.parametrize(("page", "least"), [("README.md", 3), ("docs/tour.md", 8), ("docs/cache.md", 2)])
+@pytest.mark.usefixtures("machine")
+def test_what_the_page_shows_is_what_happens(page: str, least: int) -> None:
+    for fence in fences(README):  # whose specs other pages use
+        if fence.language == "toml":
+            write_spec(fence)
     namespace: dict[str, object] = {}
     printed = ""
     ran = 0
-    for fence in FENCES:
+    for fence in fences(ROOT / page):
         if fence.language == "toml":
-            name = fence.text.splitlines()[0].removeprefix("# ").split()[0]
-            (machine / name).write_text(fence.text)
+            write_spec(fence)
         elif fence.language == "python":
             printed = execute(fence, namespace)
         elif fence.language == "text":
@@ -48,7 +58,7 @@ def test_what_the_readme_shows_is_what_happens(machine: Path) -> None:
         elif fence.language == "console":
             for transcript in transcripts(fence):
                 ran += replay(transcript)
-    assert ran >= 8, "the README's console blocks were not found"
+    assert ran >= least, f"the console blocks of {page} were not found"
 
 
 def test_a_different_output_is_noticed() -> None:
@@ -58,12 +68,24 @@ def test_a_different_output_is_noticed() -> None:
             compare("here", "a\n...\nd ... f\n", found)
 
 
+def test_the_first_pages_are_short() -> None:
+    for page in ("README.md", "ARCHITECTURE.md"):
+        assert len((ROOT / page).read_text().splitlines()) <= MOST_LINES, page
+
+
 def test_every_shipped_spec_and_example_is_listed() -> None:
-    examples = [f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")]
+    examples = [f"examples/{path.name}" for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".cpp")]
     assert examples
-    readme = README.read_text()
-    assert [name for name in (*shipped_specs(), *examples) if f"`{name}`" not in readme] == []
+    page = (ROOT / "examples" / "README.md").read_text()
+    assert [name for name in examples if f"`{name}`" not in page] == []
     assert [name for name in shipped_specs() if f"`{name}`" not in (ROOT / "layouts" / "README.md").read_text()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    rooms = [f"{path.parent.name}/README.md" for path in (ROOT / "docs").glob("*/README.md")]
+    assert [name for name in (*pages, *rooms) if f"]({name})" not in index] == []
 
 
 @pytest.mark.slow
@@ -71,6 +93,5 @@ def test_every_shipped_spec_and_example_is_listed() -> None:
 def test_the_cost_table_has_the_rows_that_the_benchmark_prints() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "cost.py"), "--runs", "1", "--json"]
     measured = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    section = README.read_text().split("## What it costs")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (.+?) \| [\d.]+ m?s \|", section, re.MULTILINE)
-    assert rows == list(measured)
+    page = (ROOT / "docs" / "cost.md").read_text()
+    assert re.findall(r"^\| (.+?) \| [\d.]+ m?s \|", page, re.MULTILINE) == list(measured)

@@ -245,7 +245,7 @@ def run(
 
 
 def _ends(command: list[str], until: float) -> bool:
-    """Whether the tests come to their end in the time; else they are ended, with all that they have started."""
+    """Return whether the tests come to their end in the time; else they are ended, with all that they have started."""
     process = subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr, start_new_session=True)
     with suppress(subprocess.TimeoutExpired):
         return process.wait(max(0.0, until - time.monotonic())) in CAME_TO_AN_END

@@ -33,7 +33,7 @@ class Rehearsals:
             partial.rename(self._path)
 
     def failed(self, test: str) -> bool:
-        """Whether the test fails without a mistake."""
+        """Return whether the test fails without a mistake."""
         return self._found.get(test, 0.0) is None
 
     @property

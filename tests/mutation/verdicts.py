@@ -34,7 +34,7 @@ class Verdict:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are tests that it did not meet."""
+        """True where there are tests that it did not meet."""
         return self.tests < self.covering
 
     def then(self, later: Verdict) -> Verdict:

@@ -11,7 +11,7 @@ import pytest
 
 import cutegen
 from cutegen.contract import ProblemShape
-from cutegen.dispatch.buckets import bucket
+from cutegen.contract.buckets import bucket
 from cutegen.dispatch.pack import Pack
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import Providers, providers

@@ -67,7 +67,7 @@ class Cell:
 
     @property
     def transposes_bytes(self) -> bool:
-        """Whether its matrices are 16x16 of 8 bits."""
+        """True where its matrices are 16x16 of 8 bits."""
         return self.bits == 8 and self.major != "k" and self.arch in TARGETS_OF_BYTES
 
     @property

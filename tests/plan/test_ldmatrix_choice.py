@@ -49,7 +49,7 @@ def matrix(atoms: list[str], majors: list[str]) -> list[Any]:
 
 
 def transposes_bytes(operand: OperandPlan) -> bool:
-    """Whether its matrices are 16x16 of 8 bits."""
+    """Return whether its matrices are 16x16 of 8 bits."""
     return operand.dtype.bits == 8 and operand.major != "k"
 
 
@@ -134,7 +134,7 @@ def delivered(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
 def check(
     atom: str, atom_layout: tuple[int, int, int], repeat: tuple[int, int, int], majors: str, arch: str = "sm_89"
 ) -> bool:
-    """Whether the CTA tile has room for the combination; if so, it is right."""
+    """Return whether the CTA tile has room for the combination; if so, it is right."""
     found = permuted(atom, atom_layout, repeat, majors, arch)
     if found is None:
         return False

@@ -54,7 +54,7 @@ class Oracle:
         self.now[thread] = [max(pair) for pair in zip(self.now[thread], self.told[box], strict=True)]
 
     def finds_fault(self) -> bool:
-        """Whether there are races, or visits that no thread of their CTA comes after."""
+        """Return whether there are races, or visits that no thread of their CTA comes after."""
         return self.races or any(max(self.now[2 * h][t], self.now[2 * h + 1][t]) < e for h, t, e in self.visits)
 
 

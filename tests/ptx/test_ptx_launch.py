@@ -192,7 +192,7 @@ def test_workers_are_ended_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 def blocks_sigint(process: int | None) -> bool:
-    """Whether the process does not hear Ctrl-C: a bit of SigBlk, from signal 1 on (proc(5))."""
+    """Return whether the process does not hear Ctrl-C: a bit of SigBlk, from signal 1 on (proc(5))."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     mask = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
     return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)

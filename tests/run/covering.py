@@ -31,12 +31,12 @@ class Rule:
     why: str
 
     def broken_by(self, row: Row) -> bool:
-        """Whether a row that has all of its settings breaks it."""
+        """Return whether a row that has all of its settings breaks it."""
         return all(name in row for name in self.of) and not self.holds(*(row[name] for name in self.of))
 
 
 def is_allowed(row: Row, rules: Sequence[Rule]) -> bool:
-    """Whether no rule is broken; one whose settings the row has not all is not."""
+    """Return whether no rule is broken; one whose settings the row has not all is not."""
     return not any(rule.broken_by(row) for rule in rules)
 
 

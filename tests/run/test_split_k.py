@@ -21,7 +21,7 @@ from cutegen.plan import plan
 from cutegen.ptx import Program
 from cutegen.run import Kernel
 from cutegen.run.driver import Driver
-from cutegen.run.gpu.workspace import MOST_STREAMS, Workspaces
+from cutegen.run.gpu.workspace import MOST_STREAMS, WorkspaceLaunch, Workspaces
 from cutegen.spec import GemmSpec, Schedule
 from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.verify.counts import count_launch
@@ -324,6 +324,28 @@ def test_a_launch_gets_the_workspace_behind_its_tensors(
     assert zeroed[1:4] == (counters, 0, 6)
     assert memory.named("cuMemAllocAsync")[0][1] == 6 * 3 * 32768
     assert sums
+
+
+def test_on_the_default_stream_the_same_workspace_is_taken_without_a_question(memory: Memory) -> None:
+    """Until any workspace moves: then it is asked for again."""
+    held, calls = Workspaces(Driver(memory.api), 0), list[tuple[int, ...]]()
+    small = WorkspaceLaunch(lambda addresses, scalars, stream: calls.append(addresses), held, Workspace(4096, 8))
+    large = WorkspaceLaunch(lambda addresses, scalars, stream: calls.append(addresses), held, Workspace(8192, 16))
+    small((1, 2, 3), (), 0)
+    memory.api.calls.clear()
+    small((4, 5, 6), (), 1)
+    assert memory.api.names() == []
+    assert [x[:3] for x in calls] == [(1, 2, 3), (4, 5, 6)]
+    assert calls[0][3:] == calls[1][3:]
+    large((1, 2, 3), (), 0)
+    small((1, 2, 3), (), 0)
+    assert calls[3] == calls[2]
+    assert not set(calls[3][3:]) & set(calls[0][3:]), "what was given back to the driver"
+    memory.api.calls.clear()
+    small((1, 2, 3), (), 2)  # of another stream the driver is asked each time
+    small((1, 2, 3), (), 2)
+    assert memory.api.names().count("cuStreamGetId") == 2
+    assert not set(calls[-1][3:]) & set(calls[3][3:])
 
 
 def test_a_launch_that_adds_is_given_zeros(

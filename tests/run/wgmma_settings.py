@@ -73,14 +73,14 @@ def _held(tile: tuple[int, int], groups: tuple[int, int, int] | None) -> tuple[i
 def _in_halves(
     tile: tuple[int, int], groups: tuple[int, int, int] | None, c_bits: int, c_major: str, swap: bool
 ) -> bool:
-    """Whether half of what a warpgroup multiplies is made of pieces of a row of C that fill sectors."""
+    """Return whether half of what a warpgroup multiplies is made of pieces of a row of C that fill sectors."""
     columns, held = _held(tile, groups)
     least = max(8, SECTOR_BYTES * 8 // c_bits) if (c_major == "n") != swap else 8
     return any(columns % width == 0 == held % (2 * width) for width in range(least, columns + 1, 8))
 
 
 def _hold_sums(tile: tuple[int, int], k_tile_bytes: int, stages: int) -> bool:
-    """Whether the stages have as many bytes as a tile's sums, of 4 bytes each."""
+    """Return whether the stages have as many bytes as a tile's sums, of 4 bytes each."""
     m, n = tile
     return stages * (m + n) * k_tile_bytes >= 4 * m * n
 

@@ -10,13 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError  # noqa: E402
-from cutegen.torch_ops import eager  # noqa: E402
+from cutegen.torch_ops import door, eager  # noqa: E402
 from tests.torch_ops.cases import close  # noqa: E402
 
 pytestmark = pytest.mark.dsl
@@ -35,7 +37,7 @@ def half(*shape: int) -> Any:
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What goes the thorough way from now on."""
+    """The calls that go the thorough way from now on."""
     seen: list[Any] = []
     real = eager.resolved_tensors
 
@@ -63,6 +65,66 @@ def test_other_values_and_numbers_are_computed_after_one_look_up(monkeypatch: py
         found, wanted = call(half(16, 64), 0.25)
         close(found, wanted, HALF, "again")
     assert seen == []
+
+
+def test_a_call_like_one_before_is_looked_up_by_guards_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, bias, c, out = half(32, 64).T, half(32), half(16, 32), torch.empty(16, 32, dtype=HALF)
+    layer, scale = cutegen.Linear(64, 32, dtype=HALF).requires_grad_(False), torch.rand(16, 1)
+    weight = layer.weight.double().T
+
+    def in_place(a: Any) -> Any:
+        before = c.clone()
+        cutegen.matmul(a, w, c=c, beta=0.5, out=c)
+        return c, a.double() @ w.double() + 0.5 * before
+
+    calls = [
+        lambda a: (cutegen.matmul(a, w), a.double() @ w.double()),
+        lambda a: (cutegen.matmul(a, w, bias=bias, out=out), a.double() @ w.double() + bias),
+        lambda a: (layer(a), a.double() @ weight + layer.bias),
+        lambda a: (cutegen.matmul(a, w, alpha=2, residual=out), 2 * (a.double() @ w.double()) + out),
+        lambda a: (cutegen.matmul(a, w, scale_a=scale), scale.double() * (a.double() @ w.double())),
+        lambda a: (cutegen.matmul(a, w, out_dtype=torch.float32), a.double() @ w.double()),
+        in_place,
+    ]
+    for call in calls:
+        call(half(16, 64))
+    monkeypatch.setattr(door, "compute", None)
+    for number, call in enumerate(calls):
+        found, wanted = call(half(16, 64))
+        close(found, wanted, HALF, str(number))
+
+
+def test_modes_and_gradients_are_noticed_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, weight = half(16, 64), torch.nn.Parameter(half(32, 64))
+    seen: list[str] = []
+
+    class Seeing(TorchDispatchMode):
+        def __torch_dispatch__(self, op: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+            seen.append(str(op))
+            return op(*arguments, **(keywords or {}))
+
+    for terms in ({}, {"alpha": 0.5}):
+        with torch.no_grad():
+            plain = [cutegen.matmul(a, weight.T, **terms) for _ in range(2)][1]
+            with Seeing():
+                assert torch.equal(cutegen.matmul(a, weight.T, **terms), plain)
+            assert "cutegen.matmul.default" in seen
+            seen.clear()
+            with torch.device("cpu"):  # a function mode
+                assert torch.equal(cutegen.matmul(a, weight.T, **terms), plain)
+            stacked = torch.func.vmap(lambda x, terms=terms: cutegen.matmul(x, weight.T, **terms))(a.view(2, 8, 64))
+            assert torch.equal(stacked.view(16, 32), plain)
+        graded = cutegen.matmul(a, weight.T, **terms)
+        assert graded.requires_grad
+        assert torch.equal(graded, plain)
+        with torch.inference_mode():
+            assert cutegen.matmul(a, weight.T, **terms).is_inference()
+
+
+def test_a_tensor_times_itself_is_right_each_time() -> None:
+    a = half(32, 32)
+    for _ in range(3):
+        close(cutegen.matmul(a, a), a.double() @ a.double(), HALF, "a a")
 
 
 def test_a_worse_aligned_tensor_goes_the_thorough_way(monkeypatch: pytest.MonkeyPatch) -> None:

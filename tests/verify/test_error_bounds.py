@@ -11,6 +11,7 @@ import pytest
 from cutegen.spec import OPS, STORE
 from cutegen.spec.steps import chain_of
 from cutegen.verify.error_bounds import Bounded, run_chain
+from cutegen.verify.reference import compare
 from tests.run.epilogues import EVERY_FUNCTION
 
 torch = pytest.importorskip("torch")
@@ -84,6 +85,19 @@ def test_where_a_divisor_may_be_zero_there_is_no_bound() -> None:
     found = run_chain(Bounded(x, np.array([1e-3, 1e-3])), chain_of(["x -> 1 / x"]), {}).result
     assert found.error[0] == math.inf
     assert found.error[1] < 2e-3
+
+
+def test_zero_times_what_has_no_bound_has_none_and_every_value_passes() -> None:
+    x = np.array([[0.0, 1.0]])
+    for text in ("x -> gelu_tanh(0) / x", "x -> beta * (1 / x)", "x -> (0 / x) * beta"):
+        chain = run_chain(Bounded(x, np.array([[1e-3, 1e-3]])), chain_of([text]), {"beta": 0.0}).result
+        assert chain.error[0, 0] == math.inf, text
+        assert math.isfinite(chain.error[0, 1]), text
+        for value in (math.nan, math.inf, 7.0):
+            found = compare(np.array([[value, chain.value[0, 1]]], np.float32), chain, dtype="f32")
+            assert found.ok, text
+            assert math.isfinite(found.rel_error), text
+        assert compare(np.array([[0.0, math.nan]], np.float32), chain, dtype="f32").wrong == 1
 
 
 @pytest.mark.parametrize(

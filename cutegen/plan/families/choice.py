@@ -1,4 +1,6 @@
-"""Which family, where a spec leaves it open: the fastest by predicted time, or the first that can meet the spec."""
+"""Chooses the family where a spec leaves it open: the fastest by predicted time, or the first that can meet the
+spec.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class _Option:
 
     @property
     def rejected(self) -> Rejected:
-        """Why it was not taken."""
+        """Return why it was not taken."""
         if self.refusal is not None:
             return Rejected(
                 self.name, f"{self.refusal.key}: found {self.refusal.found}; expected {self.refusal.expected}"
@@ -67,7 +69,7 @@ def _beside_the_first(options: list[_Option]) -> list[_Option]:
 
 
 def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:
-    """What is known of a family before its rules run: the time of the first candidate whose stages fit."""
+    """Return what is known of a family before its rules run: the time of the first candidate whose stages fit."""
     try:
         filled = replace(spec, family=name)
         candidates = FAMILIES[name].search(filled, target, problem) if problem else ()

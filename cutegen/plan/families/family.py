@@ -41,7 +41,8 @@ def no_search(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable
 class Family:
     """A composition under the name that specs know it by.
 
-    `cta_tile` is the rule for the tile where the spec leaves it open, `search` what is compared for a problem.
+    `cta_tile` is the rule for the tile where the spec leaves it open, `search` what is compared for a problem, and
+    `space` what is compared while tuning, where that is more.
     `template` names a file of `templates/`, or is the text of one.
     """
 
@@ -51,7 +52,12 @@ class Family:
     schedule: Schedule
     cta_tile: CtaTileRule
     search: Search = no_search
+    space: Search | None = None
     template: str
+
+    def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
+        """What tuning compares, the fastest by predicted time first."""
+        return (self.space or self.search)(spec, target, problem)
 
     def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
         """Decide all that `spec` leaves open, for `target` and a problem. Raises SpecError where it cannot be met."""

@@ -11,7 +11,7 @@ from cutegen.plan.feeds.described import DescribedTiles
 from cutegen.plan.multipliers.wgmma import Wgmma
 from cutegen.plan.rules.warpgroups import choose_cta_tile
 from cutegen.plan.schedules import Persistent
-from cutegen.plan.search.warpgroups import settled_for
+from cutegen.plan.search.warpgroups import settled_for, space_for
 
 SM90 = Family(
     name="sm90",
@@ -24,5 +24,6 @@ SM90 = Family(
     ),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,
+    space=space_for,
     template="gemm/sm90_gemm.py.j2",
 )

@@ -1,1 +1,1 @@
-"""What brings k-tiles to shared memory: vector copies, plain copies through registers, or one warp by TMA."""
+"""Feeds bring k-tiles to shared memory: vector copies, plain copies through registers, or one warp by TMA."""

@@ -43,11 +43,11 @@ OTHERS = ("sm120", "sm80")
 
 
 class Consumers(Protocol):
-    """What the threads that multiply make of a stage, and how they let C go."""
+    """Consumers of a stage, and how they let C go."""
 
     @property
     def holes(self) -> str:
-        """What fills the template."""
+        """Return what fills the template."""
 
     @property
     def to_copy(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class Bulk:
 
     @property
     def holes(self) -> str:
-        """What fills the template."""
+        """Return what fills the template."""
         return self.consumers.holes
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:

@@ -1,1 +1,1 @@
-"""Which tile elements each thread and instruction touches, and which layouts a tile can have: from algebra alone."""
+"""Tile elements that each thread and instruction touches, and the layouts that a tile can have: from algebra alone."""

@@ -1,4 +1,4 @@
-"""Which tile elements each thread of each instruction touches: tables for rankings, predictions and proofs."""
+"""Tables of the tile elements that each thread of each instruction touches: for rankings, predictions and proofs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def joined(
 
 
 def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[int]]]:
-    """For each length beyond a vector, the longest first, the accesses with which one of that length can begin.
+    """Return, for each length beyond a vector, the longest first, the accesses with which one of that length can begin.
 
     `first` [thread, access] holds where accesses begin, in order: each thread's follow one another, aligned.
     """

@@ -9,7 +9,7 @@ PAIR_ELEMS = 2
 
 
 def held_together(tiled_mma: TiledMma, major_mode: int) -> int:
-    """How many neighbours along C's contiguous mode a thread holds in a row: of mma.sync two, along N."""
+    """Return how many neighbours along C's contiguous mode a thread holds in a row: two along N for mma.sync."""
     held = offsets_2d(tiled_mma.tv_layout("C"))[0]
     pairs = len(held) > 1 and held[1] - held[0] == tiled_mma.tile_mnk[0]
     return PAIR_ELEMS if major_mode == 1 and pairs else 1

@@ -1,1 +1,1 @@
-"""What multiplies: `mma.sync` by warps, or a fused multiply-add by each thread."""
+"""Multipliers: `mma.sync` by warps, `wgmma` by warpgroups, a fused multiply-add by each thread."""

@@ -24,7 +24,7 @@ class Fma:
     """`fma.rn.f32` on operands that become f32 without loss."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
-        """Raise SpecError for operands that are not f32 without loss, and for types that the target has not."""
+        """Raise SpecError for operands that are not f32 without loss, and for types that the target lacks."""
         check_possible(spec)
         check_dtypes(spec, target)
 
@@ -64,7 +64,7 @@ class Fma:
 
 
 def _also_in(epilogue: EpiloguePlan, atom: MmaAtom) -> Iterator[str]:
-    """How the opcodes begin that an epilogue has as well, in a number that is not said here."""
+    """Return the beginnings of opcodes that an epilogue has as well, in a number that is not said here."""
     if any(x.name != STORE for x in epilogue.fusion.tensors):
         yield "ld.global"
     if epilogue.smem is not None:

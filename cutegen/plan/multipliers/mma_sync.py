@@ -20,7 +20,7 @@ class MmaSync:
     """Every `mma.sync` of `cutegen/hardware/mma_atoms.py`."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
-        """Raise SpecError for element types that the target has not."""
+        """Raise SpecError for element types that the target does not have."""
         check_dtypes(spec, target)
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:

@@ -1,4 +1,4 @@
-"""How many CTAs a multiprocessor holds at once, by each of its resources (CUDA's occupancy calculation)."""
+"""Counts the CTAs that a multiprocessor holds at once, by each of its resources (CUDA's occupancy calculation)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tile orders by what they read from device memory: a model of an L2 cache that keeps what was used last.
 
 CTAs run in waves, as many at a time as the GPU holds. The CTAs of a wave go along K together, so that a row of tiles of
-A (or B) that several of them need comes from device memory once. Of what a wave has read the cache keeps the last rows,
+A (or B) that several of them need comes from device memory once. The cache keeps the last rows that a wave has read,
 up to its size, for the next one.
 """
 
@@ -34,7 +34,7 @@ class TileGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What an order reads from device memory: the rows of A and B of one wave of CTAs, and bytes in all."""
+    """Reads of an order from device memory: the rows of A and B of one wave of CTAs, and bytes in all."""
 
     rows_a: int
     rows_b: int
@@ -59,7 +59,7 @@ def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, first: int | None
 
 
 def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, l2_bytes: int) -> Traffic:
-    """What the order costs, with all tiles gone through `passes` times, each time for other parts of A and B.
+    """Return what the order costs, with all tiles gone through `passes` times, each time for other parts of A and B.
 
     Long launches are looked at for their first waves only, and scaled.
     """

@@ -1,4 +1,4 @@
-"""What a plan moves through memory: wavefronts of shared memory, lines written to it, sectors of global memory."""
+"""Traffic of a plan: wavefronts of shared memory, lines written to it, sectors of global memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def predict_wavefronts(
     split_k: SplitPlan | None = None,
     cta_tile: Extents = (0, 0, 0),
 ) -> dict[str, Wavefronts]:
-    """Of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none.
+    """Predict wavefronts of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none.
 
     Where a cluster adds slices, of all sums that a CTA leaves, and as many that it reads: neighbouring threads have
     neighbouring vectors, so that both are whole lines of banks.
@@ -44,7 +44,7 @@ def predict_wavefronts(
 
 
 def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
-    """Of one k-tile of the operands whose copies bypass L1."""
+    """Predict line writes of one k-tile of the operands whose copies bypass L1."""
     lines = {AccessKey.g2s(x.name): x.smem.chosen.lines for x in operands}
     return {key: found for key, found in lines.items() if found is not None}
 
@@ -85,7 +85,7 @@ def predict_split_sectors(split_k: SplitPlan | None, cta_tile: Extents) -> dict[
 
 
 def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
-    """Of a matrix that each thread reads, or writes, where its accumulators lie."""
+    """Return the sectors of a matrix that each thread reads, or writes, where its accumulators lie."""
     major_mode = tensor.modes.index(tensor.major)
     pair = min(held_together(tiled_mma, major_mode), tensor.align_bytes // tensor.dtype.bytes)
     return sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
@@ -97,5 +97,5 @@ def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, eleme
 
 
 def _sectors(predicted: int, tile: tuple[int, int], element_bytes: int, shares: int = 1) -> Sectors:
-    """What was predicted beside the fewest sectors of a tile, of which one CTA copies one of the `shares`."""
+    """Return what was predicted beside the fewest sectors of a tile, of which one CTA copies one of the `shares`."""
     return Sectors(ideal=tile[0] * tile[1] * element_bytes // (SECTOR_BYTES * shares), predicted=predicted)

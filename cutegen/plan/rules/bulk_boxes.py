@@ -82,7 +82,7 @@ def rank_boxes(
 
 
 def full_lines(x: OperandTile) -> Wavefronts:
-    """What the copies themselves cost: they write and read whole lines of banks."""
+    """Return what the copies themselves cost: they write and read whole lines of banks."""
     lines = -(-x.extents[0] * x.extents[1] * x.dtype.bytes // LINE_BYTES)
     return Wavefronts(lines, lines)
 

@@ -54,7 +54,9 @@ def choose_epilogue(
 
 
 def beyond_capacity(spec: GemmSpec, stages: int, stage_bytes: int, staged: SmemTile, capacity_bytes: int) -> str | None:
-    """Why C does not fit beside so many stages; None where it does. Raises SpecError where the spec wants it there."""
+    """Return why C does not fit beside so many stages; None where it does. Raises SpecError where the spec wants it
+    there.
+    """
     if stages * stage_bytes + staged.bytes <= capacity_bytes:
         return None
     found = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"

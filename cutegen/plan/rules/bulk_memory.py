@@ -28,5 +28,5 @@ def stages_for_sums(by: Multiplied, stage_bytes: int) -> int:
 
 
 def capacity_bytes(target: Target) -> int:
-    """What stages and C's tile can have together: all but the barriers of as many stages as there can be."""
+    """Return the bytes for stages and C's tile together: all but the barriers of as many stages as there can be."""
     return target.smem_per_cta_bytes - MOST_BARRIERS_BYTES

@@ -64,7 +64,7 @@ _FEWER = "more sums would go through the workspace"
 
 
 def _adds(spec: GemmSpec, along_k: int | None = None) -> bool:
-    """Whether the CTAs of a cluster add slices."""
+    """Return whether the CTAs of a cluster add slices."""
     if (spec.schedule.split_k or 1) == 1:
         return False
     return spec.schedule.reduction == CLUSTER or (along_k or 1) > 1
@@ -76,7 +76,7 @@ def _why(k: int, slices: int) -> str:
 
 
 def _hinders(spec: GemmSpec, atom: MmaAtom, held: int, ctas: int) -> Iterator[tuple[int, str]]:
-    """Why so many CTAs along K cannot be, or are not worth it; nothing where they are."""
+    """Return why so many CTAs along K are impossible or not worth it; nothing where they are worth it."""
     c, columns = spec.problem.c, atom.shape_mnk[1]
     least = NARROWEST_PART if c.major == "m" else max(NARROWEST_PART, SECTOR_BYTES // DTYPES[c.dtype].bytes)
     widths = [width for width in range(least, columns + 1, NARROWEST_PART) if columns % width == 0]

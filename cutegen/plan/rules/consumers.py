@@ -13,12 +13,12 @@ COOPERATIVE, PINGPONG = "cooperative", "pingpong"
 
 
 def pingpong(spec: GemmSpec) -> bool:
-    """Whether each of two warpgroups has a tile of its own."""
+    """Return whether each of two warpgroups has a tile of its own."""
     return spec.schedule.consumers == PINGPONG
 
 
 def choose_consumers(spec: GemmSpec) -> Choice[bool]:
-    """Whether they take turns; together, where the spec says nothing."""
+    """Return whether they take turns; together, where the spec says nothing."""
     if spec.schedule.consumers is not None:
         asked = spec.schedule.consumers
         return Choice(pingpong(spec), Decision("schedule.consumers", asked, "given", given=True))

@@ -51,11 +51,11 @@ class _Option:
 
     @property
     def boxes(self) -> int:
-        """How many make up the tile."""
+        """Number of boxes of the tile."""
         return self.x.extents[self.x.major_mode] // self.layout.width(self.x.dtype.bits)
 
     def refusal(self, atom: MmaAtom) -> str:
-        """Why no descriptor describes it, or nothing: an instruction's rows may end within a row of boxes."""
+        """Return why no descriptor describes it, or nothing: an instruction's rows may end within a row of boxes."""
         try:
             operand_descriptors(self.tile, self.x.major_mode, self.x.dtype.bytes, _rows(self.x, atom))
         except NoDescriptorError as error:

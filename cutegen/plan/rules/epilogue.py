@@ -82,7 +82,7 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
 
 
 def _accesses(x: OperandTile, tiled_mma: TiledMma, store: VectorCopy) -> tuple[Access, Access]:
-    """How C's tile is written by accumulators, pairs at once where N is contiguous, and read for the stores."""
+    """Return how C's tile is written by accumulators, pairs at once where N is contiguous, and read for the stores."""
     pair = min(held_together(tiled_mma, x.major_mode), x.vector_elems)
     written = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
     read = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])

@@ -66,14 +66,14 @@ def choose_parts(x: OperandTile, fusion: Fusion, by: Multiplied, registers: int)
 
 
 def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
-    """How a warpgroup's threads hold a part: as sums of an instruction that is no wider."""
+    """Return how a warpgroup's threads hold a part: as sums of an instruction that is no wider."""
     narrowed = _narrowed(atom, tile[1])
     assert narrowed is not None
     return TiledMma(narrowed)
 
 
 def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
-    """What writes parts of so many columns of 16-bit elements; others go by plain stores."""
+    """Return what writes parts of so many columns of 16-bit elements; others go by plain stores."""
     if x.dtype.bits != 16 or columns % STMATRIX_COLUMNS:
         return None
     return StmatrixAtom(MATRICES, transpose=x.major_mode == 0)
@@ -91,7 +91,7 @@ def _narrowed(atom: MmaAtom, columns: int) -> MmaAtom | None:
 
 
 def _registers(x: OperandTile, fusion: Fusion, by: Multiplied, columns: int) -> int:
-    """What a thread holds while such a part leaves."""
+    """Return the registers that a thread holds while such a part leaves."""
     sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
     values = by.atom.shape_mnk[0] * columns // WARPGROUP
     addresses = columns // STMATRIX_COLUMNS if stmatrix_of(x, columns) else values // pair_elems(x)

@@ -126,7 +126,7 @@ def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, t
 
 
 def _check_copies(spec: GemmSpec) -> None:
-    """Where tC is left open, it follows the copies, if they agree."""
+    """Refuse copies that disagree where tC is left open, since it follows them."""
     a, b = (copy.threads if copy else None for copy in (spec.g2s.a, spec.g2s.b))
     if a is not None and b is not None and size(as_threads(a)) != size(as_threads(b)):
         count = size(as_threads(a))
@@ -139,7 +139,7 @@ def _check_copies(spec: GemmSpec) -> None:
 
 
 def _check_left_open(spec: GemmSpec, cta_tile: Extents) -> None:
-    """Where a copy's threads are given, they are what C's tile cannot be shared out to."""
+    """Refuse threads of a copy, where they are given, that C's tile cannot be shared out to."""
     for name in "ab":
         copy = getattr(spec.g2s, name)
         if copy is not None and copy.threads is not None:
@@ -189,7 +189,7 @@ def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[
 
 
 def _fits_registers(threads: int, cta_tile: Extents, target: Target) -> bool:
-    """Whether a thread's sums leave registers for what they are made of."""
+    """Return whether a thread's sums leave registers for what they are made of."""
     return _sums_per_thread(threads, cta_tile) < available_registers(target, threads)
 
 
@@ -198,7 +198,7 @@ def _sums_per_thread(threads: int, cta_tile: Extents) -> int:
 
 
 def _copies_tile(spec: GemmSpec, cta_tile: Extents, count: int) -> bool:
-    """Whether so many threads can share out the tiles of A and B too, an element each."""
+    """Return whether so many threads can share out the tiles of A and B too, an element each."""
     for name, copy in (("a", spec.g2s.a), ("b", spec.g2s.b)):
         tile_x, tile_k = (cta_tile["mnk".index(mode)] for mode in MODES[name])
         if (copy is None or copy.threads is None) and thread_grid((tile_x, tile_k), 0, 1, count) is None:

@@ -53,7 +53,7 @@ def _chain_decision(spec: GemmSpec, fusion: Fusion) -> Decision:
 
 
 def _table_decision(spec: GemmSpec, tensors: list[EpilogueTensor]) -> Decision:
-    """What a table of the problem comes to: one matrix, or the vectors of a kind."""
+    """Decide on a table of the problem: one matrix, or the vectors of a kind."""
     first, key = tensors[0], f"problem.{tensors[0].table}"
     asked = getattr(spec.problem, first.table)
     matrix = len(first.modes) == 2

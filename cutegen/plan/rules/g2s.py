@@ -50,7 +50,7 @@ def _grid(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> Layout | N
 
 
 def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, threads: int) -> str | None:
-    """Why the copy is not `bits` wide; None when it can be."""
+    """Return why the copy is not `bits` wide; None when it can be."""
     if given.bits not in (None, bits):
         return f"the spec asks for {given.bits}"
     if given.op == "cp.async.cg" and bits != 128:
@@ -69,13 +69,13 @@ def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, thr
 
 
 def _span(x: OperandTile, grid: Layout, vector: int) -> tuple[int, int]:
-    """What the grid covers at once when each thread copies `vector` elements along the contiguous mode."""
+    """Return what the grid covers at once when each thread copies `vector` elements along the contiguous mode."""
     rows, columns = map(size, modes(grid))
     return (rows * vector, columns) if x.major_mode == 0 else (rows, columns * vector)
 
 
 def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> SpecError | None:
-    """What no choice of the keys left open could mend, at the key that says it."""
+    """Return what no choice of the keys left open could mend, at the key that says it."""
     if given.bits is not None and given.bits < x.dtype.bits:
         return spec.error(
             f"g2s.{x.name}.bits",
@@ -130,7 +130,7 @@ def _widest_bytes(x: OperandTile) -> int:
 
 
 def _narrow(x: OperandTile, bits: int) -> str | None:
-    """Why an access of `bits` would not be aligned; None when it is."""
+    """Return why an access of `bits` would not be aligned; None when it is."""
     if bits > 8 * x.align_bytes:
         return f"the operand is aligned to {x.align_bytes} bytes"
     if bits > 8 * _together_bytes(x):

@@ -125,7 +125,7 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
 
 
 def choose_tf32_rounding(spec: GemmSpec, atom: MmaAtom) -> Choice[bool] | None:
-    """Whether f32 operands are rounded to tf32 in registers; None where there are none.
+    """Return whether f32 operands are rounded to tf32 in registers; None where there are none.
 
     Raises SpecError when the spec speaks of tf32 and has no such operands.
     """
@@ -187,7 +187,7 @@ def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
 
 
 def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target: Target) -> Choice[Extents]:
-    """How many warps lie along M, N and K.
+    """Choose how many warps lie along M, N and K.
 
     At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged
     so that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
@@ -247,7 +247,7 @@ def _registers(warps: Extents, target: Target) -> int:
 
 
 def becomes_f16(element: DType, target: Target) -> bool:
-    """Whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
+    """Return whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
     return element.is_float8 and SM_RATES[target.name].float8_as_f16
 
 
@@ -257,7 +257,7 @@ def most_held(element: DType, target: Target) -> int:
 
 
 def _why_few(element: DType, target: Target) -> str:
-    """Why a thread may hold few registers, where it may."""
+    """Return why a thread may hold few registers, where it may."""
     if not becomes_f16(element, target):
         return ""
     most = most_held(element, target)
@@ -295,7 +295,9 @@ def _why_not_warps(
 
 
 def _held_registers(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    """What a thread holds throughout the main loop: its sums, and what passes through registers of the next k-tile."""
+    """Return the registers that a thread holds throughout the main loop: its sums, and what the next k-tile passes
+    through.
+    """
     return _accumulator_registers(option, cta_tile, atom) + _passing_registers(spec, option, cta_tile)
 
 
@@ -314,7 +316,7 @@ def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) ->
 
 
 def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    """What each thread copies of a k-tile of the smaller operand."""
+    """Return the bits that each thread copies of a k-tile of the smaller operand."""
     return min(cta_tile[:2]) * cta_tile[2] * atom.a_dtype.bits // (32 * option[0] * option[1])
 
 

@@ -1,4 +1,4 @@
-"""What rules settled for A or B: its copies, and the shared layout that suits both of them best."""
+"""Choices for A or B: its copies, and the shared layout that suits both of them best."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def choose_layout(
 
 
 def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
-    """Which addresses the lanes of each store to shared memory have."""
+    """Return the addresses that the lanes of each store to shared memory have."""
     first = by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0])
     source = source_bytes(x, first) if copy.bypasses_l1 else None
     return Access(first, copy.bits // 8, at_once=True, source_bytes=source)
 
 
 def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
-    """Where elements of a tile lie in global memory, each row of which begins at a whole line."""
+    """Return where elements of a tile lie in global memory, each row of which begins at a whole line."""
     i, j = coordinates % x.extents[0], coordinates // x.extents[0]
     along, across = (j, i) if x.major_mode == 1 else (i, j)
     row_bytes = round_up(x.extents[x.major_mode] * x.dtype.bytes, LINE_BYTES)
@@ -95,6 +95,6 @@ def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> Acces
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
-    """Which addresses the lanes of each fragment load have: of an ldmatrix, a lane for each row."""
+    """Return the addresses that the lanes of each fragment load have: of an ldmatrix, a lane for each row."""
     loads = s2r.table(x.operand, x.extents, x.dtype, tiled_mma)
     return Access(loads.addressed, loads.access_bytes)

@@ -35,7 +35,7 @@ def choose_permutation(
 
 
 def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
-    """Whether an ldmatrix that transposes bytes is to load B."""
+    """Return whether an ldmatrix that transposes bytes is to load B."""
     b, load = spec.problem.b, spec.s2r.b
     plain = load is not None and load.atom == UNIVERSAL
     bits = dtype(b.dtype).bits

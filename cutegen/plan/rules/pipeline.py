@@ -47,7 +47,7 @@ def choose_stages(
     least: int = STAGES[0],
     why_least: str = "",
 ) -> Choice[int]:
-    """How many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
+    """Choose how many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
 
     The deepest pipeline of `least` to `most` stages that keeps as many CTAs resident as registers allow; of two stages
     when nothing is copied `asynchronous`ly. A single stage only where two do not fit.

@@ -102,7 +102,7 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
 
 
 def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Together:
-    """What one load can bring: neighbours along K where they lie together, as the compiler finds out too.
+    """Return what one load can bring: neighbours along K where they lie together, as the compiler finds out too.
 
     A thread that is alone along M (or N) has neighbours there as well.
     """

@@ -15,7 +15,9 @@ KEY = "schedule.programmatic"
 
 
 def choose_programmatic(spec: GemmSpec, split_k: SplitPlan | None) -> tuple[bool, tuple[Decision, ...]]:
-    """Whether the spec asks for it, and the decision where it says anything. Raises SpecError where it cannot be."""
+    """Return whether the spec asks for it, and the decision where it says anything. Raises SpecError where it
+    cannot hold.
+    """
     asked = spec.schedule.programmatic
     if asked is None:
         return False, ()

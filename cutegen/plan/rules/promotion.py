@@ -15,12 +15,12 @@ DEFAULT_K = 128
 
 
 def promotes(spec: GemmSpec) -> bool:
-    """Whether the tensor core's sums are not the only ones: a second set of registers holds what was promoted."""
+    """Return whether a second set of registers holds promoted sums beside the tensor core's."""
     return _can_promote(spec) and spec.mma.promote_k != 0
 
 
 def _can_promote(spec: GemmSpec) -> bool:
-    """Whether operands are 8-bit floats and sums float32."""
+    """Return whether operands are 8-bit floats and sums float32."""
     element = dtype(spec.problem.a.dtype)
     return element.bits == 8 and not element.is_integer and spec.problem.accumulator != "f16"
 

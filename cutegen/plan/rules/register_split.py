@@ -17,7 +17,7 @@ MAX_REALLOCATED = 240
 def split_registers(
     target: Target, mma_threads: int, *, to_copy: Sequence[int] = (LEAST_TO_COPY,), wanted: int = MAX_REALLOCATED
 ) -> tuple[RegisterSplit, Decision]:
-    """What a CTA has at launch is shared out anew. `setmaxnreg` counts in 8s and up to 240 (PTX ISA).
+    """Share out anew the registers that a CTA has at launch. `setmaxnreg` counts in 8s and up to 240 (PTX ISA).
 
     It waits for registers that other warpgroups of the CTA gave back, so that more than those at launch would never
     come; and all warps of a warpgroup must ask for the same, so that one that multiplies and copies cannot ask. Of the

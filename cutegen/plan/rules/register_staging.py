@@ -12,7 +12,7 @@ NARROWEST_CP_ASYNC_BYTES = 4
 
 
 def through_registers(spec: GemmSpec, name: str) -> bool:
-    """Whether the spec has A or B copied by plain loads and stores: it says so, or no cp.async is narrow enough."""
+    """Return whether plain loads and stores copy A or B: the spec says so, or no cp.async is narrow enough."""
     given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
     align = align_bytes(getattr(spec.problem, name))
     widest_bytes = align if given.bits is None else min(align, given.bits // 8)

@@ -32,7 +32,7 @@ TOO_FEW_VALS = "TiledCopy uses too few vals for selected CopyAtom"
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """What an operand's fragments ask of the copy that fills them, on one target."""
+    """Demands of an operand's fragments on the copy that fills them, on one target."""
 
     x: OperandTile
     tiled_mma: TiledMma
@@ -50,7 +50,7 @@ class Fragments:
 
     @property
     def transposes(self) -> bool:
-        """Whether rows of shared memory do not run along k, as fragments do."""
+        """True where rows of shared memory do not run along k, as fragments do."""
         return self.x.major != "k"
 
     @property
@@ -64,7 +64,7 @@ class Fragments:
         return transposing(self.bits, self.target) if self.transposes else ldmatrix_atoms(transpose=False)
 
     def fits(self, atom: LdmatrixAtom) -> bool:
-        """Whether a thread's values fill the destinations (CuTe: "too few vals")."""
+        """Return whether a thread's values fill the destinations (CuTe: "too few vals")."""
         return self.values % (self.per_matrix(atom) * atom.matrices) == 0
 
     @property
@@ -77,7 +77,7 @@ class Fragments:
         return atom.registers // atom.matrices * REGISTER_BITS // self.bits
 
     def order(self, atom: LdmatrixAtom) -> Layout | None:
-        """How the copy numbers a thread's values; None where it does as the MMA does."""
+        """Order in which the copy numbers a thread's values; None where it is the MMA's."""
         return order_of_byte_loads(self.tiled_mma, self.x.operand) if atom.element_bits == 8 else None
 
     @property
@@ -140,7 +140,7 @@ def _ldmatrix_loads(fragments: Fragments, atom: LdmatrixAtom) -> LdmatrixLoads:
 
 
 def _hinders(fragments: Fragments) -> str:
-    """Why no `ldmatrix` can load this operand; empty when one can."""
+    """Return why no `ldmatrix` can load this operand; empty when one can."""
     if not fragments.suited:
         return _torn(fragments)
     if split := _split_rows(fragments):
@@ -152,7 +152,7 @@ def _hinders(fragments: Fragments) -> str:
 
 
 def _split_rows(fragments: Fragments) -> str:
-    """Why rows of 16 bytes along M or N are not one warp's; empty when they are, as 8 elements always are."""
+    """Return why rows of 16 bytes along M or N are not one warp's; empty when they are, as 8 elements always are."""
     smallest = fragments.suited[-1]
     if smallest.element_bits != 8:
         return ""
@@ -168,7 +168,7 @@ def _split_rows(fragments: Fragments) -> str:
 
 
 def _torn(fragments: Fragments) -> str:
-    """What transposing 16-bit elements does to others."""
+    """Return what transposing 16-bit elements does to others."""
     bits = fragments.bits
     harm = "keeps pairs of them together" if bits < TRANSPOSED_BITS else "tears them in halves"
     return (

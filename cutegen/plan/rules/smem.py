@@ -84,7 +84,7 @@ class Access:
         return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
 
     def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:
-        """Whether a thread's accesses differ in bits of the offset that they also swizzle, as those of threads do.
+        """Return whether a thread's accesses differ in bits of the offset that they also swizzle.
 
         Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
         layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
@@ -165,13 +165,15 @@ def rank_addressable(
 
 
 def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
-    """Whether each thread multiplies by itself, and reads all rows of A, or all columns of B: from constant places."""
+    """Return whether each thread multiplies by itself and reads all rows of A or all columns of B, from constant
+    places.
+    """
     along = "AB".index(x.operand)
     return bool(tiled_mma.threads == size(tiled_mma.atom_layout) and size(mode(tiled_mma.atom_layout, along)) == 1)
 
 
 def has_gaps(layout: LayoutExpr, element_bytes: int) -> bool:
-    """Whether elements lie apart by what no load of a few would leave out: LLVM fills such gaps with what is there."""
+    """Return whether elements lie apart by gaps that loads of a few would not leave out: LLVM fills such gaps."""
     placed = np.sort(offsets(layout)).astype(np.int64) * element_bytes
     return bool(np.any((placed[1:] - placed[:-1] - element_bytes) % JOINED_BYTES))
 
@@ -182,7 +184,7 @@ def shares_of(tiled_mma: TiledMma, x: OperandTile) -> Shares:
 
 
 def uneven(x: OperandTile, shape: Shape, shares: Shares) -> str:
-    """Why the DSL cannot share out such a tile between the threads; nothing where it can."""
+    """Return why the DSL cannot share out such a tile between the threads; nothing where it can."""
     layout = tile_to_shape(shape.atom, x.extents)
     swizzle = layout.outer if isinstance(layout, ComposedLayout) else Swizzle(0, 0, 0)
     if not _is_even(swizzle, inner_layout(layout)):
@@ -207,7 +209,7 @@ def also_rejected(choice: Choice[SmemRanking], further: Iterable[Rejected]) -> C
 
 
 def _is_even(swizzle: Swizzle, layout: Layout) -> bool:
-    """Whether each mode ends with a period of the swizzle, or within one that it divides. The DSL aborts elsewhere."""
+    """Return whether each mode ends with a period of the swizzle, or divides one. The DSL aborts elsewhere."""
     period = 1 << (swizzle.bits + swizzle.base + swizzle.shift)
     spans = [extent * stride for extent, stride in leaves(layout.shape, layout.stride)]
     return swizzle.bits == 0 or all(span % period == 0 or period % span == 0 for span in spans if span)

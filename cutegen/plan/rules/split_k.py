@@ -70,7 +70,7 @@ def choose_split_k(
 
 
 def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
-    """Where the sums of clustered slices come together."""
+    """Decide where the sums of clustered slices are added."""
     far = plan.far_bytes(cta_tile)
     why = f"given; each CTA reads {far:,} bytes of {plan.dtype.name} sums out of its cluster's other CTAs"
     if not plan.leaves_sums:

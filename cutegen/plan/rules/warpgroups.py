@@ -46,7 +46,7 @@ def _shares(spec: GemmSpec, m: int) -> str:
 
 
 def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[Extents]:
-    """How many warpgroups lie along M, N and K: two where the tile's rows allow, so that one works while another waits.
+    """Choose the warpgroups along M, N and K: two where the tile's rows allow, so that one works while another waits.
 
     Along M, since each then has all columns, and shared memory is read for A once.
     """

@@ -87,7 +87,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choic
 
 
 def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
-    """The forms for the problem's types, narrow ones first. Raises SpecError for sums that they have not."""
+    """The forms for the problem's types, narrow ones first. Raises SpecError for sums that none has."""
     a, b = spec.problem.a.dtype, spec.problem.b.dtype
     of_operands = [atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b)]
     if not of_operands:

@@ -25,7 +25,7 @@ REGISTERS_BESIDE_ONE_WGMMA = 26
 
 @dataclass(frozen=True, slots=True)
 class LackOfRoom:
-    """What of the sums has no room: how many registers it takes, what is expected, and what to do."""
+    """Lack of room for the sums: how many registers they take, what is expected, and what to do."""
 
     found: str
     why: str
@@ -45,7 +45,7 @@ def check_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
 
 
 def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> LackOfRoom | None:
-    """What has no room; None where all sums have."""
+    """Return what has no room; None where all sums have."""
     sums, most = sums_of(spec, warpgroups, cta_tile), _most_sums(spec, warpgroups, target)
     if sums > most:
         found = f"{sums} registers a thread for sums"
@@ -82,7 +82,7 @@ def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int, *, 
 
 
 def _most_sums(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
-    """What a thread that multiplies can have, less what it needs for the rest."""
+    """Return the most registers of a thread that multiplies, less what it needs for the rest."""
     return most_registers(target, WARPGROUP * _groups(spec, warpgroups)) - REGISTERS_BESIDE_SUMS
 
 

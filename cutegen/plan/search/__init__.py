@@ -1,1 +1,1 @@
-"""What is compared for a problem: candidates, and the model of time that ranks them."""
+"""Search for a problem: candidates, and the model of time that ranks them."""

@@ -1,4 +1,4 @@
-"""What this family compares for a problem: its tiles, as the model of time sees them, where the spec names none."""
+"""Candidates of this family for a problem: its tiles, as the model of time sees them, where the spec names none."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
 
 
 def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool:
-    """Whether sums leave registers for fragments."""
+    """Return whether sums leave registers for fragments."""
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
     return m * n // (WARP * warps_m * warps_n) <= most_held(dtype(spec.problem.a.dtype), target)
 

@@ -1,4 +1,4 @@
-"""What this family compares for a problem: its tiles with every number of slices, as the model of time sees them."""
+"""Candidates of this family for a problem: its tiles with every number of slices, as the model of time sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared for a problem: candidates, and of each with its slices of K what the model of time says."""
+"""Options for a problem: candidates, and for each with its slices of K what the model of time says."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Candidate:
 
     @property
     def tile(self) -> tuple[object, ...]:
-        """What candidates of one tile have in common."""
+        """Part that candidates of one tile have in common."""
         return self.cta, self.atom_layout, self.swap
 
 
@@ -72,12 +72,12 @@ class Option:
 
 
 def reduction_of(option: Option) -> Reduction:
-    """How the slices of an option come together."""
+    """Return how the slices of an option are added."""
     return CLUSTER if option.candidate.cluster[2] > 1 else "workspace"
 
 
 def tile_is_open(spec: GemmSpec) -> bool:
-    """Whether the spec leaves the tile and its warps to the problem."""
+    """Return whether the spec leaves the tile and its warps to the problem."""
     return spec.tile.cta is None and spec.mma.atom_layout is None and spec.mma.permutation is None
 
 

@@ -1,4 +1,4 @@
-"""What a problem settles before the rules run: the tile, its warps and stages, and the slices of K, by predicted time.
+"""Settles for a problem, before the rules run, the tile, its warps and stages, and the slices of K, by predicted time.
 
 Only what the spec leaves open is settled. The family's rules then run on the spec with these keys filled in, so that a
 tile which they refuse is passed over for the next best. What is compared is the family's too.

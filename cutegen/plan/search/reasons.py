@@ -1,4 +1,4 @@
-"""Why a problem settled a key so: the predicted time, and that of what was rejected."""
+"""Reasons of what a problem settles: the predicted time, and that of what was rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ WHY_CONSUMERS = {
 def decisions(
     spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
 ) -> Mapping[str, Decision]:
-    """What settling on `option` decides of the keys that `spec` leaves open, by their names; `ranked` are all."""
+    """Return what settling on `option` decides of the keys that `spec` leaves open, by their names; `ranked` are
+    all.
+    """
     found = (
         *(_tile(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
         *(_slices(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
@@ -39,7 +41,7 @@ def decisions(
 def _tile(
     spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
 ) -> Iterator[Decision]:
-    """The tile is chosen; warps and stages come with it. Of every other tile its best form is named."""
+    """The tile is chosen; warps and stages come with it. Every other tile is named in its best form."""
     candidate = option.candidate
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
     fetched = f"{m * n // (m + n)} multiply-adds for each element fetched"
@@ -76,7 +78,7 @@ def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Seque
 
 
 def _warpgroups(spec: GemmSpec, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
-    """How warpgroups share tiles out, what a cluster shares, whether A and B are exchanged."""
+    """Return how warpgroups share tiles out, what a cluster shares, whether A and B are exchanged."""
     candidate, schedule = option.candidate, spec.schedule
     assert candidate.consumers is not None
     if schedule.consumers is None:

@@ -1,4 +1,5 @@
-"""How long a kernel takes on a problem, about: a model with a handful of measured constants, to rank tiles and slices.
+"""Estimates how long a kernel takes on a problem: a model with a handful of measured constants, to rank tiles and
+slices.
 
 A multiprocessor works on up to as many CTAs at once as fit. A k-tile of each takes tensor cores and shared memory their
 cycles, which overlap in part, the more the more warps there are, and no less than the copies' latency over the stages
@@ -23,7 +24,7 @@ SUM_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConstants:
-    """What was measured rather than looked up.
+    """Constants that were measured rather than looked up.
 
     `overlap` is the share of the lesser of tensor and shared-memory cycles that does not hide behind the greater one
     where each scheduler has one warp, and half that where it has two; `k_tile_cycles` a k-tile's barrier and
@@ -137,7 +138,7 @@ def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float
 
 
 def _tile_cycles(work: Work, constants: ModelConstants) -> float:
-    """What a CTA does around a tile's k-tiles: above all, it stores its result or sums."""
+    """Return the cycles around a tile's k-tiles: above all, a CTA stores its result or sums."""
     m, n, _ = work.cta
     stored_kib = m * n * (work.result_bytes if work.slices == 1 else SUM_BYTES) / 1024
     return constants.tile_cycles + constants.store_cycles_per_kib * stored_kib

@@ -1,4 +1,4 @@
-"""How long a kernel whose warpgroups multiply takes on a problem, about: to rank tiles, consumers, clusters and slices.
+"""Estimates how long a kernel of warpgroups takes on a problem: ranks tiles, consumers, clusters and slices.
 
 A k-tile takes a multiprocessor the longest of what its tensor cores, its shared memory, its copies, its share of the
 L2 cache, and the latency of a copy over the stages that hide it take; these overlap in part. The CTAs of a cluster read
@@ -30,7 +30,7 @@ PAIR, TOGETHER = 2, 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpgroupConstants:
-    """What was measured rather than looked up.
+    """Constants that were measured rather than looked up.
 
     In cycles: `latency` is from a copy's issue to its data, `turn` hands the tensor cores to the other warpgroup,
     `store_per_kib` is of a result, and `exchanged_store` the share that one of exchanged operands takes more;
@@ -139,7 +139,7 @@ def _k_tile_cycles(
 
 
 def _lines(work: WarpgroupWork, problem: ProblemShape, constants: WarpgroupConstants) -> float:
-    """How many times as much of the L2 cache rows of A and B take as those that begin with a line."""
+    """Return the L2 traffic of rows of A and B over that of rows that begin with a line."""
     pitch_bytes = problem.k * work.element_bytes
     if pitch_bytes % LINE_BYTES == 0:
         return 1.0
@@ -188,7 +188,7 @@ def _sum_us(work: WarpgroupWork, clock_per_us: float, constants: WarpgroupConsta
 
 
 def _memory_us(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> float:
-    """What device memory takes for each element once."""
+    """Return the time that device memory takes for each element once."""
     operands = float((problem.m + problem.n) * problem.k * work.element_bytes)
     if problem.k * work.element_bytes % LINE_BYTES:
         operands *= 1 + constants.torn_lines
@@ -197,7 +197,7 @@ def _memory_us(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: 
 
 
 def _norm(values: tuple[float, ...], sharpness: float) -> float:
-    """What overlaps in part is more than the largest of it."""
+    """Join times that overlap in part: more than the largest of them."""
     largest = max(values)
     relative: float = sum((value / largest) ** sharpness for value in values)
     return largest * math.pow(relative, 1 / sharpness)

@@ -116,6 +116,16 @@ MEASURED = (
 )
 """Tile, warpgroups, consumers, cluster, exchanged or not, slices, correction."""
 
+PROMOTED = (
+    Row((192, 128, 64), (3, 1), COOPERATIVE, ALONE, False, 1, 0.92),
+    Row((192, 128, 64), (3, 1), COOPERATIVE, ALONE, True, 1, 0.92),
+)
+"""Compared beside them where sums are promoted."""
+PROMOTED_CORRECTION, PROMOTED_BY_THREE = 1.12, 0.97
+"""Corrections of k-tiles with promoted sums, of two warpgroups or one and of three, whose additions overlap."""
+WIDE_EXCHANGED = 0.9
+"""Correction of exchanged products of s8 that take turns to store s32."""
+
 H200 = WarpgroupConstants(
     latency=2240.0,
     turn=197.0,

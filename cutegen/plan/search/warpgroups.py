@@ -1,7 +1,7 @@
-"""What is compared for a problem where warpgroups multiply, as the model of time sees it.
+"""Candidates for a problem where warpgroups multiply, as the model of time sees them.
 
 Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether
-A and B are exchanged, and the slices of K. Of all that, what the spec says is kept.
+A and B are exchanged, and the slices of K. What the spec says is kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,23 @@ from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.epilogue_parts import WIDTHS
 from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
+from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
-from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, UNMEASURED, Row
+from cutegen.plan.search.warpgroup_space import every_row, splits_of_given
+from cutegen.plan.search.warpgroup_tiles import (
+    H200,
+    MEASURED,
+    PROMOTED,
+    PROMOTED_BY_THREE,
+    PROMOTED_CORRECTION,
+    UNMEASURED,
+    WIDE_EXCHANGED,
+    Row,
+)
 from cutegen.spec import GemmSpec
 
 CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
@@ -34,6 +45,17 @@ CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """Specs with the open keys filled in, the fastest for `problem` first."""
+    return _ranked(spec, target, problem, _candidates(spec, target, problem, MEASURED))
+
+
+def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
+    """The same of all that tuning compares: kernels without a fitted time among them."""
+    return _ranked(spec, target, problem, _candidates(spec, target, problem, tuple(every_row()), wide=True))
+
+
+def _ranked(
+    spec: GemmSpec, target: Target, problem: ProblemShape, candidates: Iterator[tuple[Row, Candidate]]
+) -> Iterator[Settled]:
     exchanged, gpu = swapped.shape_multiplied(problem), GPUS[target.name]
     options = (
         Option(
@@ -41,14 +63,18 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
             row.slices,
             estimate(work_of(spec, target, candidate, row), exchanged if row.swap else problem, gpu, H200),
         )
-        for row, candidate in _candidates(spec, target, problem)
+        for row, candidate in candidates
     )
     return settle(spec, target, problem, options, partial(_fits, spec, target))
 
 
-def _candidates(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[tuple[Row, Candidate]]:
-    """What agrees with the spec, each with the stages that it gives, else as many as fit."""
-    rows = list(_measured(spec) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
+def _candidates(
+    spec: GemmSpec, target: Target, problem: ProblemShape, compared: tuple[Row, ...], *, wide: bool = False
+) -> Iterator[tuple[Row, Candidate]]:
+    """Yield what agrees with the spec, each with the stages that it gives, else as many as fit."""
+    rows = list(_for_elements(spec, compared) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
+    if wide and not tile_is_open(spec):
+        rows = [split for row in rows for split in splits_of_given(row)]
     schedule = spec.schedule
     for key, open_value, asked in (
         ("consumers", COOPERATIVE, schedule.consumers),
@@ -65,12 +91,20 @@ def _candidates(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
             yield row, candidate
 
 
-def _measured(spec: GemmSpec) -> Iterator[Row]:
+def _for_elements(spec: GemmSpec, compared: tuple[Row, ...]) -> Iterator[Row]:
     """Rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes whatever the type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
-    for row in MEASURED:
+    for row in (*compared, *PROMOTED) if promotes(spec) else compared:
         m, n, k = row.cta
-        yield replace(row, cta=(m, n, k * 2 // element_bytes))
+        yield replace(row, cta=(m, n, k * 2 // element_bytes), correction=row.correction * _of_bytes(spec, row))
+
+
+def _of_bytes(spec: GemmSpec, row: Row) -> float:
+    """The correction of 8-bit elements beside that of f16, as measured on an H200 from 2048^3 to 8192^3."""
+    if promotes(spec):
+        return PROMOTED_BY_THREE if row.warpgroups == (3, 1) else PROMOTED_CORRECTION
+    a, c = (dtype(each.dtype) for each in (spec.problem.a, spec.problem.c))
+    return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
 
 
 def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class AccessKey(StrEnum):
-    """Who moves what: A and B to shared memory, and to fragments or straight to multiplications; C through and out.
+    """Kind of move: A and B to shared memory, and to fragments or straight to multiplications; C through and out.
 
     Where a cluster adds slices of K, the sums to a CTA's shared memory, and shares of them from that of all.
     """
@@ -43,7 +43,7 @@ class AccessKey(StrEnum):
 
     @classmethod
     def mma(cls, name: str) -> AccessKey:
-        """What multiplications read of the operand `name` where it lies."""
+        """Return the key of what multiplications read of the operand `name` where it lies."""
         return cls(f"mma.{name}")
 
 

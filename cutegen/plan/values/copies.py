@@ -1,4 +1,4 @@
-"""How a tile is copied between global and shared memory, by vectors of threads or by boxes; what each copy issues."""
+"""Copies of a tile between global and shared memory, by vectors of threads or by boxes, and what each issues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Where a copy brings a tile (X, K) of `element`s: `stage` maps (X, K) to offsets in one stage of shared memory."""
+    """Destination of a tile (X, K) of `element`s: `stage` maps (X, K) to offsets in one stage of shared memory."""
 
     tile: tuple[int, int]
     element: DType
@@ -44,7 +44,7 @@ class VectorCopy:
 
     @property
     def through_registers(self) -> bool:
-        """Whether it is made of plain loads and stores, with the data in a thread's registers between the two."""
+        """True for plain loads and stores, with the data in a thread's registers between the two."""
         return self.fetch is Action.GLOBAL_LOAD
 
     @property
@@ -54,7 +54,7 @@ class VectorCopy:
 
     @property
     def bypasses_l1(self) -> bool:
-        """Whether it is `cp.async.cg`, which keeps lines in L2 alone."""
+        """True for `cp.async.cg`, which keeps lines in L2 alone."""
         return self.atom.bypasses_l1
 
     def passing_registers(self, tile: tuple[int, int], element: DType) -> int:
@@ -64,7 +64,9 @@ class VectorCopy:
         return passing_registers(tile[0] * tile[1], element.bits, self.bits, size(self.threads))
 
     def opcodes(self, step: Step, at: Landing) -> Counter[str]:
-        """What a thread issues for a step on a tile: a copy for each vector, and by elements what crosses an edge."""
+        """Return what a thread issues for a step on a tile: a copy for each vector, and by elements what crosses an
+        edge.
+        """
         elements = self.bits // at.element.bits
         vectors = at.tile[0] * at.tile[1] // (elements * size(self.threads))
         match step.action:
@@ -79,7 +81,7 @@ class VectorCopy:
                 return Counter()
 
     def joins(self, element: DType, tiled_mma: TiledMma) -> bool:
-        """Whether the compiler joins stores that lie side by side.
+        """True where the compiler joins stores that lie side by side.
 
         It joins whatever vectors a kernel of tensor cores stores, one by one. A kernel of `fma` hands all of a thread's
         to one copy, of which it joins single elements only.
@@ -118,11 +120,11 @@ class VectorCopy:
         return ()
 
     def by_kind(self, *, vectors: Callable[[VectorCopy], T], boxes: Callable[[BulkTensorCopy], T]) -> T:
-        """What `vectors` says of it."""
+        """Return what `vectors` gives for it."""
         return vectors(self)
 
     def ambiguous(self, at: Landing) -> tuple[str, ...]:
-        """How the opcodes of an `fma` kernel's copy begin that the compiler writes now as words, now as elements.
+        """Beginnings of opcodes of an `fma` kernel's copy that the compiler writes now as words, now as elements.
 
         They are pairs of 16 bits, and stores that it joins, which it spells otherwise in each of the two main loops.
         """
@@ -197,7 +199,7 @@ class BulkTensorCopy:
         return (TensorMapContract(name, self.box, self.swizzle_bytes),)
 
     def by_kind(self, *, vectors: Callable[[VectorCopy], T], boxes: Callable[[BulkTensorCopy], T]) -> T:
-        """What `boxes` says of it."""
+        """Return what `boxes` gives for it."""
         return boxes(self)
 
     def ambiguous(self, at: Landing) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a rule answers: a value, and why it is that one and not another."""
+"""Answer of a rule: a value, and why it is that one and not another."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from cutegen.spec import Step as ChainStep
 
 @dataclass(frozen=True, slots=True)
 class EpilogueTensor:
-    """What the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
+    """Tensor that the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
 
     `operand` is what an expression calls it. Base address and leading stride are multiples of `align_bytes`.
     """
@@ -69,7 +69,7 @@ class EpilogueParts:
 
     @property
     def vectors_held(self) -> bool:
-        """Whether a warp loads its share of vectors before the main loop: it knows its parts then."""
+        """True where a warp loads its share of vectors before the main loop: it knows its parts then."""
         return self.ctas == 1
 
     def elements_held(self, mode: str) -> int:
@@ -117,7 +117,7 @@ class EpiloguePlan:
 
     @property
     def stmatrix(self) -> StmatrixAtom | None:
-        """What writes a part to shared memory; None for plain stores."""
+        """Instruction that writes a part to shared memory; None for plain stores."""
         return self.parts.stmatrix if self.parts else None
 
     @property
@@ -136,7 +136,9 @@ class EpiloguePlan:
         return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
 
     def opcodes(self) -> dict[str, int]:
-        """What the PTX text has of it that is told from others: bulk stores, `stmatrix`, loads of held vectors."""
+        """Return its opcodes that can be told from others in the PTX text: bulk stores, `stmatrix`, loads of held
+        vectors.
+        """
         return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {}), **self.held_opcodes()}
 
     def held_opcodes(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Which element of an operand's tile each register of each thread receives before an MMA, by the algebra alone."""
+"""Table of the element that each register of each thread receives before an MMA, by the algebra alone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FragmentTable:
 
 
 def fragment_table(tiled_mma: TiledMma, operand: OperandPlan) -> FragmentTable:
-    """What each thread of `tiled_mma` holds of one k-tile of `operand`.
+    """Return what each thread of `tiled_mma` holds of one k-tile of `operand`.
 
     >>> from cutegen.plan import plan
     >>> from cutegen.spec import load_spec

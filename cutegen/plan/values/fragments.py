@@ -1,4 +1,4 @@
-"""Where a multiplier takes an operand's fragments from, and how they come there.
+"""Sources of an operand's fragments: registers filled by loads, or shared memory by descriptor.
 
 A copy brings them to registers, `FragmentCopy`, which is by `ldmatrix` or by plain loads; or the multiplier reads them
 where they lie, `ByDescriptor`. Whoever deals with an operand asks `in_registers` first: without a copy there are
@@ -41,7 +41,7 @@ class LoadTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loads:
-    """What both kinds of loads have: `bits` that a lane addresses at once, and what was not chosen."""
+    """Fields of both kinds of loads: `bits` that a lane addresses at once, and what was not chosen."""
 
     bits: int
     tiled_copy: TiledCopy
@@ -82,11 +82,11 @@ class LdmatrixLoads(_Loads):
 
     @property
     def transpose(self) -> bool:
-        """Whether it transposes."""
+        """True where it transposes."""
         return self.atom.transpose
 
     def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
-        """What a warp issues to load a tile (X, K), or one k-block of it."""
+        """Return what a warp issues to load a tile (X, K), or one k-block of it."""
         if step.action is not Action.LOAD:
             return Counter()
         return Counter({self.atom.ptx: _held_bits(x, tile, element, mma) // (REGISTER_BITS * self.atom.registers)})
@@ -106,11 +106,11 @@ class LdmatrixLoads(_Loads):
         return _table(self)
 
     def by_kind(self, *, ldmatrix: Callable[[LdmatrixLoads], T], plain: Callable[[PlainLoads], T]) -> T:
-        """What `ldmatrix` says of it."""
+        """Return what `ldmatrix` gives for it."""
         return ldmatrix(self)
 
     def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
-        """What `copied` says of it."""
+        """Return what `copied` gives for it."""
         return copied(self)
 
 
@@ -134,7 +134,7 @@ class PlainLoads(_Loads):
         return f"{self.words} of {self.bits} bits"
 
     def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
-        """What a thread issues to load a tile (X, K), or one k-block of it."""
+        """Return what a thread issues to load a tile (X, K), or one k-block of it."""
         if step.action is not Action.LOAD:
             return Counter()
         return Counter({load_shared(self.bits, element.bits): _held_bits(x, tile, element, mma) // self.bits})
@@ -153,11 +153,11 @@ class PlainLoads(_Loads):
         return _table(self)
 
     def by_kind(self, *, ldmatrix: Callable[[LdmatrixLoads], T], plain: Callable[[PlainLoads], T]) -> T:
-        """What `plain` says of it."""
+        """Return what `plain` gives for it."""
         return plain(self)
 
     def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
-        """What `copied` says of it."""
+        """Return what `copied` gives for it."""
         return copied(self)
 
 
@@ -191,7 +191,7 @@ class ByDescriptor:
         return Counter()
 
     def to_json(self) -> dict[str, Any]:
-        """What describes the tile; there are no loads of fragments."""
+        """Return what describes the tile; there are no loads of fragments."""
         return {
             "atom": "descriptor",
             "bits": None,
@@ -206,7 +206,7 @@ class ByDescriptor:
         }
 
     def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
-        """What `described` says of it."""
+        """Return what `described` gives for it."""
         return described(self)
 
 

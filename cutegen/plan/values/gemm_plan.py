@@ -58,16 +58,16 @@ class OperandPlan:
         return copy
 
     def loads(self, tiled_mma: TiledMma) -> Counter[str]:
-        """What a warp, or a thread by itself, issues to load the fragments of one k-tile."""
+        """Instructions that a warp, or a thread by itself, issues to load the fragments of one k-tile."""
         return self.s2r.opcodes(Step(Action.LOAD), self.operand, self.tile, self.dtype, tiled_mma)
 
     def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
-        """Where its copies bring a k-tile."""
+        """Destination of its copies of a k-tile."""
         stage = self.smem.layout_of_one_stage
         return Landing(tile=self.tile, element=self.dtype, stage=stage, tiled_mma=tiled_mma, target=target)
 
     def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
-        """What each thread, or warp, that takes part issues for it in a step on a k-tile."""
+        """Return what each thread, or warp, that takes part issues for it in a step on a k-tile."""
         copied = self.g2s.opcodes(step, self.landing(tiled_mma, target))
         return copied + self.s2r.opcodes(step, self.operand, self.tile, self.dtype, tiled_mma)
 
@@ -102,12 +102,12 @@ class SplitPlan:
 
     @property
     def groups(self) -> int:
-        """How many sums of a share of a tile, or of a whole one, the last CTA adds; 1 where a cluster has all."""
+        """Number of sums of a share of a tile, or of a whole one, that the last CTA adds; 1 where a cluster has all."""
         return self.slices // self.clustered
 
     @property
     def leaves_sums(self) -> bool:
-        """Whether anything goes through the workspace."""
+        """True where anything goes through the workspace."""
         return not self.atomics and self.groups > 1
 
     def sums_bytes(self, cta_tile: Extents) -> int:
@@ -115,15 +115,17 @@ class SplitPlan:
         return cta_tile[0] * cta_tile[1] * self.dtype.bytes
 
     def slice_bytes(self, cta_tile: Extents) -> int:
-        """What the CTA of one slice of one tile leaves in the workspace: the tile, or its share where clusters add."""
+        """Bytes that the CTA of one slice of one tile leaves in the workspace: the tile, or its share where
+        clusters add.
+        """
         return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
     def far_bytes(self, cta_tile: Extents) -> int:
-        """What a CTA reads in the shared memory of its cluster's other CTAs: its share of their sums."""
+        """Bytes that a CTA reads in the shared memory of its cluster's other CTAs: its share of their sums."""
         return self.sums_bytes(cta_tile) // self.clustered * (self.clustered - 1)
 
     def last_bytes(self, cta_tile: Extents) -> int:
-        """What the last CTA reads in the workspace, by itself and after all others, of a tile or of its share."""
+        """Bytes that the last CTA reads in the workspace, by itself and after all others, of a tile or of its share."""
         return self.groups * self.slice_bytes(cta_tile)
 
 
@@ -152,7 +154,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """What the plan says the hardware will do.
+    """Predictions of what the hardware will do.
 
     `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" where
     multiplications themselves read shared memory, of the whole tile for "epilogue.write" and "epilogue.read", and for
@@ -223,7 +225,7 @@ class PlannedGemm:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether any operand is copied by instructions that go on while threads multiply."""
+        """True where any operand is copied by instructions that go on while threads multiply."""
         return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
 
     @property
@@ -234,17 +236,17 @@ class PlannedGemm:
 
     @property
     def atoms_are(self) -> str:
-        """What has an atom of its own: "threads", "warps" or "warpgroups"."""
+        """Unit that has an atom of its own: "threads", "warps" or "warpgroups"."""
         return {1: "threads", WARP: "warps", WARPGROUP: "warpgroups"}[self.atom.threads]
 
     @property
     def by_thread(self) -> bool:
-        """Whether each thread multiplies by itself, instead of a warp together."""
+        """True where each thread multiplies by itself, instead of a warp together."""
         return self.atom.threads == 1
 
     @property
     def tile_is_chosen(self) -> bool:
-        """Whether tile and warpgroups were chosen for sums that leave registers for everything else."""
+        """True where tile and warpgroups were chosen for sums that leave registers for everything else."""
         given = {decision.key for decision in self.decisions if decision.given}
         return not self.a.s2r.in_registers and not given & {"tile.cta", "mma.atom_layout"}
 
@@ -254,7 +256,9 @@ class PlannedGemm:
         return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
 
     def opcodes(self, step: Step) -> Counter[str]:
-        """What each thread that takes part issues for a step on a whole k-tile; what a warp issues counts once."""
+        """Return what each thread that takes part issues for a step on a whole k-tile; what a warp issues counts
+        once.
+        """
         return step_opcodes(step, (self.a, self.b), self.atom, self.tiled_mma, self.cta_tile, self.target)
 
 
@@ -266,7 +270,9 @@ def step_opcodes(
     cta_tile: Extents,
     target: Target,
 ) -> Counter[str]:
-    """What each thread that takes part issues for a step on a whole k-tile; what a warp issues together counts once."""
+    """Return what each thread that takes part issues for a step on a whole k-tile; a warp's joint instruction
+    counts once.
+    """
     counts: Counter[str] = Counter()
     for x in operands:
         counts += x.opcodes(step, tiled_mma, target)

@@ -1,4 +1,4 @@
-"""How a CTA multiplies a k-tile, once its atom and its threads are chosen."""
+"""Multiplication of a k-tile by a CTA, once its atom and its threads are chosen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutegen.plan.values.decision import Decision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplied:
-    """How a CTA multiplies a k-tile: the atom, and the threads over which it is tiled.
+    """Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
 
     After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. With
     `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along

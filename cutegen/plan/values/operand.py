@@ -39,7 +39,7 @@ class OperandTile:
 
 
 def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
-    """What `spec` says of the operand `name`. Raises SpecError when its shared layout cannot hold the tile."""
+    """Return what `spec` says of the operand `name`. Raises SpecError when its shared layout cannot hold the tile."""
     operand: Operand = getattr(spec.problem, name)
     element = dtype(operand.dtype)
     x, y = (cta_tile["mnk".index(mode)] for mode in MODES[name])
@@ -65,5 +65,5 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
 
 
 def align_bytes(operand: Operand) -> int:
-    """What base address and leading stride are multiples of: 16 bytes, the widest access, unless the spec says less."""
+    """Alignment of base address and leading stride: 16 bytes, the widest access, unless the spec says less."""
     return operand.align or DEFAULT_ALIGN_BYTES

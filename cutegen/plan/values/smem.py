@@ -24,7 +24,7 @@ class Wavefronts:
 
     @property
     def ways(self) -> float:
-        """How many times the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
+        """Accesses as a multiple of the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
         return self.predicted / self.ideal
 
     def times(self, count: int) -> Wavefronts:
@@ -58,11 +58,11 @@ class SmemCandidate:
 
     @property
     def wavefronts(self) -> int:
-        """What the ranking compares first: reads, and writes by line where copies are counted so."""
+        """Wavefronts that the ranking compares first: reads, and writes by line where copies are counted so."""
         return (self.lines or self.write).predicted + self.read.predicted
 
     def to_json(self) -> dict[str, Any]:
-        """What it costs."""
+        """Return its costs."""
         return {
             "write": asdict(self.write),
             "lines": None if self.lines is None else asdict(self.lines),

@@ -1,4 +1,4 @@
-"""What a tensor core computes for one `mma`: the arithmetic, without registers.
+"""Arithmetic of a tensor core for one `mma`, without registers.
 
 Products of the inputs are exact. The K products of a tile are taken in groups; the products of a group and the
 accumulator are aligned to the largest exponent among them (a product's exponent is the sum of its operands'

@@ -1,4 +1,4 @@
-"""What a tensor core computes for one `wgmma`: the model of `tensor_core`, for 64 rows at once.
+"""Arithmetic of one `wgmma`: the model of `tensor_core`, for 64 rows at once.
 
 The K products of an instruction and the accumulator are aligned to the largest exponent among them, cut below the last
 bit that is kept, added exactly, and the sum is cut to float32. Of 16-bit floats and tf32 as many bits are kept as by
@@ -95,7 +95,7 @@ def _add_aligned(a: Factor, b: Factor, total: Doubles, kept_bits: int) -> Double
 
 
 def _largest_exponents(a: Factor, b: Factor, total: Doubles) -> npt.NDArray[np.int64]:
-    """For each element of the result the largest exponent of its products and of `total`; 0 where all are zero."""
+    """Return for each element the largest exponent of its products and of `total`; 0 where all are zero."""
     fields = total.view(np.int64) >> _FLOAT64_BITS & 0x7FF
     largest = np.where(total == 0, _LOWEST_EXPONENT, np.maximum(fields - 1023, -126)).astype(np.int16)
     sums = np.empty_like(largest)

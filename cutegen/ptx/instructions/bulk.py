@@ -1,6 +1,6 @@
 """Bulk copies: `cp.async.bulk.tensor`, `cp.async.bulk` within a cluster, and `.commit_group`, `.wait_group`.
 
-Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Of the tensor copies only tiled mode.
+Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Tensor copies are read in tiled mode alone.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _check_send(warp: Warp, site: int, addresses: tuple[int, int], size_bytes: i
 
 
 class _Boxes:
-    """What the active lanes ask for, one after the other."""
+    """Requests of the active lanes, one after the other."""
 
     def __init__(self, context: Lowering, instruction: Instruction, tensor: object, place: object, rank: int) -> None:
         if not isinstance(tensor, Address) or not isinstance(place, Address) or len(tensor.coordinates) != rank:

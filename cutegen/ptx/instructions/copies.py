@@ -94,7 +94,7 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
 def _counter(
     site: int, size: int, *, bypasses_l1: bool
 ) -> Callable[[Warp, Addresses, Addresses, Addresses | None], None]:
-    """What adds a copy to the counters: a copy with source sizes writes zeros first, whatever the sizes."""
+    """Return what adds a copy to the counters: a copy with source sizes writes zeros first, whatever the sizes."""
 
     def count(warp: Warp, start: Addresses, to: Addresses, counts: Addresses | None) -> None:
         traffic = warp.cta.traffic
@@ -109,7 +109,7 @@ def _counter(
 
 
 def _source_bytes(context: Lowering, instruction: Instruction, size: int) -> Callable[[Warp], Addresses | None]:
-    """How many bytes each active lane copies (the rest are zeros); None where every lane copies all."""
+    """Return the bytes that each active lane copies (the rest are zeros); None where every lane copies all."""
     has_policy = "L2::cache_hint" in instruction.parts
     if len(instruction.operands) - has_policy == 3:
         return lambda warp: None

@@ -1,4 +1,4 @@
-"""Which types and modifiers the instructions on lanes have: what is not here is refused before anything is lowered.
+"""Types and modifiers that instructions on lanes may have: what is not here is refused before anything is lowered.
 
 Source: the syntax lines of the PTX ISA, "Integer Arithmetic Instructions" to "Data Movement and
 Conversion Instructions", less what is not modelled (`.sat` of an integer that becomes a float, `.satfinite` of floats

@@ -30,7 +30,7 @@ Wait: TypeAlias = Callable[[Warp, Path], Mbarrier | None]
 
 @dataclass(frozen=True, slots=True)
 class _Manner:
-    """How an operation orders, and whether its scope reaches beyond the CTA."""
+    """Order of an operation, and whether its scope reaches beyond the CTA."""
 
     relaxed: bool
     reaches_cluster: bool
@@ -230,7 +230,7 @@ class _Look:
     manner: _Manner
 
     def at(self, warp: Warp, lanes: list[tuple[int, int, int]]) -> tuple[list[bool], Mbarrier | None]:
-        """For each of `lanes` whether its phase is complete, and an mbarrier whose is not."""
+        """Return for each of `lanes` whether its phase is complete, and an mbarrier whose is not."""
         blocking, mbarriers = None, warp.cta.mbarriers
         askers: dict[tuple[int, int], list[int]] = {}
         for thread, address, value in lanes:

@@ -122,7 +122,7 @@ def _take_types(instruction: Instruction, modifiers: Modifiers) -> _Types:
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """What the immediates after scale-d say: which operands are negated, and which are not K-major."""
+    """Immediates after scale-d: which operands are negated, and which are not K-major."""
 
     negates_a: bool = False
     negates_b: bool = False

@@ -80,7 +80,7 @@ class Binding:
 
     @property
     def shadows(self) -> list[GlobalShadow]:
-        """What watches each allocation, in the order in which the arguments name them."""
+        """Shadows that watch the allocations, in the order in which the arguments name them."""
         return list(self._shadows.values())
 
     def bind(self, array: npt.NDArray[Any], name: str) -> int:

@@ -36,14 +36,16 @@ class Arrival:
 
 
 class Awaited(Protocol):
-    """What a warp may have to wait for, until its `phase` changes: an mbarrier, or the other warps of its warpgroup."""
+    """Object that a warp may have to wait for, until its `phase` changes: an mbarrier, or the other warps of its
+    warpgroup.
+    """
 
     @property
     def phase(self) -> int:
         """Counts what has happened here."""
 
     def awaited(self) -> str:
-        """What is waited for, for messages."""
+        """Name of what is waited for, for messages."""
 
 
 End: TypeAlias = Callable[[Warp, Path], Arrival | Awaited | None]
@@ -234,7 +236,7 @@ def _check_barrier(warp: Warp, site: int, number: int, threads: int | None) -> N
 def _reduction(
     context: Lowering, instruction: Instruction, modifiers: Modifiers
 ) -> tuple[Deliver, tuple[int, bool], list[Operand]]:
-    """What a `bar.red` gives each warp, the predicate it counts, and the operands that name the barrier."""
+    """Return what a `bar.red` gives each warp, the predicate it counts, and the operands that name the barrier."""
     name = modifiers.need("popc", "and", "or")
     kind = modifiers.type("u32") if name == "popc" else modifiers.type("pred")
     if len(instruction.operands) not in (3, 4):

@@ -86,7 +86,7 @@ class ClusterBarrier:
             self.phase += 1
 
     def awaited(self) -> str:
-        """What is waited for, for messages."""
+        """Name of the barrier that is waited for, for messages."""
         missing = np.flatnonzero(self._missing)
         first = f", {self._ordering.who(int(missing[0]))} the first" if len(missing) else ""
         return f"barrier.cluster (in phase {self.phase}: {len(missing)} threads have yet to arrive{first})"

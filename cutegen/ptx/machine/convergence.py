@@ -1,4 +1,4 @@
-"""Which lanes of a warp are here: masks as bits, and the faults of instructions that need others than those.
+"""Active lanes of a warp: masks as bits, and the faults of instructions that need others than those.
 
 Source: PTX ISA, `.sync` and `.aligned` of warp and barrier instructions. A lane that a member mask names and that is
 not here (it took another path and has not exited) is a fault: nothing makes it arrive.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Machine:
-    """What all CTAs of a launch share."""
+    """State that all CTAs of a launch share."""
 
     executable: Executable
     grid: Grid
@@ -151,12 +151,12 @@ class Cta:
 
     @property
     def is_running(self) -> bool:
-        """Whether a warp has not exited."""
+        """Return whether a warp has not exited."""
         return any(warp.stack for warp in self._warps)
 
     @property
     def happened(self) -> int:
-        """How much has happened that may let a waiting warp go on."""
+        """Count of events that may let a waiting warp go on."""
         return self.mbarriers.events + self._arrivals
 
     def run_round(self) -> tuple[bool, bool]:
@@ -289,7 +289,7 @@ class Cta:
         return self._schedule.elect(lanes)
 
     def is_patient(self) -> bool:
-        """Whether a wait for an mbarrier goes on waiting."""
+        """Return whether a wait for an mbarrier goes on waiting."""
         return self._schedule.is_patient()
 
     def order_ways(self, ways: list[tuple[int, Mask]]) -> list[tuple[int, Mask]]:

@@ -15,7 +15,7 @@ from cutegen.ptx.watch.semantics import Semantics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executable:
-    """What the executor runs.
+    """Program in the form that the executor runs.
 
     `granule_bytes` and `global_granule_bytes` are the smallest accesses to shared and global memory. CTAs communicate
     where the entry has atomic, volatile or ordered accesses to global memory.

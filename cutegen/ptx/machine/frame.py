@@ -1,4 +1,4 @@
-"""What a warp must hold to run an entry.
+"""State that a warp holds to run an entry.
 
 Rows of 32 lanes in one register file for each width, and typed views of them.
 """
@@ -51,7 +51,7 @@ class Frame:
         return files
 
     def undefined(self) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
-        """For each register that may be read before it is written: the lanes that have written it, none yet."""
+        """Return, for each register that may be read before it is written, the lanes that have written it: none yet."""
         return {key: np.zeros(32, bool) for key in self.tracked}
 
     def views(self, files: dict[int, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

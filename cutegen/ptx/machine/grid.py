@@ -15,7 +15,7 @@ ONE_CTA: Dim3 = (1, 1, 1)
 
 
 def volume(extents: Dim3) -> int:
-    """How many things `extents` count."""
+    """Return the product of `extents`."""
     x, y, z = extents
     return x * y * z
 
@@ -50,7 +50,7 @@ class Grid:
 
     @property
     def clusters(self) -> Dim3:
-        """How many clusters there are, by axis."""
+        """Number of clusters by axis."""
         x, y, z = (ctas // each for ctas, each in zip(self.ctas, self.cluster, strict=True))
         return x, y, z
 

@@ -52,7 +52,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How a launch is run and watched."""
+    """Rules by which a launch is run and watched."""
 
     policy: Policy
     max_steps: int
@@ -62,7 +62,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the CTAs of one process did; outcomes of several add up."""
+    """Outcome of the CTAs of one process; outcomes of several add up."""
 
     steps: int
     block_runs: list[int]

@@ -1,4 +1,4 @@
-"""Where an entry's variables lie: shared, local, parameter, constant and module memory.
+"""Places of an entry's variables: shared, local, parameter, constant and module memory.
 
 Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (dynamic) shared memory after them.
 """

@@ -1,4 +1,4 @@
-"""Where operands live, and the context in which instructions are turned into steps.
+"""Places of operands, and the context in which instructions are turned into steps.
 
 A warp holds one numpy row of 32 lanes for each virtual register, constant and special register, in one file for each
 width. A `cell` is such a row seen as one dtype; a step is a closure that reads and writes the cells of the warp it is

@@ -50,11 +50,11 @@ class Mbarrier:
             self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
 
     def awaited(self) -> str:
-        """What a warp waits for here, for messages."""
+        """Name of what a warp waits for here, for messages."""
         return f"{self} to leave its phase"
 
     def __str__(self) -> str:
-        """Where it stands, for messages."""
+        """Address of the mbarrier, for messages."""
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals have come"
         return f"the mbarrier at {self.address:#x} (in phase {self.phase}: {arrivals}, tx-count {self.transactions})"
 
@@ -108,7 +108,7 @@ class Mbarriers:
         return barrier
 
     def _is_made_for(self, thread: int, barrier: Mbarrier) -> bool:
-        """Whether the mbarrier's initialisation comes before what `thread` does now."""
+        """Return whether the mbarrier's initialisation comes before what `thread` does now."""
         ordering, published = self._ordering, barrier.published_at
         if ordering.is_after(thread, barrier.made_by, barrier.made_at):
             return True

@@ -81,7 +81,7 @@ class Buffer:
 
 
 def poison(count: int, size_bytes: int) -> Data:
-    """What a faulty read gives: all bits one, a NaN in every float format."""
+    """Return what a faulty read gives: all bits one, a NaN in every float format."""
     return np.full(count * size_bytes, POISON_BYTE, np.uint8).view(data_dtype(size_bytes))
 
 
@@ -93,7 +93,7 @@ def lost_write(window: Data, offsets: Addresses, data: Data) -> int | None:
 
 @dataclass(slots=True)
 class Flights:
-    """What a cp.async reads until the last of its `lanes` has waited for it."""
+    """Sources of a cp.async until the last of its `lanes` has waited for it."""
 
     lanes: int
     _held: list[tuple[GlobalShadow, Flight]] = field(default_factory=list)
@@ -207,7 +207,7 @@ class GlobalMemory:
             self._report_clash(warp, access, buffer, clash, "read")
 
     def _read_strong(self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, data: Data) -> Data:
-        """What strong reads find where the last values are `data`."""
+        """Return what strong reads find where the last values are `data`."""
         found, semantics = data.copy(), self._semantics[access.site]
         for i, (thread, offset) in enumerate(zip(access.threads.tolist(), access.offsets.tolist(), strict=True)):
             older = shadow.locations.read(warp.cta.fences, warp, thread, offset, semantics, data[i])

@@ -1,4 +1,4 @@
-"""In what order things happen that a program must not depend on.
+"""Orders in which things happen that a program must not depend on.
 
 CTAs, warps between barriers, sides of a branch; which lane is elected, and when bulk copies land.
 """
@@ -85,25 +85,27 @@ class Schedule:
         return self._generator.randint(1, 8) if self._policy.name == "random" else TURN_BLOCKS
 
     def takes_turns(self) -> bool:
-        """Whether the CTAs of a cluster take turns even where one could go on."""
+        """Return whether the CTAs of a cluster take turns even where one could go on."""
         return self._policy.name == "random"
 
     def read_among(self, first: int, last: int) -> int:
-        """Which of the writes `first` to `last` of a location a strong read finds, where it may find any of them."""
+        """Choose which of the writes `first` to `last` of a location a strong read finds, where it may find any of
+        them.
+        """
         if self._policy.name == "random":
             return self._generator.randint(first, last)
         return last if self._policy.name == "in-order" else first
 
     def lands_at_once(self) -> bool:
-        """Whether a bulk copy is done when it is issued."""
+        """Return whether a bulk copy is done when it is issued."""
         return self._policy.name == "in-order"
 
     def lands_now(self) -> bool:
-        """Whether a bulk copy in flight lands before the warps take their next turns."""
+        """Return whether a bulk copy in flight lands before the warps take their next turns."""
         return self._policy.name == "random" and self._generator.random() < 0.5
 
     def is_patient(self) -> bool:
-        """Whether a wait for an mbarrier that is asked again goes on waiting; else it returns false."""
+        """Return whether a repeated wait for an mbarrier goes on waiting; else it returns false."""
         return self._policy.name != "random" or self._generator.random() < 0.75
 
     def elect(self, lanes: Sequence[int]) -> int:

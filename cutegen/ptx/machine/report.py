@@ -1,4 +1,4 @@
-"""What a launch did: counts for each instruction, traffic, violations."""
+"""Report of a launch: counts for each instruction, traffic, violations."""
 
 from __future__ import annotations
 

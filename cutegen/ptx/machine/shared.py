@@ -148,7 +148,7 @@ class SharedMemory:
         self._shadow.end_store(access, stamps)
 
     def peek(self, access: Access) -> Data:
-        """What a bulk copy finds in its source now."""
+        """Return what a bulk copy finds in its source now."""
         return self._bytes.window(access.size_bytes)[access.offsets]
 
     def begin_tensor_core_read(self, warps: Sequence[Warp], site: int, addresses: Addresses, agent: int) -> None:

@@ -40,7 +40,7 @@ _WINDOWS = {
 
 
 class Memory(Protocol):
-    """What answers the accesses of a warp's active lanes."""
+    """Memory that answers the accesses of a warp's active lanes."""
 
     def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
         """`size_bytes` bytes for each address."""
@@ -171,7 +171,7 @@ class _Narrowed:
 
 
 def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
-    """Which generic addresses lie in which state space."""
+    """Return which generic addresses lie in which state space."""
     inside = {
         name: (addresses >= start) & (addresses < start + size_bytes) for name, (start, size_bytes) in _WINDOWS.items()
     }
@@ -180,7 +180,7 @@ def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
 
 
 def is_own(addresses: Addresses, rank: int) -> Lanes:
-    """Which generic addresses lie in the shared memory of the CTA of `rank`, whose threads ask."""
+    """Mark generic addresses in the shared memory of the CTA of `rank`, whose threads ask."""
     windows = (addresses - SHARED_WINDOW) // CTA_WINDOW_BYTES
     return np.asarray((windows == 0) | (windows == rank + 1))
 

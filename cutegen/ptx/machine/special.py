@@ -32,7 +32,7 @@ SPECIAL_BITS: dict[str, int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a warp stands: its CTA in the grid and the launch's shape; `warp` counts in the CTA."""
+    """Place of a warp: its CTA in the grid and the launch's shape; `warp` counts in the CTA."""
 
     grid: Grid
     explicit_cluster: bool

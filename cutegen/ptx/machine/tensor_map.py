@@ -144,7 +144,7 @@ class BoundTensor:
         return offsets, size
 
     def chunks_inside(self, corner: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Which 16-byte chunks of a box at `corner` hold something of the tensor."""
+        """Mark the 16-byte chunks of a box at `corner` that hold something of the tensor."""
         inside = np.zeros(self.map.box[::-1], bool)
         places = self.clip(corner)
         if places is not None:
@@ -153,7 +153,7 @@ class BoundTensor:
 
 
 def swizzled(addresses: npt.NDArray[np.int64], swizzle_bytes: int) -> npt.NDArray[np.int64]:
-    """Where the 16-byte chunks that would lie at `addresses` lie: bits 4 to 6 change by bits 7 to 9.
+    """Return where the 16-byte chunks at `addresses` lie once swizzled: bits 4 to 6 change by bits 7 to 9.
 
     >>> swizzled(np.arange(3) * 16 + 256, 128).tolist()
     [288, 304, 256]

@@ -33,7 +33,7 @@ Compute: TypeAlias = Callable[[TensorCore, Array, Array, Array | None], Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MmaForm:
-    """What the text of a `wgmma.mma_async` says.
+    """Form of a `wgmma.mma_async`, as its text says it.
 
     `a_chunks` and `b_chunks` give the addresses that a descriptor means, `a_matrix` and `b_matrix` the elements (rows,
     K) of what lies there. `a` are A's registers, or None where it has a descriptor; `a_fragment` gives a warp's rows of
@@ -56,7 +56,9 @@ class MmaForm:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What the warps of a group must agree on: descriptors (None: A is in registers), and whether D is added to."""
+    """Operands that the warps of a group must agree on: descriptors (None: A is in registers), and whether D is added
+    to.
+    """
 
     a: int | None
     b: int
@@ -99,7 +101,7 @@ class _Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a CTA's warpgroups work with."""
+    """Parts of a CTA that its warpgroups work with."""
 
     shared: SharedMemory
     ordering: Ordering
@@ -120,7 +122,7 @@ class Warpgroup:
         self.phase = 0
 
     def awaited(self) -> str:
-        """What a warp waits for here, for messages."""
+        """Name of what a warp waits for here, for messages."""
         first = self._warps[0].number
         late = [first + i for i, member in enumerate(self._members) if member.executed < len(self._history)]
         return f"warps {late} of its warpgroup to execute the same wgmma instructions"

@@ -197,7 +197,7 @@ def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """What a block does with registers: reads that it has not written before, by instruction, and what it writes."""
+    """Uses of registers in a block: reads that it has not written before, by instruction, and what it writes."""
 
     exposed: dict[int, frozenset[RegisterKey]]
     assigned: frozenset[RegisterKey]
@@ -216,7 +216,7 @@ def _uses(entry: Entry, block: BlockRange) -> _Uses:
 
 
 def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[RegisterKey]]:
-    """For each instruction that reads registers which some way to it has not written: those registers.
+    """Return, for each instruction, the registers that it reads and that some way to it has not written.
 
     A register that no instruction at all writes is how LLVM spells an undefined value. What only moves its bytes, often
     to where nothing looks at them, may have it: what it moves stays poison.
@@ -243,7 +243,7 @@ def _bits_of(keys: frozenset[RegisterKey], bits: dict[RegisterKey, int]) -> int:
 
 
 def _assigned_at_start(graph: FlowGraph, assigned: list[int]) -> dict[int, int]:
-    """For each block that can be reached: what every way to it has written, as bits."""
+    """Return what every way to each reachable block has written, as bits."""
     at_start, pending = {0: 0}, [0]
     while pending:
         number = pending.pop()

@@ -1,4 +1,4 @@
-"""What PTX text says, as values: modules, entries, instructions, operands.
+"""PTX text as values: modules, entries, instructions, operands.
 
 Names are already resolved (a register knows its file and row), types are not yet checked: `lower` does that.
 """

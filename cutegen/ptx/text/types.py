@@ -16,7 +16,7 @@ Dim3: TypeAlias = tuple[int, int, int]
 
 
 class Kind(Enum):
-    """What arithmetic a type's bits mean."""
+    """Arithmetic that a type's bits stand for."""
 
     PREDICATE = "predicate"
     BITS = "bits"

@@ -1,1 +1,1 @@
-"""What an execution must not do: races, reads of nothing, missing waits; and what its memory requests cost."""
+"""Watches an execution for races, reads of nothing and missing waits, and counts what its memory requests cost."""

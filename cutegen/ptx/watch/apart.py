@@ -31,7 +31,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What the CTAs of one process wrote and read of an allocation; a stamp has its cluster from `cluster_shift` on."""
+    """Accesses of one process's CTAs to an allocation; a stamp has its cluster from `cluster_shift` on."""
 
     writes: Marks
     reads: Marks

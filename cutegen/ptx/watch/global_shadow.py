@@ -1,4 +1,4 @@
-"""Who wrote and who read each byte of a buffer in global memory: finds accesses that nothing orders.
+"""Remembers who wrote and who read each byte of a buffer in global memory: finds accesses that nothing orders.
 
 For each granule (the smallest access the entry makes) the last weak write is kept, and of every warp the last read and
 the last strong write; `Ordering` says whether they come before what a warp does now, whatever CTA they are from. Two
@@ -33,7 +33,7 @@ MOST_QUEUED = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class SiteTable:
-    """Of each instruction: how far its scope reaches (0: it is weak), the bytes of a lane, and whether it is `.nc`."""
+    """Columns by instruction: reach of its scope (0: it is weak), bytes of a lane, and whether it is `.nc`."""
 
     reach: npt.NDArray[np.int64]
     size_bytes: npt.NDArray[np.int64]
@@ -246,7 +246,7 @@ class GlobalShadow:
     def _morally_strong(
         self, access: GlobalAccess, sites: Sites, same_cluster: npt.NDArray[np.bool_], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Where both accesses are strong, overlap completely, and each includes the other in its scope."""
+        """Mark where both accesses are strong, overlap completely, and each includes the other in its scope."""
         reach = self._table.reach[access.site]
         if reach == 0:
             return np.zeros(sites.shape, bool)
@@ -292,7 +292,7 @@ def _told(
     stamps: tuple[Stamps, Stamps, Stamps],
     suspect: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
-    """Where the threads of `row`, who know the same, were told of the accesses that are `suspect`."""
+    """Mark where the threads of `row`, who know the same, were told of the `suspect` accesses."""
     thread = int(access.threads[row if isinstance(row, int) else 0])
     told = np.zeros(suspect.shape, bool)
     for number in np.unique(clusters[suspect]).tolist():

@@ -24,7 +24,7 @@ from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH, Ho
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What happened before a release of a thread of CTA `home`, for those whom its scope includes."""
+    """Knowledge released by a thread of CTA `home`, for those whom its scope includes."""
 
     past: Past
     reach: int
@@ -45,7 +45,7 @@ def orders_of_cta(cluster: FenceOrder, grid: FenceOrder) -> Mapping[int, FenceOr
 
 @dataclass(slots=True)
 class Fences:
-    """What the threads of one CTA have released and read around their fences.
+    """Releases and reads of the threads of one CTA around their fences.
 
     `orders` are those of `fence.sc` by reach: of the CTA, of its cluster, of the grid. `choose` picks which of the
     writes `first` to `last` a thread reads that may read any of them.
@@ -73,7 +73,9 @@ class Fences:
         self.ordering.tick += 1
 
     def knows(self, thread: int, event: _Event) -> bool:
-        """Whether `thread` may not go back behind `event`: it did it, knows of it, or a `fence.sc` stands between."""
+        """Return whether `thread` may not go back behind `event`: it did it, knows of it, or a `fence.sc` stands
+        between.
+        """
         if (event.cluster, event.thread) == (self.home.cluster, thread):
             return True
         tick, who, warp = (np.array([n], np.int64) for n in (event.tick, event.thread, event.thread // WARP_LANES))
@@ -97,11 +99,11 @@ class Fences:
         return message if message is not None and message.reach >= CLUSTER_REACH else None
 
     def releases(self, thread: int, semantics: Semantics) -> bool:
-        """Whether a strong write of `thread` releases anything."""
+        """Return whether a strong write of `thread` releases anything."""
         return semantics.releases or thread in self._released
 
     def write(self, thread: int, semantics: Semantics) -> tuple[Message, ...]:
-        """What a strong write of `thread` releases."""
+        """Record what a strong write of `thread` releases."""
         if semantics.releases:
             released = Message(self.ordering.past_of(thread), semantics.reach, self.home)
             self.ordering.tick += 1

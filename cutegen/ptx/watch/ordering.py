@@ -1,4 +1,4 @@
-"""Which accesses of a cluster are ordered: clocks of each warp for every other, and for what lands at each mbarrier.
+"""Order of a cluster's accesses: clocks of each warp for every other, and for what lands at each mbarrier.
 
 The warps of a cluster's CTAs are numbered one CTA after the other, by rank, and so are their threads.
 Ticks only grow. `known[a, u]` is the last tick of agent `u` whose accesses are ordered before what warp `a` does now;
@@ -34,7 +34,7 @@ _NO_TICKS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What an arrival lets others know: the last ordered tick of each agent, and of those ways with a proxy fence."""
+    """Knowledge that an arrival passes on: each agent's last ordered tick, and its last one behind a proxy fence."""
 
     known: Clock
     fenced: Clock
@@ -118,12 +118,12 @@ class Ordering:
         return seen
 
     def has_begun(self, thread: int, rank: int) -> bool:
-        """Whether `thread` has seen anything happen in the CTA of `rank`."""
+        """Return whether `thread` has seen anything happen in the CTA of `rank`."""
         first = rank * self.warps_per_cta
         return bool(self.seen_by(thread)[first : first + self.warps_per_cta].any())
 
     def has_seen(self, thread: int, other: int, tick: int) -> bool:
-        """Whether `thread` has seen what thread `other` did at `tick`."""
+        """Return whether `thread` has seen what thread `other` did at `tick`."""
         seen = self.seen_by(thread)
         return len(seen) > 0 and bool(seen[other // WARP_LANES] >= tick)
 
@@ -231,7 +231,7 @@ class Ordering:
     def stands_alone(
         self, warp: int, threads: npt.NDArray[np.int64], stamps: tuple[Clock, Clock, Clock]
     ) -> npt.NDArray[np.bool_]:
-        """Where accesses that `warp` knows of were told of by another lane than theirs, with nothing between the two.
+        """Mark accesses that `warp` knows of through another lane than theirs, with nothing between the two.
 
         `stamps` are the ticks, threads and warps of the accesses, a row for each of `threads`.
         """
@@ -248,7 +248,7 @@ class Ordering:
         return np.asarray(alone)
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Where a proxy fence stands between the writes of threads `owners` at `ticks` and what `thread` does now."""
+        """Mark where a proxy fence stands between writes of `owners` at `ticks` and what `thread` does now."""
         fenced = self._fenced[thread // WARP_LANES]
         if thread in self._by_lane:
             fenced = later(fenced, self._by_lane[thread].fenced)
@@ -275,7 +275,7 @@ class Ordering:
         return bool(self.known[:, agent].max() >= tick) or any(len(k) > agent and k[agent] >= tick for k in lanes)
 
     def past_of(self, thread: int) -> Past:
-        """What happened before what `thread` does in the next tick: what it did, and what it knows of."""
+        """Return what happened before the next tick of `thread`: what it did, and what it knows of."""
         own = Past({self.cluster: self._known_by(thread)}, {(self.cluster, thread): self.tick})
         return join_pasts(self.far_of(thread), own)
 
@@ -298,7 +298,7 @@ class Ordering:
         return known, seen
 
     def far_of(self, thread: int) -> Past:
-        """What `thread` knows of other clusters, and of single threads."""
+        """Return what `thread` knows of other clusters, and of single threads."""
         far = self._far[thread // WARP_LANES]
         return join_pasts(far, self._by_lane[thread].far) if thread in self._by_lane else far
 
@@ -319,7 +319,7 @@ class Ordering:
         return not any(thread // WARP_LANES == warp for thread in self._by_lane)
 
     def told_of(self, cluster: int, thread: int, stamps: tuple[Clock, Clock, Clock]) -> npt.NDArray[np.bool_]:
-        """Where `thread` was told of accesses of `cluster`; `stamps` are their ticks, threads and warps."""
+        """Mark where `thread` was told of accesses of `cluster`; `stamps` are their ticks, threads and warps."""
         ticks, threads, warps = stamps
         told = self.far_of(thread).knows(cluster, ticks, threads, warps)
         if cluster != self.cluster:
@@ -337,6 +337,6 @@ class Ordering:
         self.bounds[warp] = int(self.known[warp].min()) + 1
 
     def _share_among_lanes(self, warp: int) -> None:
-        """What single lanes of `warp` knew has become what it knows."""
+        """Give the warp what single lanes of `warp` knew."""
         first = warp * WARP_LANES
         self._by_lane = {t: told for t, told in self._by_lane.items() if not first <= t < first + WARP_LANES}

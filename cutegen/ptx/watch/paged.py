@@ -67,7 +67,7 @@ class PagedStamps:
             self._sites = np.concatenate([self._sites, np.zeros(more, np.int32)])
 
     def _places(self, granules: Granules) -> Granules:
-        """Where the stamps of `granules` lie."""
+        """Return where the stamps of `granules` lie."""
         first: Granules = self._pages[granules >> _PAGE_BITS].astype(np.int64) << _PAGE_BITS
         return first | (granules & (_PAGE - 1))
 

@@ -1,4 +1,4 @@
-"""What happened before: how far each warp of each cluster, and single threads, had come when something was told.
+"""Past of an event: how far each warp of each cluster, and single threads, had come when something was told.
 
 A vector clock over clusters (Fidge, "Timestamps in message-passing systems that preserve the partial ordering";
 Flanagan and Freund, "FastTrack"), kept sparse: a cluster of which nothing is known is not in it.
@@ -25,7 +25,7 @@ class Past:
     threads: Mapping[tuple[int, int], int]
 
     def knows(self, cluster: int, ticks: Clock, threads: Clock, warps: Clock) -> npt.NDArray[np.bool_]:
-        """Where accesses of `threads` of `cluster`, in `warps`, at `ticks` are ordered before."""
+        """Mark where accesses of `threads` of `cluster`, in `warps`, at `ticks` are ordered before."""
         clock = self.clocks.get(cluster)
         if clock is None and not self.threads:
             return np.zeros(ticks.shape, bool)

@@ -1,4 +1,4 @@
-"""How strong an access or a fence is: its order and its scope.
+"""Strength of an access or a fence: its order and its scope.
 
 Source: PTX ISA, "Memory Consistency Model": "Scope", "Release and Acquire Patterns", "Morally Strong Operations". A
 weak access has no `Semantics`.
@@ -43,7 +43,7 @@ class Semantics:
 
 
 def includes(reach: int, home: Home, other: Home) -> bool:
-    """Whether an operation of CTA `home` that has `reach` includes the threads of CTA `other`.
+    """Return whether an operation of CTA `home` that has `reach` includes the threads of CTA `other`.
 
     >>> includes(CLUSTER_REACH, Home(3, 0), Home(3, 1)), includes(CLUSTER_REACH, Home(3, 0), Home(4, 0))
     (True, False)

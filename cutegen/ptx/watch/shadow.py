@@ -1,4 +1,5 @@
-"""Who touched which byte of a CTA's shared memory: finds reads of what nobody wrote, races, and copies not waited for.
+"""Remembers who touched which byte of a CTA's shared memory: finds reads of bytes that nobody wrote, races, and copies
+not waited for.
 
 The threads of its cluster's other CTAs are among them.
 
@@ -218,7 +219,7 @@ class Shadow:
             self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
 
     def _check_fence(self, access: Access, what: str = "bulk copy") -> None:
-        """What is done in the async proxy needs a proxy fence after ordinary writes of its bytes."""
+        """Demand a proxy fence between ordinary writes of bytes and what the async proxy does to them."""
         writes = self._writes[self._granules(access)]
         ticks = np.where(writes >= _PENDING, 0, writes >> _TICK_SHIFT)
         fenced = self._ordering.is_fenced(int(access.threads[0]), ticks, writes & MANY)
@@ -356,7 +357,7 @@ class Shadow:
         self.report(kind, access, index, f"{message} without a bar.warp.sync between", piece)
 
     def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
-        """What is wrong with an access that meets the `earlier` one of `stamp`."""
+        """Explain what is wrong with an access that meets the `earlier` one of `stamp`."""
         number, site = stamp & MANY, stamp >> _THREAD_BITS & _SITE_MASK
         who = self._ordering.who(number) if number != MANY else f"several threads of {self._ordering.who_of_warp(warp)}"
         place, opcode = self._monitor.describe(site), self._monitor.opcode(site)

@@ -1,4 +1,4 @@
-"""What memory requests cost: shared-memory wavefronts and global sectors.
+"""Costs of memory requests: shared-memory wavefronts and global sectors.
 
 A warp's shared request is served in phases of 128 bytes: all 32 lanes for accesses of up to 4 bytes, 16 lanes for 8
 bytes, 8 lanes for 16 bytes (and for the rows of ldmatrix). In a phase each of the 32 banks gives one 4-byte word for

@@ -1,4 +1,4 @@
-"""What a program may do wrong while it runs, and who is told.
+"""Kinds of mistakes that a running program makes, and who is told of them.
 
 A violation names its kind, the instruction, the thread and the address. A kind that is in `raise_on` ends the launch
 with a `PtxFault`; the others are gathered in the report.
@@ -86,12 +86,12 @@ class Monitor:
 
     @property
     def violations(self) -> list[Violation]:
-        """What is undefined."""
+        """Violations that are undefined behaviour."""
         return [found for found in self._found if found.kind is not ViolationKind.CONVENTION]
 
     @property
     def conventions(self) -> list[Violation]:
-        """What is only not ordered."""
+        """Violations that are only not ordered."""
         return [found for found in self._found if found.kind is ViolationKind.CONVENTION]
 
     def describe(self, site: int) -> str:

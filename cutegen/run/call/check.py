@@ -120,7 +120,9 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
 
 
 def _has_type(tensor: CallTensor, form: Form) -> bool:
-    """Whether elements are what the kernel takes, or their bits in integers where the framework has no such type."""
+    """Return whether elements are what the kernel takes, or their bits in integers where the framework has no such
+    type.
+    """
     wanted, carrier = tensor.dtype, CARRIERS.get(tensor.dtype.name)
     carried = carrier is not None and form.framework != "torch" and form.dtype == name_of(carrier)
     return carried or form.dtype == wanted.in_memory
@@ -188,7 +190,7 @@ def _inner_mismatch(a: Form, b: Form, framework: str) -> OperandError:
 
 
 def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
-    """What the kernel writes: every element once, so it has the whole shape."""
+    """Check the result that the kernel writes: every element once, so it has the whole shape."""
     fix = suggestions.new_out(tensor, shape, form)
     if tuple(form.shape) != shape:
         modes = "(M, N)" if len(shape) == 2 else "(L, M, N)"
@@ -204,7 +206,7 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
 
 
 def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
-    """What the epilogue reads: one for each matrix of the result, or one for all of them."""
+    """Check an operand that the epilogue reads: one for each matrix of the result, or one for all of them."""
     matrices = _check_kind(tensor, form)
     *batch, m, n = shape
     extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
@@ -222,7 +224,7 @@ def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device:
 
 
 def place(tensor: CallTensor, form: Form) -> Placed:
-    """Where the elements of an operand that fits lie. Raises OperandError."""
+    """Return where the elements of an operand that fits lie. Raises OperandError."""
     matrices = _take_apart(tensor, form)
     one, size = matrices.one, tensor.dtype.bytes
     if len(tensor.modes) == 1:
@@ -288,7 +290,7 @@ def _check_batch_stride(placed: Placed, stride: int) -> None:
 
 
 def _batches_apart(placed: Placed) -> bool:
-    """Whether the matrices of a batch follow one another, or lie row by row between each other."""
+    """Return whether the matrices of a batch follow one another, or lie row by row between each other."""
     matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
     row_of_all_bytes = (placed.batch - 1) * placed.batch_pitch_bytes + placed.row_bytes
     interleaved = placed.batch_pitch_bytes >= placed.row_bytes and placed.pitch_bytes >= row_of_all_bytes

@@ -20,7 +20,7 @@ _LONGEST_TYPE = 32  # characters; "<f2" is one, a list of fields is none
 
 
 class CudaArray(NamedTuple):
-    """What the table says, in Python's own numbers; `strides_bytes` is None for compact row-major."""
+    """Table of the interface, in Python's own numbers; `strides_bytes` is None for compact row-major."""
 
     pointer: int
     shape: tuple[int, ...]

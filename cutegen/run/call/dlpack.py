@@ -55,7 +55,7 @@ class _VersionedTensor(ctypes.Structure):
 
 
 class ExportedTensor(NamedTuple):
-    """What a capsule says; `strides` (elements) is None for compact row-major. Valid while `capsule` lives."""
+    """Contents of a capsule; `strides` (elements) is None for compact row-major. Valid while `capsule` lives."""
 
     pointer: int
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a call hands in beside A and B: exactly what the spec's epilogue names."""
+"""Operands that a call passes beside A and B: exactly those that the spec's epilogue names."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a kernel's epilogue asks for: `asked` says it for each of `TENSOR_NAMES` and then of `SCALARS`."""
+    """Operands that a kernel's epilogue asks for: `asked` says it for each of `TENSOR_NAMES` and then of `SCALARS`."""
 
     asked: tuple[bool, ...]
 
     @classmethod
     def of(cls, contract: LaunchContract) -> Extras:
-        """Of a kernel of this contract."""
+        """Return those of a kernel of this contract."""
         names = {*(tensor.name for tensor in map(call_tensor, contract.beside_result)), *contract.scalars}
         return cls(tuple(name in names for name in (*TENSOR_NAMES, *SCALARS)))
 

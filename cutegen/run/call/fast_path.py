@@ -134,7 +134,7 @@ class QuickFusedCalls:
 
 
 class Prepared(Protocol):
-    """What is remembered of a call that went the thorough way."""
+    """Memory of a call that went the thorough way."""
 
     @property
     def call(self) -> CheckedCall: ...
@@ -148,7 +148,7 @@ class Prepared(Protocol):
 
 
 class _KnownFused(NamedTuple):
-    """What is left to do for a known call."""
+    """Work left for a known call."""
 
     launch: Launch
     check_addresses: Callable[[tuple[int, ...]], None]
@@ -159,7 +159,7 @@ class _KnownFused(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is left to do for a known call: bytes from each first to each last element, address bits that must be 0."""
+    """Work left for a known call: bytes from each first to each last element, address bits that must be 0."""
 
     launch: Launch
     span_a: int
@@ -173,7 +173,7 @@ class _Known(NamedTuple):
     forward_ad: Any
 
     def unusual(self, tensor: Any) -> bool:
-        """Whether there is more to a tensor than its attributes and its memory say."""
+        """Return whether there is more to a tensor than its attributes and its memory say."""
         return tensor.requires_grad or differs_from_memory(tensor, self.forward_ad)
 
 

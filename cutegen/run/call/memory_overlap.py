@@ -1,4 +1,4 @@
-"""Where the elements of a call's operands lie, whether they are aligned, and whether a result shares them."""
+"""Finds where the elements of a call's operands lie, whether they are aligned, and whether a result shares them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class Placed:
         object.__setattr__(self, "align_bytes", self.tensor.contract.align_bytes)
 
     def coincides(self, other: Placed) -> bool:
-        """Whether each element of one has the place of the same element of the other, from the same address on."""
+        """Return whether each element of one lies where the same element of the other does, from the same address
+        on.
+        """
         mine, theirs = ((x.rows, x.row_bytes, x.pitch_bytes, x.batch, x.batch_pitch_bytes) for x in (self, other))
         same_kind = self.tensor.contract.dtype == other.tensor.contract.dtype
         return same_kind and self.tensor.contract.major == other.tensor.contract.major and mine == theirs
@@ -81,7 +83,7 @@ def check_apart(written: Placed, pointer: int, other: Placed, other_pointer: int
 
 
 def _share_bytes(written: Placed, offset_bytes: int, other: Placed) -> bool:
-    """Whether two strided operands share a byte, exactly: NumPy solves it on the addresses alone and reads no memory.
+    """Return whether two strided operands share a byte, exactly: NumPy solves it on addresses and reads no memory.
 
     Interleaved ones, as column slices of one buffer, do not.
     """

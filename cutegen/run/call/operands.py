@@ -1,4 +1,4 @@
-"""What a kernel is handed: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack, read into one view.
+"""Reads operands into one view: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack.
 
 No framework is imported here. An operand can only be a torch tensor when the caller has imported torch.
 """
@@ -142,7 +142,7 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
 
 
 def differs_from_memory(tensor: Any, forward_ad: Any) -> bool:
-    """Whether a torch tensor may stand for more than its memory holds: a sign, or a tangent of forward-mode AD.
+    """Return whether a torch tensor may stand for more than its memory holds: a sign, or a tangent of forward-mode AD.
 
     `forward_ad` is torch's module. Every call asks this of each tensor, so it looks no further than it must.
     """

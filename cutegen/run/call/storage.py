@@ -1,4 +1,4 @@
-"""Where a matrix lies in memory: rows and columns of its storage, padded so that each leading stride is aligned."""
+"""Places a matrix in memory: rows and columns of its storage, padded so that each leading stride is aligned."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class CallTensor:
 
     @property
     def row_major(self) -> bool:
-        """Whether the contiguous mode is the last one."""
+        """True where the contiguous mode is the last one."""
         return self.modes[-1] == self.contract.major
 
     @property
     def align_elems(self) -> int:
-        """What the leading stride is a multiple of, in elements."""
+        """Elements that the leading stride is a multiple of."""
         return max(1, self.contract.align_bytes // self.dtype.bytes)
 
     @property
     def written(self) -> bool:
-        """Whether the kernel writes it."""
+        """True where the kernel writes it."""
         return self.contract.name in (RESULT, "aux", *REGISTERS.values())
 
     def key(self, name: str) -> str:
@@ -54,7 +54,7 @@ class CallTensor:
 
     @property
     def may_be_one_value(self) -> bool:
-        """Whether a call may hand in one element that stands for the whole vector."""
+        """True where a call may hand in one element that stands for the whole vector."""
         return self.contract.name in SCALES
 
     def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
@@ -87,7 +87,9 @@ class MatrixStorage:
 
     @property
     def host_elems(self) -> int:
-        """What a flat array in host memory needs so that an aligned buffer is found in it, wherever it begins."""
+        """Return the elements of a flat array in host memory in which an aligned buffer is found, wherever it
+        begins.
+        """
         return math.prod(self.extents) + self.align - 1
 
     def host_buffer(self, flat: Any, address: int) -> Any:
@@ -139,7 +141,7 @@ _CARRIERS = {DTYPES[name].torch_name: carrier for name, carrier in CARRIERS.item
 
 
 def numpy_dtype(name: str, like: np.dtype[Any] | None = None) -> np.dtype[Any]:
-    """NumPy's type for torch's `name`; what NumPy has not is `like` where that is some package's, else bits."""
+    """NumPy's type for torch's `name`; a type that NumPy lacks is `like` where that is some package's, else bits."""
     if name not in _CARRIERS:
         return np.dtype(name)
     return like if like is not None and like.name == name else np.dtype(_CARRIERS[name])

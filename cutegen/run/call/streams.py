@@ -1,4 +1,4 @@
-"""Which CUDA stream a call goes to."""
+"""Finds the CUDA stream that a call goes to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def stream_handle(stream: Any) -> int:
 
 
 def current_stream(views: tuple[TensorView, ...], device: Device) -> int:
-    """Where a call without `stream=` goes: torch's current stream, else one an operand names, else the default."""
+    """Return the stream of a call without `stream=`: torch's current one, else one an operand names, else the
+    default.
+    """
     named = LEGACY_STREAM
     for view in reversed(views):
         if view.form.framework == "torch":

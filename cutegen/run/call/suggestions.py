@@ -78,7 +78,7 @@ def new_out(tensor: CallTensor, shape: tuple[int, ...], form: Form) -> str:
 
 
 def _transposed(form: Form) -> str:
-    """What exchanges the two modes of a matrix, or of each in a batch."""
+    """Write what exchanges the two modes of a matrix, or of each in a batch."""
     if form.framework == "torch":
         return ".t()" if len(form.shape) == 2 else ".mT"
     return ".T" if len(form.shape) == 2 else ".swapaxes(1, 2)"

@@ -115,7 +115,7 @@ def span_elems(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 class Transposed:
-    """What a kernel reads of one operand: a copy of the other major than a call passes.
+    """Copies of one operand in the other major than a call passes, for the kernel to read.
 
     `given` is the operand as it is passed, `read` as the kernel was compiled for.
     """

@@ -52,7 +52,7 @@ class GpuKernel:
         self._kernel: Any = None
 
     def prepare(self, call: CheckedCall) -> Launch:
-        """What a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
+        """Return what a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
         driver, ordinal = self._load_driver(), call.device[1]
         with self._lock:
             if ordinal not in self._bound:
@@ -83,7 +83,9 @@ class GpuKernel:
         return _Bound(function, context, int(context), multiprocessors, active_clusters)
 
     def _active_clusters(self, driver: Driver, function: Any, ordinal: int) -> int | None:
-        """How many clusters run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for none."""
+        """Count the clusters that run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for
+        none.
+        """
         contract = self._contract
         if contract.cluster == ONE_CTA:
             return None
@@ -126,8 +128,8 @@ class GpuLaunch:
     """
 
     __slots__ = (
-        *("_address_slots", "_arguments", "_bound", "_config", "_current", "_current_at"),
-        *("_driver", "_pointers", "_raw", "_scalars", "_slots"),
+        *("_address_slots", "_arguments", "_bound", "_config", "_current", "_current_at", "_driver", "_launch"),
+        *("_placed", "_pointers", "_raw", "_scalars", "_slots", "_stream"),
     )
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
@@ -149,40 +151,59 @@ class GpuLaunch:
         self._config = LaunchConfig.of(
             geometry, in_clusters=bound.active_clusters is not None, programmatic=contract.programmatic
         )
-        self._arguments = (ctypes.addressof(self._config), int(bound.function), ctypes.addressof(self._pointers), None)
+        # Made once, as ctypes takes them without a conversion at each launch.
+        self._launch, function = self._raw.launch, ctypes.c_void_p(int(bound.function))
+        self._arguments = (ctypes.byref(self._config), function, self._pointers, None)
+        self._placed: tuple[int, ...] | None = None
+        self._stream = 0
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses, asynchronously. Raises DeviceError."""
-        # A thread that never used CUDA has no current context, and one that works on two GPUs may have the other's.
-        status = self._raw.get_current_context(self._current_at)
-        if status == _SUCCESS and self._current.value == self._bound.context_address:
-            self._launch(addresses, scalars, stream)
+        if self.is_at_home():
+            self.at_home(addresses, scalars, stream)
         else:
             with self._driver.current(self._bound.context):
-                self._launch(addresses, scalars, stream)
+                self.at_home(addresses, scalars, stream)
 
-    def _launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        slots = self._slots
-        for index, address in zip(self._address_slots, addresses, strict=True):
-            slots[index] = address
+    def is_at_home(self) -> bool:
+        """Return whether the calling thread's current context is this GPU's.
+
+        A thread that never used CUDA has none, and one that works on two GPUs may have the other's.
+        """
+        status = self._raw.get_current_context(self._current_at)
+        return status == _SUCCESS and self._current.value == self._bound.context_address
+
+    def at_home(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+        """A call by a thread that is at home, as the caller knows. Raises DeviceError.
+
+        Addresses and a stream that the call before it had are not written again.
+        """
+        if addresses != self._placed:
+            self._place(addresses)
         if scalars:
             for slot, scalar in zip(self._scalars, scalars, strict=True):
                 slot.value = scalar
-        self._config.stream = stream
-        status = self._raw.launch(*self._arguments)
+        if stream != self._stream:
+            self._config.stream = self._stream = stream
+        status = self._launch(*self._arguments)
         if status != _SUCCESS:
             raise self._driver.failure("cuLaunchKernelEx", self._driver.api.CUresult(status))
+
+    def _place(self, addresses: tuple[int, ...]) -> None:
+        slots = self._slots
+        for index, address in zip(self._address_slots, addresses, strict=True):
+            slots[index] = address
+        self._placed = addresses
 
 
 class MappedLaunch(GpuLaunch):
     """A form of call of a kernel that takes tensor maps: the driver is given a map's address in place of a slot's."""
 
-    __slots__ = ("_made_for", "_maps")
+    __slots__ = ("_maps",)
 
     def __init__(self, driver: Driver, bound: _Bound, contract: LaunchContract, call: CheckedCall) -> None:
         super().__init__(driver, bound, contract, call)
         parameters = [parameter.name for parameter in contract.parameters]
-        self._made_for: tuple[int, ...] | None = None
         self._maps: list[tuple[int, int, TensorMaps]] = []
         for each, fields in zip(contract.maps, contract.map_fields(call.size), strict=True):
             # A matrix without elements may lie nowhere. Nothing is read of it, so the result's address will do as well.
@@ -190,13 +211,11 @@ class MappedLaunch(GpuLaunch):
             maps = TensorMaps(driver, each.name, fields)
             self._maps.append((parameters.index(f"map_{each.name}"), address_of, maps))
 
-    def _launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        if addresses != self._made_for:
-            self._made_for = None  # should one of them fail, nothing is left that looks placed
-            for parameter, tensor, maps in self._maps:
-                self._pointers[parameter] = maps.at(addresses[tensor])
-            self._made_for = addresses
-        super()._launch(addresses, scalars, stream)
+    def _place(self, addresses: tuple[int, ...]) -> None:
+        self._placed = None  # should one of them fail, nothing is left that looks placed
+        for parameter, tensor, maps in self._maps:
+            self._pointers[parameter] = maps.at(addresses[tensor])
+        super()._place(addresses)
 
 
 def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
@@ -214,7 +233,7 @@ def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
 
 
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
-    """Whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
+    """Return whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
 
     It does on the same major and the same or a later minor, with the suffix `a` on exactly its own. Source: CUDA C++
     Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".

@@ -65,7 +65,8 @@ class RawDriver:
             return ctypes.CFUNCTYPE(ctypes.c_int, *types)(driver.entry_point(name, _CUDA_VERSION))
 
         pointer = ctypes.c_void_p
-        self.launch = function("cuLaunchKernelEx", pointer, pointer, pointer, pointer)
+        # Without types of arguments, whose checks cost as much as the rest of the call: it takes pointers of ctypes.
+        self.launch = function("cuLaunchKernelEx")
         self.get_current_context = function("cuCtxGetCurrent", pointer)
         self.is_capturing = function("cuStreamIsCapturing", pointer, pointer)
         self.stream_id = function("cuStreamGetId", pointer, pointer)

@@ -65,7 +65,7 @@ class TensorMaps:
         """Where maps lie, each used by the address that was met as that many-th."""
 
     def at(self, address: int) -> int:
-        """Where the map of an operand at `address` lies in host memory. Raises DeviceError.
+        """Return where the map of an operand at `address` lies in host memory. Raises DeviceError.
 
         It stays there until some later call, so that it must be launched with, or asked for again, before that. The
         calling thread must have a context, without which the driver makes no map.

@@ -22,7 +22,7 @@ from cutegen.run.driver import Driver
 from cutegen.run.gpu.raw_driver import raw_driver
 
 MOST_STREAMS = 32
-_LEGACY_STREAMS = (0, 1)
+LEGACY_STREAMS = (0, 1)
 """Handles of the default stream, NULL and CU_STREAM_LEGACY: CUDA Driver API, "Stream synchronization behavior"."""
 _LEGACY_STREAM_ID = -1
 COUNTER_BYTES = 4
@@ -33,7 +33,7 @@ COUNTERS_AT_ONCE = 1 << 14
 
 @dataclass(slots=True)
 class _Held:
-    """What one stream's launches share: addresses (None before the first) and sizes."""
+    """Memory that one stream's launches share: addresses (None before the first) and sizes."""
 
     sums: int | None = None
     sums_bytes: int = 0
@@ -54,9 +54,11 @@ class Workspaces:
     """The workspaces of one GPU, for all kernels and threads of the process: kept for each stream, grown, reused."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
+        self.lock = threading.Lock()
+        self.generation = 0
+        """Another number whenever memory was taken or given back: what was handed out before is known by it."""
         self._driver, self._raw, self._context = driver, raw_driver(driver), driver.primary_context(ordinal)
         self._context_address = int(self._context)
-        self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
         self._answer = ctypes.c_ulonglong()
         self._answer_at = ctypes.addressof(self._answer)
@@ -69,7 +71,7 @@ class Workspaces:
         The lock is held meanwhile: another thread may not make room for a larger launch in between. The handles of the
         default streams mean those of the current context, which therefore is the GPU's.
         """
-        with self._lock:
+        with self.lock:
             status = self._raw.get_current_context(self._answer_at)
             if status == 0 and self._answer.value == self._context_address:
                 self._launch(stream, wanted, launch)
@@ -78,7 +80,7 @@ class Workspaces:
                     self._launch(stream, wanted, launch)
 
     def _launch(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
-        if stream in _LEGACY_STREAMS:  # one for all threads, which nobody can capture: the driver need not be asked
+        if stream in LEGACY_STREAMS:  # one for all threads, which nobody can capture: the driver need not be asked
             stream_id = _LEGACY_STREAM_ID
         elif self._asked("cuStreamIsCapturing", self._raw.is_capturing, stream):
             self._launch_captured(stream, wanted, launch)
@@ -88,6 +90,7 @@ class Workspaces:
             stream_id = self._asked("cuStreamGetId", self._raw.stream_id, stream)
         held = self._held.get(stream_id)
         if held is None or held.sums_bytes < wanted.sums_bytes or held.count < wanted.counters:
+            self.generation += 1
             held = self._of(stream_id)
             self._grow(held, stream, wanted)
         assert held.sums is not None
@@ -95,7 +98,7 @@ class Workspaces:
         launch((held.sums, held.counters))
 
     def _asked(self, name: str, function: Callable[[int, int], int], stream: int) -> int:
-        """What the driver says of a stream."""
+        """Return what the driver says about a stream."""
         self._answer.value = 0
         status = function(stream, self._answer_at)
         if status:
@@ -162,18 +165,34 @@ def workspaces(driver: Driver, ordinal: int) -> Workspaces:
 
 
 class WorkspaceLaunch:
-    """A launch of a kernel whose last two addresses are the sums and the counters."""
+    """A launch of a kernel whose last two addresses are the sums and the counters.
 
-    __slots__ = ("_launch", "_wanted", "_workspaces")
+    On the default stream nobody is asked for them again as long as all workspaces are where they were at the last
+    launch: a small call's time on the host is counted in microseconds.
+    """
+
+    __slots__ = ("_generation", "_launch", "_wanted", "_workspace", "_workspaces")
 
     def __init__(self, launch: Launch, held: Workspaces, wanted: Workspace) -> None:
         self._launch, self._workspaces, self._wanted = launch, held, wanted
+        self._workspace: tuple[int, int] = (0, 0)  # the default stream's
+        self._generation: int | None = None  # in which it was handed out; None for never
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
-        self._workspaces.launch(
-            stream, self._wanted, lambda workspace: self._launch((*addresses, *workspace), scalars, stream)
-        )
+        workspaces = self._workspaces
+        if stream in LEGACY_STREAMS:
+            with workspaces.lock:
+                if self._generation == workspaces.generation:
+                    self._launch((*addresses, *self._workspace), scalars, stream)
+                    return
+
+        def launch(workspace: tuple[int, int]) -> None:
+            if stream in LEGACY_STREAMS:
+                self._workspace, self._generation = workspace, workspaces.generation
+            self._launch((*addresses, *workspace), scalars, stream)
+
+        workspaces.launch(stream, self._wanted, launch)
 
 
 class ClearedLaunch:

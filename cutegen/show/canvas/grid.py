@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cutegen.show.canvas.picture import CELL_PX, LINE_EM, Box, Item, Outline, Picture, Text, text_width
+from cutegen.show.canvas.picture import CELL_PX, LINE_EM, Box, Item, Outline, Picture, Text, beside, text_width
 
 PADDING_PX = 3
 LEAST_CELL_PX = 22
+TOWER, LEAST_ROWS = 2.5, 16  # of a grid that is folded: how many times as high as wide, and more rows than these
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,20 @@ def _outlines(blocks: Blocks, left: float, top: float, cell: tuple[float, float]
 
 
 def sparse_grid(cells: Mapping[tuple[int, int], Cell], corner: str) -> Picture:
-    """A grid of the rows and columns in which there are cells, given by their coordinates; the others are left out."""
+    """A grid of the rows and columns in which there are cells, given by their coordinates; the others are left out.
+
+    A tower is folded: its rows go on beside it.
+    """
     rows, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
-    table = [[cells.get((row, column)) for column in columns] for row in rows]
-    return grid(table, rows=[str(row) for row in rows], columns=[str(column) for column in columns], corner=corner)
+    size = cell_size([cell.lines for cell in cells.values()])
+    names = [str(column) for column in columns]
+
+    def piece(chosen: Sequence[int]) -> Picture:
+        table = [[cells.get((row, column)) for column in columns] for row in chosen]
+        return grid(table, rows=[str(row) for row in chosen], columns=names, corner=corner, size=size)
+
+    whole = piece(rows)
+    if whole.height <= TOWER * whole.width or len(rows) <= LEAST_ROWS:
+        return whole
+    each = -(-len(rows) // math.ceil(math.sqrt(whole.height / (2 * whole.width))))
+    return beside(*(piece(rows[first : first + each]) for first in range(0, len(rows), each)), gap=24)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any, Protocol
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
@@ -14,7 +15,7 @@ from cutegen.show.view import View
 
 
 class Part(StrEnum):
-    """What can be shown of a plan."""
+    """A part of a plan that can be shown."""
 
     MMA = "mma"
     SMEM = "smem"
@@ -28,7 +29,14 @@ class Part(StrEnum):
 OF_A_PROBE = (Part.MMA, Part.SMEM, Part.S2R, Part.PARTITIONS)
 """The parts that a probe has: its GEMM's, as far as it loads fragments."""
 
-VIEWS: Mapping[Part | None, Callable[[GemmPlan, int, ProblemShape], View]] = MappingProxyType(
+
+class PartView(Protocol):
+    """The text and the JSON of a part; with `everything` its tables are whole, and not their first rows."""
+
+    def __call__(self, plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View: ...
+
+
+VIEWS: Mapping[Part | None, PartView] = MappingProxyType(
     {
         None: overview.view,
         Part.MMA: mma.view,
@@ -50,5 +58,17 @@ PICTURES: Mapping[Part, Callable[[GemmPlan, int], Picture]] = MappingProxyType(
         Part.PIPELINE: pipeline.picture,
     }
 )
+PAGES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
+    {
+        "overview": overview.page,
+        Part.MMA: mma.page,
+        Part.SMEM: smem.page,
+        Part.G2S: g2s.page,
+        Part.S2R: s2r.page,
+        Part.EPILOGUE: epilogue.page,
+        Part.PIPELINE: pipeline.page,
+    }
+)
+"""For each part what tells the interactive page of it."""
 
-__all__ = ["OF_A_PROBE", "PICTURES", "VIEWS", "Part"]
+__all__ = ["OF_A_PROBE", "PAGES", "PICTURES", "VIEWS", "Part"]

@@ -9,20 +9,29 @@ from cutegen.algebra import format_layout, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ranking, ranking_lines, ways
+from cutegen.plan.explain import ways
+from cutegen.plan.geometry.access import Coordinates, by_warp
+from cutegen.plan.geometry.accumulators import accumulators, held_together
+from cutegen.plan.rules.epilogue_parts import part_mma
+from cutegen.plan.rules.parted_epilogue import ROW_BYTES, matrix_rows
 from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.operand import operand_tile
 from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.picture import Picture, beside, captioned, titled
+from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
+from cutegen.show.follow import ResultFollower
+from cutegen.show.packed import packed
 from cutegen.show.parts.bulk import bulk_facts
+from cutegen.show.parts.coalescing import Requests
 from cutegen.show.parts.mma import mma_legend, operand
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile
-from cutegen.show.parts.vector_copies import copy_grid, copy_legend, first_access
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
+from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_page, first_access
+from cutegen.show.parts.warp_access import WarpAccess
 from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Through shared memory: layout, ranking, thread grid and wavefronts; else that it goes straight from registers."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     facts = [
@@ -56,8 +65,11 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     ]
     blocks = [
         section("C to global memory", facts),
-        ranking_lines("Layouts of C, best first, * in use", ranking(c.smem)),
-        *corner_blocks(tile),
+        ranked("Layouts of C, best first, * in use", c.smem, everything=everything),
+        *corner_blocks(tile, everything=everything),
+        _first_write(plan, tile, thread // WARP).lines(
+            f"First write of warp {thread // WARP}, by {_writer(plan, tile)}"
+        ),
         *_first_store(c.store, tile, thread // WARP),
     ]
     table |= {
@@ -77,12 +89,17 @@ def _how(shared: SmemTile, store: TileCopy, modes: tuple[str, str]) -> list[tupl
 
 
 def _first_store(store: TileCopy, tile: Tile, warp: int) -> list[list[str]]:
-    """What a warp reads for its first store; no warp reads for boxes."""
+    """The lines of what a warp reads for its first store; no warp reads for boxes."""
     title = f"First store of warp {warp}: what its lanes read from shared memory"
     return store.by_kind(
-        vectors=lambda store: [first_access(store, tile, warp).lines(title)],
+        vectors=lambda store: [first_access(store, tile, warp).lines(title), _first_request(store, tile, warp)],
         boxes=lambda _: [],
     )
+
+
+def _first_request(store: VectorCopy, tile: Tile, warp: int) -> list[str]:
+    requests = Requests.of(store, tile)
+    return requests.lines(f"{requests.caption(warp, warp)}; {requests.summary}", warp)
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
@@ -97,7 +114,23 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
         boxes=lambda store: ([f"{store.atom.name} moves it from there, box after box"], []),
     )
     title = "C to global memory, through shared memory"
-    return titled(title, [CELL_MEANING, *facts], costed_tile(tile, plan), bank_legend(), *pictures)
+    warp = thread // WARP
+    written = plan.predictions.wavefronts[tile.write]
+    caption = [f"What warp {warp} writes first, by {_writer(plan, tile)}: {ways(written.ways)}"]
+    write = captioned(caption, _first_write(plan, tile, warp).picture())
+    return titled(title, [CELL_MEANING, *facts], costed_tile(tile, plan), bank_legend(), write, *pictures)
+
+
+def _first_write(plan: GemmPlan, tile: Tile, warp: int) -> WarpAccess:
+    """Where the lanes of a warp meet shared memory in their first write of sums; warpgroups do alike."""
+    written, access_bytes = _written(plan, tile)
+    return WarpAccess(tile, written[0, warp % written.shape[1]], access_bytes)
+
+
+def _writer(plan: GemmPlan, tile: Tile) -> str:
+    """The instruction that writes sums to shared memory."""
+    stmatrix = plan.epilogue.stmatrix
+    return stmatrix.ptx if stmatrix else f"st.shared of {_written(plan, tile)[1]} bytes"
 
 
 def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) -> list[Picture]:
@@ -107,4 +140,58 @@ def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) ->
         [f"Stores of {store.bits} bits: threads {spec_notation(store.threads)}"], copy_grid(store, tile, thread)
     )
     banks = captioned([f"What warp {warp} reads for its first store"], first_access(store, tile, warp).picture())
-    return [beside(who, banks), copy_legend(plan, thread), phase_legend()]
+    requests = Requests.of(store, tile)
+    stored = captioned([requests.caption(warp, warp), requests.summary], requests.picture(warp))
+    return [beside(above(who, stored), banks), copy_legend(plan, thread), phase_legend()]
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: C's tile, or the part of it that leaves at once, how it is written and who stores it."""
+    c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
+    m, n, _ = plan.cta_tile
+    found: dict[str, Any] = {
+        "dtype": c.dtype.name,
+        "bits": c.dtype.bits,
+        "major": c.major_mode,
+        "cta": [m, n],
+        "sectors": [sectors.predicted, sectors.ideal],
+        "steps": [step.text for step in c.fusion.steps],
+        "shared": None,
+    }
+    if c.smem is None or c.store is None:
+        return found
+    tile = Tile.of_result(plan, c.smem)
+    written, access_bytes = _written(plan, tile)
+    shared = {
+        **tile_page(tile),
+        "begins": plan.smem_c_offset_bytes or 0,
+        "parts": _parts(plan, tile.extents) if c.parts else None,
+        "by": _writer(plan, tile),
+        "written": packed(written),
+        "access": access_bytes,
+        "store": copy_page(c.store, tile),
+    }
+    return {**found, "shared": shared}
+
+
+def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]:
+    """For each part of C's tile, down and to the right, its number in its warpgroup and its place in shared memory."""
+    m, n, _ = plan.cta_tile
+    result = ResultFollower(plan)
+    rows = [[result.staged((i, j)) for j in range(0, n, part[1])] for i in range(0, m, part[0])]
+    return [[(found.part, found.place.stage) for found in row if found is not None] for row in rows]
+
+
+def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
+    """The beginning of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
+
+    `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together.
+    """
+    c, mma = plan.epilogue, plan.tiled_mma
+    x = operand_tile(plan.spec, "c", (*tile.extents, plan.cta_tile[2]))
+    if c.parts is not None:
+        if c.stmatrix is not None:
+            return matrix_rows(x), ROW_BYTES
+        mma = part_mma(plan.atom, c.parts.tile)
+    pair = min(held_together(mma, x.major_mode), x.vector_elems)
+    return by_warp(accumulators(mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes

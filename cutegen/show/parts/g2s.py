@@ -13,23 +13,32 @@ from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
+from cutegen.show.canvas.picture import Picture, above, arranged, beside, captioned, titled
 from cutegen.show.parts.bulk import bulk_facts, bulk_table
-from cutegen.show.parts.tile import Tile, corner_lines, tile_picture
-from cutegen.show.parts.vector_copies import copier, copy_grid, copy_legend, first_access, steps_of, tv_layouts
+from cutegen.show.parts.coalescing import Requests
+from cutegen.show.parts.tile import Tile, corner_lines, shown_part, tile_picture
+from cutegen.show.parts.vector_copies import (
+    copier,
+    copy_grid,
+    copy_legend,
+    copy_page,
+    first_access,
+    steps_of,
+    tv_layouts,
+)
 from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import extents, plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
-        blocks += _blocks(plan, operand, thread // WARP)
+        blocks += _blocks(plan, operand, thread // WARP, everything=everything)
     return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
 
 
-def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
     x = operand.name.upper()
     shared, sectors = _predicted(plan, operand)
     cost = [
@@ -39,24 +48,30 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
     title = f"{x} from global to shared memory, each k-tile"
     along = operand.major, operand.modes[1 - operand.major_mode]
     return operand.g2s.by_kind(
-        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp),
+        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp, everything=everything),
         boxes=lambda copy: [section(title, [*bulk_facts(copy, operand.smem, along), *cost])],
     )
 
 
 def _vector_blocks(
-    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int
+    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int, *, everything: bool
 ) -> list[list[str]]:
     tile = Tile.of_operand(operand)
+    requests = Requests.of(copy, tile)
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
         ("threads", f"{spec_notation(copy.threads)}, {plural(steps_of(copy, tile), 'vector')} each"),
         *cost,
+        ("requests", requests.summary),
     ]
     return [
         section(title, facts),
         named_layouts("Thread and value to column-major coordinate in the copy's tile", tv_layouts(copy.tiled_copy)),
-        [f"Thread that copies each 8 neighbours of {tile.name}", *corner_lines(tile, copier(copy, tile))],
+        [
+            f"Thread that copies each 8 neighbours of {tile.name}: {tile.orientation}",
+            *corner_lines(tile, copier(copy, tile), everything=everything),
+        ],
+        requests.lines(f"{requests.caption(warp, warp)}, row by row of the matrix", warp),
         first_access(copy, tile, warp).lines(f"First copy of warp {warp} into shared memory"),
     ]
 
@@ -96,7 +111,7 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
 
 
 def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
-    """Who copies which vector, and the banks where they land."""
+    """Draws who copies which vector, and the banks where they land."""
     tile, warp = Tile.of_operand(operand), thread // WARP
     found = plan.predictions.wavefronts[tile.write]
     who = captioned(
@@ -110,15 +125,27 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, threa
         [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
         first_access(copy, tile, warp).picture(),
     )
-    return beside(who, banks)
+    requests = Requests.of(copy, tile)
+    read = captioned([requests.caption(warp, warp), requests.summary], requests.picture(warp))
+    return beside(above(who, read), banks)
 
 
 def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
-    """Where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
+    """Draws where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
     count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes"
     rows = operand.modes[1 - operand.major_mode]
     caption = [
         f"{operand.name.upper()}: {copy.atom.name}, {count} of {extents(copy.box)} along {operand.major} and {rows}",
-        f"{operand.smem.chosen.name}: bank, and under it the offset of each element",
+        f"{operand.smem.chosen.name}: bank, and under it the offset of each element; drawn: "
+        f"{shown_part(Tile.of_operand(operand))}",
     ]
     return captioned(caption, tile_picture(Tile.of_operand(operand)))
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: who copies each element of A and of B, or which box brings it."""
+    found = {}
+    for x in (plan.a, plan.b):
+        sectors = plan.predictions.sectors[AccessKey.g2s(x.name)]
+        found[x.name] = {**copy_page(x.g2s, Tile.of_operand(x)), "sectors": [sectors.predicted, sectors.ideal]}
+    return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
 from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.view import View, cell_table, section
+from cutegen.show.packed import packed_layout
+from cutegen.show.view import View, cell_table, folded_table, section
 from cutegen.support.columns import text_width
 from cutegen.support.words import extents
 
@@ -15,7 +18,7 @@ SHOWN_ROWS = 16
 MAX_EXTENT = 64  # of what is drawn
 
 
-def view(expression: LayoutExpr, dtype: DType) -> View:
+def view(expression: LayoutExpr, dtype: DType, *, everything: bool = False) -> View:
     """Mode 0 downwards, all others to the right, as many columns as a line has room for."""
     table = offsets_by_row(expression)
     banks = table * dtype.bytes // BANK_BYTES % BANKS
@@ -25,8 +28,8 @@ def view(expression: LayoutExpr, dtype: DType) -> View:
     ]
     blocks = (
         section(format_layout(expression), facts),
-        ["Element offsets", *_corner(table)],
-        ["Banks", *_corner(banks)],
+        ["Element offsets", *_corner(table, everything=everything)],
+        ["Banks", *_corner(banks, everything=everything)],
     )
     content = {
         "layout": format_layout(expression),
@@ -38,13 +41,16 @@ def view(expression: LayoutExpr, dtype: DType) -> View:
     return View(blocks, content)
 
 
-def _corner(table: Table) -> list[str]:
+def _corner(table: Table, *, everything: bool) -> list[str]:
+    """As much of the table as a page has room for, and how much that is; with `everything` all of it."""
     widest = max(len(f"{value}") for value in (*table[:SHOWN_ROWS, : text_width()].ravel().tolist(), table.shape[1]))
     columns = min(table.shape[1], (text_width() - 1 - len("0\\1")) // (widest + 1))
     rows = min(table.shape[0], SHOWN_ROWS)
+    if everything:
+        return folded_table(table.tolist(), range(table.shape[0]), range(table.shape[1]), "0\\1")
     lines = cell_table(table[:rows, :columns].tolist(), range(rows), range(columns), "0\\1")
-    left_out = table.shape != (rows, columns)
-    return [*lines, f" ... {extents((rows, columns))} of {extents(table.shape)}"] if left_out else lines
+    cut = f" ... {extents((rows, columns))} of {extents(table.shape)}; --all shows the others"
+    return [*lines, cut] if table.shape != (rows, columns) else lines
 
 
 def picture(expression: LayoutExpr, dtype: DType) -> Picture:
@@ -58,3 +64,18 @@ def picture(expression: LayoutExpr, dtype: DType) -> Picture:
     ]
     cells = bank_tile(shown, dtype.bytes, ("mode 0", "1"))
     return titled(format_layout(expression), facts, cells, bank_legend())
+
+
+def page(expression: LayoutExpr, dtype: DType) -> dict[str, Any]:
+    """For the page: the layout, which the page evaluates by itself, and what was counted of it here."""
+    table = offsets_by_row(expression)
+    return {
+        "text": format_layout(expression),
+        "dtype": dtype.name,
+        "bits": dtype.bits,
+        "shape": list(table.shape),
+        "least": int(table.min()),
+        "most": int(table.max()),
+        "different": len(set(table.ravel().tolist())),
+        **packed_layout(expression),
+    }

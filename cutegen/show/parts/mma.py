@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
+from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, modes, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import OperandSource
@@ -16,7 +17,9 @@ from cutegen.show.canvas.colours import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
-from cutegen.show.view import View, cell_table, named_layouts, section
+from cutegen.show.packed import packed
+from cutegen.show.view import View, folded_table, named_layouts, section, span
+from cutegen.support.columns import aligned
 from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
@@ -24,7 +27,7 @@ WIDEST = 16
 MAX_EXTENT = 64  # of what is drawn
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
     tiled = plan.tiled_mma
     layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}
@@ -42,12 +45,14 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
     blocks = [
         section("Tiled MMA", facts),
         named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", layouts),
-        *(_atom_table(plan, op) for op in OPERAND_MODES),
+        *(_atom_table(plan, op, everything=everything) for op in OPERAND_MODES),
+        _warps(plan),
         section(
             f"Held by thread {thread} of the tiled MMA's tile, in the order of its values",
             [
                 (f"{op} ({LETTERS[x]}, {LETTERS[y]})", " ".join(f"({i},{j})" for i, j in held[op]))
                 for op, (x, y) in OPERAND_MODES.items()
+                if plan.atom.source(op) is not OperandSource.SMEM
             ],
         ),
     ]
@@ -68,10 +73,30 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
 
 
 def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
-    """Which columns warps have, where they do not take turns atom by atom."""
+    """The columns that warps have, where they do not take turns atom by atom."""
     columns = tiled.permutation[1]
     if isinstance(columns, Layout):
         yield "N of the tile", f"{format_layout(columns)}: (column of the atom, warp, atom of a pair) -> n"
+
+
+def _warps(plan: GemmPlan) -> list[str]:
+    """What every warp holds of A, B and C of the tiled MMA's tile, along both modes of each."""
+    tiled = plan.tiled_mma
+    held = [op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM]
+    rows = [
+        (f"{warp}", f"{warp * WARP}..{warp * WARP + WARP - 1}", *(_share(tiled, op, warp) for op in held))
+        for warp in range(tiled.threads // WARP)
+    ]
+    names = (f"{op} ({LETTERS[x]}; {LETTERS[y]})" for op, (x, y) in OPERAND_MODES.items() if op in held)
+    title = "Every warp's share of the tiled MMA's tile"
+    return [title, *aligned(rows, header=("warp", "threads", *names))]
+
+
+def _share(tiled: TiledMma, op: OperandName, warp: int) -> str:
+    """The rows and the columns of an operand that a warp's threads hold, each in order."""
+    coords, rows = offsets_2d(tiled.tv_layout(op))[warp * WARP : (warp + 1) * WARP], tiled.tile_of(op)[0]
+    x, y = (sorted(set(along.ravel().tolist())) for along in (coords % rows, coords // rows))
+    return f"{span(x)}; {span(y)}"
 
 
 def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]:
@@ -80,8 +105,8 @@ def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]
     return [(int(c) % rows, int(c) // rows) for c in coords]
 
 
-def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
-    """Which thread holds an element of the atom's tile, in which value; of a wide tile, what each register holds.
+def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[str]:
+    """The thread that holds an element of the atom's tile, in which value; of a wide tile, what each register holds.
 
     Of an operand in shared memory there is nothing to say: every thread names all of it. Of wgmma's sums the first
     columns tell how the others go on.
@@ -99,11 +124,11 @@ def _atom_table(plan: GemmPlan, op: OperandName) -> list[str]:
     cells = held_by.reshape(shape[1], shape[0]).T[:, ::together]
     each = "each element" if together == 1 else f"each {together} neighbours, a register"
     title = f"{op} of one atom: thread and value of {each}"
-    columns = range(0, shape[1] if atom.threads <= WARP else min(shape[1], WIDEST), together)
+    columns = range(0, shape[1] if everything or atom.threads <= WARP else min(shape[1], WIDEST), together)
     if len(columns) * together < shape[1]:
-        title += f", of the first {WIDEST} columns"
+        title += f", of the first {WIDEST} columns of {shape[1]}, all of which --all shows"
     cells = cells[:, : len(columns)]
-    return [title, *cell_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
+    return [title, *folded_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
@@ -140,7 +165,7 @@ def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
 
 
 def mma_legend(plan: GemmPlan, thread: int) -> Picture:
-    """What the colours of `operand` mean."""
+    """Says what the colours of `operand` mean."""
     return warp_legend(range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
 
 
@@ -157,7 +182,7 @@ def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int]
 
 
 def _also_held(plan: GemmPlan, op: OperandName) -> str:
-    """How far apart the threads are that hold the same element."""
+    """Says how far apart the threads are that hold the same element."""
     if plan.atom.source(op) is OperandSource.SMEM:
         return f"in shared memory, by one matrix descriptor for all {plan.atom.threads} threads of an atom"
     coords = offsets_2d(plan.tiled_mma.tv_layout(op))
@@ -173,3 +198,23 @@ def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     held = (op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM)
     values = max(plan.tiled_mma.values(op) for op in held)
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: the tiled MMA, and the coordinates in C's tile of each thread's accumulators, [thread, value]."""
+    tiled, (m, n, _) = plan.tiled_mma, plan.cta_tile
+    share = tiled.partition("C", Layout((m, n)), 0)
+    first, rows = offsets_2d(tiled.tv_layout("C"))[:, 0], tiled.tile_mnk[0]
+    starts = first % rows + first // rows * m
+    return {
+        "atom": plan.atom.name,
+        "instruction": plan.atom.ptx,
+        "shape": list(plan.atom.shape_mnk),
+        "atoms": list(plan.atoms_mnk),
+        "atoms_are": plan.atoms_are,
+        "tile": list(tiled.tile_mnk),
+        "threads": tiled.threads,
+        "bits": plan.atom.c_dtype.bits,
+        "accumulators": packed(starts[:, None] + share.offsets()),
+        "extents": [int(size(part)) for part in modes(share.layout)],
+    }

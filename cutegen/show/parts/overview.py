@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
@@ -10,8 +12,8 @@ from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
-    """What was decided, in one line each, and how it fares."""
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
+    """The decisions, in one line each, and how the kernel fares."""
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]
     found = plan.predictions.wavefronts
     conflicts = [f"{key} {ways(found[key].ways)}" for key in SHARED_ACCESSES if key in found]
@@ -35,3 +37,21 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
         "ways": {key: found[key].ways for key in SHARED_ACCESSES if key in found},
     }
     return View((section(title, decided), section("How it fares", fares), more), table)
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: what it is a page of, and what was decided, with the reasons."""
+    m, n, k = plan.cta_tile
+    return {
+        "title": plan.spec.name or plan.kernel_name,
+        "description": plan.spec.description or "",
+        "family": plan.family,
+        "target": plan.target.name,
+        "swapped": plan.swapped,
+        "cta": [m, n, k],
+        "stages": plan.stages,
+        "threads": plan.threads,
+        "smem_bytes": plan.smem_bytes,
+        "ctas_per_sm": plan.predictions.occupancy.ctas_per_sm,
+        "decisions": [[decision.key, decision.chosen, decision.why] for decision in plan.decisions],
+    }

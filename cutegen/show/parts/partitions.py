@@ -27,7 +27,7 @@ from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.view import View
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Name and layout, one line each, as the tutorial's print statements give them."""
     layouts = {name: format_layout(layout) for name, layout in partitions(plan, problem, thread).items()}
     lines = [f"{name} {layout}" for name, layout in layouts.items()]

@@ -27,7 +27,7 @@ IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How an action is called: over its column of text, beside its row of a picture, in the note below the text."""
+    """The names of an action: over its column of text, beside its row of a picture, in the note below the text."""
 
     column: str
     row: str
@@ -57,7 +57,7 @@ NOTE = (
 )
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Prologue and first k-tiles, one line for each k-block."""
     slots = shown(plan.loop)
     stays = list(residences(slots, plan.stages))
@@ -129,7 +129,7 @@ def _passing(number: int, slots: Sequence[Slot]) -> list[str]:
 
 
 def _stages(number: int, stays: list[Residence], stages: int) -> list[str]:
-    """What each stage holds at the end of a slot."""
+    """The content of each stage at the end of a slot."""
     held = [""] * stages
     for stay in stays:
         if stay.fetched <= number and (stay.last_read is None or number <= stay.last_read):
@@ -191,7 +191,7 @@ def _overlap(stages: int, words: Mapping[Action, Words]) -> str:
 
 
 def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
-    """What slot `number` issues in one row."""
+    """Draws what slot `number` issues in one row."""
     match step.action:
         case Action.WAIT:
             return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
@@ -211,7 +211,7 @@ def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
 
 
 def _next_in_stage(stay: Residence, stays: Sequence[Residence]) -> Residence | None:
-    """What is sent for when a stay is over."""
+    """The k-tile that is sent for when a stay is over."""
     later = (other for other in stays if other.stage == stay.stage and other.k_tile > stay.k_tile)
     return min(later, key=lambda other: other.k_tile, default=None)
 
@@ -292,3 +292,23 @@ def _heads(slots: Sequence[Slot]) -> list[Item]:
         ]
         begin += len(members)
     return items
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: the slots in program order, and each k-tile's stay in a stage."""
+    slots = shown(plan.loop)
+    words = _words(slots, plan.atom.instruction)
+    return {
+        "stages": plan.stages,
+        "k_blocks": plan.k_blocks,
+        "slots": [
+            {
+                "name": _name(slot),
+                "steps": [[str(step.action), step.k_tile, step.k_block, step.pending] for step in slot.told],
+            }
+            for slot in slots
+        ],
+        "words": {str(action): [found.row, found.note] for action, found in words.items()},
+        "stays": [[x.k_tile, x.stage, x.fetched, x.landed, x.last_read] for x in residences(slots, plan.stages)],
+        "passing": [list(passage) for passage in passages(slots)],
+    }

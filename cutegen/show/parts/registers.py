@@ -10,7 +10,7 @@ SHOWN_ROWS = 16
 SHOWN_ELEMENTS = 2
 
 
-def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int) -> list[str]:
+def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *, everything: bool = False) -> list[str]:
     """A row for each atom of the thread's fragment, a column for each of the atom's registers."""
     x = table.operand
     per_register = REGISTER_BITS // table.bits
@@ -18,12 +18,12 @@ def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int) ->
     atoms = [held[first : first + table.extents[0]] for first in range(0, len(held), table.extents[0])]
     rows = [
         (f"{index % table.extents[1]},{index // table.extents[1]}", *_cells(atom, per_register))
-        for index, atom in enumerate(atoms[:SHOWN_ROWS])
+        for index, atom in enumerate(atoms if everything else atoms[:SHOWN_ROWS])
     ]
     header = (f"MMA_{modes[0].upper()},MMA_K", *(f"register {i}" for i in range(len(rows[0]) - 1)))
     title = f"Thread {thread}: which ({modes[0]},{modes[1]}) of a k-tile each register of tCr{x} holds"
     hidden = len(atoms) - len(rows)
-    return [*section(title, rows, header=header), *([f"  and {hidden} rows more, which --json has"] if hidden else [])]
+    return [*section(title, rows, header=header), *([f"  and {hidden} rows more, which --all shows"] if hidden else [])]
 
 
 def holds(table: FragmentTable, thread: int) -> list[tuple[int, int]]:

@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.algebra import TiledMma
+from cutegen.algebra import TiledMma, offsets
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.matrix_descriptor import BLOCK_K_BYTES, operand_descriptors
 from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
-from cutegen.plan.values.fragments import ByDescriptor
+from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.colours import BANKS_PER_HUE, hue
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
+from cutegen.show.packed import packed
 from cutegen.show.parts.registers import holds, register_lines
 from cutegen.show.parts.tile import CELL_MEANING, Tile, tile_picture
 from cutegen.show.parts.vector_copies import tv_layouts
@@ -29,27 +31,35 @@ from cutegen.show.view import View, named_layouts, section
 from cutegen.support.words import plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """The chosen instruction and the rejected ones, thread-value layouts, who addresses what, what `thread` gets."""
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
-        more, table[operand.name] = _shown(plan, operand, thread)
+        more, table[operand.name] = _shown(plan, operand, thread, everything=everything)
         blocks += more
     return View(tuple(blocks), table)
 
 
-def _shown(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+def _shown(
+    plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
+) -> tuple[list[list[str]], dict[str, Any]]:
     """Blocks and table of an operand."""
     return operand.s2r.by_source(
-        copied=lambda _: _copied(plan, operand, thread), described=lambda found: _described(operand, found)
+        copied=lambda _: _copied(plan, operand, thread, everything=everything),
+        described=lambda found: _described(operand, found),
     )
 
 
-def _copied(plan: GemmPlan, operand: OperandPlan, thread: int) -> tuple[list[list[str]], dict[str, Any]]:
+def _copied(
+    plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
+) -> tuple[list[list[str]], dict[str, Any]]:
     """Blocks and table of an operand whose fragments come to registers."""
     fragment = fragment_table(plan.tiled_mma, operand)
-    blocks = [*_blocks(plan, operand, thread // WARP), register_lines(fragment, operand.modes, thread)]
+    blocks = [
+        *_blocks(plan, operand, thread // WARP, everything=everything),
+        register_lines(fragment, operand.modes, thread, everything=everything),
+    ]
     return blocks, {**_table(plan, operand), "holds": holds(fragment, thread)}
 
 
@@ -61,7 +71,7 @@ def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list
 
 
 def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
-    """What the multiplier is told, and how often it reads."""
+    """The facts that the multiplier is told, and how often it reads."""
     first = described.first
     return [
         ("descriptor", f"{first.encode():#018x} at address 0"),
@@ -71,7 +81,7 @@ def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
     ]
 
 
-def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
+def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
     x, copy = operand.name.upper(), operand.fragment_copy
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
@@ -86,9 +96,19 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int) -> list[list[str]]:
             "Thread and value to column-major coordinate in the tiled MMA's tile",
             tv_layouts(copy.tiled_copy),
         ),
-        first_fragment_load(plan.tiled_mma, operand, warp).access.lines(
-            f"First load of warp {warp}: what its lanes address, phase by phase"
-        ),
+        *_loads(plan.tiled_mma, operand, warp, everything=everything),
+    ]
+
+
+def _loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
+    """What a warp's lanes address in its first load of a k-tile, or in each of them."""
+    loads = fragment_loads(tiled_mma, operand, warp)
+    return [
+        load.access.lines(
+            f"Load {i} of 0 to {len(loads) - 1} of warp {warp}: what its lanes address, phase by phase"
+            + ("" if everything or len(loads) == 1 else "; --all shows each")
+        )
+        for i, load in enumerate(loads if everything else loads[:1])
     ]
 
 
@@ -158,7 +178,7 @@ def _drawn_in_place(plan: GemmPlan, operand: OperandPlan, described: ByDescripto
 
 
 def _of_several(coords: Coordinates) -> list[str]:
-    """What is said where lanes have an element in common, as those of a warp do whose loads are broadcast."""
+    """A remark where lanes have an element in common, as those of a warp do whose loads are broadcast."""
     return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
 
 
@@ -203,6 +223,63 @@ class WarpLoad:
 
 def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
     """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
-    access = WarpAccess(Tile.of_operand(operand), loads.addressed[0, warp], loads.access_bytes)
-    return WarpLoad(access, loads.received[0, warp])
+    return fragment_loads(tiled_mma, operand, warp)[0]
+
+
+def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list[WarpLoad]:
+    """Every load with which `warp` fills its fragments of one k-tile, k-block by k-block."""
+    loads, tile = (
+        operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma),
+        Tile.of_operand(operand),
+    )
+    return [
+        WarpLoad(WarpAccess(tile, addressed, loads.access_bytes), received)
+        for addressed, received in zip(loads.addressed[:, warp], loads.received[:, warp], strict=True)
+    ]
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: every load of the fragments of A and of B, or the descriptors by which they are read in place."""
+    return {x.name: _page_of(plan, x) for x in (plan.a, plan.b)}
+
+
+def _page_of(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    return operand.s2r.by_source(
+        copied=lambda copy: _copied_page(plan, operand, copy), described=lambda _: _described_page(plan, operand)
+    )
+
+
+def _copied_page(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy) -> dict[str, Any]:
+    """`addressed` [load, warp, lane] and `received` [load, warp, lane, value] are coordinates, as is `held`."""
+    loads = copy.table(operand.operand, operand.tile, operand.dtype, plan.tiled_mma)
+    fragment = fragment_table(plan.tiled_mma, operand)
+    return {
+        "kind": "copied",
+        "atom": copy.atom.name,
+        "instruction": copy.instruction,
+        "ldmatrix": copy.by_ldmatrix,
+        "transpose": bool(copy.transpose),
+        "access": loads.access_bytes,
+        "addressed": packed(loads.addressed),
+        "received": packed(loads.received),
+        "held": packed(fragment.coordinates),
+        "extents": list(fragment.extents),
+    }
+
+
+def _described_page(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+    """The descriptor of each block of each stage, the block along M or N first, then along K, then the stage."""
+    rows = plan.atom.shape_mnk["AB".index(operand.operand)]
+    found = operand_descriptors(operand.smem.layout, operand.major_mode, operand.dtype.bytes, rows)
+    begins = plan.smem_b_offset_bytes if operand.name == "b" else 0
+    first = found.first.advanced(begins // 16)
+    return {
+        "kind": "described",
+        "instruction": operand.s2r.instruction,
+        "rows": rows,
+        "k": BLOCK_K_BYTES // operand.dtype.bytes,
+        "lbo": found.first.lbo_bytes,
+        "sbo": found.first.sbo_bytes,
+        "mode": found.first.mode.name,
+        "descriptors": [f"{first.advanced(int(step)).encode():#018x}" for step in offsets(found.steps)],
+    }

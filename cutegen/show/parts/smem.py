@@ -7,25 +7,24 @@ from typing import Any
 from cutegen.algebra import format_layout
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ranking, ranking_lines
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend
 from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
 
-def view(plan: GemmPlan, thread: int, problem: ProblemShape) -> View:
+def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
-        blocks += _blocks(operand, plan.stages)
+        blocks += _blocks(operand, plan.stages, everything=everything)
     table = {"spec": plan.spec.name, "smem_bytes": plan.smem_bytes, **{x.name: _table(x) for x in (plan.a, plan.b)}}
     return View(tuple(blocks), table)
 
 
-def _blocks(operand: OperandPlan, stages: int) -> list[list[str]]:
+def _blocks(operand: OperandPlan, stages: int, *, everything: bool) -> list[list[str]]:
     shared = operand.smem
     x = operand.name.upper()
     facts = [
@@ -36,10 +35,12 @@ def _blocks(operand: OperandPlan, stages: int) -> list[list[str]]:
     ]
     return [
         section(f"{x} in shared memory: ({operand.modes[0]}, {operand.modes[1]}, stage) to element", facts),
-        ranking_lines(
-            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once", ranking(shared)
+        ranked(
+            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once",
+            shared,
+            everything=everything,
         ),
-        *corner_blocks(Tile.of_operand(operand)),
+        *corner_blocks(Tile.of_operand(operand), everything=everything),
     ]
 
 
@@ -59,3 +60,12 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     """The first rows of one stage of A and of B, and what the layouts cost."""
     tiles = [costed_tile(Tile.of_operand(operand), plan) for operand in (plan.a, plan.b)]
     return titled("A and B in shared memory, by bank", [CELL_MEANING], *tiles, bank_legend())
+
+
+def page(plan: GemmPlan) -> dict[str, Any]:
+    """For the page: where each element of A and of B lies, in the layout in use and in all that were compared."""
+    begins = {"a": 0, "b": plan.smem_b_offset_bytes}
+    return {
+        x.name: {**tile_page(Tile.of_operand(x)), "begins": begins[x.name], "stages": plan.stages}
+        for x in (plan.a, plan.b)
+    }

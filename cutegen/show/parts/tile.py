@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from cutegen.algebra import format_layout, offsets
+from cutegen.algebra import LayoutExpr, format_layout, offsets, tile_to_shape
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ways
+from cutegen.plan.explain import hidden_lines, ranking, ranking_lines, ways
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.plan.values.smem import SmemTile
+from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.show.canvas.banks import Table, bank_tile, word_elems
 from cutegen.show.canvas.picture import Picture, captioned
-from cutegen.show.view import cell_table
-from cutegen.support.words import extents
+from cutegen.show.packed import packed_layout
+from cutegen.show.view import cell_table, folded_table
+from cutegen.support.words import extents, plural
 
 LINE_ROWS, LINE_COLUMNS, VECTOR_ELEMS = 8, 16, 8
 DRAWN_ROWS, DRAWN_BYTES = 16, 128
@@ -71,8 +73,13 @@ class Tile:
 
     @property
     def corner(self) -> str:
-        """What its table says in the corner: the mode that goes down, and the mode that goes to the right."""
+        """The corner of its table: the mode that goes down, and the mode that goes to the right."""
         return f"{self.modes[1 - self.major_mode]}\\{self.modes[self.major_mode]}"
+
+    @property
+    def orientation(self) -> str:
+        """Which mode goes where in its tables: the contiguous one always to the right."""
+        return f"{self.modes[1 - self.major_mode]} downwards, {self.modes[self.major_mode]} to the right"
 
     @property
     def offsets(self) -> Table:
@@ -96,19 +103,40 @@ class Tile:
         return turned.T if self.major_mode == 1 else turned
 
 
-def corner_lines(tile: Tile, table: Table) -> list[str]:
-    """The first rows of a table by coordinate: one cell for each 8 neighbours along the contiguous mode."""
-    corner = tile.by_row(table)[:LINE_ROWS, ::VECTOR_ELEMS][:, :LINE_COLUMNS]
+def corner_lines(tile: Tile, table: Table, *, everything: bool = False) -> list[str]:
+    """A table by coordinate, one cell for each 8 neighbours along the contiguous mode: its first rows, or all."""
+    whole = tile.by_row(table)[:, ::VECTOR_ELEMS]
+    corner = whole if everything else whole[:LINE_ROWS, :LINE_COLUMNS]
     columns = range(0, corner.shape[1] * VECTOR_ELEMS, VECTOR_ELEMS)
-    return cell_table(corner.tolist(), range(corner.shape[0]), columns, tile.corner)
+    table_of = folded_table if everything else cell_table
+    lines = table_of(corner.tolist(), range(corner.shape[0]), columns, tile.corner)
+    return [*lines, *cut_line(corner.shape, whole.shape)]
 
 
-def corner_blocks(tile: Tile) -> list[list[str]]:
+def cut_line(shown: tuple[int, ...], whole: tuple[int, ...]) -> list[str]:
+    """What a table leaves out, and how to get it; nothing where it is whole.
+
+    >>> cut_line((8, 8), (128, 8)), cut_line((8, 8), (8, 8))
+    (['  and 120 rows more, which --all shows'], [])
+    """
+    rows, columns = (there - here for here, there in zip(shown, whole, strict=True))
+    left = [plural(count, word) for count, word in ((rows, "row"), (columns, "column")) if count]
+    return [f"  and {' and '.join(left)} more, which --all shows"] if left else []
+
+
+def corner_blocks(tile: Tile, *, everything: bool = False) -> list[list[str]]:
     """The element offset, and the first bank, of each 8 neighbours in the tile's first rows."""
+    offset, bank = (corner_lines(tile, table, everything=everything) for table in (tile.offsets, tile.banks))
     return [
-        [f"Element offset of each 8 neighbours of {tile.name}", *corner_lines(tile, tile.offsets)],
-        [f"First bank of each 8 neighbours of {tile.name}", *corner_lines(tile, tile.banks)],
+        [f"Offset, in elements, of each 8 neighbours of {tile.name}: {tile.orientation}", *offset],
+        [f"First bank of each 8 neighbours of {tile.name}: {tile.orientation}", *bank],
     ]
+
+
+def ranked(title: str, smem: SmemTile, *, everything: bool = False) -> list[str]:
+    """The ranking of layouts: the best of them and the plain one, and how many more there are."""
+    rows, whole = ranking(smem, everything=everything), ranking(smem, everything=True)
+    return [*ranking_lines(title, rows), *hidden_lines(len(whole) - len(rows))]
 
 
 def tile_picture(tile: Tile) -> Picture:
@@ -123,14 +151,49 @@ def costed_tile(tile: Tile, plan: GemmPlan) -> Picture:
     found = plan.predictions.wavefronts
     conflicts = f"writes {ways(found[tile.write].ways)}, reads {ways(found[tile.read].ways)}"
     caption = [
-        f"{tile.name}, {tile.dtype.name}, {_part(tile)}: {tile.smem.chosen.name}, {conflicts}",
+        f"{tile.name}, {tile.dtype.name}, {shown_part(tile)}: {tile.smem.chosen.name}, {conflicts}",
         format_layout(tile.smem.layout),
     ]
     return captioned(caption, tile_picture(tile))
 
 
-def _part(tile: Tile) -> str:
-    """How much of the tile `tile_picture` shows."""
+def shown_part(tile: Tile) -> str:
+    """Say how much of the tile `tile_picture` shows."""
     rows, columns = tile.extents[1 - tile.major_mode], tile.extents[tile.major_mode]
     shown = min(rows, DRAWN_ROWS), min(columns, DRAWN_BYTES // tile.dtype.bytes)
     return f"{extents(shown)} of {extents((rows, columns))}"
+
+
+def tile_page(tile: Tile) -> dict[str, Any]:
+    """The tile and every layout that was compared for it, the one in use first; wavefronts as the ranking has them."""
+    shared = tile.smem
+    others = [row for row in shared.ranking if row != shared.chosen]
+    return {
+        "name": tile.name,
+        "dtype": tile.dtype.name,
+        "bits": tile.dtype.bits,
+        "tile": list(tile.extents),
+        "modes": list(tile.modes),
+        "major": tile.major_mode,
+        "layouts": [
+            _layout_page(shared.chosen, shared.layout_of_one_stage, tile),
+            *(_layout_page(row, tile_to_shape(row.atom, tile.extents), tile) for row in others),
+        ],
+    }
+
+
+def _layout_page(row: SmemCandidate, layout: LayoutExpr, tile: Tile) -> dict[str, Any]:
+    def pair(found: Wavefronts | None) -> list[int] | None:
+        return None if found is None else [found.predicted, found.ideal]
+
+    return {
+        "name": row.name,
+        "kind": "swizzle" if row.swizzle is not None else "pad" if row.pad_elems else "plain",
+        "text": format_layout(layout),
+        "bytes": row.tile_bytes,
+        "write": pair(row.write),
+        "lines": pair(row.lines),
+        "read": pair(row.read),
+        "stage": row.tile_bytes // tile.dtype.bytes,
+        **packed_layout(layout),
+    }

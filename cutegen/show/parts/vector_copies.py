@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from cutegen.algebra import TiledCopy, format_layout
+from cutegen.algebra import TiledCopy, format_layout, spec_notation
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import by_warp, vectors
-from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.show.canvas.banks import Table
 from cutegen.show.canvas.grid import sparse_grid
 from cutegen.show.canvas.picture import Picture
 from cutegen.show.canvas.threads import holder, value_span, warp_legend
+from cutegen.show.packed import packed
 from cutegen.show.parts.tile import Tile
 from cutegen.show.parts.warp_access import WarpAccess
 
@@ -39,7 +42,7 @@ def copier(copy: VectorCopy, tile: Tile) -> Table:
 
 
 def first_access(copy: VectorCopy, tile: Tile, warp: int) -> WarpAccess:
-    """Where the lanes of a warp meet shared memory in the copy's first step."""
+    """The places where the lanes of a warp meet shared memory in the copy's first step."""
     first = by_warp(vectors(copy.threads, copy.values, tile.extents)[..., 0])[0, warp]
     return WarpAccess(tile, first, copy.bits // 8)
 
@@ -55,7 +58,25 @@ def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
 
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
-    """What the colours of `copy_grid` mean."""
+    """Says what the colours of `copy_grid` mean."""
     return warp_legend(
         range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
     )
+
+
+def copy_page(copy: TileCopy, tile: Tile) -> dict[str, Any]:
+    """For the page: the coordinates of each step's vectors of each thread, [step, thread, element]; or the boxes."""
+
+    def of_threads(copy: VectorCopy) -> dict[str, Any]:
+        return {
+            "kind": "vectors",
+            "op": copy.atom.spec_name,
+            "bits": copy.bits,
+            "threads": spec_notation(copy.threads),
+            "vectors": packed(vectors(copy.threads, copy.values, tile.extents)),
+        }
+
+    def of_boxes(copy: BulkTensorCopy) -> dict[str, Any]:
+        return {"kind": "boxes", "shares": copy.shares, **copy.to_json()}
+
+    return copy.by_kind(vectors=of_threads, boxes=of_boxes)

@@ -1,4 +1,4 @@
-"""A family that cutegen has not, by composition: mma.sync fed by plain copies through registers, persistent CTAs."""
+"""A new family by composition: mma.sync fed by plain copies through registers, in persistent CTAs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""Layout expressions as people write them: layouts in CuTe's notation, and CuTe's operations on them by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cutegen.algebra.layout import ComposedLayout, Layout, LayoutError, LayoutExpr
+from cutegen.algebra.notation import LayoutParser
+from cutegen.algebra.operations import OPERATIONS, PRODUCTS, TILERS, Tiler
+
+_NAME = re.compile(r"[A-Za-z_]\w*(?=\s*\()")
+_DEEPEST = 16
+
+
+def parse_expression(text: str) -> LayoutExpr:
+    """Read a layout, or an operation on layouts such as `zipped_divide((8,8):(1,8), (2,4))`; operations nest.
+
+    As a tiler `(2,4)` stands for 2 of the first mode and 4 of the second, `(2,4):(1,2)` is a layout, and `(2:4,4:1)` a
+    layout for each mode. Raises ValueError that says what was expected at which position.
+
+    >>> from cutegen.algebra import format_layout
+    >>> format_layout(parse_expression("zipped_divide((8,8):(1,8), (2,4))"))
+    '((_2,_4),(_4,_2)):((_1,_8),(_2,_32))'
+    >>> format_layout(parse_expression("composition(Sw<3,3,3> o (8,64):(64,1), (4,16))"))
+    'Sw<3,3,3> o _0 o (_4,_16):(_64,_1)'
+    """
+    parser = _ExpressionParser(text)
+    found = parser.expression()
+    parser.expect_end()
+    return found
+
+
+@dataclass(slots=True)
+class _ExpressionParser(LayoutParser):
+    """`expression = name "(" expression ["," tiler] ")" | layout`."""
+
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        LayoutParser.__post_init__(self)
+        # A name is one token; the notation of layouts has none but those of swizzles.
+        names = {match.start(): match.group() for match in _NAME.finditer(self.text) if match.group() != "o"}
+        inside = {at for start, name in names.items() for at in range(start + 1, start + len(name))}
+        self.tokens = [(names.get(at, token), at) for token, at in self.tokens if at not in inside]
+
+    def expression(self) -> LayoutExpr:
+        """An operation, or a layout."""
+        name, at = self.peek(), self.position()
+        if not _is_name(name):
+            return self.layout()
+        if name not in OPERATIONS:
+            raise self.error(f"found {name!r}; expected a layout or one of {', '.join(OPERATIONS)}", at)
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise self.error(f"found more than {_DEEPEST} operations within each other", at)
+        self.at += 1
+        self.expect("(")
+        arguments: list[LayoutExpr | Tiler] = [self.expression()]
+        if self.peek() == "," or name in TILERS | PRODUCTS:
+            self.expect(",")
+            arguments.append(self._second(name))
+        self.expect(")")
+        self.depth -= 1
+        try:
+            return OPERATIONS[name](*arguments)
+        except (ValueError, LayoutError, TypeError) as error:
+            raise self.error(f"{name}: {error}", at) from error
+
+    def _second(self, name: str) -> Tiler:
+        at = self.position()
+        if name in TILERS:
+            return self.tiler()
+        if name in PRODUCTS:
+            return self._affine(self.expression(), at)
+        if name == "complement":
+            return self.integer()
+        raise self.error(f"expected ')': {name} has one argument", at)
+
+    def tiler(self) -> Tiler:
+        """An integer, a layout, or a tuple of tilers."""
+        at = self.at
+        if self.peek() != "(":
+            if re.fullmatch(r"_?\d+", self.peek()) and self.peek(1) != ":":
+                return self._positive()
+            start = self.position()
+            return self._affine(self.expression(), start)
+        if self._closes_before_a_colon():
+            return self.affine()
+        self.at = at + 1
+        parts = [self.tiler()]
+        while self.peek() == ",":
+            self.at += 1
+            parts.append(self.tiler())
+        self.expect(")")
+        return tuple(parts)
+
+    def _closes_before_a_colon(self) -> bool:
+        """Whether behind the parenthesis that closes the one here a stride begins."""
+        depth = 0
+        for ahead in range(len(self.tokens) - self.at):
+            depth += {"(": 1, ")": -1}.get(self.peek(ahead), 0)
+            if depth == 0:
+                return self.peek(ahead + 1) == ":"
+        return False
+
+    def _positive(self) -> int:
+        at, value = self.position(), self.integer()
+        if value < 1:
+            raise self.error("every extent of a tiler is at least 1", at)
+        return value
+
+    def _affine(self, layout: LayoutExpr, at: int) -> Layout:
+        if isinstance(layout, ComposedLayout):
+            raise self.error("expected a layout without a swizzle", at)
+        return layout
+
+
+def _is_name(token: str) -> bool:
+    """Whether a token is the name of an operation, known or not."""
+    return (
+        re.fullmatch(r"[A-Za-z_]\w*", token) is not None
+        and token not in ("S", "Sw", "Swizzle", "o")
+        and not (re.fullmatch(r"_\d+", token))
+    )

@@ -1,0 +1,165 @@
+"""CuTe's operations on layouts under their own names, for layouts that people write down; swizzled ones too.
+
+CUTLASS `include/cute/layout.hpp` and `layout_composed.hpp`. A tiler is a layout, an integer, which is that many in a
+row, or a tuple of tilers, one for each of the leading modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
+
+from cutegen.algebra.layout import (
+    ComposedLayout,
+    Layout,
+    LayoutExpr,
+    coalesce,
+    complement,
+    compose,
+    divide,
+    inner_layout,
+    logical_product,
+    make_layout,
+    modes,
+    right_inverse,
+    with_inner,
+)
+
+Tiler: TypeAlias = "int | Layout | tuple[Tiler, ...]"
+
+
+def composition(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """`layout` after `tiler`; of a tuple each mode after its own, and modes beyond the tuple are dropped."""
+    return with_inner(layout, _composed(inner_layout(layout), tiler))
+
+
+def logical_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """(tile, rest), of a tuple in each mode: ((tile0, rest0), (tile1, rest1), ..., untiled modes)."""
+    return with_inner(layout, _divided(inner_layout(layout), tiler))
+
+
+def zipped_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """((tile0, tile1, ...), (rest0, rest1, ..., untiled modes))."""
+    if not isinstance(tiler, tuple):
+        return logical_divide(layout, tiler)
+    tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
+    return with_inner(layout, make_layout(make_layout(*tiles), make_layout(*rests)))
+
+
+def tiled_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """((tile0, tile1, ...), rest0, rest1, ..., untiled modes)."""
+    if not isinstance(tiler, tuple):
+        return logical_divide(layout, tiler)
+    tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
+    return with_inner(layout, make_layout(make_layout(*tiles), *rests))
+
+
+def flat_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """(tile0, tile1, ..., rest0, rest1, ..., untiled modes)."""
+    if not isinstance(tiler, tuple):
+        return logical_divide(layout, tiler)
+    tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
+    return with_inner(layout, make_layout(*tiles, *rests))
+
+
+def product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
+    """(layout, repeats): `layout` repeated as `tiler` says (CuTe's logical_product)."""
+    return with_inner(layout, logical_product(inner_layout(layout), tiler))
+
+
+def blocked_product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
+    """((block0, repeat0), (block1, repeat1), ...): copies of `layout` side by side."""
+    return _by_mode(layout, tiler, raked=False)
+
+
+def raked_product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
+    """((repeat0, block0), (repeat1, block1), ...): copies of `layout` interleaved."""
+    return _by_mode(layout, tiler, raked=True)
+
+
+def coalesced(layout: LayoutExpr) -> LayoutExpr:
+    """The same function of as few modes as there can be (CuTe's coalesce)."""
+    return with_inner(layout, coalesce(inner_layout(layout)))
+
+
+def complement_of(layout: LayoutExpr, bound: int = 1) -> Layout:
+    """The layout of what `layout` leaves out below `bound`. Raises ValueError for a swizzled one."""
+    return complement(_affine(layout, "complement"), bound)
+
+
+def right_inverse_of(layout: LayoutExpr) -> Layout:
+    """The layout from which `layout` leads back to where one began. Raises ValueError for a swizzled one."""
+    return right_inverse(_affine(layout, "right_inverse"))
+
+
+OPERATIONS: Mapping[str, Callable[..., LayoutExpr]] = MappingProxyType(
+    {
+        "composition": composition,
+        "logical_divide": logical_divide,
+        "zipped_divide": zipped_divide,
+        "tiled_divide": tiled_divide,
+        "flat_divide": flat_divide,
+        "logical_product": product,
+        "blocked_product": blocked_product,
+        "raked_product": raked_product,
+        "coalesce": coalesced,
+        "complement": complement_of,
+        "right_inverse": right_inverse_of,
+    }
+)
+"""By CuTe's names."""
+TILERS = frozenset({"composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide"})
+"""Those whose second argument is a tiler; of a product it is a layout, of `complement` an integer, others have none."""
+PRODUCTS = frozenset({"logical_product", "blocked_product", "raked_product"})
+
+
+def _composed(layout: Layout, tiler: Tiler) -> Layout:
+    if not isinstance(tiler, tuple):
+        return compose(layout, _as_layout(tiler))
+    return make_layout(*(_composed(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)))
+
+
+def _divided(layout: Layout, tiler: Tiler) -> Layout:
+    if not isinstance(tiler, tuple):
+        return divide(layout, _as_layout(tiler))
+    cut = [_divided(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
+    return make_layout(*cut, *modes(layout)[len(tiler) :])
+
+
+def _tiles_and_rests(layout: Layout, tiler: Sequence[Tiler]) -> tuple[list[Layout], list[Layout]]:
+    """The tiles of the leading modes, and their rests with the modes that have no tiler."""
+    cut = [modes(_divided(part, each)) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
+    return [part[0] for part in cut], [*(part[1] for part in cut), *modes(layout)[len(tiler) :]]
+
+
+def _leading(layout: Layout, tiler: Sequence[Tiler]) -> list[Layout]:
+    """The modes that have a tiler each."""
+    found = modes(layout)
+    if len(tiler) > len(found):
+        raise ValueError(f"{len(tiler)} tilers for a layout of {len(found)} modes, {layout}")
+    return found[: len(tiler)]
+
+
+def _as_layout(tiler: int | Layout) -> Layout:
+    return Layout(tiler, 1) if isinstance(tiler, int) else tiler
+
+
+def _by_mode(layout: LayoutExpr, tiler: Layout, *, raked: bool) -> LayoutExpr:
+    """Blocks and repeats zipped mode by mode, the shorter of the two filled up with modes of one."""
+    inner = inner_layout(layout)
+    rank = max(len(modes(inner)), len(modes(tiler)))
+    block, repeats = modes(logical_product(_filled(inner, rank), _filled(tiler, rank)))
+    pairs = zip(modes(block), modes(repeats), strict=True)
+    return with_inner(layout, make_layout(*(make_layout(*(pair[::-1] if raked else pair)) for pair in pairs)))
+
+
+def _filled(layout: Layout, rank: int) -> Layout:
+    found = modes(layout)
+    return make_layout(*found, *[Layout(1, 0)] * (rank - len(found)))
+
+
+def _affine(layout: LayoutExpr, name: str) -> Layout:
+    if isinstance(layout, ComposedLayout):
+        raise ValueError(f"{name} of a swizzled layout, which has none; its affine part has one")
+    return layout

@@ -1,0 +1,346 @@
+"""Several specs side by side: what was decided for each, what it costs, and what the compiler and a GPU made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from cutegen.algebra import format_layout
+from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits, multiplier, shares
+from cutegen.api import request_of
+from cutegen.bench.benchmark import Result
+from cutegen.bench.ceilings import Ceilings
+from cutegen.build import Artifact, Cache
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import CutegenError
+from cutegen.hardware import SM_RATES
+from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.plan.explain import ways
+from cutegen.plan.predict.occupancy import predict_occupancy
+from cutegen.plan.values.accesses import SHARED_ACCESSES, AccessKey
+from cutegen.spec import GemmSpec
+from cutegen.support.words import extents
+from cutegen.tuned.answer import plan
+
+Value = str | int | float | None
+MILLION = 1e6
+NOT_PLANNED = "not planned"
+
+
+class Section(StrEnum):
+    """What a row is about, in the order in which they are shown."""
+
+    PLAN = "what it is for"
+    DECISIONS = "decisions"
+    SHARED = "shared memory layouts"
+    ACCESSES = "memory accesses, predicted"
+    INSTRUCTIONS = "instructions, predicted"
+    RESOURCES = "resources"
+    BOUNDS = "cycles of a multiprocessor for a million operations"
+    TIMES = "times"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One spec: its plan, or `why_not` there is none; `artifact` where it is built, `results` where it was timed."""
+
+    name: str
+    spec: GemmSpec
+    plan: GemmPlan | None
+    why_not: str = ""
+    artifact: Artifact | None = None
+    results: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing of every spec: `values` for programs, `cells` for people; `fewer` says that the least is the best.
+
+    `fewer` is None where none is better than another. A spec without a plan has None and an empty cell.
+    """
+
+    section: Section
+    name: str
+    values: tuple[Value, ...]
+    cells: tuple[str, ...]
+    fewer: bool | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether it is the same for all that have a plan."""
+        return len(set(self.cells) - {""}) <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Specs beside each other for a problem; `ceilings` and times where a GPU measured, else `why_not_measured`."""
+
+    problem: ProblemShape
+    asked: bool
+    specs: tuple[Compared, ...]
+    ceilings: Ceilings | None = None
+    why_not_measured: str = ""
+
+    def because(self, why_not_measured: str) -> Comparison:
+        """The same, and why nothing was measured."""
+        return replace(self, why_not_measured=why_not_measured)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Everything, equal or not."""
+        return tuple(_rows(self))
+
+
+def compare(
+    specs: Sequence[GemmSpec], arch: str | None, problem: ProblemShape | None, *, default: ProblemShape, cache: Cache
+) -> Comparison:
+    """Plan each spec, and look up its kernel in the cache. Without a `problem` the `default` is what is bounded.
+
+    A spec that cannot be planned says why in its place. Raises the first of their errors where none can.
+    """
+    found, errors = [], []
+    for name, spec in zip(_names(specs), specs, strict=True):
+        try:
+            made = plan(spec, arch, problem)
+            if isinstance(made, ProbePlan):
+                made = made.gemm
+            found.append(Compared(name=name, spec=spec, plan=made, artifact=cache.lookup(request_of(made))))
+        except CutegenError as error:
+            errors.append(error)
+            found.append(Compared(name=name, spec=spec, plan=None, why_not=str(error)))
+    if len(errors) == len(specs):
+        raise errors[0]
+    return Comparison(problem or default, problem is not None, tuple(found))
+
+
+def with_artifacts(comparison: Comparison, build: Callable[[GemmPlan], Artifact]) -> Comparison:
+    """The same with every kernel built."""
+    specs = tuple(x if x.plan is None else replace(x, artifact=build(x.plan)) for x in comparison.specs)
+    return replace(comparison, specs=specs)
+
+
+def with_times(comparison: Comparison, ceilings: Ceilings, results: Iterable[Result]) -> Comparison:
+    """The same with what a GPU measured, each result with the spec of its contender's name."""
+    by_name: dict[str, list[Result]] = {}
+    for result in results:
+        if result.ours:
+            by_name.setdefault(result.contender, []).append(result)
+    specs = tuple(replace(x, results=tuple(by_name.get(x.name, ()))) for x in comparison.specs)
+    return replace(comparison, specs=specs, ceilings=ceilings)
+
+
+def _names(specs: Sequence[GemmSpec]) -> Iterator[str]:
+    """A name for each; of several with one name the second and later ones get a number."""
+    seen: dict[str, int] = {}
+    for spec in specs:
+        name = spec.name or "unnamed"
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name} ({seen[name]})"
+
+
+def _rows(comparison: Comparison) -> Iterator[Row]:
+    makers = (_plan_rows, _decisions, _layouts, _accesses, _instructions, _resources)
+    found = [row for make in makers for row in make(comparison.specs)]
+    planned = [x.plan is not None for x in comparison.specs]
+    for row in (*found, *_bounds(comparison), *_times(comparison)):
+        cells = tuple(
+            cell if has or row.name == NOT_PLANNED else "" for cell, has in zip(row.cells, planned, strict=True)
+        )
+        yield replace(row, cells=cells)
+
+
+def _row(
+    section: Section,
+    name: str,
+    specs: Sequence[Compared],
+    value: Callable[[GemmPlan], Value],
+    say: Callable[[Value], str] | None = None,
+    *,
+    fewer: bool | None = None,
+) -> Row:
+    """A row of what plans say; nothing where there is no plan, or the plan has no such thing."""
+    values = tuple(None if x.plan is None else value(x.plan) for x in specs)
+    return _row_of(section, name, values, say, fewer=fewer)
+
+
+def _row_of(
+    section: Section,
+    name: str,
+    values: tuple[Value, ...],
+    say: Callable[[Value], str] | None = None,
+    *,
+    fewer: bool | None = None,
+) -> Row:
+    cells = tuple("-" if value is None else (say or _said)(value) for value in values)
+    return Row(section, name, values, cells, fewer)
+
+
+def _said(value: Value) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}" if isinstance(value, float) else f"{value}"
+
+
+def _plan_rows(specs: Sequence[Compared]) -> Iterator[Row]:
+    if any(x.why_not for x in specs):
+        why = tuple(x.why_not or None for x in specs)
+        yield Row(Section.PLAN, NOT_PLANNED, why, tuple(text or "planned" for text in why))
+    yield _row(Section.PLAN, "target", specs, lambda plan: plan.target.name)
+    yield _row(Section.PLAN, "family", specs, lambda plan: plan.family)
+    for name in "abc":
+
+        def of(plan: GemmPlan, name: str = name) -> str:
+            tensor = plan.launch.tensor(name)
+            return f"{tensor.dtype} {tensor.major}-major, {tensor.align_bytes}-byte aligned"
+
+        yield _row(Section.PLAN, name.upper(), specs, of)
+
+
+def _decisions(specs: Sequence[Compared]) -> Iterator[Row]:
+    chosen = [{} if x.plan is None else {d.key: d.chosen for d in x.plan.decisions} for x in specs]
+    for key in _union(chosen):
+        yield _row_of(Section.DECISIONS, key, tuple(each.get(key) for each in chosen))
+
+
+def _layouts(specs: Sequence[Compared]) -> Iterator[Row]:
+    for name in "abc":
+
+        def of(plan: GemmPlan, name: str = name) -> Value:
+            smem = plan.epilogue.smem if name == "c" else getattr(plan, name).smem
+            return None if smem is None else format_layout(smem.layout)
+
+        row = _row(Section.SHARED, f"s{name.upper()}", specs, of)
+        yield replace(row, cells=tuple("not staged" if x == "-" else x for x in row.cells)) if name == "c" else row
+
+
+def _accesses(specs: Sequence[Compared]) -> Iterator[Row]:
+    for key in SHARED_ACCESSES:
+
+        def conflict(plan: GemmPlan, key: str = key) -> Value:
+            found = plan.predictions.wavefronts.get(key)
+            return None if found is None else found.ways
+
+        yield from _some(
+            _row(Section.ACCESSES, f"{key} bank conflicts", specs, conflict, lambda x: ways(float(x or 0)), fewer=True)
+        )
+    for copied in (AccessKey.G2S_A, AccessKey.G2S_B):
+
+        def lines(plan: GemmPlan, key: str = copied) -> Value:
+            found = plan.predictions.line_writes.get(key)
+            return None if found is None else found.ways
+
+        yield from _some(
+            _row(Section.ACCESSES, f"{copied} writes by line", specs, lines, lambda x: ways(float(x or 0)), fewer=True)
+        )
+    for moved in _union([{} if x.plan is None else x.plan.predictions.sectors for x in specs]):
+
+        def sectors(plan: GemmPlan, key: str = moved) -> Value:
+            found = plan.predictions.sectors.get(key)
+            return None if found is None else found.predicted / found.ideal
+
+        yield from _some(
+            _row(Section.ACCESSES, f"{moved} sectors", specs, sectors, lambda x: f"{x:.3g}x the least", fewer=True)
+        )
+
+
+def _some(row: Row) -> Iterator[Row]:
+    """The row, unless nobody has it."""
+    if any(value is not None for value in row.values):
+        yield row
+
+
+def _instructions(specs: Sequence[Compared]) -> Iterator[Row]:
+    counts = [{} if x.plan is None else x.plan.predictions.instructions for x in specs]
+    for opcode in sorted(_union(counts)):
+        values = tuple(None if x.plan is None else each.get(opcode, 0) for x, each in zip(specs, counts, strict=True))
+        yield _row_of(Section.INSTRUCTIONS, opcode, values)
+
+
+def _resources(specs: Sequence[Compared]) -> Iterator[Row]:
+    yield _row(Section.RESOURCES, "CTA tile", specs, lambda plan: extents(plan.cta_tile))
+    yield _row(Section.RESOURCES, "threads", specs, lambda plan: plan.threads)
+    yield _row(Section.RESOURCES, "stages", specs, lambda plan: plan.stages)
+    yield _row(Section.RESOURCES, "bytes of shared memory", specs, lambda plan: plan.smem_bytes, fewer=True)
+    yield _row(
+        Section.RESOURCES,
+        "registers a thread (estimated)",
+        specs,
+        lambda plan: plan.predictions.occupancy.registers_per_thread,
+        fewer=True,
+    )
+    yield _row(
+        Section.RESOURCES,
+        "CTAs an SM (estimated)",
+        specs,
+        lambda plan: plan.predictions.occupancy.ctas_per_sm,
+        fewer=False,
+    )
+    if any(x.artifact for x in specs):
+        built: dict[str, Callable[[Compared, Artifact], int]] = {
+            "registers a thread (built)": lambda _, artifact: artifact.manifest.registers,
+            "spilled bytes (built)": lambda _, artifact: artifact.manifest.spill_bytes,
+        }
+        for name, of in built.items():
+            values = tuple(None if x.artifact is None else of(x, x.artifact) for x in specs)
+            yield _row_of(Section.RESOURCES, name, values, fewer=True)
+        values = tuple(map(_resident, specs))
+        yield _row_of(Section.RESOURCES, "CTAs an SM (built)", values, fewer=False)
+
+
+def _resident(x: Compared) -> int | None:
+    if x.plan is None or x.artifact is None:
+        return None
+    made = x.plan
+    return predict_occupancy(made.target, made.threads, made.smem_bytes, x.artifact.manifest.registers).ctas_per_sm
+
+
+def _bounds(comparison: Comparison) -> Iterator[Row]:
+    """Of each resource the cycles that a million operations take of a multiprocessor, so that tiles compare."""
+    specs, found = comparison.specs, [_costs(x, comparison.problem) for x in comparison.specs]
+    for resource in _union(found):
+        values = tuple(each.get(resource) for each in found)
+        yield _row_of(Section.BOUNDS, resource, values, lambda x: f"{x:.1f}", fewer=True)
+    yield _row(Section.BOUNDS, "the tightest", specs, lambda plan: _tightest(plan, comparison.problem)[0])
+    yield _row(
+        Section.BOUNDS,
+        "share of the peak, at most",
+        specs,
+        lambda plan: _tightest(plan, comparison.problem)[1],
+        lambda x: f"{x:.0%}",
+        fewer=False,
+    )
+
+
+def _costs(x: Compared, problem: ProblemShape) -> Mapping[str, float]:
+    if x.plan is None:
+        return {}
+    cost = k_tile_cost(x.plan, problem, None)
+    return {
+        limit.resource: limit.cycles * MILLION / cost.flops
+        for limit in _limits(x.plan, cost)
+        if limit.cycles is not None
+    }
+
+
+def _limits(plan: GemmPlan, cost: KTileCost) -> tuple[Limit, ...]:
+    return limits(cost, SM_RATES[plan.target.name])
+
+
+def _tightest(plan: GemmPlan, problem: ProblemShape) -> tuple[str | None, float | None]:
+    found = _limits(plan, k_tile_cost(plan, problem, None))
+    share = shares(found)
+    return (found[0].resource if share else None), share.get(multiplier(plan))
+
+
+def _times(comparison: Comparison) -> Iterator[Row]:
+    regimes = dict.fromkeys(result.regime for x in comparison.specs for result in x.results)
+    for regime in regimes:
+        medians = tuple(
+            next((result.measurement.median_us for result in x.results if result.regime is regime), None)
+            for x in comparison.specs
+        )
+        yield _row_of(Section.TIMES, f"{regime}, us", medians, lambda x: f"{x:,.1f}", fewer=True)
+
+
+def _union(tables: Iterable[Mapping[str, object]]) -> list[str]:
+    """Every key once, in the order of the first table that has it."""
+    return list(dict.fromkeys(key for each in tables for key in each))

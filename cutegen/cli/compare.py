@@ -1,0 +1,138 @@
+"""`cutegen compare`: two or more specs side by side, differences first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cutegen.analysis.comparison import Comparison, with_artifacts, with_times
+from cutegen.analysis.comparison import compare as make_comparison
+from cutegen.analysis.comparison_picture import picture
+from cutegen.analysis.comparison_text import comparison_lines, comparison_table
+from cutegen.api import request_of
+from cutegen.bench.benchmark import bench, require_gpu
+from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
+from cutegen.bench.contenders import TORCH, only
+from cutegen.bench.entrants import Entrant
+from cutegen.bench.measure import WARM_UP_ROUNDS, Regime
+from cutegen.build import Artifact, Cache, build
+from cutegen.cli.options import (
+    DEFAULT_PROBLEM,
+    DEFAULT_ROUNDS,
+    ArchOption,
+    BatchOption,
+    JsonOption,
+    ProblemOption,
+    RoundsOption,
+    complete_spec,
+    named_problem,
+)
+from cutegen.cli.output import JSON_SUFFIX, Answer
+from cutegen.cli.pictures import Format, choose_format, deliver
+from cutegen.cli.progress import rounds as rounds_bar
+from cutegen.errors import DeviceError, RequestError
+from cutegen.hardware.targeting import present_target
+from cutegen.plan import GemmPlan
+from cutegen.run import Kernel
+from cutegen.spec import load_spec
+
+
+def compare(
+    specs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC SPEC...", help="Spec files, or names of shipped specs.", autocompletion=complete_spec
+        ),
+    ],
+    problem: ProblemOption = None,
+    batch: BatchOption = None,
+    arch: ArchOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show what is equal too.")] = False,
+    build_: Annotated[
+        bool, typer.Option("--build", help="Compile what is not in the cache: registers, spills, occupancy.")
+    ] = False,
+    time: Annotated[
+        bool | None,
+        typer.Option(
+            "--time/--no-time",
+            help="Measure on the GPU, torch.matmul beside them; default: where there is one that all are for.",
+            show_default=False,
+        ),
+    ] = None,
+    rounds: RoundsOption = DEFAULT_ROUNDS,
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to show it; default: what FILE ends with, else text.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write it there: .txt, .json, .svg, .tex or .png says in which form.",
+            show_default=False,
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Specs side by side: decisions, layouts, conflicts, instructions, registers, bounds, and times with a GPU."""
+    how = choose_format(format_, out)
+    if json and how is not Format.TEXT:
+        raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
+    if len(specs) < 2:
+        raise RequestError(f"compare: found {specs[0]} alone; expected two specs or more; `cutegen plan` shows one")
+    wanted, cache = named_problem(problem, batch), Cache.from_environment()
+    made = make_comparison(list(map(load_spec, specs)), arch, wanted, default=DEFAULT_PROBLEM, cache=cache)
+    why_not = _why_not_timed(made)
+    if time and why_not:
+        raise DeviceError(f"--time: {why_not}; --no-time compares without")
+    timed = not why_not if time is None else time
+    if build_ or timed:
+        made = with_artifacts(made, lambda plan: _built(plan, cache))
+    made = _timed(made, rounds) if timed else _told(made, why_not, asked=time)
+    if how is not Format.TEXT:
+        deliver(picture(made), " and ".join(x.name for x in made.specs), how, out)
+    else:
+        as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
+        Answer(as_json, out).give(lambda: comparison_table(made), lambda: comparison_lines(made, everything=everything))
+
+
+def _built(plan: GemmPlan, cache: Cache) -> Artifact:
+    return build(request_of(plan), cache)
+
+
+def _why_not_timed(made: Comparison) -> str:
+    """What is missing here for times; empty where nothing is."""
+    try:
+        require_gpu()
+    except DeviceError as error:
+        return str(error).partition(";")[0]
+    present = present_target()
+    others = [x.name for x in made.specs if x.plan is not None and x.plan.target != present]
+    return f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} not for the GPU here" if others else ""
+
+
+def _told(made: Comparison, why_not: str, *, asked: bool | None) -> Comparison:
+    return made.because(why_not if asked is None else "--no-time")
+
+
+def _timed(made: Comparison, rounds: int) -> Comparison:
+    """Every kernel beside torch.matmul, in both regimes and random order."""
+    entrants = [Entrant(x.name, Kernel(x.artifact)) for x in made.specs if x.artifact is not None]
+    regimes = tuple(Regime)
+    with rounds_bar("ceilings", rounds_of_all() + len(regimes) * (WARM_UP_ROUNDS + rounds)) as bar:
+        types = dict.fromkeys(kind for entrant in entrants for kind in entrant.ceiling_types)
+        ceilings = measure_ceilings(types, after_round=bar.advance)
+        bar.begin(str(made.problem))
+        results = bench(
+            entrants, made.problem, rounds=rounds, regimes=regimes, against=only(TORCH), after_round=bar.advance
+        )
+    return with_times(made, ceilings, results)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.command()(compare)

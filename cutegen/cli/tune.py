@@ -1,0 +1,311 @@
+"""`cutegen tune`: the fastest spec for each problem on this GPU, measured and kept; and what is kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cutegen.bench.benchmark import require_gpu
+from cutegen.bench.suites import SUITES
+from cutegen.cli.many import opened_workers
+from cutegen.cli.options import (
+    ArchOption,
+    BatchOption,
+    CompilersOption,
+    JsonOption,
+    OutOption,
+    ProblemsOption,
+    SchedulerOption,
+    SpecArgument,
+    named_problems,
+    parse_problem,
+)
+from cutegen.cli.output import Answer, suffix_of, write_file
+from cutegen.cli.progress import progress
+from cutegen.contract import ProblemShape
+from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
+from cutegen.executors import Workers
+from cutegen.hardware.lookup import find
+from cutegen.hardware.targeting import choose_target, present_gpu_name
+from cutegen.spec import load_spec
+from cutegen.tune.asking import Ask, ask_of
+from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
+from cutegen.tune.jobs import Settings, Timer
+from cutegen.tune.journal import Journal
+from cutegen.tune.measuring import end_children
+from cutegen.tune.plot_svg import plot_svg
+from cutegen.tune.recording import keep_winner
+from cutegen.tune.space import MOST
+from cutegen.tune.tables import list_lines, list_table, record_lines, record_table, tuned_lines, tuned_table
+from cutegen.tuned import store
+from cutegen.tuned.record import Record
+
+LARGEST_LIST_BYTES = 1 << 20
+STAND_IN = "stand-in"
+"""The device of a timer that needs none."""
+_MEASURE = "measure"
+"""The name of the verb that stands for none: `cutegen tune SPEC`."""
+
+
+class _SpecOrVerb(TyperGroup):
+    """A word that is no verb is a spec."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = [_MEASURE, *args]
+        return super().parse_args(ctx, args)
+
+
+verbs = typer.Typer(
+    cls=_SpecOrVerb,
+    help="The fastest spec for each problem on this GPU: cutegen tune SPEC --problem M,N,K. And what was found.",
+)
+RecordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RECORD...", help="Names in `tune list`, as far as they are clear.", show_default=False),
+]
+
+
+@verbs.command(_MEASURE, hidden=True)
+def measure(
+    spec: SpecArgument,
+    problem: ProblemsOption = None,
+    batch: BatchOption = None,
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", metavar="NAME", help=f"A list of problems: {', '.join(SUITES)}.", show_default=False),
+    ] = None,
+    problems: Annotated[
+        Path | None,
+        typer.Option("--problems", metavar="FILE", help="A file with M,N,K or M,N,K,BATCH a line.", show_default=False),
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="REGIME", help="The times that decide: graph or launch.")
+    ] = "graph",
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Candidates of a problem.")] = MOST,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of operands and order.")] = 0,
+    arch: ArchOption = None,
+    jobs: CompilersOption = None,
+    scheduler: SchedulerOption = None,
+    stand_in: Annotated[
+        float | None,
+        typer.Option(
+            "--stand-in",
+            metavar="SECONDS",
+            min=0.0,
+            help="Take no times: a function stands in, which needs no GPU, and so many seconds for each candidate.",
+            hidden=True,
+        ),
+    ] = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measures at most 16 kernels of each problem, and keeps the fastest as a spec that is used from then on."""
+    answer = Answer.asked(json=json, out=out)
+    if by not in ("graph", "launch"):
+        raise RequestError(f"--by: found {by!r}; expected graph or launch")
+    found = _problems(problem, batch, suite, problems)
+    if scheduler is None and stand_in is None:
+        require_gpu()
+    loaded = load_spec(spec)
+    settings = Settings(seed=seed, decide_by="graph" if by == "graph" else "launch")
+    timer = Timer() if stand_in is None else Timer(kind="stand-in", seconds=stand_in)
+    with opened_workers(scheduler, jobs, gpu=stand_in is None) as workers:
+        # The GPU is the workers', which the machine that asks need not have.
+        target = choose_target(arch or workers.target or None, least=loaded.needs).name
+        device = workers.product or STAND_IN
+        asks = [ask_of(loaded, target, each, device, most=most, settings=settings, timer=timer) for each in found]
+        outcome = _campaign(asks, workers)
+    folder = store.folder()
+    answer.give(
+        lambda: tuned_table(outcome.measured, outcome.resumed, folder), lambda: tuned_lines(outcome.measured, folder)
+    )
+    if outcome.interrupted:
+        done = len(outcome.measured)
+        raise OutsideError(f"interrupted: {done} of {len(asks)} problems are kept, and the same command goes on")
+    if outcome.failed:
+        raise CheckError(f"{len(outcome.failed)} of {len(asks)} problems have no winner; the same command tries again")
+
+
+def _campaign(asks: Sequence[Ask], workers: Workers) -> Outcome:
+    journal = Journal(store.folder() / "unfinished" / f"{campaign_id(asks)}.jsonl")
+    try:
+        with progress("problems") as tell:
+            return run_campaign(asks, workers, journal, keep=keep_winner, tell=tell)
+    finally:
+        end_children()
+
+
+def _problems(
+    named: Sequence[str] | None, batch: int | None, suite: str | None, file: Path | None
+) -> tuple[ProblemShape, ...]:
+    """Those of the suite, of the file, then those that are named, each once. Raises RequestError for none."""
+    found = (
+        *(find(SUITES, suite, "--suite") if suite else ()),
+        *(_of_file(file) if file is not None else ()),
+        *named_problems(named, batch),
+    )
+    if not found:
+        raise RequestError(
+            "tune: found no problem; expected one or more of --problem M,N,K, --suite NAME, --problems FILE"
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def _of_file(path: Path) -> tuple[ProblemShape, ...]:
+    """The problems of a file, a line each; `#` begins a comment. Raises RequestError."""
+    try:
+        lines = path.read_bytes()[:LARGEST_LIST_BYTES].decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"--problems: {path} cannot be read: {error}; expected a text file") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if words := line.partition("#")[0].strip():
+            extents, batch = words.split(",")[:3], words.split(",")[3:]
+            try:
+                shape = parse_problem(",".join(extents))
+                found.append(replace(shape, batch=int(batch[0])) if len(batch) == 1 else shape)
+            except (RequestError, ValueError):
+                raise _no_problem(path, number, words) from None
+            if len(batch) > 1:
+                raise _no_problem(path, number, words)
+    if not found:
+        raise RequestError(f"--problems: {path}: found no problem; expected lines such as 4096,4096,4096")
+    return tuple(found)
+
+
+def _no_problem(path: Path, number: int, found: str) -> RequestError:
+    return RequestError(f"--problems: {path}:{number}: found {found!r}; expected M,N,K or M,N,K,BATCH")
+
+
+@verbs.command("list")
+def list_records(out: OutOption = None, json: JsonOption = False) -> None:
+    """Every record, and whether it answers on this machine."""
+    answer = Answer.asked(json=json, out=out)
+    found, folder, device = list(store.every()), store.folder(), present_gpu_name()
+    answer.give(lambda: list_table(found, folder, device), lambda: list_lines(found, folder, device))
+
+
+@verbs.command()
+def show(
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="A name in `tune list`, or a file.")],
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="text, or svg: predicted against measured times.")
+    ] = "text",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it there.", show_default=False)
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """A record: the winner, and every candidate's times."""
+    if form not in ("text", "svg"):
+        raise RequestError(f"--format: found {form!r}; expected text or svg")
+    path = _path(record)
+    loaded = store.load(path)
+    if form == "svg" or (out is not None and suffix_of(out, (".txt", ".json", ".svg")) == ".svg"):
+        _give_svg(plot_svg(loaded), out)
+        return
+    Answer.asked(json=json, out=out).give(lambda: record_table(loaded, path), lambda: record_lines(loaded))
+
+
+def _give_svg(picture: str, out: Path | None) -> None:
+    if out is None:
+        typer.echo(picture, nl=False)
+    else:
+        write_file("--out", out, picture.encode())
+
+
+@verbs.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Gets a file for each record.")],
+    records: RecordsArgument = None,
+    json: JsonOption = False,
+) -> None:
+    """Copies records, all or those that are named, for another machine with the same GPU."""
+    answer = Answer.asked(json=json)
+    paths = [_path(each) for each in records or ()] or _sound_paths()
+    if not paths:
+        raise RequestError(f"export: found no record in {store.folder()}; expected one or more")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [Path(shutil.copyfile(path, folder / path.name)) for path in paths]
+    except OSError as error:
+        raise OutsideError(f"{folder} cannot be written: {error.strerror or error}") from error
+    answer.give(
+        lambda: {"folder": str(folder), "files": [path.name for path in written]},
+        lambda: [f"{len(written)} exported to {folder}", *(f"  {path.name}" for path in written)],
+    )
+
+
+@verbs.command("import")
+def import_records(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Records, or folders of records.")],
+    json: JsonOption = False,
+) -> None:
+    """Takes records from another machine; they answer where the GPU is the one that they were measured on."""
+    answer = Answer.asked(json=json)
+    named = [each for path in files for each in (sorted(path.glob("*.toml")) if path.is_dir() else [path])]
+    if not named:
+        raise RequestError(f"import: found no .toml in {', '.join(map(str, files))}; expected records")
+    loaded = [store.load(path) for path in named]  # all are judged before one is kept
+    kept, here = [store.keep(each) for each in loaded], present_gpu_name()
+    rows = [
+        (path.name, "answers here" if each.evidence.device.name == here else f"of {each.evidence.device.name}")
+        for path, each in zip(kept, loaded, strict=True)
+    ]
+    answer.give(
+        lambda: {"folder": str(store.folder()), "files": [path.name for path in kept]},
+        lambda: [f"{len(kept)} imported to {store.folder()}", *(f"  {name}: {remark}" for name, remark in rows)],
+    )
+
+
+@verbs.command()
+def forget(
+    records: RecordsArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every record.")] = False,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Those that cannot be read.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Removes records; the model of time chooses again."""
+    answer = Answer.asked(json=json)
+    found = list(store.every())
+    paths = [_path(each) for each in records or ()]
+    paths += [path for path, each in found if everything or (damaged and isinstance(each, ArtifactError))]
+    if not paths and not (everything or damaged):
+        raise RequestError("forget: found no record; expected names in `cutegen tune list`, --damaged or --all")
+    gone = list(dict.fromkeys(paths))
+    for path in gone:
+        store.forget(path)
+    answer.give(
+        lambda: {"folder": str(store.folder()), "files": [path.name for path in gone]},
+        lambda: [f"{len(gone)} forgotten", *(f"  {path.name}" for path in gone)],
+    )
+
+
+def _path(name: str) -> Path:
+    """The file of a record, by its path or by the beginning of its name. Raises RequestError."""
+    if Path(name).suffix == ".toml" and Path(name).is_file():
+        return Path(name)
+    paths = [path for path, _ in store.every()]
+    found = [path for path in paths if path.name == name] or [path for path in paths if path.name.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    there = ", ".join(path.name for path in (found or paths)[:4]) or "nothing"
+    raise RequestError(
+        f"record: found {len(found)} called {name!r} in {store.folder()}; expected one; there are {there}"
+    )
+
+
+def _sound_paths() -> list[Path]:
+    return [path for path, each in store.every() if isinstance(each, Record)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this verb."""
+    app.add_typer(verbs, name="tune")

@@ -1,0 +1,58 @@
+"""The provider that has what `cutegen tune` found: asked first, and only for the GPU that it was measured on."""
+
+from __future__ import annotations
+
+import threading
+
+from cutegen.api import request_of
+from cutegen.build import BuildRequest, Cache, build
+from cutegen.dispatch.model import spec_of
+from cutegen.dispatch.provider import Answer
+from cutegen.dispatch.request import Request
+from cutegen.errors import SpecError
+from cutegen.hardware import TARGETS
+from cutegen.run import Kernel
+from cutegen.tuned.answer import plan_of, record_for
+from cutegen.tuned.record import Record
+from cutegen.tuned.store import folder
+
+
+class TunedProvider:
+    """Plans and builds the winners; their artifacts lie in the cache since they were measured, unless evicted."""
+
+    name = "records of cutegen tune"
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Kernel] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Answer:
+        """The record of the request's device and bucket; none where nothing was tuned, or something else."""
+        if request.device is None:
+            return Answer("they are of GPUs, and this call is not on one")
+        if request.target not in TARGETS:
+            return Answer(f"found no target {request.target}")
+        if (record := _record(request)) is None:
+            return Answer(f"none in {folder()} is for this on {request.device}")
+        made = plan_of(record, TARGETS[request.target], request.problem)
+        if made is None:
+            return Answer(f"{record.file_name} cannot be planned any more")
+        asked = request_of(made)
+        return Answer(record.said, lambda: self._open(asked), ready=asked.inputs.key in self._kernels)
+
+    def _open(self, asked: BuildRequest) -> Kernel:
+        kernel = self._kernels.get(asked.inputs.key) or Kernel(build(asked, Cache.from_environment()))
+        with self._lock:
+            return self._kernels.setdefault(asked.inputs.key, kernel)
+
+
+tuned = TunedProvider()
+"""That of this process."""
+
+
+def _record(request: Request) -> Record | None:
+    try:
+        spec = spec_of(request)
+    except SpecError:
+        return None
+    return record_for(spec, TARGETS[request.target], request.problem, request.device)

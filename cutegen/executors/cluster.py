@@ -1,0 +1,275 @@
+"""Workers of a Dask cluster, on this machine or many: `dask scheduler` and `dask worker ADDRESS --resources GPU=1`.
+
+Dask is an extra, which this module alone imports. A worker that is lost has its jobs done by another: Dask gives each
+to at most `distributed.scheduler.allowed-failures` workers that are lost with it. A job may so run twice, and its
+result is told once. A job that runs cannot be stopped from afar: what it starts must have a time limit of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cutegen.build import Cache
+from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError, WorkerError
+from cutegen.executors.identity import Identity, identity
+from cutegen.executors.parcels import parcels, unpack
+from cutegen.executors.there import FAILED, REFUSED, Done, Job, Lacking, pack, unpacked
+from cutegen.executors.workers import Brings
+from cutegen.support.words import plural
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CONNECT_S = 5.0
+"""How long a scheduler has to answer, and then its first worker to be there."""
+WATCH_S = 10.0
+"""How often it is looked whether there is still a worker for a job that waits."""
+IN_FLIGHT = 128
+"""Jobs that are with the scheduler at a time, of each kind."""
+RESOURCE = "GPU"
+"""What a worker says that it has, and a job that it needs."""
+
+Result = TypeVar("Result")
+_log = logging.getLogger("cutegen.executors")
+_BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, OutsideError)}
+
+
+class ClusterWorkers:
+    """The workers of the scheduler at `address`, with caches of their own: artifacts travel where folders differ."""
+
+    def __init__(
+        self, address: str, *, cache: Cache | None = None, gpu: bool = False, connect_s: float = CONNECT_S
+    ) -> None:
+        """Connect, and greet each worker.
+
+        Raises WorkerError for no distributed, no scheduler, no worker, or one of another version; with `gpu`
+        DeviceError where no worker has a GPU, or two have different ones.
+        """
+        self._address = address
+        self._cache = cache or Cache.from_environment()
+        self._closed = threading.Event()
+        self._open = ExitStack()
+        self._client = _client(address, connect_s)
+        self._open.callback(self._client.close, timeout=connect_s)
+        try:
+            self._wait_for_workers(gpu, connect_s)
+            self.product, self.target = self._greet(gpu)
+            self._meeting = self._open.enter_context(self._cache.meeting())
+        except BaseException:
+            self._open.close()
+            raise
+        self._pools = {kind: ThreadPoolExecutor(IN_FLIGHT, "cutegen-cluster") for kind in (False, True)}
+        self._watched_s = time.monotonic()
+        self._watching = threading.Lock()
+
+    @property
+    def gpus(self) -> int:
+        """The number of jobs that need a GPU and run at a time, as the workers say now."""
+        return sum(int(worker["resources"].get(RESOURCE, 0)) for worker in self._workers().values())
+
+    @property
+    def threads(self) -> int:
+        """The number of jobs that run at a time."""
+        return sum(worker["nthreads"] for worker in self._workers().values())
+
+    def submit(
+        self,
+        function: Callable[..., Result],
+        /,
+        *arguments: Any,
+        gpu: bool = False,
+        needs: Sequence[str] = (),
+        brings: Brings | None = None,
+    ) -> Future[Result]:
+        """As in `Workers`. The future raises WorkerError where the cluster, or each worker of the job, was lost."""
+        job = Job(
+            function=function, arguments=arguments, gpu=gpu, needs=tuple(needs), brings=brings, meeting=self._meeting
+        )
+        return self._pools[gpu].submit(self._conducted, job)
+
+    def close(self) -> None:
+        """Cancel what has not begun, forget what runs, and leave the cluster as it was."""
+        self._closed.set()
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._open.close()  # which cancels what the pools' threads wait for
+        for pool in self._pools.values():
+            pool.shutdown(wait=True)
+
+    def _conducted(self, job: Job) -> Any:
+        """Have the job done by a worker, sent with its artifacts to one that lacks them; keep what it brings."""
+        answer = self._answer(job)
+        if isinstance(answer, Lacking):
+            sent = parcels(self._cache, job.needs)
+            if len(sent) < len(set(job.needs)):
+                raise WorkerError(f"cache {self._cache.directory}: an artifact that a job needs is gone; run it again")
+            answer = self._answer(replace(job, sent=sent))
+        if not isinstance(answer, Done):
+            raise WorkerError(f"scheduler {self._address}: a worker does not keep the artifacts that it is sent")
+        for parcel in answer.brought:
+            unpack(parcel, self._cache)
+        return answer.value
+
+    def _answer(self, job: Job) -> Any:
+        from distributed import KilledWorker
+
+        future = self._client.submit(
+            _caller(),
+            identity().parts,
+            pack(job),
+            key=f"cutegen-{secrets.token_hex(8)}",
+            pure=False,
+            resources={RESOURCE: 1} if job.gpu else None,
+            priority=1 if job.gpu else 0,
+        )
+        try:
+            kind, found = self._waited_for(future, job)
+        except KilledWorker as error:
+            raise WorkerError(
+                f"scheduler {self._address}: a job was given up after each worker that took it was lost: {error}"
+            ) from error
+        except CancelledError:
+            if self._closed.is_set():
+                raise
+            raise WorkerError(
+                f"scheduler {self._address}: the connection was lost; start the scheduler again"
+            ) from None
+        if kind == REFUSED:
+            raise WorkerError(_of_another_version(self._address, identity().difference(Identity(found))))
+        if kind == FAILED:
+            message, exit_code = found
+            error_class: type[CutegenError] = _BY_EXIT_CODE[exit_code]
+            raise error_class(message)
+        return unpacked(found)
+
+    def _waited_for(self, future: Any, job: Job) -> Any:
+        while True:
+            try:
+                return future.result(timeout=WATCH_S)
+            except TimeoutError:
+                self._watch(job)
+
+    def _watch(self, job: Job) -> None:
+        """Say, once in a while, that a job waits for workers that are not there."""
+        with self._watching:
+            if time.monotonic() - self._watched_s < 3 * WATCH_S:
+                return
+            self._watched_s = time.monotonic()
+        if not (self.gpus if job.gpu else self.threads):
+            kind = "worker with a GPU" if job.gpu else "worker"
+            _log.warning("scheduler %s: no %s is left; jobs wait for a new one", self._address, kind)
+
+    def _workers(self) -> dict[str, Any]:
+        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        return workers
+
+    def _wait_for_workers(self, gpu: bool, wait_s: float) -> None:
+        """Raises WorkerError, DeviceError."""
+        until_s = time.monotonic() + wait_s
+        while not (self.gpus if gpu else self._workers()):
+            if time.monotonic() > until_s:
+                break
+            time.sleep(0.05)
+        else:
+            return
+        if self._workers():
+            raise DeviceError(
+                f"scheduler {self._address}: found {plural(len(self._workers()), 'worker')}, none with a GPU; start "
+                f"one for each: CUDA_VISIBLE_DEVICES=0 dask worker {self._address} --resources {RESOURCE}=1"
+            )
+        raise WorkerError(f"scheduler {self._address}: found no workers; start some: dask worker {self._address}")
+
+    def _greet(self, gpu: bool) -> tuple[str, str]:
+        """The product and the target of the workers' GPUs. Raises WorkerError, DeviceError."""
+        here = identity()
+        found: dict[tuple[str, str], str] = {}
+        for name, said in self._client.run(_greeter(), on_error="return").items():
+            if isinstance(said, Exception):
+                raise WorkerError(_of_another_version(name, f"found {said!r}; expected cutegen as it is here"))
+            parts, device = said
+            if difference := here.difference(Identity(tuple(parts))):
+                raise WorkerError(_of_another_version(name, difference))
+            if RESOURCE in self._workers().get(name, {"resources": ()})["resources"]:
+                found.setdefault(device, name)
+        if gpu and len(found) > 1:
+            names = ", ".join(f"{product or 'none'} at {name}" for (product, _), name in found.items())
+            raise DeviceError(f"scheduler {self._address}: found different GPUs, {names}; expected one product")
+        return next(iter(found), ("", ""))
+
+
+def _of_another_version(where: str, difference: str) -> str:
+    return f"worker of {where}: {difference}; install the same cutegen and compiler there"
+
+
+def _client(address: str, connect_s: float) -> Client:
+    """Raises WorkerError."""
+    import asyncio  # which every other command does without
+
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise WorkerError(
+            "--scheduler needs Dask, which is not installed: pip install 'cutegen[tune]', or leave it out"
+        ) from error
+    try:
+        with ThreadPoolExecutor(1) as thread:  # the caller's may have an event loop that runs
+            thread.submit(asyncio.run, _reach(address, connect_s)).result()
+        return Client(address, timeout=connect_s, set_as_default=False)
+    except ValueError as error:
+        raise WorkerError(f"scheduler: {error}; expected an address such as tcp://10.0.0.1:8786") from error
+    except Exception as error:  # OSError, TimeoutError, AssertionError for an unknown host: as Dask has it
+        raise WorkerError(
+            f"scheduler {address}: not reached within {connect_s:g} s: {_first_line(error)}; start one with "
+            "`dask scheduler`, which prints its address, such as tcp://10.0.0.1:8786"
+        ) from error
+
+
+async def _reach(address: str, connect_s: float) -> None:
+    """Shake hands with what listens there: a `Client` that cannot would leave a thread behind."""
+    import asyncio
+
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    comm = await asyncio.wait_for(
+        connect(address, timeout=connect_s, **Security().get_connection_args("client")), connect_s
+    )
+    await comm.close()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _caller() -> Callable[..., Any]:
+    """A function that travels by value: a scheduler need not have cutegen, nor a worker this version of it."""
+
+    def call(expected: tuple[str, ...], pickled: bytes) -> Any:
+        try:
+            from cutegen.executors.there import perform
+        except ImportError:
+            return "refused", ("no cutegen that knows executors",)
+        return perform(expected, pickled)
+
+    return call
+
+
+def _greeter() -> Callable[[], Any]:
+    """As `_caller`."""
+
+    def greet() -> Any:
+        try:
+            from cutegen.executors.there import greet
+        except ImportError:
+            return ("no cutegen that knows executors",), ("", "")
+        return greet()
+
+    return greet

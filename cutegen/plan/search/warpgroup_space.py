@@ -1,0 +1,84 @@
+"""Candidates for tuning where warpgroups multiply: kernels that plans choose from, and many without a fitted time.
+
+The model of time ranks all of them; those that it was not fitted to are taken for a little slower than it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutegen.algebra import Extents
+from cutegen.hardware import dtype
+from cutegen.plan.rules.cluster import ALONE
+from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
+from cutegen.plan.rules.wgmma_sums import ROWS, sum_registers
+from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
+from cutegen.spec.values import Consumers
+
+DOUBTED = 1.03
+"""The correction of what was never measured."""
+SIDES: tuple[tuple[int, int], ...] = (
+    *((256, 128), (128, 256), (256, 192), (192, 192), (192, 128), (128, 192), (128, 160), (128, 128), (64, 256)),
+    *((64, 192), (128, 96), (64, 128), (128, 64), (64, 96), (64, 64), (128, 32), (64, 48), (64, 32), (128, 16)),
+    *((64, 16), (64, 8), (128, 8)),
+)
+"""M and N of tiles, for 2-byte elements."""
+SHARING = (ALONE, (2, 1, 1), (1, 2, 1))
+SPLITS = (2, 3, 4, 6, 8, 16)
+CLUSTERED_SPLITS = (2, 4, 8)
+LARGEST_SPLIT = 128 * 128
+"""Elements of a tile whose K is worth splitting."""
+MOST_SUMS = 200
+"""Registers a thread for sums, about: more leave no room."""
+
+
+def every_row() -> Iterator[Row]:
+    """Those of the model first, then what else can be, each once."""
+    seen: set[object] = set()
+    for row in (*MEASURED, *_unmeasured()):
+        key = (row.cta, row.warpgroups, row.consumers, row.cluster, row.swap, row.slices)
+        if key not in seen:
+            seen.add(key)
+            yield row
+
+
+def splits_of_given(row: Row) -> Iterator[Row]:
+    """A tile that the spec names, with every number of slices too, in a cluster and through a workspace."""
+    yield row
+    if row.cluster == ALONE and row.consumers == COOPERATIVE:
+        yield from _split(row)
+
+
+def _unmeasured() -> Iterator[Row]:
+    for m, n in SIDES:
+        for k in _depths(m, n):
+            for consumers in (COOPERATIVE, PINGPONG):
+                yield from _of_tile((m, n, k), consumers)
+
+
+def _depths(m: int, n: int) -> tuple[int, ...]:
+    """K of a tile: rows of shared memory are a line or more, and small tiles want fewer, longer k-tiles."""
+    if n <= 16:
+        return 128, 256
+    return (64, 128) if m * n <= 128 * 64 else (64,)
+
+
+def _of_tile(cta: Extents, consumers: Consumers) -> Iterator[Row]:
+    warpgroups = (1, 1) if consumers == PINGPONG else (min(cta[0] // ROWS, 2 if cta[0] == 256 else 3), 1)
+    threads = 128 * warpgroups[0] * warpgroups[1]
+    if sum_registers(cta[:2], dtype("f32"), threads) > MOST_SUMS or (consumers == PINGPONG and cta[0] * cta[1] < 4096):
+        return
+    for swap in (False, True):
+        for cluster in SHARING:
+            yield Row(cta, warpgroups, consumers, cluster, swap, 1, DOUBTED)
+        if consumers == COOPERATIVE:
+            yield from _split(Row(cta, warpgroups, consumers, ALONE, swap, 1, DOUBTED))
+
+
+def _split(row: Row) -> Iterator[Row]:
+    if row.cta[0] * row.cta[1] > LARGEST_SPLIT:
+        return
+    for slices in SPLITS:
+        yield Row(row.cta, row.warpgroups, row.consumers, ALONE, row.swap, slices, row.correction)
+    for slices in CLUSTERED_SPLITS:
+        yield Row(row.cta, row.warpgroups, row.consumers, (1, 1, slices), row.swap, slices, row.correction)

@@ -1,0 +1,281 @@
+"""A kernel's file that somebody may have edited: its plan again, out of the constants at its head.
+
+The constants say what is asked for: the spec at the file's end with what they changed. That spec is planned and
+rendered anew, and every constant must be the one that this gives: what follows from another cannot be changed alone,
+and a launch contract is always one that a plan has proved. Code may be edited, but not what a launch relies on.
+Nothing of the file is run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cutegen.contract.source import KernelSource
+from cutegen.errors import RequestError, SpecError
+from cutegen.hardware import Target, dtype
+from cutegen.hardware.targeting import choose_target
+from cutegen.plan import GemmPlan, ProbePlan, plan
+from cutegen.plan.contract import LONGEST_KERNEL_NAME
+from cutegen.render.constants import LARGEST_BYTES, KernelText
+from cutegen.render.kernel import render
+from cutegen.render.spec_lines import written_spec
+from cutegen.spec import GemmSpec, Raster, Schedule
+
+NAME = "KERNEL_NAME"
+OF_THE_HOST = ("launch", "pointers", "compile_kernel")
+"""Functions that a launcher does not call: grid, block, cluster, shared memory and tensor maps are the plan's."""
+_WAY_OUT = "edit a spec instead, and `cutegen emit` it"
+
+Values = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadKernel:
+    """A kernel's text and the plan of its constants.
+
+    `differences` name what the plan of the spec at its end has otherwise; `edited_code` are functions that no plan has.
+    """
+
+    source: KernelSource
+    plan: GemmPlan | ProbePlan
+    differences: tuple[str, ...]
+    edited_code: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of the file; nothing of one that is as it was written."""
+        code = ", ".join(self.edited_code)
+        held = "counts of instructions are the plan's, and no longer required" if code else ""
+        return (*self.differences, *((f"{code}: edited; {held}",) if code else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A key of the spec that constants settle: how it is shown, and the spec with the constants' values for it."""
+
+    name: str
+    constants: tuple[str, ...]
+    put: Callable[[GemmSpec, Values], GemmSpec]
+    shown: Callable[[Values], str]
+
+
+def read_kernel(text: str, where: str, arch: str | None = None) -> ReadKernel:
+    """The plan of a kernel's file, for `arch` as of a spec.
+
+    Raises RequestError for a constant that does not agree, and for a foreign file.
+    """
+    if len(text) > LARGEST_BYTES:
+        raise RequestError(f"{where}: found {len(text):,} characters; expected a kernel, of at most {LARGEST_BYTES:,}")
+    found = KernelText.of(text, where)
+    name = found.constants[NAME].value if NAME in found.constants else None
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= LONGEST_KERNEL_NAME):
+        what = "no KERNEL_NAME" if name is None else f"KERNEL_NAME = {name!r:.80}"
+        expected = f"an identifier of at most {LONGEST_KERNEL_NAME} letters, in a file that `cutegen emit` wrote"
+        raise RequestError(f"{where}: found {what}; expected {expected}")
+    written = written_spec(text, name, where)
+    if written is None:
+        raise RequestError(
+            f"{where}: found no spec in its last lines; expected the comments with which `cutegen emit` ends a kernel"
+        )
+    target = choose_target(arch, least=written.needs)
+    before = plan(written, target)
+    rendered = KernelText.of(render(before).text, where)
+    _check_all_there(found, rendered, where)
+    changed = [key for key in _keys(rendered.constants, written) if _differs(key, found, rendered)]
+    planned, now = before, rendered
+    if changed:
+        planned = _plan_again(written, target, changed, found, where)
+        now = KernelText.of(render(planned).text, where)
+        _check_same_code(now, rendered, changed, found, where)
+    _check_constants(found, now, changed, target, where)
+    return ReadKernel(
+        source=KernelSource(text, planned.launch.entry),
+        plan=planned,
+        differences=tuple(
+            f"{key.name}: {key.shown(_values(found))}, the plan has {key.shown(_values(rendered))}" for key in changed
+        ),
+        edited_code=tuple(_edited_code(found, now, where)),
+    )
+
+
+def _values(text: KernelText) -> Values:
+    return {name: each.value for name, each in text.constants.items()}
+
+
+def _differs(key: _Key, found: KernelText, rendered: KernelText) -> bool:
+    return any(_other(found.constants[x].value, rendered.constants[x].value) for x in key.constants)
+
+
+def _other(x: object, y: object) -> bool:
+    """Say if two values differ, in type too: 1 is not True."""
+    return repr(x) != repr(y)
+
+
+def _check_all_there(found: KernelText, rendered: KernelText, where: str) -> None:
+    for name, line in found.rebound.items():
+        if name in rendered.constants:
+            raise RequestError(
+                f"{where}:{line}: {name}: found bound once more; expected one place that says what it is"
+            )
+    for name, expected in rendered.constants.items():
+        if name in found.unread:
+            line, value = found.unread[name].line, expected.value
+            raise RequestError(
+                f"{where}:{line}: {name}: found more than a constant; expected a number, a tuple, or a sum of earlier "
+                f"constants, such as {value!r}"
+            )
+        if name not in found.constants:
+            value = expected.value
+            raise RequestError(f"{where}: {name}: found nowhere; expected it at the head, as in {name} = {value!r}")
+        if type(there := found.constants[name].value) is not type(expected.value):
+            line, kind = found.constants[name].line, type(expected.value).__name__
+            raise RequestError(
+                f"{where}:{line}: {name}: found {there!r:.80}; expected {kind}, as {expected.value!r} is"
+            )
+
+
+def _plan_again(
+    spec: GemmSpec, target: Target, changed: list[_Key], found: KernelText, where: str
+) -> GemmPlan | ProbePlan:
+    """The plan of the spec with the changed constants. Raises RequestError with the constants that it refuses."""
+    for key in changed:
+        try:
+            spec = key.put(spec, _values(found))
+        except (SpecError, TypeError, ValueError) as error:
+            raise RequestError(_refusal(key, found, where, error)) from error
+    try:
+        return plan(spec, target)
+    except SpecError as error:
+        guilty = next((key for key in changed if error.key.startswith(key.name.partition(" ")[0])), changed[0])
+        raise RequestError(_refusal(guilty, found, where, error)) from error
+
+
+def _refusal(key: _Key, found: KernelText, where: str, error: Exception) -> str:
+    line, values = found.constants[key.constants[0]].line, ", ".join(map(repr, _of_key(key, found)))
+    if isinstance(error, SpecError):
+        words = f"{error.key}: found {error.found}; expected {error.expected}"
+        return f"{where}:{line}: {', '.join(key.constants)} = {values}: {words}"
+    return f"{where}:{line}: {', '.join(key.constants)}: found {values}; expected what {key.name} of a spec may be"
+
+
+def _of_key(key: _Key, found: KernelText) -> list[object]:
+    return [found.constants[name].value for name in key.constants]
+
+
+def _check_same_code(now: KernelText, rendered: KernelText, changed: list[_Key], found: KernelText, where: str) -> None:
+    """The code below the head is still the one for these constants. Raises RequestError."""
+    if now.parts == rendered.parts and now.constants.keys() == rendered.constants.keys():
+        return
+    names = ", ".join(name for key in changed for name in key.constants)
+    line = found.constants[changed[0].constants[0]].line
+    values = ", ".join(repr(value) for key in changed for value in _of_key(key, found))
+    raise RequestError(
+        f"{where}:{line}: {names}: found {values}, for which other code than the file's is right; {_WAY_OUT}"
+    )
+
+
+def _check_constants(found: KernelText, now: KernelText, changed: list[_Key], target: Target, where: str) -> None:
+    """Every constant is the one of the plan. Raises RequestError with the first that is not."""
+    beside = ", ".join(f"{name} = {found.constants[name].value!r}" for key in changed for name in key.constants)
+    for name, expected in now.constants.items():
+        value, line = found.constants[name].value, found.constants[name].line
+        if _other(value, expected.value):
+            said = f"expected {expected.value!r} {f'beside {beside}' if beside else 'by all others'}, for {target.name}"
+            raise RequestError(f"{where}:{line}: {name}: found {value!r:.200}; {said}; or {_WAY_OUT}")
+
+
+def _edited_code(found: KernelText, now: KernelText, where: str) -> Iterator[str]:
+    """The parts that are not the plan's. Raises RequestError for what a launch relies on."""
+    if found.parameters != now.parameters:
+        pairs = zip((*found.parameters, ""), (*now.parameters, ""), strict=False)
+        one, other = next(((x, y) for x, y in pairs if x != y), ("", ""))
+        raise RequestError(
+            f"{where}: gemm: found the parameter {one or 'missing'!s}; expected {other or 'none more'}: a launcher "
+            f"passes those of the plan; {_WAY_OUT}"
+        )
+    for name in (*now.parts, *(found.parts.keys() - now.parts.keys())):
+        if found.parts.get(name) == now.parts.get(name) or name == "main":
+            continue
+        if name in OF_THE_HOST:
+            raise RequestError(
+                f"{where}: {name}: found edited; expected as `cutegen emit` writes it: a launcher takes the launch "
+                "from the constants, and does not call it"
+            )
+        yield name
+    others = {name: each for name, each in found.constants.items() if name not in now.constants}
+    yield from (name for name in (*others, *found.unread) if name not in now.unread)
+    yield from (name for name, each in now.unread.items() if _other(found.unread.get(name), each))
+
+
+def _keys(constants: Mapping[str, Any], spec: GemmSpec) -> Iterator[_Key]:
+    """The keys of a spec that a kernel's constants settle."""
+    swapped = bool(spec.schedule.swap)
+    for key in (
+        _Key("name", (NAME,), lambda spec, x: replace(spec, name=str(x[NAME])), lambda x: str(x[NAME])),
+        _Key(
+            "tile.cta",
+            ("CTA_M", "CTA_N", "CTA_K"),
+            lambda spec, x: replace(spec, tile=replace(spec.tile, cta=(x["CTA_M"], x["CTA_N"], x["CTA_K"]))),  # type: ignore[arg-type]
+            lambda x: f"{x['CTA_M']}x{x['CTA_N']}x{x['CTA_K']}",
+        ),
+        _Key(
+            "stages",
+            ("STAGES",),
+            lambda spec, x: replace(spec, tile=replace(spec.tile, stages=x["STAGES"])),  # type: ignore[arg-type]
+            lambda x: str(x["STAGES"]),
+        ),
+        *(
+            _Key(
+                f"mma.{key}",
+                (name,),
+                lambda spec, x, key=key, name=name: replace(spec, mma=replace(spec.mma, **{key: x[name]})),  # type: ignore[misc]
+                lambda x, name=name: str(x[name]),  # type: ignore[misc]
+            )
+            for key, name in (("atom_layout", "MMA_ATOM_LAYOUT"), ("permutation", "MMA_PERMUTATION"))
+        ),
+        _Key(
+            "schedule.raster.group",
+            ("RASTER_GROUP",),
+            lambda spec, x: _scheduled(
+                spec,
+                raster=replace(spec.schedule.raster or Raster(), group=x["RASTER_GROUP"]),  # type: ignore[arg-type]
+            ),
+            lambda x: str(x["RASTER_GROUP"]),
+        ),
+        _Key(
+            "schedule.split_k",
+            ("SPLIT_K",),
+            lambda spec, x: _scheduled(spec, split_k=x["SPLIT_K"]),
+            lambda x: str(x["SPLIT_K"]),
+        ),
+        _Key(
+            "schedule.cluster",
+            ("CLUSTER_M", "CLUSTER_N"),
+            lambda spec, x: _scheduled(spec, cluster=(x["CLUSTER_M"], x["CLUSTER_N"])),
+            lambda x: f"{x['CLUSTER_M']}x{x['CLUSTER_N']}",
+        ),
+        *(_align_key(x, operand) for x, operand in zip("ABC", "bac" if swapped else "abc", strict=True)),
+    ):
+        if all(name in constants for name in key.constants):
+            yield key
+
+
+def _scheduled(spec: GemmSpec, **keys: Any) -> GemmSpec:
+    schedule: Schedule = replace(spec.schedule, **keys)
+    return replace(spec, schedule=schedule)
+
+
+def _align_key(prefix: str, operand: str) -> _Key:
+    """The promise of an operand's alignment: elements here, bytes there."""
+    name = f"{prefix}_ALIGN_ELEMS"
+
+    def put(spec: GemmSpec, values: Values) -> GemmSpec:
+        elems, before = values[name], getattr(spec.problem, operand)
+        if type(elems) is not int:
+            raise TypeError
+        align_bytes = elems * dtype(before.dtype).bytes
+        return replace(spec, problem=replace(spec.problem, **{operand: replace(before, align=align_bytes)}))
+
+    return _Key(f"problem.{operand}.align", (name,), put, lambda x: f"{x[name]} elements")

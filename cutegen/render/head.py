@@ -1,0 +1,89 @@
+"""The constants at the head of a kernel: a block for each decision, and where each part of shared memory begins.
+
+A launcher takes its numbers from here, and `cutegen.render.edited` reads them back: each number stands once, and what
+follows from another is written as what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cutegen.plan import Decision, GemmPlan
+from cutegen.plan.rules.bulk_memory import STAGE_BARRIERS_BYTES
+from cutegen.render.python_text import comment
+
+MEMORY = "shared memory"
+"""The block of the head that is no decision's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """A few lines of the head that one decision settles."""
+
+    comment: tuple[str, ...]
+    code: tuple[str, ...]
+
+
+class Name(str):
+    """The name of an earlier constant, inside of a value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def head(decisions: Iterable[Decision], settled: Mapping[str, tuple[str, ...]]) -> list[Constants]:
+    """The blocks in the decisions' order, each with its decision as the comment.
+
+    The count of stages stands before what has a mode of them, and behind all of shared memory its parts' beginnings.
+    """
+    found = [x for x in decisions if x.key in settled]
+    first = next((i for i, x in enumerate(found) if x.key.startswith("smem.")), len(found))
+    ordered = [
+        *(x for x in found[:first] if x.key != "tile.stages"),
+        *(x for x in found if x.key == "tile.stages"),
+        *(x for x in found[first:] if x.key != "tile.stages"),
+    ]
+    blocks = [Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key]) for x in ordered]
+    behind = 1 + max(i for i, x in enumerate(ordered) if x.key in ("tile.stages", "smem.b", "epilogue.smem"))
+    words = comment(f"{MEMORY}: {_parts(settled[MEMORY])}")
+    return [*blocks[:behind], Constants(words, settled[MEMORY]), *blocks[behind:]]
+
+
+def _parts(lines: Iterable[str]) -> str:
+    names = "".join(lines)
+    beside = [words for name, words in (("SMEM_C_", "C's parts"), ("SMEM_BARRIERS_", "the barriers")) if name in names]
+    return ", ".join(("A's stages, B's", *beside))
+
+
+def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
+    """Where each part of shared memory begins, and the bytes in all, by the count of stages.
+
+    A part that begins at a boundary behind the last one's end has a number instead of a sum.
+    """
+    stages = plan.stages
+    a, b = (x.smem.bytes // stages for x in (plan.a, plan.b))
+    times = "STAGES * " if stages > 1 else ""
+    end_of_b = f"SMEM_B_OFFSET_BYTES + {times}{b}", plan.smem_b_offset_bytes + b * stages
+    of_b = _sum("SMEM_B_OFFSET_BYTES", (f"{times}{a}", a * stages), plan.smem_b_offset_bytes)
+    c_bytes = plan.epilogue.smem.bytes if plan.epilogue.smem else 0
+    barriers = plan.smem_barriers_offset_bytes
+    if barriers is None:
+        shared = f"max({end_of_b[0]}, {c_bytes})", max(end_of_b[1], c_bytes)
+        return of_b, _sum("SMEM_BYTES", shared if c_bytes > a + b else end_of_b, plan.smem_bytes)
+    lines, end = [of_b], end_of_b
+    if plan.epilogue.smem is not None and (c := plan.smem_c_offset_bytes) is not None:
+        lines.append(_sum("SMEM_C_OFFSET_BYTES", end, c))
+        end = f"SMEM_C_OFFSET_BYTES + {c_bytes}", c + c_bytes
+    lines.append(_sum("SMEM_BARRIERS_OFFSET_BYTES", end, barriers))
+    beside = plan.smem_bytes - barriers - STAGE_BARRIERS_BYTES * stages
+    in_all = f"SMEM_BARRIERS_OFFSET_BYTES + {times}{STAGE_BARRIERS_BYTES}{f' + {beside}' if beside else ''}"
+    return *lines, f"SMEM_BYTES = {in_all}"
+
+
+def _sum(name: str, formula: tuple[str, int], wanted: int) -> str:
+    """A constant as a formula with its value, or as a number where that is another."""
+    words, value = formula
+    return f"{name} = {words if value == wanted else wanted}"

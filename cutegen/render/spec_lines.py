@@ -1,0 +1,96 @@
+"""The spec at the end of a kernel, as comments: what its constants are compared with when somebody has edited them.
+
+Nothing that a problem settles is left open in it, so that the plan can be made again without the problem.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+from typing import Any
+
+from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.render.python_text import LINE_WIDTH
+from cutegen.spec import GemmSpec, Raster, Tile
+from cutegen.spec.families import FAMILIES
+from cutegen.spec.parse import parse_spec
+from cutegen.spec.write import spec_table
+from cutegen.support.toml_text import toml_key, toml_value
+
+_TITLE = "# The spec, by which `cutegen run` reads this file"
+_INDENT = "#    "
+_CONTINUED = "#        "
+_COMPLETE = ("problem", "tile", "mma", "smem", "g2s", "s2r", "epilogue", "schedule")
+
+
+def spec_lines(plan: GemmPlan | ProbePlan) -> tuple[str, ...]:
+    """The block, without its lines' ends."""
+    spec = settled_spec(plan.gemm if isinstance(plan, ProbePlan) else plan)
+    lines = [_TITLE]
+    for name, value in spec_table(replace(spec, kind=plan.spec.kind, description="")).items():
+        rows = {f"{name}.{toml_key(k)}": v for k, v in value.items()} if name in _COMPLETE else {name: value}
+        for key, each in rows.items():
+            lines += textwrap.wrap(
+                f"{key} = {toml_value(each)}",
+                LINE_WIDTH,
+                initial_indent=_INDENT,
+                subsequent_indent=_CONTINUED,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return tuple(lines)
+
+
+def written_spec(text: str, name: str, where: str) -> GemmSpec | None:
+    """The spec of a kernel's text, for a kernel of this name; None where there is none. Raises SpecError."""
+    _, title, block = text.rpartition(f"\n{_TITLE}\n")
+    if not title:
+        return None
+    lines: list[str] = []
+    for line in block.splitlines():
+        if line.startswith(_CONTINUED) and lines:
+            lines[-1] += " " + line[len(_CONTINUED) :]
+        elif line.startswith(_INDENT):
+            lines.append(line[len(_INDENT) :])
+        else:
+            break
+    return parse_spec("\n".join(lines), file=where, name=name)
+
+
+def settled_spec(plan: GemmPlan) -> GemmSpec:
+    """The plan's spec with every key filled in that a problem settles."""
+    spec, without = replace(plan.spec, family=None), FAMILIES[plan.family].without
+    split = plan.split_k
+
+    def known(key: str, value: Any) -> Any:
+        """`value`, or nothing for a key that the family has no use for."""
+        return None if key in without else value
+
+    (m, n, k), schedule = plan.cluster, spec.schedule
+    filled: dict[str, Any] = {
+        "raster": Raster(plan.raster.along, plan.raster.group, plan.raster.zigzag),
+        "split_k": split.slices if split else schedule.split_k,
+        "reduction": known("schedule.reduction", _reduction(plan)),
+        "consumers": known("schedule.consumers", "pingpong" if plan.pingpong else "cooperative"),
+        "cluster": known("schedule.cluster", (m, n, k) if k > 1 else (m, n)),
+        "swap": True if plan.swapped else schedule.swap,
+    }
+    return replace(
+        spec,
+        family=plan.family,
+        tile=Tile(plan.cta_tile, plan.stages),
+        mma=replace(
+            spec.mma,
+            atom=known("mma.atom", plan.atom.name),
+            atom_layout=known("mma.atom_layout", plan.atoms_mnk),
+        ),
+        schedule=replace(schedule, **filled),
+    )
+
+
+def _reduction(plan: GemmPlan) -> str | None:
+    if plan.split_k is None:
+        return plan.spec.schedule.reduction
+    if plan.split_k.atomics:
+        return "atomics"
+    return "cluster" if plan.cluster[2] > 1 else "workspace"

@@ -1,0 +1,244 @@
+"""Where the elements of a tile of A or B are, from their copy to the accumulators that they meet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from cutegen.algebra import Layout, inner_layout, modes, offsets, offsets_2d, size
+from cutegen.hardware import LdmatrixTrace, ldmatrix_trace, phases, wavefronts
+from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
+from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.loop import Step
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
+from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads
+from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.show.follow.places import (
+    CopyStep,
+    DescriptorRead,
+    FragmentLoad,
+    Held,
+    Meeting,
+    SharedPlace,
+)
+from cutegen.show.follow.vectors import VectorTables, box_step
+
+CORE_ROWS, CORE_BYTES = 8, 16
+
+
+class OperandFollower:
+    """The tables of one operand, made once; the methods take coordinates (x, k) within the CTA's tile."""
+
+    def __init__(self, plan: GemmPlan, name: str) -> None:
+        self.plan = plan
+        self.operand: OperandPlan = getattr(plan, name)
+        self.base_bytes = plan.smem_b_offset_bytes if name == "b" else 0
+        self._kept_vectors: VectorTables | None = None
+        self._kept_trace: LdmatrixTrace | None = None
+
+    def coord(self, within: tuple[int, int]) -> int:
+        """The column-major coordinate."""
+        return within[0] + within[1] * self.operand.tile[0]
+
+    def copy(self, within: tuple[int, int], leading_elems: int) -> CopyStep:
+        """What brings the element from global to shared memory."""
+        return self.operand.g2s.by_kind(
+            vectors=lambda copy: self._step(copy, within, leading_elems),
+            boxes=lambda copy: self._box(copy, within),
+        )
+
+    def shared(self, within: tuple[int, int], stage: int) -> SharedPlace:
+        """Where it lies in shared memory."""
+        return SharedPlace.of(self.operand.smem.layout, (*within, stage), self.operand.dtype.bytes, self.base_bytes)
+
+    def loads(self, within: tuple[int, int], stage: int) -> tuple[FragmentLoad, ...]:
+        """Every load that brings it to registers, by warp; none where multiplications read shared memory."""
+        return self.operand.s2r.by_source(
+            copied=lambda copy: copy.by_kind(
+                ldmatrix=lambda copy: self._by_ldmatrix(copy, within, stage),
+                plain=lambda copy: self._by_plain_loads(copy, within, stage),
+            ),
+            described=lambda _: (),
+        )
+
+    def reads(self, within: tuple[int, int], stage: int) -> tuple[DescriptorRead, ...]:
+        """The block in which a multiplication reads it in shared memory; none where it comes to registers."""
+        return self.operand.s2r.by_source(
+            copied=lambda _: (), described=lambda found: (self._by_descriptor(found, within, stage),)
+        )
+
+    def meets(self, within: tuple[int, int]) -> tuple[Meeting, ...]:
+        """The accumulators that products of it are added to, of every thread that has any."""
+        rows = self.plan.cta_tile[0]
+        held = self._sums
+        mine = held % rows == within[0] if self.operand.operand == "A" else held // rows == within[0]
+        return tuple(
+            Meeting(int(thread), tuple(np.flatnonzero(mine[thread]).tolist()))
+            for thread in np.flatnonzero(mine.any(axis=1))
+        )
+
+    def _step(self, copy: VectorCopy, within: tuple[int, int], leading_elems: int) -> CopyStep:
+        return self._vectors(copy).step(self.coord(within), leading_elems)
+
+    def _vectors(self, copy: VectorCopy) -> VectorTables:
+        if self._kept_vectors is None:
+            at = self.operand.landing(self.plan.tiled_mma, self.plan.target)
+            self._kept_vectors = VectorTables.of_operand(copy, at, self.operand.major_mode)
+        return self._kept_vectors
+
+    def _box(self, copy: BulkTensorCopy, within: tuple[int, int]) -> CopyStep:
+        at = self.operand.landing(self.plan.tiled_mma, self.plan.target)
+        return box_step(copy, within, self.operand.major_mode, tuple(copy.opcodes(Step(copy.fetch), at)))
+
+    @cached_property
+    def _sums(self) -> Coordinates:
+        return accumulators_of(self.plan)
+
+    @cached_property
+    def _fragments(self) -> FragmentTable:
+        return fragment_table(self.plan.tiled_mma, self.operand)
+
+    @cached_property
+    def _table(self) -> LoadTable:
+        x = self.operand
+        return x.fragment_copy.table(x.operand, x.tile, x.dtype, self.plan.tiled_mma)
+
+    @cached_property
+    def _stage_bytes(self) -> Coordinates:
+        """The byte offset of each coordinate in the first stage."""
+        placed: Coordinates = offsets(self.operand.smem.layout_of_one_stage) * self.operand.dtype.bytes
+        return placed
+
+    def _held(self, thread: int, coord: int) -> Held:
+        """The value of a thread's fragment that the element is."""
+        table = self._fragments
+        value = int(np.flatnonzero(table.coordinates[thread] == coord)[0])
+        return held_value(thread, value, table.place(value), table.bits)
+
+    def _by_ldmatrix(self, copy: LdmatrixLoads, within: tuple[int, int], stage: int) -> tuple[FragmentLoad, ...]:
+        coord, trace = self.coord(within), self._trace(copy)
+        side = trace.rows // copy.matrices
+        found = []
+        for i, warp, lane, value in np.argwhere(self._table.received == coord).tolist():
+            rows = np.argwhere(trace.source_coords[i, warp, : trace.rows] == coord)
+            row = int(rows[0][0])
+            load = self._load(copy.atom.ptx, (i, warp, lane, value), row, row // CORE_ROWS, within, stage)
+            found.append(replace(load, matrix=row // side, row=row % side))
+        return tuple(sorted(found, key=lambda load: (load.warp, load.lane)))
+
+    def _trace(self, copy: LdmatrixLoads) -> LdmatrixTrace:
+        if self._kept_trace is None:
+            x = self.operand
+            self._kept_trace = ldmatrix_trace(
+                self.plan.tiled_mma, x.operand, x.smem.layout_of_one_stage, copy.atom, x.dtype.bits, copy.order
+            )
+        return self._kept_trace
+
+    def _by_plain_loads(self, copy: PlainLoads, within: tuple[int, int], stage: int) -> tuple[FragmentLoad, ...]:
+        x = self.operand
+        (opcode,) = x.loads(self.plan.tiled_mma)
+        together = WARP // phases(copy.bits // 8)
+        hits = np.argwhere(self._table.received == self.coord(within)).tolist()
+        return tuple(
+            self._load(opcode, (i, warp, lane, value), lane, lane // together, within, stage)
+            for i, warp, lane, value in sorted(hits, key=lambda hit: (hit[1], hit[2]))
+        )
+
+    def _load(
+        self, opcode: str, hit: tuple[int, int, int, int], giver: int, phase: int, within: tuple[int, int], stage: int
+    ) -> FragmentLoad:
+        """Load `hit` (instruction, warp, lane, value), whose lane `giver` addresses the element, in its `phase`."""
+        i, warp, lane, value = hit
+        mma, x, bits = self.plan.tiled_mma, self.operand, self.operand.dtype.bits
+        tile_k = mma.tile_of(x.operand)[1]
+        k_blocks = x.tile[1] // tile_k
+        loads = max(1, len(self._table.received) // k_blocks)
+        placed = self._stage_bytes[self._table.addressed[i, warp]]
+        together = WARP // phases(self._table.access_bytes)
+        lanes = slice(phase * together, (phase + 1) * together)
+        return FragmentLoad(
+            instruction=opcode,
+            warp=warp,
+            k_block=within[1] // tile_k,
+            number=i % loads,
+            loads=loads,
+            phase=phase,
+            matrix=None,
+            row=None,
+            addressing_lane=giver,
+            row_address_bytes=self.base_bytes + self._stage_start(stage) + int(placed[giver]),
+            wavefronts=int(wavefronts(placed[lanes], self._table.access_bytes)),
+            lane=lane,
+            register=value * bits // REGISTER_BITS,
+            bits_from=value * bits % REGISTER_BITS,
+            held=self._held(warp * WARP + lane, self.coord(within)),
+        )
+
+    def _stage_start(self, stage: int) -> int:
+        """The byte at which a stage begins: its first element, before the swizzle."""
+        x = self.operand
+        inner = inner_layout(x.smem.layout)
+        return int(offsets(inner)[stage * x.tile[0] * x.tile[1]]) * x.dtype.bytes
+
+    def _by_descriptor(self, described: ByDescriptor, within: tuple[int, int], stage: int) -> DescriptorRead:
+        x, mma = self.operand, self.plan.tiled_mma
+        shape = mma.atom.shape_mnk
+        rows, depth = shape["AB".index(x.operand)], shape[2]
+        block, k_block = within[0] // rows, within[1] // depth
+        first = (block * rows, k_block * depth, stage)
+        start = self.base_bytes + int(inner_layout(x.smem.layout)(*first)) * x.dtype.bytes
+        row, along_k = within[0] % rows, within[1] % depth
+        major, minor = (row, along_k) if x.major_mode == 1 else (along_k, row)
+        held = offsets_2d(mma.tv_layout(x.operand))
+        tiler = mma.tile_of(x.operand)
+        mine = (held == within[0] % tiler[0] + within[1] % tiler[1] * tiler[0]).any(axis=1)
+        return DescriptorRead(
+            layout=described.layout.name,
+            encoded=described.first.advanced(start // CORE_BYTES).encode(),
+            start_bytes=start,
+            lbo_bytes=described.first.lbo_bytes,
+            sbo_bytes=described.first.sbo_bytes,
+            block=block,
+            k_block=k_block,
+            row=row,
+            along_k=along_k,
+            core=(major // CORE_ROWS, minor * x.dtype.bytes // CORE_BYTES),
+            core_row=major % CORE_ROWS,
+            core_byte=minor * x.dtype.bytes % CORE_BYTES,
+            warpgroups=tuple(np.unique(np.flatnonzero(mine) // WARPGROUP).tolist()),
+        )
+
+
+def accumulators_of(plan: GemmPlan) -> Coordinates:
+    """Column-major coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC."""
+    mma, tile = plan.tiled_mma, plan.cta_tile[:2]
+    first = offsets_2d(mma.tv_layout("C"))[:, 0]
+    rows = mma.tile_mnk[0]
+    # The tile is affine, so every thread's share is thread 0's, moved to where its first value lies.
+    starts = first % rows + first // rows * tile[0]
+    table: Coordinates = starts[:, None] + mma.partition("C", Layout(tile), 0).offsets()
+    return table
+
+
+def result_place(plan: GemmPlan, value: int) -> tuple[int, int, int]:
+    """(MMA, MMA_M, MMA_N) of a value of tCrC."""
+    share = plan.tiled_mma.partition("C", Layout(plan.cta_tile[:2]), 0).layout
+    values, along_m, _ = (int(size(part)) for part in modes(inner_layout(share)))
+    rest, v = divmod(value, values)
+    n, m = divmod(rest, along_m)
+    return v, m, n
+
+
+def held_value(thread: int, value: int, place: tuple[int, int, int], bits: int) -> Held:
+    """A value of `bits` bits among a thread's."""
+    return Held(
+        thread=thread,
+        value=value,
+        place=place,
+        register=value * bits // REGISTER_BITS,
+        bits_from=value * bits % REGISTER_BITS,
+    )

@@ -1,0 +1,354 @@
+"""Places on an element's way. Threads are numbered within the CTA, bytes from where each docstring says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cutegen.algebra import LayoutExpr, Swizzle, inner_layout, modes
+from cutegen.algebra.layout import ComposedLayout
+from cutegen.errors import RequestError
+from cutegen.hardware.units import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
+from cutegen.spec import MODES
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a whole matrix: `operand` is "a", "b" or "c", coordinates (m, k), (n, k) or (m, n)."""
+
+    operand: str
+    coordinate: tuple[int, int]
+
+    @classmethod
+    def parse(cls, text: str) -> Element:
+        """Read `a,12,40`. Raises RequestError.
+
+        >>> Element.parse("a,12,40")
+        Element(operand='a', coordinate=(12, 40))
+        """
+        name, *numbers = (part.strip() for part in text.split(","))
+        wrong = name.lower() not in MODES or len(numbers) != 2 or not all(x.isascii() and x.isdigit() for x in numbers)
+        if wrong:
+            expected = "a, b or c and its two coordinates, as in a,12,40: a(m, k), b(n, k), c(m, n)"
+            raise RequestError(f"--element: found {text!r}; expected {expected}")
+        return cls(name.lower(), (int(numbers[0]), int(numbers[1])))
+
+    @property
+    def modes(self) -> tuple[str, str]:
+        """The letters of its two coordinates."""
+        x, y = MODES[self.operand]
+        return x, y
+
+    def __str__(self) -> str:
+        """As people write it."""
+        x, y = self.coordinate
+        return f"{self.operand}({x}, {y})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalPlace:
+    """A place in a matrix in global memory; `byte` and `sector` count from the matrix's first byte.
+
+    `leading_elems` is the stride of the mode that is not contiguous: the least that the alignment allows. `tile` has
+    the numbers of the CTA's tile along both modes, `within` the coordinates in it.
+    """
+
+    extents: tuple[int, int]
+    major: str
+    leading_elems: int
+    byte: int
+    tile: tuple[int, int]
+    within: tuple[int, int]
+
+    @property
+    def sector(self) -> int:
+        """Which 32 bytes."""
+        return self.byte // SECTOR_BYTES
+
+    @property
+    def byte_in_sector(self) -> int:
+        """Where in them."""
+        return self.byte % SECTOR_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorStep:
+    """The vector with which a thread moves the element: `step` of `steps` that it moves of the tile.
+
+    The vector begins at `first` (tile coordinates) and has `elems` elements, of which this is the `index`-th. The lanes
+    of its warp move `lanes_first` to `lanes_last` in the same phase of shared memory, in `wavefronts`, and the whole
+    warp's request touches `warp_sectors` sectors of global memory.
+    """
+
+    instruction: tuple[str, ...]
+    thread: int
+    step: int
+    steps: int
+    bits: int
+    first: tuple[int, int]
+    elems: int
+    index: int
+    lanes_first: int
+    lanes_last: int
+    wavefronts: int
+    warp_sectors: int
+
+    @property
+    def warp(self) -> int:
+        """The thread's warp."""
+        return self.thread // WARP
+
+    @property
+    def lane(self) -> int:
+        """The thread's lane."""
+        return self.thread % WARP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxStep:
+    """The box of a bulk tensor copy that moves the element, asked for by one thread.
+
+    `box` of `boxes` along the contiguous mode, `extents` contiguous mode first; the element is the `along`-th of the
+    box's row `row`. Where `shares` CTAs of a cluster copy the tile together, the `share`-th brings this row to all.
+    """
+
+    instruction: tuple[str, ...]
+    box: int
+    boxes: int
+    extents: tuple[int, int]
+    row: int
+    along: int
+    share: int = 0
+    shares: int = 1
+
+
+CopyStep: TypeAlias = VectorStep | BoxStep
+"""What moves an element between global and shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedBit:
+    """A bit of a byte offset that the swizzle XORs with a higher one (or lower); `by` is the value of that one."""
+
+    bit: int
+    with_bit: int
+    by: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlace:
+    """A place in shared memory.
+
+    `offset_bytes` counts from the tile's own first byte (of all stages), `address_bytes` from the CTA's first byte of
+    dynamic shared memory. `plain_bytes` is the offset before the swizzle: the two differ in the bits that are XORed.
+    """
+
+    stage: int
+    offset_bytes: int
+    address_bytes: int
+    plain_bytes: int
+    swizzle: Swizzle | None
+    xor: tuple[SwappedBit, ...]
+
+    @property
+    def bank(self) -> int:
+        """The bank of its first byte."""
+        return self.address_bytes // BANK_BYTES % BANKS
+
+    @classmethod
+    def of(cls, layout: LayoutExpr, place: tuple[int, int, int], element_bytes: int, base_bytes: int) -> SharedPlace:
+        """Element `place` (X, Y, stage) of a layout (X, Y, stage) -> element offset, its tile at `base_bytes`."""
+        inner = inner_layout(layout)
+        plain = int(inner(*(place if len(modes(inner)) == 3 else place[:2])))
+        swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
+        offset = layout.offset if isinstance(layout, ComposedLayout) else 0
+        placed = plain if swizzle is None else int(swizzle(plain + offset))
+        return cls(
+            stage=place[2],
+            offset_bytes=placed * element_bytes,
+            address_bytes=base_bytes + placed * element_bytes,
+            plain_bytes=(plain + offset) * element_bytes,
+            swizzle=swizzle,
+            xor=() if swizzle is None else _swapped(swizzle, plain + offset, element_bytes.bit_length() - 1),
+        )
+
+
+def _swapped(swizzle: Swizzle, offset: int, byte_bits: int) -> tuple[SwappedBit, ...]:
+    """Every bit that `swizzle` changes or may change, as bits of byte offsets, lowest first."""
+    low, high = swizzle.base, swizzle.base + abs(swizzle.shift)
+    if swizzle.shift < 0:
+        low, high = high, low
+    return tuple(
+        SwappedBit(low + i + byte_bits, high + i + byte_bits, offset >> (high + i) & 1) for i in range(swizzle.bits)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A value of a thread: the `value`-th of its tCrA, tCrB or tCrC, at `place` (MMA, MMA_X, MMA_Y) of it.
+
+    `register` counts the 32-bit registers of those values, `bits_from` where in it the value begins.
+    """
+
+    thread: int
+    value: int
+    place: tuple[int, int, int]
+    register: int
+    bits_from: int
+
+    @property
+    def warp(self) -> int:
+        """The thread's warp."""
+        return self.thread // WARP
+
+    @property
+    def lane(self) -> int:
+        """The thread's lane."""
+        return self.thread % WARP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentLoad:
+    """The load that brings the element to a thread's registers, the `number`-th of `loads` of its k-block.
+
+    Of `ldmatrix`, `matrix` is the matrix of the instruction, which is its phase, and `row` the row in it, whose 16
+    bytes `addressing_lane` names, at `row_address_bytes` of dynamic shared memory; `register` is the instruction's
+    register that the receiving thread finds the element in. Of plain loads each lane addresses what it receives, and
+    `matrix` and `row` are None. `wavefronts` are those of the phase.
+    """
+
+    instruction: str
+    warp: int
+    k_block: int
+    number: int
+    loads: int
+    phase: int
+    matrix: int | None
+    row: int | None
+    addressing_lane: int
+    row_address_bytes: int
+    wavefronts: int
+    lane: int
+    register: int
+    bits_from: int
+    held: Held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptorRead:
+    """A block of the operand that a `wgmma` reads in place, by the descriptor `encoded` (of the CTA's own addresses).
+
+    The block begins at `start_bytes` of dynamic shared memory; the element is in its row `row`, in core matrix
+    `core` (of 8 rows of 16 bytes, rows first), row `core_row`, byte `core_byte`. `warpgroups` multiply it.
+    """
+
+    layout: str
+    encoded: int
+    start_bytes: int
+    lbo_bytes: int
+    sbo_bytes: int
+    block: int
+    k_block: int
+    row: int
+    along_k: int
+    core: tuple[int, int]
+    core_row: int
+    core_byte: int
+    warpgroups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The values of a thread's tCrC that products of the element are added to."""
+
+    thread: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandWay:
+    """An element of A or B. `read_as` is what the kernel calls the operand, the other one where it multiplies B by A.
+
+    `k_tile` counts from the matrix's first, `slice` is the CTA's of those that split K. `shared.stage` is the one that
+    a CTA's first tile brings this k-tile to.
+    """
+
+    element: Element
+    read_as: str
+    dtype: str
+    source: GlobalPlace
+    k_tile: int
+    slice: int
+    slices: int
+    copy: CopyStep
+    shared: SharedPlace
+    loads: tuple[FragmentLoad, ...]
+    reads: tuple[DescriptorRead, ...]
+    meets: tuple[Meeting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedResult:
+    """C's element in shared memory: of the `part` of the tile that leaves at once, written by `instruction`.
+
+    With `stmatrix` the `matrix`-th matrix of the `number`-th of a warp's instructions, whose row `row`
+    `addressing_lane` names; with plain stores these are None, and the thread that holds the element writes it.
+    """
+
+    instruction: str
+    part: int
+    parts: int
+    place: SharedPlace
+    number: int | None = None
+    matrix: int | None = None
+    row: int | None = None
+    addressing_lane: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultWay:
+    """An element of C, from its accumulator to global memory; without `staged` its thread stores it itself."""
+
+    element: Element
+    dtype: str
+    read_as: str
+    held: Held
+    staged: StagedResult | None
+    store: CopyStep | None
+    target: GlobalPlace
+    slices: int
+
+
+Way: TypeAlias = OperandWay | ResultWay
+
+
+def global_place(
+    coordinate: tuple[int, int],
+    extents: tuple[int, int],
+    *,
+    modes: tuple[str, str],
+    major: str,
+    align_bytes: int,
+    element_bytes: int,
+    tile: tuple[int, int],
+) -> GlobalPlace:
+    """A coordinate of a matrix of `extents`, cut into tiles of `tile`. Raises RequestError where it lies outside."""
+    for letter, at, extent in zip(modes, coordinate, extents, strict=True):
+        if not 0 <= at < extent:
+            raise RequestError(
+                f"--element: found {letter} {at}; expected 0 to {extent - 1}, of a problem with {letter} {extent}; "
+                "--problem M,N,K names a larger one"
+            )
+    along = modes.index(major)
+    unit = max(1, align_bytes // element_bytes)
+    leading = -(-extents[along] // unit) * unit
+    byte = (coordinate[1 - along] * leading + coordinate[along]) * element_bytes
+    x, y = (divmod(at, extent) for at, extent in zip(coordinate, tile, strict=True))
+    return GlobalPlace(
+        extents=extents,
+        major=major,
+        leading_elems=leading,
+        byte=byte,
+        tile=(x[0], y[0]),
+        within=(x[1], y[1]),
+    )

@@ -1,0 +1,117 @@
+"""Where an element of C is: the accumulator that has its sum, shared memory where it goes there, and who stores it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from cutegen.algebra import modes, offsets, size
+from cutegen.hardware import StmatrixAtom
+from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.epilogue import EpilogueParts
+from cutegen.plan.values.smem import SmemTile
+from cutegen.show.follow.operands import accumulators_of, held_value, result_place
+from cutegen.show.follow.places import CopyStep, Held, SharedPlace, StagedResult
+from cutegen.show.follow.vectors import VectorTables, box_step
+
+SUM_BITS = 32
+
+
+class ResultFollower:
+    """The tables of C, made once; the methods take coordinates (m, n) within the CTA's tile, as the kernel has them."""
+
+    def __init__(self, plan: GemmPlan) -> None:
+        self.plan, self.c = plan, plan.epilogue
+        self._kept: VectorTables | None = None
+
+    def held(self, within: tuple[int, int]) -> Held:
+        """The accumulator of the element."""
+        coord = within[0] + within[1] * self.plan.cta_tile[0]
+        thread, value = (int(i) for i in np.argwhere(self._sums == coord)[0])
+        return held_value(thread, value, result_place(self.plan, value), SUM_BITS)
+
+    def staged(self, within: tuple[int, int]) -> StagedResult | None:
+        """Its place in shared memory on the way out; None where it goes straight to global memory."""
+        c, parts = self.c, self.c.parts
+        if c.smem is None:
+            return None
+        base = self.plan.smem_c_offset_bytes or 0
+        if parts is None:
+            place = SharedPlace.of(c.smem.layout, (*within, 0), c.dtype.bytes, base)
+            return StagedResult(instruction="st.shared", part=0, parts=1, place=place)
+        part, slot, at = self._part(parts, within)
+        place = SharedPlace.of(c.smem.layout, (*at, slot), c.dtype.bytes, base)
+        if parts.stmatrix is None:
+            return StagedResult(instruction="st.shared", part=part, parts=parts.count, place=place)
+        return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
+
+    def store(self, within: tuple[int, int], leading_elems: int) -> CopyStep | None:
+        """What brings it from there to global memory; None where its own thread stores it."""
+        c, parts = self.c, self.c.parts
+        if c.store is None or c.smem is None:
+            return None
+        smem, tile = c.smem, c.part or self.plan.cta_tile[:2]
+        at = within if parts is None else self._part(parts, within)[2]
+
+        def by_vectors(_: VectorCopy) -> CopyStep:
+            return self._vectors(smem).step(at[0] + at[1] * tile[0], leading_elems)
+
+        def by_boxes(copy: BulkTensorCopy) -> CopyStep:
+            return box_step(copy, at, c.major_mode, tuple(copy.boxes_issued))
+
+        return c.store.by_kind(vectors=by_vectors, boxes=by_boxes)
+
+    @cached_property
+    def _sums(self) -> Coordinates:
+        return accumulators_of(self.plan)
+
+    def _vectors(self, smem: SmemTile) -> VectorTables:
+        if self._kept is None:
+            self._kept = self._made(smem)
+        return self._kept
+
+    def _made(self, smem: SmemTile) -> VectorTables:
+        c, tile = self.c, self.c.part or self.plan.cta_tile[:2]
+        placed = offsets(smem.layout)[: tile[0] * tile[1]]
+        assert c.store is not None
+        found = c.store.by_kind(
+            vectors=lambda copy: VectorTables.of_result(copy, tile, c.major_mode, c.dtype.bytes, placed),
+            boxes=lambda _: None,
+        )
+        assert found is not None
+        return found
+
+    def _part(self, parts: EpilogueParts, within: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
+        """(part of its warpgroup, slot of shared memory in the CTA's first tile, coordinates in the part).
+
+        Of the warpgroups `down` lie below one another; each has whole atoms, which its parts cut, rows first.
+        """
+        (rows, columns), (down, _) = parts.tile, map(size, modes(self.plan.tiled_mma.atom_layout)[:2])
+        atom_n = self.plan.atom.shape_mnk[1]
+        row_block, group_n = within[0] // rows, within[1] // atom_n
+        part = row_block // down * parts.columns + within[1] % atom_n // columns
+        group = row_block % down + group_n * down
+        slot = group * parts.buffers + part % parts.buffers
+        return part, slot, (within[0] % rows, within[1] % columns)
+
+    def _by_stmatrix(
+        self, atom: StmatrixAtom, parts: EpilogueParts, part: int, at: tuple[int, int], place: SharedPlace
+    ) -> StagedResult:
+        """A warp has 16 rows of a part: an instruction takes rows 0 to 7 and 8 to 15 of so many columns, and so on."""
+        row, column = at
+        matrix = column // 8 * 2 + row % 16 // 8
+        inner = column % 8 if atom.transpose else row % 8
+        number, matrix = divmod(matrix, atom.matrices)
+        return StagedResult(
+            instruction=atom.ptx,
+            part=part,
+            parts=parts.count,
+            place=place,
+            number=number,
+            matrix=matrix,
+            row=inner,
+            addressing_lane=matrix * 8 + inner,
+        )

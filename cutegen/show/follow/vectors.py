@@ -1,0 +1,141 @@
+"""Who moves an element between global and shared memory: a vector of a thread, or a box that one thread asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutegen.algebra import offsets
+from cutegen.hardware import phases, wavefronts
+from cutegen.hardware.units import SECTOR_BYTES, WARP
+from cutegen.plan.geometry.access import Coordinates, joined, vectors
+from cutegen.plan.loop import Action, Step
+from cutegen.plan.values.copies import BulkTensorCopy, Landing, VectorCopy
+from cutegen.show.follow.places import BoxStep, VectorStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VectorTables:
+    """A copy's vectors [step, thread, element] of a tile, and where each coordinate is among them.
+
+    `placed` has the element offset in shared memory of each coordinate; `instruction` are the opcodes that move one.
+    `joins` are the accesses to shared memory where the compiler joins vectors, as `joined` has them.
+    """
+
+    copy: VectorCopy
+    tile: tuple[int, int]
+    major_mode: int
+    element_bytes: int
+    placed: Coordinates
+    instruction: tuple[str, ...]
+    joins: tuple[Coordinates, tuple[int, ...]] | None
+    table: Coordinates
+    where: Coordinates
+
+    @classmethod
+    def of_operand(cls, copy: VectorCopy, at: Landing, major_mode: int) -> VectorTables:
+        """Of a copy to shared memory."""
+        steps = (Step(copy.fetch), Step(Action.STORE))
+        instruction = tuple(dict.fromkeys(opcode for step in steps for opcode in copy.opcodes(step, at)))
+        joins = None
+        if copy.joins(at.element, at.tiled_mma):
+            joins = joined(copy.threads, copy.values, at.stage, at.tile, at.element.bits)
+        return cls._of(copy, at.tile, major_mode, at.element.bytes, offsets(at.stage), instruction, joins)
+
+    @classmethod
+    def of_result(
+        cls, copy: VectorCopy, tile: tuple[int, int], major_mode: int, element_bytes: int, placed: Coordinates
+    ) -> VectorTables:
+        """Of the stores of C's tile from shared memory."""
+        said = (f"loads of {copy.bits} bits from shared memory", f"stores of {copy.bits} bits to global memory")
+        return cls._of(copy, tile, major_mode, element_bytes, placed, said, None)
+
+    @classmethod
+    def _of(
+        cls,
+        copy: VectorCopy,
+        tile: tuple[int, int],
+        major_mode: int,
+        element_bytes: int,
+        placed: Coordinates,
+        instruction: tuple[str, ...],
+        joins: tuple[Coordinates, tuple[int, ...]] | None,
+    ) -> VectorTables:
+        table = vectors(copy.threads, copy.values, tile)
+        where = np.empty(table.size, np.int64)
+        where[table.ravel()] = np.arange(table.size)
+        return cls(
+            copy=copy,
+            tile=tile,
+            major_mode=major_mode,
+            element_bytes=element_bytes,
+            placed=placed,
+            instruction=instruction,
+            joins=joins,
+            table=table,
+            where=where,
+        )
+
+    def step(self, coord: int, leading_elems: int) -> VectorStep:
+        """Who moves the element at a column-major coordinate of the tile."""
+        step, thread, index = (int(i) for i in np.unravel_index(self.where[coord], self.table.shape))
+        first = int(self.table[step, thread, 0])
+        lanes, count = self._phase(coord, thread)
+        return VectorStep(
+            instruction=self.instruction,
+            thread=thread,
+            step=step,
+            steps=len(self.table),
+            bits=self.copy.bits,
+            first=(first % self.tile[0], first // self.tile[0]),
+            elems=self.table.shape[2],
+            index=index,
+            lanes_first=lanes.start,
+            lanes_last=lanes.stop - 1,
+            wavefronts=count,
+            warp_sectors=self._sectors(step, thread // WARP, leading_elems),
+        )
+
+    def _phase(self, coord: int, thread: int) -> tuple[range, int]:
+        """The lanes that meet shared memory together with the thread's, and their wavefronts."""
+        first_lane = thread // WARP * WARP
+        starts, access_bytes = self._access(coord, thread)
+        together = WARP // phases(access_bytes)
+        first = thread % WARP // together * together
+        lanes = range(first, first + together)
+        at = self.placed[starts[first_lane:][first : first + together]] * self.element_bytes
+        return lanes, int(wavefronts(at, access_bytes))
+
+    def _access(self, coord: int, thread: int) -> tuple[Coordinates, int]:
+        """Where each thread's access of shared memory begins that has this element, and its bytes."""
+        if self.joins is not None:
+            (starts, lengths), stage = self.joins, self.placed
+            begins = stage[starts[:, thread]]
+            access = int(np.flatnonzero((begins <= stage[coord]) & (stage[coord] < begins + np.array(lengths)))[0])
+            return starts[access], lengths[access] * self.element_bytes
+        step = int(self.where[coord]) // (self.table.shape[1] * self.table.shape[2])
+        return self.table[step, :, 0], self.copy.bits // 8
+
+    def _sectors(self, step: int, warp: int, leading_elems: int) -> int:
+        """Sectors of global memory that the warp's request touches, its matrix stored with `leading_elems`."""
+        coords = self.table[step, warp * WARP : (warp + 1) * WARP]
+        x, y = coords % self.tile[0], coords // self.tile[0]
+        along, across = (y, x) if self.major_mode == 1 else (x, y)
+        return len(np.unique((across * leading_elems + along) * self.element_bytes // SECTOR_BYTES))
+
+
+def box_step(copy: BulkTensorCopy, within: tuple[int, int], major_mode: int, instruction: tuple[str, ...]) -> BoxStep:
+    """The box that has the element at tile coordinates `within`."""
+    along, across = within[major_mode], within[1 - major_mode]
+    share, row = divmod(across, copy.box[1])
+    return BoxStep(
+        instruction=instruction,
+        box=along // copy.box[0],
+        boxes=copy.boxes,
+        extents=copy.box,
+        row=row,
+        along=along % copy.box[0],
+        share=share,
+        shares=copy.shares,
+    )

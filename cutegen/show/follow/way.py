@@ -1,0 +1,108 @@
+"""The whole way of an element of A, B or C, for a problem."""
+
+from __future__ import annotations
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.dtypes import DType
+from cutegen.plan import GemmPlan
+from cutegen.show.follow.operands import OperandFollower
+from cutegen.show.follow.places import Element, GlobalPlace, OperandWay, ResultWay, Way, global_place
+from cutegen.show.follow.results import ResultFollower
+
+_EXCHANGED = {"a": "b", "b": "a"}
+
+
+class Follower:
+    """A plan's tables, made once for as many elements as are asked for; coordinates are those of whole matrices.
+
+    Where the kernel multiplies B by A, `elements` have the names that calls give them, and `read_as` is the kernel's.
+    """
+
+    def __init__(self, plan: GemmPlan, problem: ProblemShape) -> None:
+        self.plan, self.problem = plan, problem
+        self.operands = {name: OperandFollower(plan, name) for name in ("a", "b")}
+        self.result = ResultFollower(plan)
+
+    def way(self, element: Element) -> Way:
+        """Where `element` is. Raises RequestError where the problem has no such element."""
+        return self._of_result(element) if element.operand == "c" else self._of_operand(element)
+
+    def _of_operand(self, element: Element) -> OperandWay:
+        name = _EXCHANGED[element.operand] if self.plan.swapped else element.operand
+        follower = self.operands[name]
+        x = follower.operand
+        extents = (getattr(self.problem, element.modes[0]), self.problem.k)
+        major = "k" if x.major == "k" else element.modes[0]
+        source = self._place(element, extents, major, x.align_bytes, x.dtype, x.tile)
+        tile_k = source.tile[1]
+        slices = 1 if self.plan.split_k is None else self.plan.split_k.slices
+        slice_, first = _slice_of(tile_k, -(-self.problem.k // x.tile[1]), slices)
+        stage = (tile_k - first) % self.plan.stages
+        return OperandWay(
+            element=element,
+            read_as=name,
+            dtype=x.dtype.name,
+            source=source,
+            k_tile=tile_k,
+            slice=slice_,
+            slices=slices,
+            copy=follower.copy(source.within, source.leading_elems),
+            shared=follower.shared(source.within, stage),
+            loads=follower.loads(source.within, stage),
+            reads=follower.reads(source.within, stage),
+            meets=follower.meets(source.within),
+        )
+
+    def _of_result(self, element: Element) -> ResultWay:
+        c, tile = self.plan.epilogue, self.plan.cta_tile[:2]
+        major = c.major
+        if self.plan.swapped:
+            tile, major = (tile[1], tile[0]), "mn"[major == "m"]
+        target = self._place(element, (self.problem.m, self.problem.n), major, c.align_bytes, c.dtype, tile)
+        within = (target.within[1], target.within[0]) if self.plan.swapped else target.within
+        return ResultWay(
+            element=element,
+            dtype=c.dtype.name,
+            read_as="c, transposed" if self.plan.swapped else "c",
+            held=self.result.held(within),
+            staged=self.result.staged(within),
+            store=self.result.store(within, target.leading_elems),
+            target=target,
+            slices=1 if self.plan.split_k is None else self.plan.split_k.slices,
+        )
+
+    def _place(
+        self,
+        element: Element,
+        extents: tuple[int, int],
+        major: str,
+        align_bytes: int,
+        dtype: DType,
+        tile: tuple[int, int],
+    ) -> GlobalPlace:
+        return global_place(
+            element.coordinate,
+            extents,
+            modes=element.modes,
+            major=major,
+            align_bytes=align_bytes,
+            element_bytes=dtype.bytes,
+            tile=tile,
+        )
+
+
+def follow(plan: GemmPlan, element: Element, problem: ProblemShape) -> Way:
+    """Where one element is. Raises RequestError where the problem has no such element."""
+    return Follower(plan, problem).way(element)
+
+
+def _slice_of(k_tile: int, k_tiles: int, slices: int) -> tuple[int, int]:
+    """(slice of K that has the k-tile, its first k-tile): each has as many as any other, or one more.
+
+    >>> [_slice_of(k_tile, 5, 2) for k_tile in range(5)]
+    [(0, 0), (0, 0), (0, 0), (1, 3), (1, 3)]
+    """
+    each, left_over = divmod(k_tiles, slices)
+    firsts = [i * each + min(i, left_over) for i in range(slices)]
+    index = max(i for i, first in enumerate(firsts) if first <= k_tile)
+    return index, firsts[index]

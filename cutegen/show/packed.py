@@ -1,0 +1,49 @@
+"""Tables and layouts in few characters, for pages that draw them again.
+
+A table of which thread touches what is a sum nearly always: a start for each instruction, warp or lane, and the same
+steps behind each. So it is sent as the addends, and only what is no sum as it stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, inner_layout, leaves, modes
+
+
+def packed(table: NDArray[np.int64]) -> Any:
+    """A table of any rank: a list where it has one axis, else `by` for its first axis and one `of` them all, or `each`.
+
+    >>> packed(np.array([[0, 1, 2], [8, 9, 10]])), packed(np.array([[0, 1], [5, 3]]))
+    ({'by': [0, 8], 'of': [0, 1, 2]}, {'each': [[0, 1], [5, 3]]})
+    """
+    if table.ndim == 1:
+        return table.tolist()
+    begins = table.reshape(len(table), -1)[:, 0]
+    moved = begins - begins[0]
+    if np.array_equal(table, table[:1] + moved.reshape(-1, *[1] * (table.ndim - 1))):
+        return {"by": moved.tolist(), "of": packed(table[0])}
+    return {"each": [packed(part) for part in table]}
+
+
+def packed_layout(layout: LayoutExpr) -> dict[str, Any]:
+    """A layout's modes as lists of (extent, stride), its swizzle as (bits, base, shift) and the offset behind it.
+
+    >>> packed_layout(Layout((8, (2, 4)), (8, (1, 64))))
+    {'modes': [[[8, 8]], [[2, 1], [4, 64]]], 'swizzle': None, 'offset': 0}
+    """
+    affine = inner_layout(layout)
+    swizzled = isinstance(layout, ComposedLayout)
+    swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
+    return {
+        "modes": [[[int(n), int(d)] for n, d in leaves(part.shape, part.stride)] for part in _modes(affine)],
+        "swizzle": [swizzle.bits, swizzle.base, swizzle.shift] if swizzle is not None else None,
+        "offset": int(layout.offset) if swizzled else 0,
+    }
+
+
+def _modes(layout: Layout) -> list[Layout]:
+    return modes(layout) if isinstance(layout.shape, tuple) else [layout]

@@ -1,0 +1,204 @@
+// The head of the page and its sliders: search, what is followed, thread, warp, stage, k-block, load, phase, slot, theme, help.
+
+const KEYS = [
+  ["← ↑ ↓ →", "move the followed element (as it lies on the page, contiguous to the right)"],
+  ["Shift + arrow", "move it by 8"],
+  ["a b c", "follow an element of A, B or C"],
+  ["/", "search: a,12,40 an element; t37 a thread; w2 a warp"],
+  ["[ ]", "the thread before, the thread behind"],
+  [", .", "the phase before, the phase behind"],
+  ["space", "play or pause the pipeline"],
+  ["s", "one slot of the pipeline on (Shift: back)"],
+  ["d", "light or dark"],
+  ["?", "this help"],
+  ["Esc", "close"],
+];
+
+/** What a search says: a patch of the state, or a complaint. */
+function searched(text) {
+  const thread = /^\s*([tw])\s*(\d+)\s*$/i.exec(text);
+  if (thread && isPlan) {
+    const number = Number(thread[2]) * (thread[1].toLowerCase() === "w" ? WARP : 1);
+    const last = data.mma.threads - 1;
+    if (number > last) return { error: `found ${text.trim()}; expected a thread up to t${last}, which multiplies` };
+    return { thread: number };
+  }
+  const place = /^\s*(?:([abc])\s*[,(\s]\s*)?(\d+)\s*[,\s]\s*(\d+)\s*\)?\s*$/i.exec(text);
+  if (!place) return { error: isPlan ? "expected a,12,40 or t37 or w2" : "expected 3,5" };
+  const operand = isPlan ? (place[1] || state.operand).toLowerCase() : "layout";
+  const [x, y] = [Number(place[2]), Number(place[3])];
+  const extents = tileOf(operand);
+  if (x >= extents[0] || y >= extents[1]) {
+    return { error: `found (${x}, ${y}); expected less than (${extents.join(", ")}), the tile of a CTA` };
+  }
+  return { operand, x, y };
+}
+
+function searchBox() {
+  const field = element("input", {
+    id: "search", type: "search", placeholder: isPlan ? "a,12,40 or t37" : "3,5", spellcheck: "false",
+    autocomplete: "off", "aria-label": "Search for an element or a thread", "aria-describedby": "complaint",
+  });
+  const complaint = element("span", { id: "complaint", role: "alert" });
+  const form = element("form", { role: "search" }, field, element("button", { type: "submit" }, "Follow"), complaint);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const found = searched(field.value);
+    complaint.textContent = found.error || "";
+    if (found.error) return;
+    if (found.thread !== undefined) markThread(found.thread);
+    else follow(found.operand, found.x, found.y, true);
+  });
+  return form;
+}
+
+/** Mark a thread; the followed element stays, and its loads are shown as this thread's warp makes them. */
+function markThread(thread) {
+  update({ thread });
+  pinned.thread = state.thread;
+}
+
+/** A slider with its name and its number; `most` may change with what is followed. */
+function slider(id, label, most, set, read = () => state[id]) {
+  const input = element("input", { type: "range", min: 0, id: `slide-${id}` });
+  const output = element("output", { for: `slide-${id}`, id: `at-${id}` });
+  input.addEventListener("input", () => set(Number(input.value)));
+  const name = element("span", {});
+  const root = element("label", { class: "slider" }, name, input, output);
+  return {
+    root,
+    say() {
+      const last = most();
+      name.textContent = typeof label === "function" ? label() : label;
+      input.max = String(last);
+      input.value = String(read());
+      input.disabled = last === 0;
+      output.textContent = `${read()} / ${last}`;
+    },
+  };
+}
+
+/** Which load of the k-block, block of the descriptors, or copy is shown phase by phase. */
+function loadSlider(loads) {
+  const label = () => (writesShown() ? "copy" : followed().copied ? "load" : "block");
+  const most = () => (writesShown() ? followed().copiers.steps : loads().length) - 1;
+  const set = (i) => update(writesShown() ? { step: i } : { load: loads()[i] });
+  const read = () => (writesShown() ? Math.min(state.step, most()) : Math.max(0, loads().indexOf(state.load)));
+  return slider("load", label, most, set, read);
+}
+
+function planSliders() {
+  const warps = () => Math.max(1, data.mma.threads / WARP);
+  const phases = () => accessOf().phases.length - 1;
+  const loads = () => {
+    const operand = followed();
+    if (operand.copied) return operand.loadsOf(state.kBlock, data.mma.tile[2]);
+    const blocks = operand.tile[0] / operand.loads.rows;
+    const perBlock = data.mma.tile[2] / operand.loads.k;
+    return Array.from({ length: blocks * perBlock }, (_, i) => state.kBlock * blocks * perBlock + i);
+  };
+  const setBlock = (kBlock) => {
+    state.kBlock = kBlock;
+    const [load] = loads();
+    state.kBlock = -1; // so that the change is seen
+    update({ kBlock, load });
+  };
+  return [
+    slider("thread", "thread", () => data.mma.threads - 1, markThread),
+    slider("warp", "warp", () => Math.ceil(warps()) - 1, (warp) => markThread(warp * WARP + (state.thread % WARP)), () => warpOf(state.thread)),
+    slider("kBlock", "k-block", () => kBlocks() - 1, setBlock),
+    loadSlider(loads),
+    slider("phase", () => (followed().copied || writesShown() ? "phase" : "core matrix"), phases, (phase) => update({ phase })),
+    slider("stage", "stage", () => data.overview.stages - 1, (stage) => update({ stage })),
+    ...(data.pipeline ? [slider("slot", "slot", () => data.pipeline.slots.length - 1, (slot) => update({ slot }))] : []),
+  ];
+}
+
+function operandButtons() {
+  const names = ["a", "b", ...(data.epilogue ? ["c"] : [])];
+  const buttons = names.map((name) => {
+    const button = element("button", { type: "button", id: `operand-${name}` }, name.toUpperCase());
+    button.addEventListener("click", () => follow(name, state.x, state.y, true));
+    return button;
+  });
+  const say = () => buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(state.operand === names[i])));
+  return { root: element("div", { class: "switch", role: "group", "aria-label": "Operand that is followed" }, ...buttons), say };
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  palette = THEMES[name];
+  refresh(new Set(["all"]));
+}
+
+const themeNow = () => document.documentElement.dataset.theme;
+
+function themeButton() {
+  const button = element("button", { type: "button", id: "theme", "aria-label": "Light or dark" }, "◐");
+  button.addEventListener("click", () => setTheme(themeNow() === "dark" ? "light" : "dark"));
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
+  return button;
+}
+
+function helpBox() {
+  const rows = KEYS.filter(([keys]) => isPlan || !/a b c|\[|,|space|^s$/.test(keys));
+  const list = element("dl", {}, ...rows.flatMap(([keys, what]) => [element("dt", {}, keys), element("dd", {}, what)]));
+  const close = element("button", { type: "button", autofocus: true }, "Close");
+  const box = element(
+    "dialog",
+    { id: "help", "aria-label": "Keys" },
+    element("h2", {}, "Keys"),
+    list,
+    element("p", {}, "Point at an element to follow it through every view; click to keep it. In the accent colour: the element. In ink: the marked thread. Each picture can be saved as SVG."),
+    close,
+  );
+  close.addEventListener("click", () => box.close());
+  return box;
+}
+
+/** Arrows move on the page: down a row, or to the right along the contiguous mode. */
+function moved(down, right) {
+  const name = state.operand;
+  const operand = operands[name];
+  const major = !isPlan || name === "c" ? 1 : operand.major;
+  const [x, y] = major === 1 ? [state.x + down, state.y + right] : [state.x + right, state.y + down];
+  const [lastX, lastY] = tileOf(name);
+  follow(name, clamp(x, 0, lastX - 1), clamp(y, 0, lastY - 1), true);
+}
+
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const press = (id) => document.getElementById(id)?.click();
+  const shortcuts = {
+    "/": () => document.getElementById("search").focus(),
+    "?": () => document.getElementById("help").showModal(),
+    d: () => press("theme"),
+  };
+  if (isPlan) {
+    Object.assign(shortcuts, {
+      a: () => press("operand-a"),
+      b: () => press("operand-b"),
+      c: () => press("operand-c"),
+      "[": () => markThread(state.thread - 1),
+      "]": () => markThread(state.thread + 1),
+      ",": () => update({ phase: state.phase - 1 }),
+      ".": () => update({ phase: state.phase + 1 }),
+      s: () => press("step"),
+      S: () => press("step-back"),
+    });
+    if (event.target.tagName !== "BUTTON") shortcuts[" "] = () => press("play");
+  }
+  const arrow = ARROWS[event.key];
+  const by = event.shiftKey ? 8 : 1;
+  if (arrow) moved(arrow[0] * by, arrow[1] * by);
+  else if (shortcuts[event.key]) shortcuts[event.key]();
+  else return;
+  event.preventDefault();
+}

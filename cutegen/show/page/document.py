@@ -1,0 +1,138 @@
+"""Puts a page together: what the parts tell it as JSON, the style, and the script, all in one file.
+
+The script's files stand in `ORDER` one behind the other within one function, so that each sees the names of those
+before it and the page has none of them. The policy in its head forbids the browser to ask anyone for anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from cutegen.algebra import LayoutExpr
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import DType
+from cutegen.plan import GemmPlan
+from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
+from cutegen.show.parts import PAGES, layout
+from cutegen.show.parts import matrix as matrix_part
+
+ORDER = (
+    "tables",
+    "model",
+    "painter",
+    "state",
+    "view",
+    "view_journey",
+    "view_global",
+    "view_shared",
+    "view_bits",
+    "view_access",
+    "view_fragment",
+    "view_matrix",
+    "view_result",
+    "view_pipeline",
+    "view_ranking",
+    "view_layout",
+    "controls",
+    "main",
+)
+STYLES = ("page",)
+_FOLDER = Path(__file__).parent
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+_DOCUMENT = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="generator" content="cutegen show --format html">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<div id="page"></div>
+<noscript>This page draws itself with JavaScript, all of which is in the file.</noscript>
+<script type="application/json" id="data">{data}</script>
+<script>
+(() => {{
+"use strict";
+{script}}})();
+</script>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The way a page is opened: at a part, with a thread marked, an element of the whole matrices followed.
+
+    With `loads_only`, as of a probe, there are no results and no pipeline.
+    """
+
+    thread: int = 0
+    part: str | None = None
+    element: Element | None = None
+    loads_only: bool = False
+
+
+def page_of_plan(plan: GemmPlan, title: str, problem: ProblemShape, opened: Opened | None = None) -> str:
+    """The page of a plan. Sectors of global memory are those of the `problem`'s first tile.
+
+    Raises RequestError where the problem has no such element as the page is opened at.
+    """
+    opened = opened or Opened()
+    told: dict[str, Any] = {str(name): tell(plan) for name, tell in PAGES.items()}
+    if opened.loads_only:
+        told |= {"epilogue": None, "pipeline": None}
+    follower = Follower(plan, problem)
+    begins = {
+        "thread": opened.thread,
+        "part": opened.part,
+        "leading": _leading(follower),
+        "element": None if opened.element is None else _within(follower.way(opened.element)),
+    }
+    return _document(title, {"kind": "plan", "open": begins, "matrix": matrix_part.page(plan), **told})
+
+
+def _leading(follower: Follower) -> dict[str, int]:
+    """Elements from a row of each operand to the next one in global memory, by the names that the kernel has."""
+    ways = [follower.way(Element(name, (0, 0))) for name in "abc"]
+    places = {way.read_as[0]: way.source if isinstance(way, OperandWay) else way.target for way in ways}
+    return {name: place.leading_elems for name, place in places.items()}
+
+
+def _within(way: OperandWay | ResultWay) -> list[str | int]:
+    """Operand, coordinates in its tile and stage, as the page has them."""
+    if isinstance(way, OperandWay):
+        return [way.read_as, *way.source.within, way.shared.stage]
+    within = way.target.within if way.read_as == "c" else way.target.within[::-1]
+    return ["c", *within, 0]
+
+
+def page_of_layout(expression: LayoutExpr, dtype: DType, title: str) -> str:
+    """The page of any layout expression, on elements of `dtype`."""
+    return _document(title, {"kind": "layout", "layout": layout.page(expression, dtype)})
+
+
+def _document(title: str, data: Mapping[str, Any]) -> str:
+    # Within a script element only "<" could end it.
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    return _DOCUMENT.format(
+        policy=escape(_POLICY, quote=False),
+        title=escape(title),
+        style="".join(_resource(f"{name}.css") for name in STYLES),
+        data=text,
+        script="".join(_resource(f"{name}.js") for name in ORDER),
+    )
+
+
+def _resource(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

@@ -1,0 +1,111 @@
+// Puts the page together and follows the first element.
+
+function head() {
+  const { overview } = data;
+  const title = isPlan ? overview.title : data.layout.text;
+  const swapped = isPlan && overview.swapped ? ["multiplies B by A: A here is the call's B"] : [];
+  const chips = isPlan
+    ? [...swapped, overview.family, overview.target, `CTA ${overview.cta.join(" × ")}`, plural(overview.stages, "stage"), plural(overview.threads, "thread"), `${thousands(overview.smem_bytes)} bytes shared`]
+    : [data.layout.dtype];
+  const help = element("button", { type: "button", id: "help-button", "aria-label": "Keys and help" }, "?");
+  help.addEventListener("click", () => document.getElementById("help").showModal());
+  return element(
+    "header",
+    { id: "head" },
+    element("div", { class: "name" }, element("h1", {}, title), element("p", {}, isPlan ? overview.description : "any layout, element by element")),
+    element("ul", { class: "chips" }, ...chips.map((chip) => element("li", {}, chip))),
+    searchBox(),
+    themeButton(),
+    help,
+  );
+}
+
+function planPage(root) {
+  const sliders = planSliders();
+  const buttons = operandButtons();
+  const name = element("strong", { id: "followed", "aria-live": "polite" });
+  const bar = element("aside", { id: "bar", "aria-label": "What is followed" },
+    element("div", { class: "now" }, element("span", {}, "following "), name, buttons.root),
+    ...sliders.map((each) => each.root),
+  );
+  root.append(head(), bar, journey, element("main", { id: "views" }), helpBox());
+  mapView();
+  sharedView();
+  globalView();
+  accessView();
+  bitsView(placeForBits);
+  fragmentView();
+  if (data.matrix) matrixView();
+  resultView();
+  pipelineView();
+  rankingView();
+  decisionsView();
+  watchers.push(() => {
+    sayJourney();
+    buttons.say();
+    sliders.forEach((each) => each.say());
+  });
+}
+
+function layoutPage(root) {
+  root.append(head(), element("main", { id: "views" }), helpBox());
+  layoutViews();
+}
+
+const COLUMN_PX = 476;
+const WIDE_COLUMN_PX = 640;
+let columnsNow = 0;
+
+/** Views in columns of like height, wide ones below them over all columns: again where the page's width asks for it. */
+function arrange() {
+  const holder = document.getElementById("views");
+  const least = window.innerWidth >= 2000 ? WIDE_COLUMN_PX : COLUMN_PX;
+  const count = Math.max(1, Math.floor((holder.clientWidth + 16) / (least + 16)));
+  if (count === columnsNow) return;
+  columnsNow = count;
+  const columns = Array.from({ length: count }, () => element("div", { class: "column" }));
+  const [wide, narrow] = [views.filter((view) => view.wide), views.filter((view) => !view.wide)];
+  const first = isPlan ? [] : wide.splice(0, 1);
+  holder.style.setProperty("--columns", count);
+  holder.replaceChildren(...first.map((view) => view.root), ...columns, ...wide.map((view) => view.root));
+  for (const view of narrow) {
+    const heights = columns.map((column) => column.offsetHeight);
+    columns[heights.indexOf(Math.min(...heights))].append(view.root);
+    view.redraw();
+    view.say();
+  }
+}
+
+const PARTS = { mma: "fragment", smem: "shared", g2s: "global", s2r: "access", epilogue: "result", pipeline: "pipeline" };
+
+function begin() {
+  (isPlan ? planPage : layoutPage)(document.getElementById("page"));
+  watchers.push(refresh);
+  const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+  setTheme(dark ? "dark" : "light");
+  if (isPlan) {
+    const { thread, part, element: at } = data.open;
+    state.thread = thread;
+    state.operand = "";
+    if (at) {
+      state.stage = at[3];
+      follow(at[0], at[1], at[2], true);
+    } else follow("a", 0, 0, true, thread);
+    arrange();
+    if (part && PARTS[part]) document.getElementById(`view-${PARTS[part]}`).scrollIntoView();
+  } else {
+    state.operand = "";
+    follow("layout", 0, 0, true);
+    arrange();
+  }
+  document.addEventListener("keydown", onKey);
+  let width = 0;
+  new ResizeObserver(([entry]) => {
+    if (entry.contentRect.width === width) return;
+    width = entry.contentRect.width;
+    arrange();
+    refresh(new Set(["all"]));
+  }).observe(document.getElementById("views"));
+}
+
+begin();

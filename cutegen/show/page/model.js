@@ -1,0 +1,258 @@
+// What the library says of the kernel, indexed so that an element's way can be followed: one record for one element.
+
+/** A tile that lies in shared memory: coordinates to places, in whichever of its layouts. */
+class SharedTile {
+  constructor(told) {
+    Object.assign(this, told);
+    this.bytes = told.bits / 8;
+    this.rows = told.tile[1 - told.major];
+    this.columns = told.tile[told.major];
+  }
+
+  coordinate(x, y) {
+    return x + y * this.tile[0];
+  }
+
+  element(coordinate) {
+    return [coordinate % this.tile[0], Math.floor(coordinate / this.tile[0])];
+  }
+
+  /** Row and column where the contiguous mode lies to the right. */
+  cell(x, y) {
+    return this.major === 1 ? [x, y] : [y, x];
+  }
+
+  /** Where an element lies: offsets in elements, before and behind the swizzle, and the byte within all stages. */
+  place(x, y, layout, stage = 0) {
+    const row = this.layouts[layout];
+    const before = affine(row, [x, y], stage * row.stage);
+    const moved = swizzled(row.swizzle, before);
+    const byte = moved.offset * this.bytes;
+    return {
+      before,
+      ...moved,
+      byte,
+      address: this.begins + byte,
+      bank: bankOf(byte),
+      line: Math.floor(byte / LINE_BYTES),
+      chunk: Math.floor((byte % LINE_BYTES) / CHUNK_BYTES),
+    };
+  }
+
+  /** Which element lies at each of a stage's offsets, -1 for padding: Int32Array of coordinates. */
+  contents(layout) {
+    const row = this.layouts[layout];
+    const found = new Int32Array(row.stage).fill(-1);
+    for (let y = 0; y < this.tile[1]; y += 1) {
+      for (let x = 0; x < this.tile[0]; x += 1) {
+        found[swizzled(row.swizzle, affine(row, [x, y])).offset] = this.coordinate(x, y);
+      }
+    }
+    return found;
+  }
+}
+
+/** Who moves which element: [step, thread, element] by coordinate; nothing for boxes. */
+function copiersOf(copy, size) {
+  if (copy.kind !== "vectors") return null;
+  const { shape, values } = unpacked(copy.vectors);
+  const [steps, threads, elements] = shape;
+  const found = { steps, threads, elements, values, index: new Int32Array(size) };
+  values.forEach((coordinate, i) => {
+    found.index[coordinate] = i;
+  });
+  found.of = (coordinate) => {
+    const i = found.index[coordinate];
+    return {
+      step: Math.floor(i / (threads * elements)),
+      thread: Math.floor(i / elements) % threads,
+      element: i % elements,
+      first: values[i - (i % elements)],
+    };
+  };
+  return found;
+}
+
+/** Where a box has an element: boxes lie side by side along the contiguous mode. */
+function inBox(copy, tile, x, y) {
+  const [row, column] = tile.cell(x, y);
+  return { box: Math.floor(column / copy.box[0]), row, column: column % copy.box[0], rank: Math.floor(row / copy.box[1]) };
+}
+
+/** A or B: its tile, its copies, its loads or descriptors. */
+class Operand extends SharedTile {
+  constructor(smem, copy, loads) {
+    super(smem);
+    this.copy = copy;
+    this.loads = loads;
+    this.copiers = copiersOf(copy, this.tile[0] * this.tile[1]);
+    if (loads.kind === "copied") this.indexLoads();
+  }
+
+  get copied() {
+    return this.loads.kind === "copied";
+  }
+
+  indexLoads() {
+    const size = this.tile[0] * this.tile[1];
+    this.addressed = unpacked(this.loads.addressed);
+    this.received = unpacked(this.loads.received);
+    this.held = unpacked(this.loads.held);
+    this.receivers = Array.from({ length: size }, () => []);
+    this.received.values.forEach((coordinate, i) => this.receivers[coordinate].push(i));
+    this.values = this.held.shape[1];
+    [this.count, this.warps] = this.received.shape;
+  }
+
+  /** The coordinate where a lane's bytes begin. */
+  addressOf(load, warp, lane) {
+    const lanes = this.addressed.shape[2];
+    return this.addressed.values[(load * this.warps + warp) * lanes + lane];
+  }
+
+  /** Loads of one k-block. */
+  loadsOf(kBlock, blockK) {
+    const found = [];
+    for (let load = 0; load < this.count; load += 1) {
+      const begin = load * this.warps * this.received.shape[2] * this.received.shape[3];
+      const got = this.received.values.subarray(begin, begin + this.received.shape[3]);
+      if (got.some((coordinate) => Math.floor(this.element(coordinate)[1] / blockK) === kBlock)) found.push(load);
+    }
+    return found.length ? found : [0];
+  }
+
+  /** Every register that receives an element, by thread. */
+  holders(x, y) {
+    const [, warps, lanes, values] = this.received.shape;
+    const coordinate = this.coordinate(x, y);
+    return this.receivers[coordinate].map((i) => {
+      const lane = Math.floor(i / values) % lanes;
+      const warp = Math.floor(i / (values * lanes)) % warps;
+      const load = Math.floor(i / (values * lanes * warps));
+      return { load, warp, lane, thread: warp * WARP + lane, value: this.valueOf(warp * WARP + lane, coordinate) };
+    }).sort((one, other) => one.thread - other.thread);
+  }
+
+  /** The number of a coordinate among a thread's values, in the order of tCrA or tCrB. */
+  valueOf(thread, coordinate) {
+    const begin = thread * this.values;
+    return this.held.values.subarray(begin, begin + this.values).indexOf(coordinate);
+  }
+
+  register(value) {
+    return { register: Math.floor((value * this.bits) / 32), part: Math.floor(((value * this.bits) % 32) / this.bits) };
+  }
+
+  /** The lane that addresses the row in which a load finds the element. */
+  addressingLane(load, warp, x, y) {
+    const [row, column] = this.cell(x, y);
+    const elements = this.loads.access / this.bytes;
+    for (let lane = 0; lane < this.addressed.shape[2]; lane += 1) {
+      const [laneRow, laneColumn] = this.cell(...this.element(this.addressOf(load, warp, lane)));
+      if (laneRow === row && column >= laneColumn && column < laneColumn + elements) return lane;
+    }
+    return null;
+  }
+
+  /** The descriptor and the core matrix, 8 rows of 16 bytes, by which an element is read in place. */
+  described(x, y, stage) {
+    const { rows, k, descriptors } = this.loads;
+    const [blocksX, blocksK] = [this.tile[0] / rows, this.tile[1] / k];
+    const [i, j] = [Math.floor(x / rows), Math.floor(y / k)];
+    const [inX, inK] = [x % rows, y % k];
+    const kMajor = this.major === 1;
+    const [down, along] = kMajor ? [inX, inK] : [inK, inX];
+    return {
+      block: i,
+      blockK: j,
+      descriptor: descriptors[i + blocksX * (j + blocksK * stage)],
+      coreDown: Math.floor(down / 8),
+      coreAlong: Math.floor((along * this.bytes) / CHUNK_BYTES),
+      row: down % 8,
+      byte: (along * this.bytes) % CHUNK_BYTES,
+    };
+  }
+
+  /** The first element of each of the 8 rows of a block's core matrix. */
+  coreRows(block, blockK, down, along) {
+    const { rows, k } = this.loads;
+    const elements = CHUNK_BYTES / this.bytes;
+    return Array.from({ length: 8 }, (_, row) => {
+      const [across, contiguous] = [8 * down + row, along * elements];
+      return this.major === 1
+        ? [block * rows + across, blockK * k + contiguous]
+        : [block * rows + contiguous, blockK * k + across];
+    });
+  }
+
+  /** How many core matrices a block has, down and along. */
+  get cores() {
+    const { rows, k } = this.loads;
+    const perChunk = CHUNK_BYTES / this.bytes;
+    return this.major === 1 ? [rows / 8, k / perChunk] : [k / 8, rows / perChunk];
+  }
+}
+
+/** C: who has which accumulator, and its way through shared memory where it has one. */
+class Result {
+  constructor(mma, epilogue, cta) {
+    this.tile = [cta[0], cta[1]];
+    this.modes = ["m", "n"];
+    this.name = "C";
+    this.mma = mma;
+    const { shape, values } = unpacked(mma.accumulators);
+    this.values = shape[1];
+    this.index = new Int32Array(cta[0] * cta[1]);
+    this.coordinates = values;
+    values.forEach((coordinate, i) => {
+      this.index[coordinate] = i;
+    });
+    this.epilogue = epilogue;
+    if (!epilogue) return;
+    Object.assign(this, { bits: epilogue.bits, bytes: epilogue.bits / 8, major: epilogue.major });
+    if (epilogue.shared) {
+      this.shared = new SharedTile(epilogue.shared);
+      this.copiers = copiersOf(epilogue.shared.store, this.shared.tile[0] * this.shared.tile[1]);
+      this.written = unpacked(epilogue.shared.written);
+    }
+  }
+
+  holder(m, n) {
+    const i = this.index[m + n * this.tile[0]];
+    return { thread: Math.floor(i / this.values), value: i % this.values };
+  }
+
+  /** The coordinate within what leaves at once, and which part that is. */
+  inPart(m, n) {
+    const [rows, columns] = this.shared.tile;
+    const at = [Math.floor(m / rows), Math.floor(n / columns)];
+    const { parts } = this.epilogue.shared;
+    const [part, slot] = parts ? parts[at[0]][at[1]] : [0, 0];
+    return { x: m % rows, y: n % columns, at, part, slot };
+  }
+
+  /** The write to shared memory, by warp and lane, that covers an element of the part. */
+  writer(x, y) {
+    const tile = this.shared;
+    const [row, column] = tile.cell(x, y);
+    const elements = this.epilogue.shared.access / tile.bytes;
+    const [, warps, lanes] = this.written.shape;
+    for (let i = 0; i < this.written.values.length; i += 1) {
+      const [atRow, atColumn] = tile.cell(...tile.element(this.written.values[i]));
+      if (atRow === row && column >= atColumn && column < atColumn + elements) {
+        return { write: Math.floor(i / (warps * lanes)), warp: Math.floor(i / lanes) % warps, lane: i % lanes };
+      }
+    }
+    return null;
+  }
+}
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const isPlan = data.kind === "plan";
+const operands = {};
+if (isPlan) {
+  for (const name of ["a", "b"]) operands[name] = new Operand(data.smem[name], data.g2s[name], data.s2r[name]);
+  operands.c = new Result(data.mma, data.epilogue, data.overview.cta);
+} else {
+  operands.layout = { tile: data.layout.shape };
+}

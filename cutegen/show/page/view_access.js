@@ -1,0 +1,200 @@
+// What is served together: the lanes of a phase of a load, or the rows of a core matrix, and the banks that they meet.
+
+/** The access that the sliders choose: its bytes, and for each phase its pieces with element and bytes. */
+function accessOf() {
+  const operand = followed();
+  const name = operand.name.toLowerCase();
+  const layout = state.layouts[name];
+  const piece = (label, at) => ({ label, element: at, byte: operand.place(at[0], at[1], layout, state.stage).byte });
+  if (writesShown()) return writesOf(operand, layout, piece);
+  if (!operand.copied) {
+    const blocksX = operand.tile[0] / operand.loads.rows;
+    const [block, blockK] = [state.load % blocksX, Math.floor(state.load / blocksX)];
+    const [down, along] = operand.cores;
+    const phases = [];
+    for (let j = 0; j < along; j += 1) {
+      for (let i = 0; i < down; i += 1) {
+        const rows = operand.coreRows(block, blockK, i, j);
+        phases.push({ title: `core ${i}, ${j}`, pieces: rows.map((at, row) => piece(`row ${row}`, at)) });
+      }
+    }
+    return { operand, bytes: CHUNK_BYTES, phases, title: `block ${block}, k-block ${blockK}` };
+  }
+  const bytes = operand.loads.access;
+  const warp = Math.min(warpOf(state.thread), operand.warps - 1);
+  const at = (lane) => operand.addressOf(state.load, warp, lane);
+  const phases = phasesOfWarp(operand.addressed.shape[2], bytes, (lane) => piece(`lane ${lane}`, operand.element(at(lane))));
+  return { operand, bytes, phases, title: `load ${state.load}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
+}
+
+/** The lanes of a warp, phase by phase. */
+function phasesOfWarp(lanes, bytes, pieceOf) {
+  const together = Math.min(lanes, lanesOfPhase(bytes));
+  const phases = [];
+  for (let first = 0; first < lanes; first += together) {
+    const pieces = Array.from({ length: together }, (_, i) => pieceOf(first + i));
+    phases.push({ title: `phase ${phases.length}: lanes ${first}–${first + together - 1}`, pieces });
+  }
+  return phases;
+}
+
+/** The copies of a warp into shared memory in one step. */
+function writesOf(operand, layout, piece) {
+  const { steps, threads, elements, values } = operand.copiers;
+  const bytes = accessBytes();
+  const step = Math.min(state.step, steps - 1);
+  const warp = Math.min(warpOf(state.thread), threads / WARP - 1);
+  const at = (lane) => operand.element(values[(step * threads + warp * WARP + lane) * elements]);
+  const phases = phasesOfWarp(WARP, bytes, (lane) => piece(`lane ${lane}`, at(lane)));
+  return { operand, bytes, phases, title: `copy ${step}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
+}
+
+/** Whether some lane's bytes do not lie together, aligned, in a layout: the kernel would read it otherwise. */
+function isTorn(operand, layout, bytes, phases) {
+  const elements = bytes / operand.bytes;
+  return phases.some(({ pieces }) => pieces.some(({ element: [x, y], byte }) => {
+    if (byte % bytes) return true;
+    for (let i = 1; i < elements; i += 1) {
+      const at = operand.major === 1 ? [x, y + i] : [x + i, y];
+      if (operand.place(...at, layout, state.stage).byte !== byte + i * operand.bytes) return true;
+    }
+    return false;
+  }));
+}
+
+const OTHERWISE = "In this layout a lane's bytes do not lie together: the kernel would read otherwise, as the counts say.";
+
+function accessGeometry(width) {
+  const access = accessOf();
+  const { pieces } = access.phases[clamp(state.phase, 0, access.phases.length - 1)];
+  const grid = cells(126, 42, (width - 126 - 4) / BANKS, clamp(400 / pieces.length, 14, 26));
+  return { access, pieces, grid, height: grid.y(pieces.length) + 8 };
+}
+
+/** For each piece the banks that another piece wants with another word before it. */
+function turnsOf(pieces, bytes) {
+  const unit = Math.max(bytes, BANK_BYTES);
+  const groups = LINE_BYTES / unit;
+  const asked = new Map();
+  return pieces.map(({ byte }) => {
+    const number = Math.floor(byte / unit);
+    const group = mod(number, groups);
+    if (!asked.has(group)) asked.set(group, []);
+    const words = asked.get(group);
+    if (!words.includes(number)) words.push(number);
+    return words.indexOf(number);
+  });
+}
+
+/** The buttons reads and writes; boxes are written by no lanes. */
+function sideSwitch() {
+  const buttons = ["reads", "writes"].map((side) => {
+    const button = element("button", { type: "button", id: `side-${side}` }, side);
+    button.addEventListener("click", () => {
+      state.side = side;
+      settle();
+      update({});
+      watchers.forEach((watch) => watch(new Set(["all"])));
+    });
+    return button;
+  });
+  const group = element("div", { class: "switch", role: "group", "aria-label": "Reads or writes" }, ...buttons);
+  const refreshed = () => {
+    const [reads, writes] = buttons;
+    writes.disabled = !followed().copiers;
+    writes.title = writes.disabled ? "TMA writes boxes: no lane does" : "The copies of a warp into shared memory";
+    reads.setAttribute("aria-pressed", String(!writesShown()));
+    writes.setAttribute("aria-pressed", String(writesShown()));
+  };
+  return { group, refreshed };
+}
+
+function accessNote(operand, bytes, lanes) {
+  if (writesShown()) {
+    const by = operand.copy.op === "universal" ? "st.shared" : operand.copy.op;
+    const lines = by === "cp.async.cg" ? " As it bypasses L1 it is written line by line besides, which the counts by line have." : "";
+    return `By ${by}: ${bytes} bytes a lane, ${plural(lanes, "lane")} at once. Hatched: waits for its bank.${lines}`;
+  }
+  const { instruction } = operand.loads;
+  return operand.copied
+    ? `By ${instruction}: shared memory serves ${bytes} bytes a lane, ${plural(lanes, "lane")} at once.${operand.loads.ldmatrix ? " A lane addresses a row for others." : ""} Hatched: waits for its bank.`
+    : `By ${instruction}: no lane addresses anything, the tensor core reads core matrices, 8 rows of 16 bytes. Hatched: the rows that meet in a bank.`;
+}
+
+function accessView() {
+  const { group, refreshed } = sideSwitch();
+  const view = new View({
+    id: "access",
+    title: "Banks, phase by phase",
+    note: "",
+    controls: group,
+    on: ["step", "side", "all", "operand", "layouts", "load", "phase", "stage", "thread"],
+    draw(painter, width) {
+      const { access, pieces, grid, height } = accessGeometry(width);
+      const { bytes, title } = access;
+      if (access.torn) return 0;
+      const turns = turnsOf(pieces, bytes);
+      const phase = access.phases[state.phase];
+      painter.text(8, 10, `${title}, ${phase.title}`, { size: 12, bold: true });
+      for (let bank = 0; bank < BANKS; bank += 1) {
+        if (bank % 4 === 0) painter.text(grid.x(bank), grid.y(0) - 9, bank, { size: 10, fill: palette.soft });
+      }
+      pieces.forEach(({ label, element: at, byte }, row) => {
+        painter.text(118, grid.y(row + 0.5), `${label} (${at.join(", ")})`, { size: 10, align: "end" });
+        painter.rect(grid.x(0), grid.y(row) + 1, BANKS * grid.width, grid.height - 2, { fill: palette.empty });
+        const first = bankOf(byte);
+        const count = Math.max(1, bytes / BANK_BYTES);
+        const [x, y, width_, height_] = [grid.x(first), grid.y(row) + 1, count * grid.width, grid.height - 2];
+        if (turns[row] > 0) hatched(painter, x, y, width_, height_);
+        else painter.rect(x, y, width_, height_, { fill: hue(Math.floor(first / 4)) });
+        const text = turns[row] > 0 ? `waits ${turns[row]}` : count * grid.width > 30 ? `${byte}` : "";
+        const waits = turns[row] > 0;
+        const isRight = first > BANKS / 2;
+        const beside = waits ? (isRight ? x - 6 : x + width_ + 6) : x + width_ / 2;
+        painter.text(beside, y + height_ / 2, text, { size: 10, align: waits ? (isRight ? "end" : "start") : "middle" });
+      });
+      return height;
+    },
+    mark(painter, width) {
+      const { access, pieces, grid } = accessGeometry(width);
+      if (state.operand === "c" || access.torn) return;
+      const { operand, bytes } = access;
+      const [row, column] = operand.cell(state.x, state.y);
+      pieces.forEach(({ element: at, byte }, i) => {
+        const [atRow, atColumn] = operand.cell(...at);
+        if (atRow !== row || column < atColumn || column >= atColumn + bytes / operand.bytes) return;
+        const count = Math.max(1, bytes / BANK_BYTES);
+        framed(painter, grid.x(bankOf(byte)), grid.y(i) + 1, count * grid.width, grid.height - 2, 2.5);
+      });
+    },
+    at(px, py, width) {
+      const { access, pieces, grid } = accessGeometry(width);
+      const [row, bank] = grid.at(px, py);
+      if (!within(row, pieces.length) || !within(bank, BANKS)) return null;
+      const { operand } = access;
+      const { element: at, byte } = pieces[row];
+      const behind = clamp(((bank - bankOf(byte)) * BANK_BYTES) / operand.bytes, 0, access.bytes / operand.bytes - 1);
+      const [x, y] = operand.major === 1 ? [at[0], at[1] + Math.floor(behind)] : [at[0] + Math.floor(behind), at[1]];
+      return [operand.name.toLowerCase(), x, y];
+    },
+    words() {
+      refreshed();
+      const access = accessOf();
+      const { operand, bytes, phases } = access;
+      const phase = phases[state.phase];
+      if (access.torn) {
+        view.root.querySelector(".note").textContent = OTHERWISE;
+        return [["access", "shown", `${access.title}, ${phase.title}`], ["torn", "reads", "would be others"]];
+      }
+      const turns = wavefronts(phase.pieces.map((piece) => piece.byte), bytes);
+      const all = phases.reduce((sum, { pieces }) => sum + wavefronts(pieces.map((piece) => piece.byte), bytes), 0);
+      view.root.querySelector(".note").textContent = accessNote(operand, bytes, phase.pieces.length);
+      return [
+        ["access", "shown", `${access.title}, ${phase.title}`],
+        ["phase-wavefronts", "this phase", plural(turns, "wavefront"), turns > 1 ? "waits" : false],
+        ["access-wavefronts", writesShown() ? "the copy" : operand.copied ? "the load" : "the block", plural(all, "wavefront")],
+        ["first-banks", "first banks", phase.pieces.map((piece) => bankOf(piece.byte)).join(" ")],
+      ];
+    },
+  });
+}

@@ -1,0 +1,50 @@
+// Every layout that was compared, with what it costs, and the decisions of the plan with their reasons: as tables.
+
+function table(caption, header, rows) {
+  const head = element("tr", {}, ...header.map((name) => element("th", { scope: "col" }, name)));
+  return element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
+function rankingView() {
+  const holder = element("div", { class: "scroll" });
+  const view = new View({
+    id: "ranking",
+    title: "Layouts compared",
+    note: "Wavefronts of one tile, written once and read once, counted by the library: times the fewest, and how many. Choose one to see it in shared memory.",
+    controls: holder,
+    words() {
+      const operand = followed();
+      const name = operand.name.toLowerCase();
+      const rows = operand.layouts.map((row, i) => {
+        const use = element("button", { type: "button", "aria-pressed": String(state.layouts[name] === i) }, row.name);
+        use.addEventListener("click", () => update({ layouts: { ...state.layouts, [name]: i } }));
+        const cost = [row.write, row.lines, row.read].map((pair) =>
+          pair ? element("td", {}, ways(pair), element("small", {}, thousands(pair[0]))) : element("td", {}, "–"),
+        );
+        const texts = [...cost, element("td", {}, thousands(row.bytes))];
+        return element("tr", { class: i === 0 ? "used" : null }, element("th", { scope: "row" }, use), ...texts);
+      });
+      const caption = `${operand.name}: the first is in use`;
+      const made = table(caption, ["layout", "writes", "writes by line", "reads", "bytes"], rows);
+      if (holder.dataset.shown !== `${name}${state.layouts[name]}`) holder.replaceChildren(made);
+      holder.dataset.shown = `${name}${state.layouts[name]}`;
+      return [];
+    },
+  });
+  view.list.remove();
+}
+
+function decisionsView() {
+  const { overview } = data;
+  const rows = overview.decisions.map(([key, chosen, why]) =>
+    element("tr", {}, element("th", { scope: "row" }, key), element("td", {}, chosen), element("td", {}, why)),
+  );
+  const view = new View({
+    id: "decisions",
+    title: "What was decided, and why",
+    note: "As `cutegen plan` says it, where it says what was rejected too.",
+    wide: true,
+    controls: element("div", { class: "scroll" }, table("Decisions", ["key", "chosen", "why"], rows)),
+  });
+  view.list.remove();
+}

@@ -1,0 +1,98 @@
+"""Requests of warps to global memory: which sectors of 32 bytes each touches, and which lanes want them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutegen.hardware.units import SECTOR_BYTES
+from cutegen.plan.geometry.access import Coordinates, by_warp, vectors
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.show.canvas.banks import Table
+from cutegen.show.canvas.colours import CONFLICT, hue
+from cutegen.show.canvas.grid import Cell, legend, sparse_grid
+from cutegen.show.canvas.picture import Picture, above
+from cutegen.show.parts.tile import Tile
+from cutegen.show.view import section, span
+from cutegen.support.words import plural
+
+LANES_PER_HUE = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Every request of a copy of a tile: `coords` int64[request, lane, element], in column-major coordinates.
+
+    Rows of the tile are taken to begin with a sector, and to lie far apart.
+    """
+
+    tile: Tile
+    coords: Coordinates
+
+    @classmethod
+    def of(cls, copy: VectorCopy, tile: Tile) -> Requests:
+        """Those of a copy by threads, step by step, a warp after the other."""
+        table = by_warp(vectors(copy.threads, copy.values, tile.extents))
+        return cls(tile, table.reshape(-1, *table.shape[2:]))
+
+    @property
+    def _places(self) -> tuple[Table, Table]:
+        """(row, sector within the row) of each element, [request, lane, element]."""
+        x, y = self.coords % self.tile.extents[0], self.coords // self.tile.extents[0]
+        across, along = (x, y) if self.tile.major_mode == 1 else (y, x)
+        return across, along * self.tile.dtype.bytes // SECTOR_BYTES
+
+    @property
+    def sectors(self) -> list[int]:
+        """Sectors that each request touches."""
+        across, sector = self._places
+        key = across * (int(sector.max()) + 1) + sector
+        return [len(np.unique(each)) for each in key]
+
+    @property
+    def ideal(self) -> int:
+        """The fewest sectors that hold what a request moves."""
+        return -(-int(self.coords[0].size) * self.tile.dtype.bytes // SECTOR_BYTES)
+
+    @property
+    def summary(self) -> str:
+        """How many requests there are, and what they touch."""
+        found = sorted(set(self.sectors))
+        each = f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
+        return f"{len(self.coords):,} of a warp, {each} sectors each, at least {self.ideal}"
+
+    def lines(self, title: str, request: int) -> list[str]:
+        """A line for each row of the matrix that a request touches: its sectors, and the lanes that want them."""
+        across, sector = (each[request] for each in self._places)
+        rows = [
+            (f"{row}", span(sorted(set(sector[across == row].tolist()))), span(self._lanes(across, row)))
+            for row in sorted(set(across.ravel().tolist()))
+        ]
+        minor = self.tile.modes[1 - self.tile.major_mode]
+        return section(title, rows, header=(minor, "sectors of the row", "lanes"))
+
+    @staticmethod
+    def _lanes(across: Table, row: int) -> list[int]:
+        lanes: list[int] = np.flatnonzero((across == row).any(axis=1)).tolist()
+        return lanes
+
+    def picture(self, request: int) -> Picture:
+        """The sectors that a request touches, each with its lanes and with how much of it is wanted."""
+        across, sector = (each[request] for each in self._places)
+        cells = {}
+        for row, column in sorted(set(zip(across.ravel().tolist(), sector.ravel().tolist(), strict=True))):
+            hits = (across == row) & (sector == column)
+            lanes = np.flatnonzero(hits.any(axis=1)).tolist()
+            wanted = int(hits.sum()) * self.tile.dtype.bytes
+            fill = hue(lanes[0] // LANES_PER_HUE) if wanted >= SECTOR_BYTES else CONFLICT
+            cells[row, column] = Cell((f"L{span(lanes)}", f"{wanted} B"), fill)
+        minor = self.tile.modes[1 - self.tile.major_mode]
+        note = legend(
+            [Cell(("L", "B"), CONFLICT)], "lanes, and bytes of the 32 that they want; dark red: not the whole sector"
+        )
+        return above(sparse_grid(cells, f"{minor}\\sector"), note, gap=8)
+
+    def caption(self, request: int, warp: int) -> str:
+        """What a request touches."""
+        return f"First request of warp {warp} to global memory: {plural(self.sectors[request], 'sector')} of 32 bytes"

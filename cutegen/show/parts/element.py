@@ -1,0 +1,264 @@
+"""One element's way, from global memory to the accumulators that it meets, or from its accumulator to global memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import WARP
+from cutegen.plan import GemmPlan
+from cutegen.show.follow import Element, OperandWay, follow
+from cutegen.show.follow.places import (
+    BoxStep,
+    CopyStep,
+    DescriptorRead,
+    FragmentLoad,
+    GlobalPlace,
+    Held,
+    Meeting,
+    ResultWay,
+    SharedPlace,
+    StagedResult,
+    VectorStep,
+)
+from cutegen.show.view import View, section, span
+from cutegen.support.columns import aligned
+from cutegen.support.words import extents, plural
+
+SHOWN_LOADS = 16
+Fact = tuple[str, str]
+
+
+def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything: bool = False) -> View:
+    """Its places in the order in which it meets them. Raises RequestError where the problem has no such element."""
+    way = follow(plan, element, problem)
+    size = extents((problem.m, problem.n, problem.k))
+    title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
+    blocks = _result(way, title) if isinstance(way, ResultWay) else _operand(way, title, everything=everything)
+    head = {"spec": plan.spec.name, "target": plan.target.name, "problem": [problem.m, problem.n, problem.k]}
+    return View(tuple(blocks), {**head, **table(way)})
+
+
+def table(way: OperandWay | ResultWay) -> dict[str, Any]:
+    """A way as plain values, what follows from others beside them; `null` where it has no such place."""
+    place = way.source if isinstance(way, OperandWay) else way.target
+    found: dict[str, Any] = {
+        "operand": way.element.operand,
+        "coordinate": list(way.element.coordinate),
+        "read_as": way.read_as,
+        "dtype": way.dtype,
+        "slices": way.slices,
+        "global": {**asdict(place), "sector": place.sector, "byte_in_sector": place.byte_in_sector},
+    }
+    if isinstance(way, OperandWay):
+        return found | {
+            "k_tile": way.k_tile,
+            "slice": way.slice,
+            "copy": _copy_table(way.copy),
+            "shared": _shared_table(way.shared),
+            "loads": [{**asdict(load), "held": _held_table(load.held)} for load in way.loads],
+            "reads": [{**asdict(read), "encoded": f"{read.encoded:#018x}"} for read in way.reads],
+            "meets": [asdict(meeting) for meeting in way.meets],
+        }
+    staged = way.staged
+    return found | {
+        "held": _held_table(way.held),
+        "staged": None if staged is None else {**asdict(staged), "place": _shared_table(staged.place)},
+        "store": None if way.store is None else _copy_table(way.store),
+    }
+
+
+def _held_table(held: Held) -> dict[str, Any]:
+    return {**asdict(held), "warp": held.warp, "lane": held.lane}
+
+
+def _copy_table(copy: CopyStep) -> dict[str, Any]:
+    if isinstance(copy, BoxStep):
+        return {"kind": "box", **asdict(copy)}
+    return {"kind": "vector", **asdict(copy), "warp": copy.warp, "lane": copy.lane}
+
+
+def _shared_table(place: SharedPlace) -> dict[str, Any]:
+    return {**asdict(place), "swizzle": _swizzle_name(place), "bank": place.bank}
+
+
+def _operand(way: OperandWay, title: str, *, everything: bool) -> Iterator[list[str]]:
+    x, y = way.element.modes
+    name = way.read_as.upper()
+    facts = [*_global(way.source, way.dtype, way.element)]
+    if way.read_as != way.element.operand:
+        facts.append(("exchanged", f"the kernel multiplies B by A: it reads this matrix as its {name}"))
+    first, second = way.source.tile, way.source.within
+    facts.append(("CTA's tile", f"{x} {second[0]} of tile {first[0]}, {y} {second[1]} of k-tile {way.k_tile}"))
+    if way.slices > 1:
+        facts.append(("slice of K", f"{way.slice} of 0 to {way.slices - 1}, each for a CTA of its own"))
+    facts += [*_copied(way.copy, way.element.operand, "copied by"), *_shared(way.shared, name)]
+    yield section(title, facts)
+    if way.loads:
+        yield _loads(way.loads, name, everything=everything)
+    for read in way.reads:
+        yield section(f"{name} is multiplied where it lies", list(_read(read, way)))
+    yield _meetings(way.meets, way)
+
+
+def _result(way: ResultWay, title: str) -> Iterator[list[str]]:
+    held = way.held
+    place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
+    facts: list[Fact] = [("accumulator", f"{_thread(held.thread)}: value {held.value} of tCrC, {place}")]
+    if way.read_as != "c":
+        facts.append(("exchanged", "the kernel multiplies B by A: its rows are this matrix's columns"))
+    if way.slices > 1:
+        facts.append(("slices of K", f"each of {way.slices} CTAs has a part of the sum there; the epilogue adds them"))
+    if way.staged is not None:
+        facts += _staged(way.staged)
+    if way.store is not None:
+        facts += _copied(way.store, "part" if way.staged and way.staged.parts > 1 else "tile", "stored by")
+    else:
+        facts.append(("stored by", "the thread that holds it, straight to global memory"))
+    tile, within = way.target.tile, way.target.within
+    facts.append(("CTA's tile", f"m {within[0]} of tile {tile[0]}, n {within[1]} of tile {tile[1]}"))
+    facts += _global(way.target, way.dtype, way.element)
+    yield section(title, facts)
+
+
+def _global(place: GlobalPlace, dtype: str, element: Element) -> Iterator[Fact]:
+    x, y = element.modes
+    other = y if place.major == x else x
+    yield (
+        "global memory",
+        f"{dtype}, contiguous along {place.major}; a step along {other} is {place.leading_elems:,} elements",
+    )
+    yield (
+        "",
+        f"byte {place.byte:,} from the matrix's first: sector {place.sector:,} of 32 bytes, "
+        f"byte {place.byte_in_sector} of it",
+    )
+
+
+def _copied(copy: CopyStep, operand: str, verb: str) -> Iterator[Fact]:
+    if isinstance(copy, BoxStep):
+        yield verb, f"one thread's {copy.instruction[0]}"
+        count = "the one box" if copy.boxes == 1 else f"box {copy.box} of 0 to {copy.boxes - 1}"
+        shares = f", the share of CTA {copy.share} of {copy.shares} of the cluster" if copy.shares > 1 else ""
+        yield "", f"{count} of {extents(copy.extents)}{shares}: its row {copy.row}, element {copy.along} of that"
+        return
+    yield verb, f"{_thread(copy.thread)}: {', '.join(copy.instruction)}"
+    vector = f"vector {copy.step} of 0 to {copy.steps - 1}" if copy.steps > 1 else "its one vector"
+    (x, y), more = copy.first, f", element {copy.index} of {copy.elems}" if copy.elems > 1 else ""
+    yield (
+        "",
+        f"{vector}, of {copy.bits} bits, from ({x}, {y}) of the {operand if len(operand) > 1 else 'tile'} on{more}",
+    )
+    yield "", _phase(copy)
+
+
+def _phase(copy: VectorStep) -> str:
+    return (
+        f"with lanes {copy.lanes_first} to {copy.lanes_last} in {plural(copy.wavefronts, 'wavefront')}; the warp's "
+        f"request touches {plural(copy.warp_sectors, 'sector')}"
+    )
+
+
+def _shared(place: SharedPlace, name: str, *, stages: bool = True) -> Iterator[Fact]:
+    where = f"stage {place.stage}, " if stages else ""
+    yield (
+        "shared memory",
+        f"{where}byte {place.offset_bytes:,} of {name}'s, byte {place.address_bytes:,} of the CTA's: bank {place.bank}",
+    )
+    if place.xor:
+        bits = ", ".join(f"{x.bit} ^ {x.with_bit} (= {x.by})" for x in place.xor)
+        yield "swizzle", f"{_swizzle_name(place)} of byte {place.plain_bytes:,}: bits {bits}"
+        yield "", f"{place.plain_bytes:#x} -> {place.offset_bytes:#x}"
+
+
+def _swizzle_name(place: SharedPlace) -> str | None:
+    swizzle = place.swizzle
+    return None if swizzle is None else f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}>"
+
+
+def _staged(staged: StagedResult) -> Iterator[Fact]:
+    part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's" if staged.parts > 1 else "the whole tile"
+    yield "leaves with", part
+    if staged.matrix is not None:
+        yield "written by", staged.instruction
+        yield (
+            "",
+            f"its warp's instruction {staged.number}, matrix {staged.matrix}, row {staged.row}, which lane "
+            f"{staged.addressing_lane} addresses",
+        )
+    else:
+        yield "written by", f"the thread that holds it: {staged.instruction}"
+    yield from _shared(staged.place, "C", stages=False)
+
+
+def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> list[str]:
+    """A line for each lane that receives the element; loads of many lanes are cut, and it is said."""
+    by_matrix = loads[0].matrix is not None
+    shown = loads if everything else loads[:SHOWN_LOADS]
+    header = (
+        "warp",
+        "k-block",
+        "load",
+        "phase",
+        "row",
+        "by lane",
+        "at byte",
+        "thread",
+        "lane",
+        "register",
+        f"value of tCr{name}",
+    )
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{load.warp}",
+            f"{load.k_block}",
+            f"{load.number} of {load.loads}",
+            f"{load.phase}",
+            "" if load.row is None else f"{load.row}",
+            f"{load.addressing_lane}",
+            f"{load.row_address_bytes:,}",
+            f"{load.held.thread}",
+            f"{load.lane}",
+            _register(load.register, load.bits_from),
+            f"{load.held.value}, ({','.join(map(str, load.held.place))})",
+        )
+        for load in shown
+    ]
+    kept = [i for i in range(len(header)) if by_matrix or header[i] != "row"]
+    rows = [tuple(row[i] for i in kept) for row in rows]
+    title = f"To registers by {loads[0].instruction}; bytes of the CTA's shared memory"
+    lines = [title, *aligned(rows, header=[header[i] for i in kept])]
+    left = len(loads) - len(shown)
+    return lines + ([f"  {plural(left, 'row')} more, which --all shows"] if left else [])
+
+
+def _read(read: DescriptorRead, way: OperandWay) -> Iterator[Fact]:
+    x, _ = way.element.modes
+    groups = ", ".join(map(str, read.warpgroups))
+    yield "descriptor", f"{read.encoded:#018x}: starts at byte {read.start_bytes:,} of the CTA's shared memory"
+    yield "", f"{read.layout}, leading offset {read.lbo_bytes} bytes, stride offset {read.sbo_bytes} bytes"
+    yield "block", f"{read.block} along {x}, k-block {read.k_block}, multiplied by warpgroup {groups}"
+    yield "in the block", f"row {read.row}, k {read.along_k}"
+    i, j = read.core
+    yield "core matrix", f"({i}, {j}) of 8 rows of 16 bytes: row {read.core_row}, byte {read.core_byte}"
+
+
+def _meetings(meets: Sequence[Meeting], way: OperandWay) -> list[str]:
+    """Threads that have the same values in one line."""
+    by_values: dict[tuple[int, ...], list[int]] = {}
+    for meeting in meets:
+        by_values.setdefault(meeting.values, []).append(meeting.thread)
+    along, at = ("row", way.source.within[0]) if way.read_as == "a" else ("column", way.source.within[0])
+    title = f"Accumulators that it meets: {along} {at} of C's tile, values of tCrC"
+    rows = [(span(threads), span(values)) for values, threads in by_values.items()]
+    return [title, *aligned(rows, header=("threads", "values"))]
+
+
+def _thread(thread: int) -> str:
+    return f"thread {thread} (warp {thread // WARP}, lane {thread % WARP})"
+
+
+def _register(register: int, bits_from: int) -> str:
+    return f"{register}" + (f", bit {bits_from} on" if bits_from else "")

@@ -1,0 +1,47 @@
+"""One matrix of `ldmatrix` as the page shows it: which lane receives which element, without and with `.trans`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutegen.algebra import offsets_2d
+from cutegen.algebra.layout import upcast
+from cutegen.hardware import LdmatrixAtom
+from cutegen.hardware.copy_atoms import ldmatrix_atoms
+from cutegen.plan import GemmPlan
+from cutegen.plan.values.gemm_plan import OperandPlan
+
+ROW_BITS = 128
+
+
+def page(plan: GemmPlan) -> dict[str, Any] | None:
+    """For the page: both forms, for the operands that `ldmatrix` loads; None where there are none."""
+    found = {x.name: _forms(x) for x in (plan.a, plan.b) if x.s2r.by_ldmatrix}
+    return found or None
+
+
+def _forms(operand: OperandPlan) -> list[dict[str, Any]]:
+    """The form in use, and the other where the hardware has it for elements of as many bits."""
+    bits, used = operand.dtype.bits, bool(operand.fragment_copy.transpose)
+    found = []
+    for transpose in (False, True):
+        # The form that does not transpose moves whole 32-bit registers, of whatever elements; the other needs its own.
+        wide = bits if transpose and bits == 8 else 16
+        if transpose and bits not in (8, 16):
+            continue
+        atom = min(ldmatrix_atoms(transpose=transpose, element_bits=wide), key=lambda row: row.matrices)
+        found.append({"name": atom.ptx, "transpose": transpose, "used": transpose is used, **_received(atom, bits)})
+    return found
+
+
+def _received(atom: LdmatrixAtom, bits: int) -> dict[str, Any]:
+    """`holder` [row, element]: lane and value that receive it, as lane * values + value."""
+    placed = offsets_2d(upcast(atom.dst_layout_bits, bits))
+    sources = offsets_2d(upcast(atom.src_layout_bits, bits))
+    values = placed.shape[1]
+    holder = np.empty(placed.size, np.int64)
+    holder[placed.ravel()] = np.arange(placed.size)
+    rows = sources[: atom.rows]
+    return {"rows": atom.rows, "columns": ROW_BITS // bits, "values": values, "holder": holder[rows].tolist()}

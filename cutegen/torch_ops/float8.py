@@ -1,0 +1,149 @@
+"""A layer in 8-bit floats with a backward pass, for which the caller gives transposed copies.
+
+The forward product sums over K, the backward ones over N and over M. Tensor cores read 8-bit floats along the mode
+that is summed over, and a scale must be the same along it: so each matrix is there twice, quantized for either mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutegen.dispatch.formula import check_activation
+from cutegen.errors import OperandError, RequestError
+from cutegen.torch_ops import gradients, ops
+
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+class Float8Copies(NamedTuple):
+    """A matrix (R,C) in 8-bit floats for sums along its rows, and for sums along its columns.
+
+    `values` (R,C) is contiguous along C, and `values * scale[:, None]` is the matrix, near enough; `across` (R,C) is
+    contiguous along R, and `across * across_scale` is it too. `scale` has R elements and `across_scale` C, or one.
+    """
+
+    values: Tensor
+    scale: Tensor
+    across: Tensor
+    across_scale: Tensor
+
+    @classmethod
+    def of(cls, matrix: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> Float8Copies:
+        """Copies of `matrix` whose scales bring each row, and each column, to the range of `dtype`.
+
+        Raises OperandError for what is no matrix, RequestError for a type that is no 8-bit float.
+        """
+        if dtype not in FLOAT8:
+            raise RequestError(f"Float8Copies: dtype: found {dtype}; expected one of {', '.join(map(str, FLOAT8))}")
+        if matrix.dim() != 2:
+            expected = "a matrix (R,C)"
+            raise OperandError(operand="matrix", found=f"shape {tuple(matrix.shape)}", expected=expected)
+        wide = matrix.detach().to(torch.float32)
+        (values, scale), (across, across_scale) = _quantized(wide, dtype), _quantized(wide.t(), dtype)
+        return cls(values, scale, across.t(), across_scale)
+
+
+def _quantized(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Each row divided by its scale (R,), contiguous along the row."""
+    largest = rows.abs().amax(1) if rows.shape[1] else rows.new_zeros(rows.shape[0])
+    scale = torch.where(largest > 0, largest / torch.finfo(dtype).max, 1.0)
+    most = torch.finfo(dtype).max
+    return (rows / scale[:, None]).clamp(-most, most).contiguous().to(dtype), scale
+
+
+def float8_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    of_x: Float8Copies,
+    of_weight: Float8Copies,
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+    grad_dtype: torch.dtype = torch.float8_e5m2,
+) -> Tensor:
+    """`activation(x @ weight.T + bias)` of the 8-bit copies of `x` (..., K), as rows, and of `weight` (N,K).
+
+    `x` and `weight` get the gradients, in their own types; their values are not read. The backward pass quantizes the
+    result's gradient to `grad_dtype`, once along N and once along M, and multiplies it by `of_weight.across` and
+    `of_x.across`. The result is bf16, or `out_dtype`.
+
+    Raises OperandError for copies of other shapes, types or strides, RequestError for other arguments.
+    """
+    check_activation(activation)
+    if grad_dtype not in FLOAT8:
+        raise RequestError(
+            f"float8_linear: grad_dtype: found {grad_dtype}; expected one of {', '.join(map(str, FLOAT8))}"
+        )
+    _check_copies("of_x", of_x, (x.numel() // max(x.shape[-1], 1), x.shape[-1]))
+    _check_copies("of_weight", of_weight, tuple(weight.shape))
+    found: Tensor = _Float8Linear.apply(x, weight, bias, *of_x, *of_weight, activation, out_dtype, grad_dtype)
+    return found
+
+
+def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> None:
+    for part, scale, mode in (("values", "scale", 1), ("across", "across_scale", 0)):
+        found, extent = getattr(copies, part), shape[1 - mode]
+        if tuple(found.shape) != shape or found.dtype not in FLOAT8:
+            raise OperandError(
+                operand=f"{name}.{part}",
+                found=f"{found.dtype}, shape {tuple(found.shape)}",
+                expected=f"an 8-bit float, shape {shape}",
+                fix=f"`cutegen.Float8Copies.of({name.removeprefix('of_')})`, of rows",
+            )
+        if found.stride(mode) != 1 and found.shape[mode] > 1:
+            raise OperandError(
+                operand=f"{name}.{part}",
+                found=f"strides {found.stride()}",
+                expected=f"the mode that is summed over contiguous: stride({mode}) == 1",
+                fix=f"`{part}.{'contiguous()' if mode else 't().contiguous().t()'}`",
+            )
+        scales = getattr(copies, scale)
+        if scales.numel() not in (1, extent):
+            raise OperandError(
+                operand=f"{name}.{scale}", found=f"shape {tuple(scales.shape)}", expected=f"one element, or {extent}"
+            )
+
+
+class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
+    """Its products are calls of `torch.ops.cutegen`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> Tensor:
+        """Keeps the copies for sums along the other modes, and the value before an activation."""
+        values, scale, across, across_scale = others[:4]
+        of_weight, (activation, out_dtype, grad_dtype) = others[4:8], others[8:]
+        terms = (bias, activation, None, None, None, None, scale.reshape(-1), of_weight[1].reshape(-1), out_dtype)
+        arguments = (values, of_weight[0].t(), *terms)
+        out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
+        ctx.save_for_backward(across, across_scale, of_weight[2], of_weight[3], before)
+        ctx.activation, ctx.grad_dtype = activation, grad_dtype
+        ctx.like = x.shape, x.dtype, weight.dtype, None if bias is None else bias.dtype
+        return out.view(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of x, weight and bias."""
+        x, of_x, weight, of_weight, before = ctx.saved_tensors
+        shape, x_dtype, weight_dtype, bias_dtype = ctx.like
+        rows = grad.reshape(-1, grad.shape[-1])  # (..., N) -> (M, N)
+        if before is not None:
+            rows = gradients.through(ctx.activation, rows, before)
+        copies = Float8Copies.of(rows, ctx.grad_dtype)
+        need_x, need_weight, need_bias, *others = ctx.needs_input_grad
+        # (M,N) @ (N,K), and (N,M) @ (M,K)
+        to_x = _product(copies.values, copies.scale, weight, of_weight, x_dtype) if need_x else None
+        to_weight = _product(copies.across.t(), copies.across_scale, x, of_x, weight_dtype) if need_weight else None
+        of_bias = rows.sum(0, dtype=bias_dtype) if need_bias else None
+        return None if to_x is None else to_x.view(shape), to_weight, of_bias, *[None] * len(others)
+
+
+def _product(a: Tensor, scale_a: Tensor, b: Tensor, scale_b: Tensor, out_dtype: torch.dtype) -> Tensor:
+    found: Tensor = ops.OPS.matmul(
+        a, b, None, None, None, None, None, None, scale_a.reshape(-1), scale_b.reshape(-1), out_dtype
+    )
+    return found

@@ -1,0 +1,134 @@
+"""Calls with more than a bias and an activation that were made before: one look-up by shapes and guards, as in
+`remembered.quick`, over as many tensors as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cutegen.dispatch.providers import providers
+from cutegen.dispatch.settings import settings
+from cutegen.torch_ops import remembered
+from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.switches import tf32_allowed
+
+_NUMBERS = frozenset({float, int})
+_F32 = torch.float32
+
+
+class Fused:
+    """The rest of such a call. `order` are the places of the kernel's tensors among those of the call and its result,
+    `low` the address bits of each that must be 0.
+    """
+
+    __slots__ = (
+        *("allocate", "at_home", "check_addresses", "dtype", "graded", "guards", "low", "order", "ordinal"),
+        *("shape", "steps", "stream", "tf32"),
+    )
+
+    def __init__(self, known: remembered.Known, call: Call, guards: Callable[..., bool], result: Tensor) -> None:
+        self.guards, self.order = guards, tuple(_NAMES.index(name) for name in known.names)
+        self.graded = any(tensor.requires_grad for tensor in call.tensors.values())
+        self.tf32 = tf32_allowed() if call.a.dtype is _F32 else None
+        self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
+        self.allocate, self.stream = remembered.allocator(known.ordinal), known.stream
+        self.shape, self.steps, self.dtype = tuple(result.shape), result.stride(), result.dtype
+        self.low, self.check_addresses = known.low, known.check_addresses
+
+
+_NAMES = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
+"""Places in a call with its result."""
+
+
+def quick_fused(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    activation: str | None,
+    residual: Tensor | None,
+    alpha: float | None,
+    beta: float | None,
+    c: Tensor | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
+    out: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> Tensor | None:
+    """Return the result if such a call was made before with such tensors; else None.
+
+    Raises OperandError for an `out` that shares memory with another operand.
+    """
+    if remembered.is_traced() or not remembered.is_undisturbed():
+        return None
+    table, given = remembered.table, (bias, residual, c, scale_a, scale_b)
+    try:
+        key = (
+            a.shape,
+            b.shape,
+            activation,
+            out_dtype,
+            alpha is None,
+            out is None,
+            out is c,
+            *[x is None for x in given],
+        )
+        some = table.fused.get(key)
+    except (AttributeError, TypeError):  # arguments of other kinds, which are judged elsewhere
+        return None
+    if some is None or table.changes != providers.changes + settings.changes:
+        return None
+    tensors = [a, b, *[x for x in given if x is not None]]
+    if out is not None and out is not c:
+        tensors.append(out)
+    for known in some:
+        if known.guards(*tensors):
+            break
+    else:
+        return None
+    if (known.graded and torch.is_grad_enabled()) or (known.tf32 is not None and known.tf32 is not tf32_allowed()):
+        return None
+    if known.ordinal >= 0 and remembered.current_gpu() != known.ordinal:
+        return None
+    scalars: tuple[float, ...] = ()
+    if alpha is not None:
+        if type(alpha) not in _NUMBERS:
+            return None
+        scalars = (alpha,)
+    if c is not None:
+        beta = 1.0 if beta is None else beta
+        scalars = (*scalars, beta)
+    if beta is not None and (c is None or type(beta) not in _NUMBERS):
+        return None
+    result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
+    every = (a, b, *given, result)
+    addresses = tuple([every[place].data_ptr() for place in known.order])  # type: ignore[union-attr]
+    for address, low in zip(addresses, known.low, strict=True):
+        if address & low:
+            return None
+    if out is not None:
+        known.check_addresses(addresses)
+    known.at_home(addresses, scalars, known.stream(known.ordinal))
+    if out is not None:
+        remembered.count_write(out)
+    return result
+
+
+def shorten_fused(call: Call, result: Tensor) -> None:
+    """Let `quick_fused` know a call that was just made."""
+    if call.aux or (known := remembered.known_here(call)) is None:
+        return
+    given = (call.bias, call.residual, call.c, call.scale_a, call.scale_b)
+    tensors = [call.a, call.b, *[x for x in given if x is not None]]
+    if call.out is not None and call.out is not call.c:
+        tensors.append(call.out)
+    guards = remembered.guards_of(tensors)
+    if not guards(*tensors):  # they take no tensor twice
+        return
+    nothing = [x is None for x in given]
+    shapes = (call.a.shape, call.b.shape, call.activation, call.out_dtype)
+    key = (*shapes, call.alpha is None, call.out is None, call.out is call.c, *nothing)
+    others = [each for each in remembered.table.fused.get(key, ()) if not each.guards(*tensors)]
+    remembered.table.fused[key] = [Fused(known, call, guards, result), *others[: remembered.FORMS_OF_SHAPES - 1]]

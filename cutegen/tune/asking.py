@@ -1,0 +1,106 @@
+"""Questions to tuning, and the jobs that they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
+from cutegen.hardware import target as target_of
+from cutegen.spec import PROBE, GemmSpec
+from cutegen.tune.jobs import (
+    DEFAULT_SETTINGS,
+    ON_GPU,
+    Candidate,
+    Compiled,
+    CompileJob,
+    MeasureJob,
+    Settings,
+    Timer,
+    job_id,
+    spec_json,
+    spec_of_json,
+)
+from cutegen.tune.space import MOST, Proposed, proposed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One problem to tune a spec for: plain values, which go through JSON. `most` candidates are measured."""
+
+    spec_name: str
+    asked: str
+    target: str
+    problem: ProblemShape
+    device: str
+    most: int = MOST
+    settings: Settings = DEFAULT_SETTINGS
+    timer: Timer = ON_GPU
+
+    @property
+    def id(self) -> str:
+        """The same in a rerun that asks for the same on the same kind of device, whatever its seed."""
+        parts = (self.spec_name, self.asked, self.target, str(self.problem), self.device)
+        return job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind)
+
+
+def ask_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **more: object) -> Ask:
+    """Ask about one problem. Raises SpecError for a probe."""
+    if spec.kind == PROBE:
+        fix = "`cutegen run` runs a probe"
+        raise spec.error("kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix=fix)
+    ask = Ask(spec_name=spec.name, asked=spec_json(spec), target=target, problem=problem, device=device)
+    return replace(ask, **more)  # type: ignore[arg-type]  # fields of Ask, as its callers name them
+
+
+def compile_jobs(ask: Ask) -> tuple[CompileJob, ...]:
+    """The candidates of one problem, the model's favourite first. Jobs of one id are the same kernel.
+
+    Raises SpecError where no family can meet the spec.
+    """
+    spec, target = spec_of_json(ask.asked, ask.spec_name), target_of(ask.target)
+    return tuple(_compile_job(ask, each) for each in proposed(spec, target, ask.problem, ask.most))
+
+
+def _compile_job(ask: Ask, each: Proposed) -> CompileJob:
+    settled = spec_json(each.settled)
+    return CompileJob(
+        id=job_id(ask.spec_name, ask.asked, settled, ask.target),
+        label=each.name,
+        name=ask.spec_name,
+        asked=ask.asked,
+        settled=settled,
+        target=ask.target,
+        problem=ask.problem,
+        predicted_us=each.predicted_us,
+    )
+
+
+def measure_job_of(ask: Ask, jobs: Sequence[CompileJob], compiled: Mapping[str, Compiled]) -> MeasureJob:
+    """Return the job that measures a problem: the candidates of its `jobs` that were compiled.
+
+    `compiled` are by their ids. Raises SpecError where none was.
+    """
+    candidates: dict[str, Candidate] = {}
+    for job in jobs:
+        key = compiled[job.id].key
+        if key is not None:
+            candidates.setdefault(
+                key, Candidate(name=job.label, settled=job.settled, key=key, predicted_us=job.predicted_us)
+            )
+    if not candidates:
+        why = next((one.why for one in map(compiled.get, (job.id for job in jobs)) if one is not None), None)
+        raise SpecError(
+            file=ask.spec_name, key="", found=f"no candidate for {ask.problem} that compiles", expected=why or "one"
+        )
+    return MeasureJob(
+        id=ask.id,
+        spec_name=ask.spec_name,
+        asked=ask.asked,
+        target=ask.target,
+        problem=ask.problem,
+        candidates=tuple(candidates.values()),
+        settings=ask.settings,
+        timer=ask.timer,
+    )

@@ -1,0 +1,228 @@
+"""Many problems tuned by many workers: candidates of one are compiled while those of another are timed.
+
+Jobs are functions of plain values, done wherever there is room. A problem is finished when its line stands in the
+journal; the same campaign after an end of any kind goes on behind it. A worker that is lost has its jobs done by
+another, and of two answers to one job the first counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutegen.errors import ArtifactError, CutegenError, RequestError, WorkerError
+from cutegen.executors import Workers
+from cutegen.tune.asking import Ask, compile_jobs, measure_job_of
+from cutegen.tune.compiling import compile_job
+from cutegen.tune.jobs import Compiled, CompileJob, Measured, as_json, from_json, job_id
+from cutegen.tune.journal import Journal
+from cutegen.tune.measuring import measure_job
+
+AHEAD = 4
+"""Problems whose candidates are compiled beside those that wait for a GPU, or have one."""
+GRACE_S = 15.0
+"""How long what is being measured may take to finish after Ctrl-C; a second Ctrl-C does not wait."""
+
+Keep = Callable[[Measured], object]
+Tell = Callable[[int, int], None]
+
+_log = logging.getLogger("cutegen.tune")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The results of a campaign in the order of asking, how many were found done, and whether Ctrl-C ended it early.
+
+    A result without a winner says why; its problem is tried again by the same campaign.
+    """
+
+    measured: tuple[Measured, ...]
+    resumed: int
+    interrupted: bool
+
+    @property
+    def failed(self) -> tuple[Measured, ...]:
+        """The problems for which nothing was found."""
+        return tuple(each for each in self.measured if each.winner is None)
+
+
+def campaign_id(asks: Sequence[Ask]) -> str:
+    """The same for the same problems in any order: by it a journal is found again."""
+    return job_id(*sorted(ask.id for ask in asks))
+
+
+def run_campaign(
+    asks: Sequence[Ask], workers: Workers, journal: Journal, *, keep: Keep, tell: Tell | None = None
+) -> Outcome:
+    """Tune each problem once, but those that the journal has; `keep` each winner; `tell` how many of how many are done.
+
+    A journal of which every problem has a winner is put aside at the end. Ctrl-C ends the campaign early, and what is
+    done stays. Raises RequestError for no problem, WorkerError where workers are lost, OutsideError where the journal
+    cannot be written: what is done stays there too.
+    """
+    asks = tuple({ask.id: ask for ask in asks}.values())
+    if not asks:
+        raise RequestError("tune: found no problem; expected one or more, as in --problem 4096,4096,4096")
+    campaign = _Campaign(asks, workers, journal, keep, tell)
+    interrupted = False
+    try:
+        campaign.resume()
+        campaign.run()
+    except KeyboardInterrupt:
+        interrupted = True
+        campaign.wind_up()
+    except (WorkerError, BrokenExecutor) as error:
+        lost = "a process that compiles was killed, maybe for memory; fewer --jobs need less"
+        why, done = str(error) if isinstance(error, WorkerError) else lost, len(campaign.won())
+        raise WorkerError(f"{why}; {done} of {len(asks)} problems are kept, and the same command goes on") from error
+    finally:
+        campaign.cancel()
+    if len(campaign.won()) == len(asks):
+        journal.finish()
+    return campaign.outcome(interrupted=interrupted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A problem whose candidates are being compiled."""
+
+    ask: Ask
+    jobs: tuple[CompileJob, ...]
+
+
+@dataclass(slots=True)
+class _Campaign:
+    asks: tuple[Ask, ...]
+    workers: Workers
+    journal: Journal
+    keep: Keep
+    tell: Tell | None
+    results: dict[str, Measured] = field(default_factory=dict)
+    resumed: int = 0
+    left: deque[Ask] = field(default_factory=deque)
+    waiting: list[_Waiting] = field(default_factory=list)
+    compiled: dict[str, Compiled] = field(default_factory=dict)
+    compiling: dict[Future[Compiled], str] = field(default_factory=dict)
+    measuring: dict[Future[Measured], Ask] = field(default_factory=dict)
+
+    def resume(self) -> None:
+        """Take what the journal has, and keep it once more: an end may have come between the two."""
+        found = self.journal.read()
+        for ask in self.asks:
+            try:
+                measured = from_json(Measured, found[ask.id], str(self.journal.path)) if ask.id in found else None
+            except (ArtifactError, RequestError) as error:
+                _log.warning("%s; its problem is done again", error)
+                measured = None
+            if measured is None:
+                self.left.append(ask)
+                continue
+            self.results[ask.id] = measured
+            self.resumed += 1
+            self.keep(measured)
+        self._say()
+
+    def run(self) -> None:
+        """Plan, compile and measure until nothing is left."""
+        while self.left or self.compiling or self.measuring:
+            if self.left and self._has_room():
+                self._plan(self.left.popleft())
+            self._take_done(0.0 if self.left and self._has_room() else None)
+
+    def wind_up(self) -> None:
+        """Begin nothing more, and take what is measured within the time of grace."""
+        with suppress(KeyboardInterrupt):
+            self.cancel()
+            self.left.clear()
+            self.waiting.clear()
+            self.compiling.clear()
+            done, _ = wait([each for each in self.measuring if not each.cancelled()], GRACE_S)
+            for future in done:
+                if future.exception() is None:
+                    self._finish(self.measuring[future], future.result())
+
+    def cancel(self) -> None:
+        """Have nothing begun that has not."""
+        for future in self._futures():
+            future.cancel()
+
+    def won(self) -> tuple[Measured, ...]:
+        """The results with a winner."""
+        return tuple(each for each in self.results.values() if each.winner is not None)
+
+    def outcome(self, *, interrupted: bool) -> Outcome:
+        """The results as they are now."""
+        found = tuple(self.results[ask.id] for ask in self.asks if ask.id in self.results)
+        return Outcome(measured=found, resumed=self.resumed, interrupted=interrupted)
+
+    def _futures(self) -> list[Future[Any]]:
+        return [*self.compiling, *self.measuring]
+
+    def _has_room(self) -> bool:
+        return len(self.waiting) < AHEAD or len(self.waiting) + len(self.measuring) < AHEAD + 2 * self.workers.gpus
+
+    def _plan(self, ask: Ask) -> None:
+        try:
+            jobs = compile_jobs(ask)
+        except CutegenError as error:
+            self._finish(ask, _failed(ask, error))
+            return
+        for job in jobs:
+            if job.id not in self.compiled and job.id not in self.compiling.values():
+                self.compiling[self.workers.submit(compile_job, job, brings=_keys)] = job.id
+        self.waiting.append(_Waiting(ask, jobs))
+        self._measure_ready()
+
+    def _take_done(self, timeout_s: float | None) -> None:
+        wait(self._futures(), timeout_s, FIRST_COMPLETED)
+        for compiled in [each for each in self.compiling if each.done()]:
+            self.compiled[self.compiling.pop(compiled)] = compiled.result()
+        for measured in [each for each in self.measuring if each.done()]:
+            self._finish(self.measuring.pop(measured), measured.result())
+        self._measure_ready()
+
+    def _measure_ready(self) -> None:
+        """Hand on the problems all of whose candidates are compiled, or could not be."""
+        ready = [each for each in self.waiting if all(job.id in self.compiled for job in each.jobs)]
+        for each in ready:
+            self.waiting.remove(each)
+            try:
+                job = measure_job_of(each.ask, each.jobs, self.compiled)
+            except CutegenError as error:
+                self._finish(each.ask, _failed(each.ask, error))
+                continue
+            needs = tuple(candidate.key for candidate in job.candidates)
+            self.measuring[self.workers.submit(measure_job, job, gpu=True, needs=needs)] = each.ask
+
+    def _finish(self, ask: Ask, measured: Measured) -> None:
+        """Count a result, once: in the journal first, then as a record."""
+        if measured.winner is not None and self.journal.add(ask.id, as_json(measured)):
+            self.keep(measured)
+        self.results.setdefault(ask.id, measured)
+        self._say()
+
+    def _say(self) -> None:
+        if self.tell is not None:
+            self.tell(len(self.results), len(self.asks))
+
+
+def _keys(compiled: Compiled) -> tuple[str, ...]:
+    """The artifacts that a compilation brings."""
+    return () if compiled.key is None else (compiled.key,)
+
+
+def _failed(ask: Ask, error: CutegenError) -> Measured:
+    return Measured(
+        id=ask.id,
+        spec_name=ask.spec_name,
+        asked=ask.asked,
+        target=ask.target,
+        problem=ask.problem,
+        results=(),
+        why=" ".join(str(error).split()),
+    )

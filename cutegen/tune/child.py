@@ -1,0 +1,83 @@
+"""The process that measures: `python -m cutegen.tune.child DESCRIPTOR` takes a job a line, and says what comes of it.
+
+It lives for many jobs, since CUDA takes a second to start, and is replaced when a candidate hangs, crashes or leaves
+CUDA unusable: whoever started it knows which candidate was at work. What it says goes to DESCRIPTOR, since anybody may
+write to stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+from cutegen.tune.jobs import MeasureJob, from_json
+
+FATAL = 75
+"""Exit code after which a fresh process can go on: CUDA was left unusable."""
+
+PARENT_POLL_S = 0.2
+
+
+def main(arguments: list[str]) -> int:
+    """Serve jobs until stdin ends, or whoever started this process is killed."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    with os.fdopen(int(arguments[0]), "wb", buffering=0) as answers:
+
+        def say(message: dict[str, Any]) -> None:
+            answers.write(json.dumps(message).encode() + b"\n")
+
+        for line in sys.stdin.buffer:
+            job = from_json(MeasureJob, json.loads(line), "job")
+            say({"say": "started", "device": _device(job), "versions": _versions(job)})
+            try:
+                if job.timer.kind == "stand-in":
+                    from cutegen.tune.stand_in import measure
+                else:
+                    from cutegen.tune.gpu_timer import measure
+                measure(job, say)
+            except Exception as error:  # a CUDA error is torch's RuntimeError, and no later call would succeed
+                say({"say": "fatal", "why": f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"})
+                return FATAL
+            _release(job)
+    return 0
+
+
+def _end_with(parent: int) -> None:
+    """End with `parent`: its problem is measured again by somebody else, and maybe on this very GPU."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_S)
+    os._exit(FATAL)
+
+
+def _device(job: MeasureJob) -> dict[str, Any] | None:
+    if job.timer.kind == "stand-in":
+        return {"name": "stand-in"}
+    from cutegen.tune.conditions import present_device
+
+    return asdict(present_device())
+
+
+def _versions(job: MeasureJob) -> list[list[str]]:
+    from cutegen.tune.conditions import versions
+
+    return [list(each) for each in versions()]
+
+
+def _release(job: MeasureJob) -> None:
+    """Give a job's operands back before the next one makes its own."""
+    if job.timer.kind == "gpu":
+        import gc
+
+        import torch
+
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,24 @@
+"""Compiles one candidate: whatever goes wrong is an answer, since errors do not travel between processes."""
+
+from __future__ import annotations
+
+import time
+
+from cutegen.api import request_of
+from cutegen.build import Cache, build
+from cutegen.errors import CutegenError
+from cutegen.hardware import target
+from cutegen.tune.jobs import Compiled, CompileJob, spec_of_json
+from cutegen.tuned.overlay import settled_plan
+
+
+def compile_job(job: CompileJob) -> Compiled:
+    """The candidate's artifact in the cache of this machine, found there or compiled; or why there is none."""
+    begin_s = time.monotonic()
+    try:
+        asked, settled = spec_of_json(job.asked, job.name), spec_of_json(job.settled, job.name)
+        made = settled_plan(asked, settled, target(job.target), job.problem)
+        artifact = build(request_of(made), Cache.from_environment())
+    except CutegenError as error:
+        return Compiled(id=job.id, why=" ".join(str(error).split()), seconds=time.monotonic() - begin_s)
+    return Compiled(id=job.id, key=artifact.key, path=str(artifact.path), seconds=time.monotonic() - begin_s)

@@ -1,0 +1,42 @@
+"""Conditions of a measurement: the GPU of this process, and the versions that move times."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from cutegen.bench.conditions import conditions
+from cutegen.bench.device_state import nvml
+from cutegen.tuned.device import DeviceFacts
+
+PACKAGES = ("cutegen", "nvidia-cutlass-dsl", "torch", "cuda-bindings")
+
+
+def present_device() -> DeviceFacts:
+    """Torch's current GPU. Raises RuntimeError, torch's, where there is none."""
+    import torch
+
+    ordinal = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(ordinal)
+    found = nvml(ordinal)
+    limits = None if found is None else found.limits()
+    return DeviceFacts(
+        name=properties.name,
+        uuid=str(getattr(properties, "uuid", "")) or None,
+        multiprocessors=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        sm_clock_mhz=None if limits is None else limits.sm_clock_mhz,
+        memory_clock_mhz=None if limits is None else limits.memory_clock_mhz,
+        power_limit_w=None if limits is None else limits.power_w,
+        driver=conditions().driver,
+    )
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Return those of the packages that are installed."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return tuple(found)

@@ -1,0 +1,222 @@
+"""Checks and times the candidates of one problem on the GPU of this process.
+
+Every candidate computes on poisoned memory first, alone and in a graph, and is held against float64. Then all take
+turns in random order, in rounds; those that are far behind take no part in later rounds, and the fastest few are
+measured again beside the model's favourite, so that the one that was lucky once does not win.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from cutegen.bench.entrants import Entrant
+from cutegen.bench.measure import Graph, captured, graph_samples, l2_bytes, launch_samples, operand_sets
+from cutegen.build import Cache, open_artifact
+from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import CutegenError
+from cutegen.hardware import dtype
+from cutegen.run import Kernel
+from cutegen.tune.deciding import is_settled, leaders, times_of
+from cutegen.tune.jobs import Candidate, MeasureJob
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+
+FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 11, 66, 15
+FAR_BEHIND = 1.25
+"""Times the fastest median after the first rounds: who takes longer is not timed again."""
+DUEL = 4
+"""Candidates that are measured to the end: the favourite and the fastest others."""
+_NEXT_SEED = 1000
+
+Say = Callable[[dict[str, Any]], None]
+
+
+@dataclass(slots=True)
+class _Ready:
+    """A candidate whose results are right."""
+
+    call: Callable[[], object]
+    graph: Graph
+    rel_error: float
+
+
+@dataclass(slots=True)
+class _Samples:
+    """Times of candidates by regime and name, round by round."""
+
+    graph: dict[str, list[float]] = field(default_factory=dict)
+    launch: dict[str, list[float]] = field(default_factory=dict)
+
+
+def measure(job: MeasureJob, say: Say) -> None:
+    """Check and time the candidates of `job`, and `say` what comes of each as it comes."""
+    ready: dict[str, _Ready] = {}
+    operands: _Operands | None = None
+    for candidate in job.candidates:
+        say({"say": "begin", "name": candidate.name})
+        try:
+            _misbehave(job, candidate.name)
+            kernel = _opened(candidate)
+            operands = operands or _Operands.made(kernel, job)
+            found = operands.checked(kernel)
+        except CutegenError as error:
+            say({"say": "done", "name": candidate.name, "status": "failed", "why": " ".join(str(error).split())})
+            continue
+        if isinstance(found, str):
+            say({"say": "done", "name": candidate.name, "status": "wrong", "why": found})
+            continue
+        ready[candidate.name] = found
+        say({"say": "checked", "name": candidate.name, "rel_error": found.rel_error})
+    if ready:
+        _time(job, ready, say)
+    say({"say": "end"})
+
+
+def _time(job: MeasureJob, ready: Mapping[str, _Ready], say: Say) -> None:
+    favourite = next(each.name for each in job.candidates if each.name in ready)
+    samples, seed = _Samples(), job.settings.seed
+    say({"say": "timing"})
+    graphs = {name: each.graph for name, each in ready.items()}
+    calls = {name: each.call for name, each in ready.items()}
+    samples.graph = dict(graph_samples(graphs, rounds=FIRST_ROUNDS, seed=seed, warm_up=2))
+    say({"say": "timing"})
+    samples.launch = dict(launch_samples(calls, rounds=FIRST_ROUNDS, seed=seed, warm_up=1))
+    decisive = samples.graph if job.settings.decide_by == "graph" else samples.launch
+    best_us = min(map(_median, decisive.values()))
+    near = {name for name, times in decisive.items() if _median(times) <= FAR_BEHIND * best_us} | {favourite}
+    say({"say": "timing"})
+    again = graph_samples({x: graphs[x] for x in near}, rounds=MORE_ROUNDS, seed=seed + 1, warm_up=1)
+    launched = launch_samples({x: calls[x] for x in near}, rounds=MORE_ROUNDS, seed=seed + 1, warm_up=1)
+    samples.graph |= again
+    samples.launch |= launched
+    decisive = dict(again if job.settings.decide_by == "graph" else launched)
+    duel = _duel(job, leaders(decisive, favourite, DUEL), graphs, calls, say)
+    samples.graph |= duel.graph
+    samples.launch |= duel.launch
+    for name, each in ready.items():
+        graph, launch = times_of(samples.graph[name]), times_of(samples.launch[name])
+        say(
+            {
+                "say": "timed",
+                "name": name,
+                "rel_error": each.rel_error,
+                "graph": asdict(graph),
+                "launch": asdict(launch),
+            }
+        )
+    say({"say": "duel", "favourite": favourite, "graph": duel.graph, "launch": duel.launch})
+
+
+def _duel(
+    job: MeasureJob,
+    names: list[str],
+    graphs: Mapping[str, Graph],
+    calls: Mapping[str, Callable[[], object]],
+    say: Say,
+) -> _Samples:
+    """Fresh times of the fastest few, until the fastest is told from the favourite, or rounds are used up."""
+    found = _Samples({name: [] for name in names}, {name: [] for name in names})
+    favourite, seed = names[0], job.settings.seed + 2
+    while len(found.graph[favourite]) < MOST_ROUNDS:
+        say({"say": "timing"})
+        seed += 1
+        for name, times in graph_samples(
+            {x: graphs[x] for x in names}, rounds=MORE_ROUNDS, seed=seed, warm_up=1
+        ).items():
+            found.graph[name] += times
+        if len(found.launch[favourite]) < LAUNCH_ROUNDS or job.settings.decide_by == "launch":
+            for name, times in launch_samples(
+                {x: calls[x] for x in names}, rounds=LAUNCH_ROUNDS, seed=seed, warm_up=1
+            ).items():
+                found.launch[name] += times
+        decisive = found.graph if job.settings.decide_by == "graph" else found.launch
+        leader = min(decisive, key=lambda name: _median(decisive[name]))
+        if leader == favourite or is_settled(decisive, leader, favourite):
+            break
+    return found
+
+
+@dataclass(slots=True)
+class _Operands:
+    """The operands of all candidates, more sets than the L2 cache holds, and what must come of two of them."""
+
+    problem: ProblemShape
+    contract: LaunchContract
+    sets: list[tuple[Any, Any, Any]]
+    extras: list[dict[str, Any]]
+    expected: dict[int, Any]
+    accumulator: str
+
+    @classmethod
+    def made(cls, kernel: Kernel, job: MeasureJob) -> _Operands:
+        """Fresh operands for every candidate of `job`, which all have one kernel's tensors."""
+        contract, accumulator = kernel.contract, Entrant("", kernel).types.accumulator
+        problem, seed = job.problem, job.settings.seed
+        sizes = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
+        count = operand_sets(problem.compulsory_bytes(*sizes), l2_bytes())
+        options: dict[str, Any] = {"batch": problem.operand_batch, "framework": "torch", "device": "cuda"}
+        sets = [
+            random_operands(contract, problem.m, problem.n, problem.k, seed=seed + _NEXT_SEED * i, **options)
+            for i in range(count)
+        ]
+        extras = [
+            random_extras(contract, problem.m, problem.n, seed=seed + _NEXT_SEED * i, **options) for i in range(count)
+        ]
+        expected = {
+            i: expected_outcome(contract, *sets[i][:2], extras[i], accumulator=accumulator).result
+            for i in {0, count - 1}
+        }
+        return cls(problem, contract, sets, extras, expected, accumulator)
+
+    def checked(self, kernel: Kernel) -> _Ready | str:
+        """The candidate, ready to be timed; what is wrong with its results otherwise."""
+        calls = [
+            partial(kernel, a, b, out=out, **more) for (a, b, out), more in zip(self.sets, self.extras, strict=True)
+        ]
+        self._poison()
+        calls[0]()
+        if wrong := self._wrong(0):
+            return wrong
+        graph = captured(calls)
+        self._poison()
+        graph.replay()
+        wrong = next(filter(None, map(self._wrong, self.expected)), None)
+        return f"in a graph: {wrong}" if wrong else _Ready(calls[0], graph, self._compared(0).rel_error)
+
+    def _compared(self, index: int) -> Any:
+        out = self.sets[index][2]
+        element = self.contract.tensor(RESULT).dtype
+        return compare(out, self.expected[index], dtype=element, accumulator=self.accumulator)
+
+    def _wrong(self, index: int) -> str | None:
+        found = self._compared(index)
+        return None if found.ok else f"{found.wrong:,} elements wrong, relative error {found.rel_error:.3g}"
+
+    def _poison(self) -> None:
+        for _, _, out in self.sets:
+            out.fill_(math.nan if out.is_floating_point() else -1)
+
+
+def _misbehave(job: MeasureJob, name: str) -> None:
+    """Do what tests ask for: launch a kernel that does not end, or one that reads where nothing is."""
+    import torch
+
+    if name in job.timer.hanging:
+        torch.cuda._sleep(1 << 42)
+        torch.cuda.synchronize()
+    if name in job.timer.crashing:
+        nowhere = torch.tensor([1 << 40], device="cuda")
+        torch.zeros(1, device="cuda").take(nowhere)
+        torch.cuda.synchronize()
+
+
+def _opened(candidate: Candidate) -> Kernel:
+    return Kernel(open_artifact(Cache.from_environment().path(candidate.key)))
+
+
+def _median(times: list[float]) -> float:
+    return times_of(times).median_us

@@ -1,0 +1,178 @@
+"""The jobs of tuning as plain values, which go through JSON and to other processes and hosts, and what comes of them.
+
+    compile_job(CompileJob)                one candidate's artifact, in the cache of the machine that compiles
+    measure_job(MeasureJob, gpu=UUID)      all candidates of one problem, checked and timed on one GPU
+
+Specs travel as JSON of their tables (`spec_json`). Both functions answer, whatever happens to a candidate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.spec import GemmSpec
+from cutegen.spec.parse import spec_of_table
+from cutegen.spec.write import spec_table
+from cutegen.support.typed_json import read
+from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.times import RegimeName, Status, Times
+
+Job = TypeVar("Job", bound="CompileJob | Compiled | MeasureJob | Measured")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileJob:
+    """One candidate to compile: the spec that was `asked` for, and the same with its open keys `settled`, as JSON.
+
+    `name` is the spec's, `label` the candidate's. Jobs of one `id` are one kernel, whatever their problems.
+    """
+
+    id: str
+    label: str
+    name: str
+    asked: str
+    settled: str
+    target: str
+    problem: ProblemShape
+    predicted_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """The artifact's key and folder; where there is none, `why`."""
+
+    id: str
+    key: str | None = None
+    path: str | None = None
+    why: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """Choice of who takes the times. `stand-in` needs no GPU: a time is a function of candidate, problem and `seed`.
+
+    A stand-in spends `seconds` on each candidate, and has those named misbehave: `wrong` results, a child that dies
+    (`crashing`), a child that never answers (`hanging`).
+    """
+
+    kind: Literal["gpu", "stand-in"] = "gpu"
+    seed: int = 0
+    seconds: float = 0.0
+    wrong: tuple[str, ...] = ()
+    crashing: tuple[str, ...] = ()
+    hanging: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings for one problem: `seed` of operands and order, seconds until a candidate is given up."""
+
+    seed: int = 0
+    decide_by: RegimeName = "graph"
+    candidate_limit_s: float = 30.0
+
+
+DEFAULT_SETTINGS, ON_GPU = Settings(), Timer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One compiled candidate, by the key of its artifact; its settled spec as JSON, and the model's microseconds."""
+
+    name: str
+    settled: str
+    key: str
+    predicted_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureJob:
+    """The candidates of one problem, the model's favourite first; `asked` is the spec's JSON, `spec_name` its name.
+
+    `id` is the same in a rerun that asks for the same (`job_id`).
+    """
+
+    id: str
+    spec_name: str
+    asked: str
+    target: str
+    problem: ProblemShape
+    candidates: tuple[Candidate, ...]
+    settings: Settings = DEFAULT_SETTINGS
+    timer: Timer = ON_GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Outcome of one candidate; times only of one that is right."""
+
+    name: str
+    settled: str
+    key: str
+    status: Status
+    predicted_us: float | None = None
+    why: str | None = None
+    rel_error: float | None = None
+    graph: Times | None = None
+    launch: Times | None = None
+
+    def times(self, regime: RegimeName) -> Times | None:
+        """Those of one regime."""
+        return self.graph if regime == "graph" else self.launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Outcome of a `MeasureJob`, in the order of its candidates; `winner` by name, None where nobody was right.
+
+    `tie`: the model's favourite was kept, and others are as fast as far as can be told. `versions` are by package.
+    """
+
+    id: str
+    spec_name: str
+    asked: str
+    target: str
+    problem: ProblemShape
+    results: tuple[Result, ...]
+    winner: str | None = None
+    tie: bool = False
+    decide_by: RegimeName = "graph"
+    device: DeviceFacts | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    measured_at: str | None = None
+    seconds: float = 0.0
+    why: str | None = None
+
+
+def as_json(value: CompileJob | Compiled | MeasureJob | Measured) -> dict[str, Any]:
+    """The plain form that `from_json` reads back."""
+    return asdict(value)
+
+
+def from_json(kind: type[Job], table: Any, file: str) -> Job:
+    """Read what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
+    return read(kind, table, file)
+
+
+def spec_json(spec: GemmSpec) -> str:
+    """A spec's table on one line; its name is no part of it."""
+    return json.dumps(spec_table(spec))
+
+
+def spec_of_json(text: str, name: str) -> GemmSpec:
+    """The spec that `spec_json` wrote. Raises SpecError."""
+    return spec_of_table(json.loads(text), file=name, name=name)
+
+
+def job_id(*parts: str) -> str:
+    """An id that says what is asked: equal for equal parts.
+
+    >>> job_id("a", "bc") == job_id("a", "bc"), job_id("a", "bc") == job_id("ab", "c")
+    (True, False)
+    """
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

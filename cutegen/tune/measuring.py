@@ -1,0 +1,290 @@
+"""Measures the candidates of one problem in a process of their own, which outlives neither a hang nor a crash.
+
+Whatever a candidate does is an answer. One that crashed or hung is left out, and the others are measured by a fresh
+process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cutegen.support.environment import seeing_gpu
+from cutegen.support.typed_json import read
+from cutegen.tune.deciding import WORSE_ELSEWHERE, gain, is_faster, leaders
+from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result, as_json
+from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.times import Status, Times
+
+START_LIMIT_S = 120.0
+"""For a process to import torch and to start CUDA."""
+MOST_CHILDREN = 6
+"""Processes that one problem may use up."""
+MOST_UNEXPLAINED = 2
+"""The most of them that may end while no candidate was at work."""
+_KILL_WAIT_S = 20.0
+
+
+def measure_job(job: MeasureJob, *, gpu: str | None = None) -> Measured:
+    """Check and time the candidates of `job` on the GPU with the UUID `gpu`, else the first that is visible.
+
+    Answers also where no candidate is right, or the process could not be started: `why` says so then.
+    """
+    begin_s = time.monotonic()
+    with _children.lock(gpu):
+        run = _Run(job)
+        for _ in range(MOST_CHILDREN):
+            if run.over or not run.left or run.unexplained >= MOST_UNEXPLAINED:
+                break
+            _one_process(run, gpu)
+        else:
+            run.why = run.why or f"{MOST_CHILDREN} processes ended one after the other"
+    return run.measured(time.monotonic() - begin_s)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Everything known of a job so far."""
+
+    job: MeasureJob
+    results: dict[str, Result] = field(default_factory=dict)
+    duel: dict[str, Any] | None = None
+    device: dict[str, Any] | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    at_work: str | None = None
+    unexplained: int = 0
+    over: bool = False
+    why: str | None = None
+
+    @property
+    def left(self) -> tuple[Candidate, ...]:
+        """Candidates of which nothing final is known."""
+        return tuple(each for each in self.job.candidates if each.name not in self.results)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Take one message of the child."""
+        what, name = message.get("say"), message.get("name")
+        if what == "started":
+            self.device = message["device"]
+            self.versions = tuple((str(x), str(y)) for x, y in message["versions"])
+        elif what == "begin":
+            self.at_work = name
+        elif what == "done":
+            self.note(str(name), message["status"], message["why"])
+        elif what == "timing":
+            self.at_work = None
+        elif what == "timed":
+            times = {key: read(Times, message[key], "child", key) for key in ("graph", "launch")}
+            self.note(str(name), "ok", None, rel_error=message["rel_error"], **times)
+        elif what == "duel":
+            self.duel = message
+        elif what == "end":
+            self.over = True
+
+    def note(self, name: str, status: Status, why: str | None, **found: Any) -> None:
+        """Keep the outcome of a candidate."""
+        candidate = next(each for each in self.job.candidates if each.name == name)
+        self.results[name] = Result(
+            name=name,
+            settled=candidate.settled,
+            key=candidate.key,
+            predicted_us=candidate.predicted_us,
+            status=status,
+            why=why,
+            **found,
+        )
+
+    def broken(self, status: Status, why: str) -> None:
+        """The process is gone: whose fault, and what else is to be measured again."""
+        if self.at_work is None:
+            self.why, self.unexplained = why, self.unexplained + 1
+            return
+        self.note(self.at_work, status, why)
+        self.at_work = None
+
+    def measured(self, seconds: float) -> Measured:
+        """The answer."""
+        winner, tie = self._winner()
+        job = self.job
+        order = [self.results[each.name] for each in job.candidates if each.name in self.results]
+        return Measured(
+            id=job.id,
+            spec_name=job.spec_name,
+            asked=job.asked,
+            target=job.target,
+            problem=job.problem,
+            results=tuple(order),
+            winner=winner,
+            tie=tie,
+            decide_by=job.settings.decide_by,
+            device=None if self.device is None else DeviceFacts(**self.device),
+            versions=self.versions,
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=seconds,
+            why=None if winner else self.why or "no candidate is right",
+        )
+
+    def _winner(self) -> tuple[str | None, bool]:
+        """The fastest of the last rounds where that is beyond noise, else the model's favourite; whether it is a tie.
+
+        One that is much slower in the other regime does not win.
+        """
+        if self.duel is None:
+            return None, False
+        favourite, by = self.duel["favourite"], self.job.settings.decide_by
+        decisive, other = self.duel[by], self.duel["launch" if by == "graph" else "graph"]
+        near = leaders(decisive, favourite, len(decisive))
+        faster = [
+            name
+            for name in near[1:]
+            if is_faster(decisive, name, favourite) and gain(other, name, favourite)[0] > 1 - WORSE_ELSEWHERE
+        ]
+        if faster:
+            return faster[0], False
+        return favourite, any(gain(decisive, name, favourite)[0] > 1 for name in near[1:])
+
+
+def _one_process(run: _Run, gpu: str | None) -> None:
+    """Hand what is left to a process, and listen until it is done, gone, or silent for too long."""
+    child = _children.take(gpu)
+    job = replace(run.job, candidates=run.left)
+    run.duel = None
+    try:
+        child.send(job)
+        limit_s = START_LIMIT_S
+        while not run.over:
+            message = child.next_message(limit_s)
+            limit_s = run.job.settings.candidate_limit_s
+            if message.get("say") == "fatal":
+                child.end()
+                run.broken("failed", str(message["why"]))
+                return
+            run.hear(message)
+    except TimeoutError:
+        child.end()
+        run.broken("timeout", f"no answer within {run.job.settings.candidate_limit_s:g} s")
+    except (EOFError, OSError):
+        run.broken("failed", child.end())
+    except BaseException:  # Ctrl-C: nothing of it is left behind
+        child.end()
+        raise
+    else:
+        _children.give_back(gpu, child)
+
+
+class _Child:
+    """A process that measures, and the descriptor on which it answers."""
+
+    def __init__(self, gpu: str | None) -> None:
+        answers, theirs = os.pipe()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cutegen.tune.child", str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=(theirs,),
+                env=seeing_gpu(gpu),
+                start_new_session=True,  # Ctrl-C is ours to hear, and ours to pass on
+            )
+        finally:
+            os.close(theirs)
+        self._answers, self._read = answers, b""
+
+    def send(self, job: MeasureJob) -> None:
+        """Hand it a job. Raises OSError where it is gone."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(as_json(job)).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def next_message(self, limit_s: float) -> dict[str, Any]:
+        """Return the message that comes next. Raises TimeoutError, EOFError where it is gone."""
+        end_s = time.monotonic() + limit_s
+        while b"\n" not in self._read:
+            readable, _, _ = select.select([self._answers], [], [], max(0.0, end_s - time.monotonic()))
+            if not readable:
+                raise TimeoutError
+            chunk = os.read(self._answers, 1 << 16)
+            if not chunk:
+                raise EOFError
+            self._read += chunk
+        line, _, self._read = self._read.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def end(self) -> str:
+        """Kill it; the last that it wrote to stderr, or how it ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.2)
+        self._process.kill()
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_KILL_WAIT_S)
+        with suppress(OSError):
+            os.close(self._answers)
+        with suppress(OSError):  # what it never read cannot be flushed
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        self._errors.seek(0)
+        text = self._errors.read()[-2000:].decode(errors="replace").strip()
+        self._errors.close()
+        last = " ".join((text.splitlines() or [""])[-1].split())
+        return f"the process ended with {self._process.returncode}" + (f": {last[:300]}" if last else "")
+
+    @property
+    def alive(self) -> bool:
+        """True while it can take another job."""
+        return self._process.poll() is None
+
+
+class _Children:
+    """One waiting process for each GPU, and a lock that lets one problem at a time be measured on it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str | None, _Child] = {}
+        self._locks: dict[str | None, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def lock(self, gpu: str | None) -> threading.Lock:
+        """That of a GPU."""
+        with self._lock:
+            return self._locks.setdefault(gpu, threading.Lock())
+
+    def take(self, gpu: str | None) -> _Child:
+        """The process that waits, or a fresh one."""
+        child = self._waiting.pop(gpu, None)
+        if child is not None and child.alive:
+            return child
+        if child is not None:
+            child.end()
+        return _Child(gpu)
+
+    def give_back(self, gpu: str | None, child: _Child) -> None:
+        """Keep it for the next job."""
+        self._waiting[gpu] = child
+
+    def end(self) -> None:
+        """End those that wait."""
+        for gpu in list(self._waiting):
+            self._waiting.pop(gpu).end()
+
+
+_children = _Children()
+
+
+def end_children() -> None:
+    """End the processes that wait for another job; they end by themselves when this one does."""
+    _children.end()

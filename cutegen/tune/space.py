@@ -1,0 +1,183 @@
+"""Candidates for a problem: at most sixteen kernels, out of all that the rules and the model of time leave over.
+
+The model's favourite is always the first. Most of the others follow by predicted time, no more than a few of one tile;
+some are there because the model may be wrong about them: the best of each other family, other orders of the tiles, and
+fewer stages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
+from cutegen.hardware import GPUS, Target
+from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
+from cutegen.plan.rules.pipeline import DEFAULT_RASTER_GROUP, DOUBLE_BUFFERED, sharing_more
+from cutegen.spec import GemmSpec, Raster, Schedule
+from cutegen.support.words import extents
+
+MOST = 16
+OF_ONE_TILE = 4
+"""Candidates of one tile, of those that follow by predicted time."""
+HOPELESS = 2.0
+"""Times the favourite's predicted time: what is predicted to take longer is not measured."""
+OF_OTHERS = 1.6
+"""The same for the best of another family."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """One candidate: its settled spec under a name that no other has, and the model's microseconds, if it has any."""
+
+    name: str
+    settled: GemmSpec
+    predicted_us: float | None
+
+
+def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int = MOST) -> tuple[Proposed, ...]:
+    """The candidates for a problem, the model's favourite first. What `asked` gives is kept.
+
+    Raises SpecError where no family can meet the spec.
+    """
+    favourite = favourite_of(asked, target, problem)
+    ranked = ranked_space(asked, target, problem)
+    limit_us = HOPELESS * (favourite.predicted_us or ranked[0].predicted_us or 0.0) if ranked else 0.0
+    ranked = [each for each in ranked if each.predicted_us is not None and each.predicted_us <= limit_us]
+    special = [*_of_other_families(favourite, ranked), *_variants(asked, favourite, target, problem)]
+    first = _distinct([favourite, *_spread(ranked)])[: max(1, most - len(special))]
+    return tuple(_distinct([*first, *special, *_spread(ranked)])[:most])
+
+
+def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Proposed:
+    """Return what the model of time chooses, with every key settled. Raises SpecError."""
+    made = plan(asked, target, problem)
+    assert isinstance(made, GemmPlan)
+    raster = Raster(made.raster.along, made.raster.group, made.raster.zigzag)
+    of_family = replace(asked, family=made.family)
+    for one in FAMILIES[made.family].search(of_family, target, problem):
+        if _is(one.spec, made):
+            return _proposed(one.spec, raster, one.predicted_us)
+    return _proposed(of_family, raster, None)
+
+
+def ranked_space(asked: GemmSpec, target: Target, problem: ProblemShape) -> list[Proposed]:
+    """Everything that may be compared, fastest first by the model of time; some of it the rules may still refuse."""
+    found: list[Proposed] = []
+    for name in (asked.family,) if asked.family else FAMILIES:
+        try:
+            settled = list(FAMILIES[name].tuned_over(replace(asked, family=name), target, problem))
+        except SpecError:
+            continue
+        found += (
+            _proposed(one.spec, _raster(asked, one.spec, problem), one.predicted_us) for one in settled if one.fits
+        )
+    return sorted(_distinct(found), key=lambda each: each.predicted_us or 0.0)
+
+
+def name_of(settled: GemmSpec) -> str:
+    """A candidate in a few words: family, tile, warps, stages, and what of the schedule is not the plainest.
+
+    >>> from cutegen.spec import load_spec
+    >>> name_of(load_spec("sm80_hgemm_tn"))
+    'sm80 128x128x64 2x2 s3'
+    """
+    tile, schedule = settled.tile, settled.schedule
+    parts = [settled.family or "", extents(tile.cta) if tile.cta else ""]
+    if settled.mma.atom_layout:
+        parts.append(extents(settled.mma.atom_layout[:2]))
+    if tile.stages:
+        parts.append(f"s{tile.stages}")
+    parts += _of_schedule(schedule)
+    return " ".join(part for part in parts if part)
+
+
+def _of_schedule(schedule: Schedule) -> Iterator[str]:
+    if schedule.consumers == "pingpong":
+        yield "pingpong"
+    if schedule.cluster and max(schedule.cluster) > 1:
+        yield f"c{extents(schedule.cluster)}"
+    if schedule.swap:
+        yield "swap"
+    if schedule.split_k and schedule.split_k > 1:
+        yield f"k{schedule.split_k}" + ("" if schedule.reduction in (None, "workspace") else f"-{schedule.reduction}")
+    if (raster := schedule.raster) and raster.along:
+        yield f"{raster.along}{raster.group}" + ("z" if raster.zigzag else "")
+
+
+def _proposed(settled: GemmSpec, raster: Raster, predicted_us: float | None) -> Proposed:
+    filled = replace(settled, schedule=replace(settled.schedule, raster=raster))
+    return Proposed(name_of(filled), filled, predicted_us)
+
+
+def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster:
+    """The order of the tiles that plans have of this tile, where the L2 cache decides nothing."""
+    given, along = asked.schedule.raster or Raster(), "n"
+    if settled.family == "sm90" and settled.tile.cta is not None:
+        m, n = (*(settled.schedule.cluster or (1, 1)),)[:2]
+        shape = swapped.shape_multiplied(problem) if settled.schedule.swap else problem
+        along = sharing_more((settled.tile.cta[0] * m, settled.tile.cta[1] * n), shape)
+    group = DEFAULT_RASTER_GROUP if given.group is None else given.group
+    return Raster(given.along or along, group, bool(given.zigzag))
+
+
+def _is(settled: GemmSpec, made: GemmPlan) -> bool:
+    """Tell whether a plan is that of a settled spec."""
+    schedule = settled.schedule
+    cluster = (*(schedule.cluster or (1, 1)), 1)[:3]
+    return (
+        settled.tile.cta == made.cta_tile
+        and settled.tile.stages in (None, made.stages)
+        and bool(schedule.swap) == made.swapped
+        and (schedule.split_k or 1) == (made.split_k.slices if made.split_k else 1)
+        and (schedule.consumers == "pingpong") == made.pingpong
+        and cluster == made.cluster
+    )
+
+
+def _spread(ranked: Iterable[Proposed]) -> Iterator[Proposed]:
+    """In their order, no more than a few of one tile."""
+    seen: Counter[object] = Counter()
+    for each in ranked:
+        key = (each.settled.family, each.settled.tile.cta, each.settled.schedule.swap)
+        seen[key] += 1
+        if seen[key] <= OF_ONE_TILE:
+            yield each
+
+
+def _of_other_families(favourite: Proposed, ranked: Iterable[Proposed]) -> Iterator[Proposed]:
+    """The best of each family but the favourite's, unless it is far off."""
+    seen = {favourite.settled.family}
+    for each in ranked:
+        within = favourite.predicted_us is None or (each.predicted_us or 0.0) <= OF_OTHERS * favourite.predicted_us
+        if each.settled.family not in seen and within:
+            seen.add(each.settled.family)
+            yield each
+
+
+def _variants(asked: GemmSpec, favourite: Proposed, target: Target, problem: ProblemShape) -> Iterator[Proposed]:
+    """The favourite in other orders of the tiles, where not all run at once, and in sm80 with a stage less."""
+    settled, made = favourite.settled, []
+    if asked.schedule.raster is None and settled.schedule.raster and _tiles(settled, problem) > GPUS[target.name].sms:
+        along, group = settled.schedule.raster.along, settled.schedule.raster.group
+        other = Raster("m" if along == "n" else "n", group, False)
+        made += [_proposed(settled, raster, favourite.predicted_us) for raster in (other, Raster(along, group, True))]
+    stages = settled.tile.stages
+    if settled.family == "sm80" and asked.tile.stages is None and stages is not None and stages > DOUBLE_BUFFERED + 1:
+        fewer = replace(settled, tile=replace(settled.tile, stages=stages - 1))
+        made.append(_proposed(fewer, settled.schedule.raster or Raster(), favourite.predicted_us))
+    return iter(made)
+
+
+def _tiles(settled: GemmSpec, problem: ProblemShape) -> int:
+    m, n, _ = settled.tile.cta or (128, 128, 64)
+    return -(-problem.m // m) * -(-problem.n // n) * problem.batch
+
+
+def _distinct(candidates: Iterable[Proposed]) -> list[Proposed]:
+    found: dict[str, Proposed] = {}
+    for each in candidates:
+        found.setdefault(each.name, each)
+    return list(found.values())

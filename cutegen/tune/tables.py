@@ -1,0 +1,214 @@
+"""Results of tuning and records, in tables for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cutegen.errors import ArtifactError
+from cutegen.spec.write import spec_table
+from cutegen.support.columns import aligned
+from cutegen.support.words import plural
+from cutegen.tune.jobs import Measured
+from cutegen.tune.recording import record_of
+from cutegen.tuned.record import Record
+from cutegen.tuned.times import Times
+
+NO_TIME = ""
+Found = tuple[Path, Record | ArtifactError]
+"""A file in the folder of records, and what it holds."""
+
+
+def tuned_table(measured: Sequence[Measured], resumed: int, folder: Path) -> dict[str, Any]:
+    """Tabulate the winner of each problem, for programs."""
+    return {
+        "folder": str(folder),
+        "resumed": resumed,
+        "results": [_result_row(each) for each in measured],
+        "failures": [
+            {"name": each.spec_name, "target": each.target, "problem": asdict(each.problem), "why": each.why}
+            for each in measured
+            if each.winner is None
+        ],
+    }
+
+
+def tuned_lines(measured: Sequence[Measured], folder: Path) -> list[str]:
+    """The same for people: a line a problem."""
+    rows = []
+    for each in measured:
+        record = record_of(each)
+        if record is None:
+            rows.append((str(each.problem), "", "", "", "", each.why or ""))
+            continue
+        rows.append(_row(record))
+    header = ("problem", "model's choice, us", "tuned, us", "x", "tried", "winner")
+    ratios = [gain for each in measured if (record := record_of(each)) and (gain := gain_of(record))]
+    said = f"{plural(len(measured), 'problem')}: {plural(len(ratios), 'record')} in {folder}"
+    if ratios:
+        said += f"; {geometric_mean(ratios):.3f}x the model's choice on geometric average"
+    return [said, *aligned(rows, header=header, right={1, 2, 3, 4})]
+
+
+def record_lines(record: Record) -> list[str]:
+    """One record with all of its candidates, fastest first."""
+    found = record.evidence
+    device = found.device
+    facts = [
+        device.name,
+        f"{device.multiprocessors} multiprocessors" if device.multiprocessors else "",
+        f"{device.memory_bytes / 2**30:,.0f} GiB" if device.memory_bytes else "",
+        f"{device.sm_clock_mhz:,} MHz at most" if device.sm_clock_mhz else "",
+        f"{device.power_limit_w:,.0f} W" if device.power_limit_w else "",
+        f"driver {device.driver}" if device.driver else "",
+    ]
+    versions = ", ".join(f"{name} {value}" for name, value in found.versions.items())
+    ranked = sorted(found.candidates, key=lambda one: _us(one.times(found.decide_by)) or float("inf"))
+    rows = [
+        (
+            "*" if one.name == found.winner else "",
+            one.name,
+            _digits(one.predicted_us),
+            *_cells(one.graph),
+            *_cells(one.launch),
+            _remark(record, one.name) or (one.why if one.status == "wrong" and one.why else one.status),
+        )
+        for one in ranked
+    ]
+    header = ("", "candidate", "predicted", "graph", "quartiles", "launch", "quartiles", "")
+    return [
+        f"{found.name} for {found.problem} on {found.target}: {record.said}",
+        f"  {', '.join(fact for fact in facts if fact)}",
+        f"  {versions}",
+        f"  decided by {found.decide_by}, microseconds" + ("; a tie, which the model's choice keeps" * found.tie),
+        *aligned(rows, header=header, right={2, 3, 5}),
+    ]
+
+
+def record_table(record: Record, path: Path | None) -> dict[str, Any]:
+    """One record for programs."""
+    evidence = asdict(record.evidence)
+    return {
+        "file": None if path is None else str(path),
+        "asked": spec_table(record.asked),
+        "spec": spec_table(record.settled),
+        "gain": gain_of(record),
+        **{key: value for key, value in evidence.items() if key != "schema"},
+    }
+
+
+def list_table(
+    found: Sequence[tuple[Path, Record | ArtifactError]], folder: Path, device: str | None
+) -> dict[str, Any]:
+    """All records for programs, without their candidates."""
+    rows = [(path, each) for path, each in found if isinstance(each, Record)]
+    return {
+        "folder": str(folder),
+        "device": device,
+        "records": [
+            {
+                "file": path.name,
+                "name": each.evidence.name,
+                "target": each.evidence.target,
+                "problem": asdict(each.evidence.problem),
+                "device": each.evidence.device.name,
+                "here": each.evidence.device.name == device,
+                "winner": each.evidence.winner,
+                "us": _us(each.evidence.times(each.evidence.winner)),
+                "gain": gain_of(each),
+                "measured_at": each.evidence.measured_at,
+            }
+            for path, each in rows
+        ],
+        "damaged": [{"file": path.name, "why": str(each)} for path, each in found if isinstance(each, ArtifactError)],
+    }
+
+
+def list_lines(found: Sequence[Found], folder: Path, device: str | None) -> list[str]:
+    """The same for people."""
+    if not found:
+        return [f"{folder} has no record; `cutegen tune SPEC --problem M,N,K` makes one"]
+    rows = []
+    for path, each in found:
+        if isinstance(each, ArtifactError):
+            rows.append((path.name, "", "", "", "", f"damaged: {each}"))
+            continue
+        where = each.evidence.device.name
+        remark = "answers here" if where == device else f"of {where}"
+        problem, _, tuned, gain, _, _ = _row(each)
+        rows.append((path.name, each.evidence.name, problem, tuned, gain, remark))
+    header = ("record", "spec", "problem", "us", "x", "")
+    return [f"{plural(len(found), 'record')} in {folder}", *aligned(rows, header=header, right={3, 4})]
+
+
+def gain_of(record: Record) -> float | None:
+    """Return how many times as fast as the model's choice; None where that has no time."""
+    found = record.evidence
+    mine, models = found.times(found.winner), found.times(found.favourite)
+    return models.median_us / mine.median_us if mine and models else None
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of positive numbers.
+
+    >>> geometric_mean([1.0, 4.0])
+    2.0
+    """
+    product = 1.0
+    for value in values:
+        product *= value ** (1 / len(values))
+    return product
+
+
+def _result_row(measured: Measured) -> dict[str, Any]:
+    record = record_of(measured)
+    return {
+        "name": measured.spec_name,
+        "target": measured.target,
+        "problem": asdict(measured.problem),
+        "winner": measured.winner,
+        "favourite": None if record is None else record.evidence.favourite,
+        "tie": measured.tie,
+        "gain": None if record is None else gain_of(record),
+        "decide_by": measured.decide_by,
+        "device": None if measured.device is None else asdict(measured.device),
+        "seconds": measured.seconds,
+        "why": measured.why,
+        "file": None if record is None else record.file_name,
+        "candidates": [
+            {key: value for key, value in asdict(one).items() if key != "settled"} for one in measured.results
+        ],
+    }
+
+
+def _row(record: Record) -> tuple[str, str, str, str, str, str]:
+    found = record.evidence
+    gain = gain_of(record)
+    return (
+        str(found.problem),
+        _digits(_us(found.times(found.favourite))),
+        _digits(_us(found.times(found.winner))),
+        "" if gain is None else f"{gain:.3f}",
+        f"{len(found.candidates)}",
+        ("the model's choice" + (", a tie" if found.tie else "")) if found.winner == found.favourite else found.winner,
+    )
+
+
+def _remark(record: Record, name: str) -> str:
+    found = record.evidence
+    words = ["the model's choice"] if name == found.favourite else []
+    return ", ".join([*words, "tuned"] if name == found.winner else words)
+
+
+def _us(times: Times | None) -> float | None:
+    return None if times is None else times.median_us
+
+
+def _cells(times: Times | None) -> tuple[str, str]:
+    return (NO_TIME, "") if times is None else (_digits(times.median_us), f"{times.low_us:.4g}-{times.high_us:.4g}")
+
+
+def _digits(value: float | None) -> str:
+    return NO_TIME if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"

@@ -1,0 +1,162 @@
+"""A record: the fastest spec for a problem on a device as a spec file, with the evidence in its table `tuned`.
+
+family = "sm90"                        the spec, as any other: `cutegen plan FILE` shows it
+tile = { cta = [128, 128, 64], ... }
+[tuned]                                what was asked, where, when, and every candidate's times
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cutegen.contract.buckets import bucket
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ArtifactError, CutegenError
+from cutegen.hardware import dtype
+from cutegen.spec import GemmSpec
+from cutegen.spec.parse import EVIDENCE, nesting, spec_of_table
+from cutegen.spec.write import spec_table
+from cutegen.support.toml_text import toml_value
+from cutegen.support.typed_json import read, shown
+from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.times import RegimeName, Times, Tried
+
+SCHEMA = 1
+DEFAULT_ALIGN_BYTES = 16
+SUFFIX = ".toml"
+_DEEPEST = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The measurement behind a record. `winner` and `favourite`, the model's choice, name candidates."""
+
+    schema: int
+    name: str
+    target: str
+    problem: ProblemShape
+    winner: str
+    favourite: str
+    tie: bool
+    decide_by: RegimeName
+    measured_at: str
+    seconds: float
+    device: DeviceFacts
+    versions: Mapping[str, str]
+    candidates: tuple[Tried, ...]
+
+    def times(self, name: str) -> Times | None:
+        """The times of a candidate in the regime that decided."""
+        return next((one.times(self.decide_by) for one in self.candidates if one.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A winner: the spec that was `asked` for, the same with its open keys `settled`, and the evidence."""
+
+    asked: GemmSpec
+    settled: GemmSpec
+    evidence: Evidence
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file: everything by which it is found again, and then the problem itself."""
+        found = self.evidence
+        return f"{prefix(self.asked, found.target, found.problem, found.device.name)}{_words(found.problem)}{SUFFIX}"
+
+    @property
+    def said(self) -> str:
+        """The evidence in a sentence, for plans."""
+        found = self.evidence
+        day = found.measured_at.partition("T")[0]
+        text = f"tuned on {found.device.name} at {found.problem}, {day}"
+        mine, models = found.times(found.winner), found.times(found.favourite)
+        if mine is None or models is None:
+            return text
+        if found.winner == found.favourite:
+            return f"{text}: {mine.median_us:.4g} us, the model's choice, which none of {len(found.candidates)} beat"
+        return f"{text}: {mine.median_us:.4g} us, where the model's choice takes {models.median_us:.4g} us"
+
+    def to_toml(self) -> str:
+        """The text of its file."""
+        found = asdict(self.evidence)
+        candidates = found.pop("candidates")
+        lines = [
+            f"# {self.said}.",
+            "# A spec like any other; the table `tuned` is its evidence, and `cutegen tune show` reads it.",
+            *_lines(spec_table(self.settled)),
+            "",
+            f"[{EVIDENCE}]",
+            *_lines(found),
+            *_lines({"asked": spec_table(self.asked)}),
+            "candidates = [",
+            *(f"    {toml_value(each)}," for each in candidates),
+            "]",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def prefix(asked: GemmSpec, target: str, problem: ProblemShape, device: str) -> str:
+    """Return how the names of all records begin that answer for a problem: device, bucket, and what is asked."""
+    return f"{_slug(device)}-{_words(bucket(problem))}-{asked_digest(asked, target)}-"
+
+
+def asked_digest(asked: GemmSpec, target: str) -> str:
+    """Sixteen hex digits, equal where the same is asked of a kernel: names do not count, and defaults are filled in."""
+    problem = asked.problem
+    filled = {name: replace(each, align=each.align or DEFAULT_ALIGN_BYTES) for name, each in _matrices(asked)}
+    sums = problem.accumulator or ("s32" if dtype(problem.a.dtype).is_integer else "f32")
+    table = spec_table(replace(asked, problem=replace(problem, accumulator=sums, **filled), description=""))
+    return hashlib.sha256(json.dumps([target, table], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_record(data: bytes, file: str) -> Record:
+    """The record in a file's bytes. Raises ArtifactError that names `file`."""
+    try:
+        table = tomllib.loads(data.decode())
+        if nesting(table) > _DEEPEST:
+            raise ArtifactError(f"{file}: found tables nested more than {_DEEPEST} deep; expected a record")
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{file}: found no TOML: {error}; expected a record of `cutegen tune`") from error
+    evidence = table.pop(EVIDENCE, None)
+    if not isinstance(evidence, dict) or not isinstance(evidence.get("asked"), dict):
+        raise ArtifactError(f"{file}: found no table {EVIDENCE}.asked; expected a record of `cutegen tune`")
+    if evidence.get("schema") != SCHEMA:
+        raise ArtifactError(f"{file}: tuned.schema: found {shown(evidence.get('schema'))}; expected {SCHEMA}")
+    asked = evidence.pop("asked")
+    try:
+        found = read(Evidence, evidence, file, EVIDENCE)
+        record = Record(
+            asked=spec_of_table(asked, file=file, name=found.name),
+            settled=spec_of_table(table, file=file, name=found.name),
+            evidence=found,
+        )
+    except ArtifactError:
+        raise
+    except CutegenError as error:  # a spec that cannot be, an impossible problem
+        raise ArtifactError(f"{file}: {' '.join(str(error).split())}") from error
+    if spec_table(record.settled)["problem"] != spec_table(record.asked)["problem"]:
+        raise ArtifactError(f"{file}: problem: found another than in tuned.asked; expected the same")
+    return record
+
+
+def _matrices(spec: GemmSpec) -> Iterator[tuple[str, Any]]:
+    return ((name, getattr(spec.problem, name)) for name in ("a", "b", "c"))
+
+
+def _lines(table: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{name} = {toml_value(value)}" for name, value in table.items() if value is not None)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "device"
+
+
+def _words(problem: ProblemShape) -> str:
+    return str(problem).replace(" ", "")

@@ -1,0 +1,35 @@
+"""Draws the pictures of docs/learn that the gallery does not have: `python scripts/make_learn.py`.
+
+Each is what `cutegen show` draws. A test draws them all again and compares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from pathlib import Path
+
+from cutegen.cli.main import main as cutegen
+
+CHAPTERS = Path(__file__).parents[1] / "docs" / "learn"
+PICTURES = {
+    "rows": '--layout "(4,3):(3,1)"',
+    "nested": '--layout "(4,(2,4)):(2,(1,8))"',
+    "one_warp": "one_warp.toml mma --thread 0 --arch sm_80",
+    "pipeline_sm90": "sm90_hgemm_tn pipeline --arch sm_90",
+}
+
+
+def make_pictures(folder: Path) -> None:
+    """Draw every picture into `folder`, from commands as the chapters give them."""
+    folder.mkdir(exist_ok=True)
+    for name, request in PICTURES.items():
+        path = folder.resolve() / f"{name}.svg"
+        with contextlib.chdir(CHAPTERS):
+            if code := cutegen(["show", *shlex.split(request), "--format", "svg", "--out", os.fspath(path)]):
+                raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    make_pictures(CHAPTERS / "pictures")

@@ -1,0 +1,64 @@
+"""`cutegen compare` as people and programs meet it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Cli
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_two_specs_fit_a_terminal_of_100_columns(cli: Cli) -> None:
+    outcome = cli("compare sm80_hgemm_tn cute_tutorial_tn --arch sm_80 --no-time")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "  mma.atom                    SM80_16x8x16_F32F16F16F32_TN        SM80_16x8x8_F16F16F16F16_TN" in lines
+    assert "tile.cta 128x128x64" in outcome.out.partition("Equal")[2]
+
+
+def test_columns_are_obeyed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    lines = cli("compare sm80_hgemm_tn cute_tutorial_tn --arch sm_80 --no-time --all").out.splitlines()
+    assert max(map(len, lines)) <= 72
+
+
+def test_for_a_problem_open_keys_are_chosen_for_it(cli: Cli) -> None:
+    table = cli("compare sm80_hgemm_tn sm80_bf16_nn --arch sm_80 --problem 64,256,4096 --no-time --json").json
+    assert table["problem"] == [64, 256, 4096]
+    assert table["chosen_for_problem"]
+    assert table["not_measured"] == "--no-time"
+
+
+def test_a_picture_goes_to_a_file(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "compared.svg"
+    assert cli(f"compare sm80_hgemm_tn cute_tutorial_tn --arch sm_80 --no-time --out {out}").code == 0
+    assert "<title>sm80_hgemm_tn and cute_tutorial_tn</title>" in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("sm80_hgemm_tn", 2, "compare: found sm80_hgemm_tn alone; expected two specs or more"),
+        ("sm80_hgemm_tn no_such_spec", 2, "no_such_spec"),
+        ("sm90_hgemm_tn sm90_bf16_nt --arch sm_80", 2, "which has wgmma"),
+        ("sm80_hgemm_tn sm80_bf16_nn --json --format svg", 2, "--json: found together with a picture"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_way_out(cli: Cli, words: str, code: int, said: str) -> None:
+    outcome = cli(f"compare {words}")
+    assert outcome.code == code
+    assert said in outcome.error
+
+
+def test_times_that_are_asked_for_without_a_gpu_are_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutegen.bench.benchmark.present_target", lambda: None)
+    outcome = cli("compare sm80_hgemm_tn sm80_bf16_nn --arch sm_80 --time")
+    assert outcome.code == 3
+    assert "--no-time compares without" in outcome.error

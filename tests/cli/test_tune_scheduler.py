@@ -1,0 +1,98 @@
+"""`cutegen tune --scheduler`, the whole path on a real cluster of three processes, with a timer that needs no GPU.
+
+The timer that stands in is a value of the job (`cutegen.tune.jobs.Timer`); all else is real.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cutegen.build import Cache
+from cutegen.tuned import store
+from cutegen.tuned.record import Record
+from tests.cli.commands import Cli
+from tests.executors.clusters import cluster
+from tests.tune.journals import counts_once, lines_of
+
+SPEC = """
+family = "sm80"
+problem.a = { dtype = "f16", major = "k" }
+problem.b = { dtype = "f16", major = "k" }
+problem.c = { dtype = "f32", major = "n" }
+tile.cta = [32, 32, 16]
+"""
+PROBLEMS = [(64 + 32 * n, 64, 256) for n in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "home"))
+    monkeypatch.setenv("CUTEGEN_TUNED_DIR", str(tmp_path / "tuned"))
+    Path("small.toml").write_text(SPEC)
+    Path("problems.txt").write_text("".join(f"{m},{n},{k}\n" for m, n, k in PROBLEMS))
+
+
+COMMAND = "tune small.toml --problems problems.txt --most 2 --arch sm_80 --stand-in 0.12 --json"
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_the_middle_loses_nothing(cli: Cli, tmp_path: Path) -> None:
+    caches = [tmp_path / f"worker{n}" for n in range(3)]
+    with cluster(caches, threads=2) as three:
+        victim, at_kill = three.pids()[0], list[int]()
+
+        def kill_in_the_middle() -> None:
+            while (done := _lines(tmp_path / "tuned" / "unfinished")) < 3:
+                time.sleep(0.02)
+            three.kill(victim)
+            at_kill.append(done)
+
+        killer = threading.Thread(target=kill_in_the_middle)
+        killer.start()
+        found = cli(f"{COMMAND} --scheduler {three.address}")
+        killer.join()
+    assert found.code == 0, found.err
+    assert 3 <= at_kill[0] < len(PROBLEMS), "it was in the middle"
+    answer = json.loads(found.out)
+    assert (len(answer["results"]), answer["failures"], answer["resumed"]) == (len(PROBLEMS), [], 0)
+    (journal,) = (tmp_path / "tuned" / "unfinished").glob("finished-*.jsonl")
+    assert counts_once(journal)
+    results = dict(lines_of(journal))
+    assert sorted(tuple(each["problem"].values())[:3] for each in results.values()) == PROBLEMS
+    for each in results.values():
+        times = {result["name"]: result["graph"]["median_us"] for result in each["results"]}
+        assert each["winner"] == min(times, key=times.__getitem__)
+    records = [record for _, record in store.every() if isinstance(record, Record)]
+    assert sorted(tuple(each.evidence.problem.extents.values()) for each in records) == PROBLEMS
+    assert all(len(each.evidence.candidates) == 2 for each in records)
+    keys = {result["key"] for each in results.values() for result in each["results"]}
+    assert {entry.key for entry in Cache(tmp_path / "home").entries()} == keys
+    for cache in map(Cache, (tmp_path / "home", *caches)):
+        assert cache.verify() == ()
+
+
+def _lines(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob("[!f.]*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ("--scheduler tcp://127.0.0.1:9", 3, "not reached within 5 s"),
+        ("--scheduler nonsense", 3, "missing port number in address 'nonsense'; expected an address such as"),
+        ("--scheduler nonsense --jobs 2", 2, "--jobs: found 2 beside --scheduler, whose workers have their own"),
+    ],
+)
+def test_a_scheduler_that_cannot_be_used_is_one_line(cli: Cli, options: str, code: int, said: str) -> None:
+    found = cli(f"{COMMAND} {options}")
+    assert (found.code, found.out) == (code, "")
+    assert said in found.error
+    assert not Path("../tuned").exists()

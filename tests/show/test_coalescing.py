@@ -1,0 +1,72 @@
+"""Requests to global memory, against the plan's own count of sectors and the executor's, and towers that are folded."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.show.canvas.colours import CONFLICT
+from cutegen.show.canvas.grid import Cell, sparse_grid
+from cutegen.show.canvas.picture import Box
+from cutegen.show.parts.coalescing import Requests
+from cutegen.show.parts.epilogue import picture as epilogue_picture
+from cutegen.show.parts.tile import Tile
+from tests.show.cases import SPECS, plan_of
+
+BY_THREADS = [name for name in SPECS if isinstance(plan_of(name).a.g2s, VectorCopy)]
+
+
+@pytest.mark.parametrize("name", BY_THREADS)
+def test_all_requests_touch_the_sectors_that_the_plan_predicts(name: str) -> None:
+    plan = plan_of(name)
+    for x in (plan.a, plan.b):
+        assert isinstance(x.g2s, VectorCopy)
+        requests = Requests.of(x.g2s, Tile.of_operand(x))
+        assert sum(requests.sectors) == plan.predictions.sectors[AccessKey.g2s(x.name)].predicted
+
+
+@pytest.mark.parametrize("name", BY_THREADS)
+def test_every_sector_is_drawn_once_and_a_part_of_one_is_red(name: str) -> None:
+    plan = plan_of(name)
+    assert isinstance(plan.a.g2s, VectorCopy)
+    requests = Requests.of(plan.a.g2s, Tile.of_operand(plan.a))
+    boxes = [item for item in requests.picture(0).items if isinstance(item, Box) and item.lines != ("L", "B")]
+    assert len(boxes) == requests.sectors[0]
+    wanted = [int(box.lines[1].removesuffix(" B")) for box in boxes]
+    assert sum(wanted) == requests.coords[0].size * plan.a.dtype.bytes
+    assert all((box.fill == CONFLICT) == (count < 32) for box, count in zip(boxes, wanted, strict=True))
+
+
+def test_a_request_is_told_row_by_row() -> None:
+    plan = plan_of("sm80_hgemm_tn")
+    assert isinstance(plan.a.g2s, VectorCopy)
+    requests = Requests.of(plan.a.g2s, Tile.of_operand(plan.a))
+    title, _, *rows = requests.lines("T", 1)
+    assert title == "T"
+    assert [line.split() for line in rows] == [
+        [f"{4 + i}", "0..3", f"{8 * i}..{8 * i + 7}"] for i in range(4)
+    ]  # 128 threads, 8 to a row of 128 bytes: warp 1 begins at row 4
+    assert requests.summary == "32 of a warp, 16 sectors each, at least 16"
+
+
+def test_a_tower_is_folded_and_loses_no_cell() -> None:
+    cells = {(row, column): Cell((f"{row},{column}",), "#ffffff") for row in range(128) for column in range(4)}
+    drawn = sparse_grid(cells, "m\\n")
+    boxes = {item.lines[0] for item in drawn.items if isinstance(item, Box)}
+    assert boxes == {f"{row},{column}" for row, column in cells}
+    assert drawn.height < 2.5 * drawn.width
+    flat = sparse_grid({(0, j): Cell((f"{j}",), "#ffffff") for j in range(64)}, "m\\n")
+    assert flat.height < flat.width / 4
+
+
+@pytest.mark.parametrize("name", ["sm80_hgemm_tn", "wgmma", "8 warps", "sm120_hgemm_tn"])
+def test_the_first_write_of_sums_has_every_lane_once(name: str) -> None:
+    drawn = epilogue_picture(plan_of(name), 0)
+    labels = [item.text for item in drawn.items if not isinstance(item, Box) and hasattr(item, "text")]
+    at = next(i for i, text in enumerate(labels) if re.match("What warp 0 writes first", text))
+    end = next((i for i, text in enumerate(labels) if "reads for its first store" in text), len(labels))
+    lanes = [int(m.group(1)) for text in labels[at:end] if (m := re.search(r"lane (\d+):", text))]
+    assert sorted(lanes) == list(range(32))

@@ -1,0 +1,202 @@
+"""Where an element is, held against the executor: the same sector, offset, bank, lane and register in the real PTX."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.api import build_request
+from cutegen.build import Cache, build
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.ptx import Program
+from cutegen.run import Kernel
+from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
+from cutegen.show.follow.places import BoxStep, VectorStep
+from cutegen.show.parts import element
+from cutegen.spec import load_spec
+from cutegen.verify import random_extras, random_operands
+from tests.plan.specs import SHIPPED_GEMMS
+from tests.show.watched import Seen, Watch, watch
+
+pytestmark = pytest.mark.dsl
+
+MARKED_A, MARKED_B = (9, 11, 13), (3, 5, 7)
+"""Numbers that every element type has, as have the products of those beside each other."""
+E4M3 = {9: 0x51, 11: 0x53, 13: 0x55, 3: 0x44, 5: 0x4A, 7: 0x4E}
+E5M2 = {3: 0x42, 5: 0x45, 7: 0x47}
+
+
+def bits(value: int, dtype: str, like: np.dtype) -> np.ndarray:
+    """`value` as an array of `like` holds it: bf16 and 8-bit floats as the integers of their bits."""
+    if dtype == "bf16":
+        return np.array([np.array([value], np.float32).view(np.uint32)[0] >> 16], like)
+    if dtype == "e4m3":
+        return np.array([E4M3[value]], like)
+    return np.array([value], like)
+
+
+class Marked:
+    """Zeros but for three elements of A and of B, each with a number of its own, whose products stand alone in C."""
+
+    def __init__(self, kernel: Kernel, plan: GemmPlan, problem: ProblemShape, rng: np.random.Generator) -> None:
+        self.plan, self.problem = plan, problem
+        m, n, k = problem.m, problem.n, problem.k
+        self.a, self.b, self.out = random_operands(kernel.contract, m, n, k, seed=0)
+        self.a[...], self.b[...] = 0, 0
+        chosen = rng.permutation(k)[:3].tolist(), rng.permutation(m)[:3].tolist(), rng.permutation(n)[:3].tolist()
+        self.places = list(zip(*chosen, strict=True))
+        types = {x.name: x.dtype for x in kernel.contract.tensors}
+        self.watches: dict[Element, Watch] = {}
+        for (k_, m_, n_), a, b in zip(self.places, MARKED_A, MARKED_B, strict=True):
+            self.a[m_, k_], self.b[k_, n_] = bits(a, types["a"], self.a.dtype)[0], bits(b, types["b"], self.b.dtype)[0]
+            self.watches[Element("a", (m_, k_))] = Watch(bits(a, types["a"], self.a.dtype), self.a.nbytes)
+            self.watches[Element("b", (n_, k_))] = Watch(bits(b, types["b"], self.b.dtype), self.b.nbytes)
+            self.watches[Element("c", (m_, n_))] = Watch(bits(a * b, types["c"], self.out.dtype), self.out.nbytes)
+
+
+@pytest.fixture
+def kernel_of(kernels: Cache) -> Any:
+    @cache
+    def make(name: str) -> tuple[Kernel, GemmPlan, int]:
+        spec = load_spec(name)
+        request = build_request(spec, spec.needs)
+        artifact = build(request, kernels)
+        program = Program.parse(artifact.ptx)
+        kernel, plan = Kernel.open(artifact.path), cutegen.plan(spec, spec.needs)
+        assert isinstance(plan, GemmPlan)
+        return kernel, plan, program.prepare(kernel.contract.entry).layout.dynamic_shared_offset
+
+    return make
+
+
+def marked_run(
+    made: tuple[Kernel, GemmPlan, int], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> tuple[GemmPlan, ProblemShape, dict[Element, Seen]]:
+    """Two tiles of M and one of N, and k-tiles for every stage and one more, or two for each slice of K."""
+    kernel, plan, base = made
+    m, n, k = plan.cta_tile
+    k_tiles = plan.stages + 1 if plan.split_k is None else 2 * plan.split_k.slices
+    problem = ProblemShape(2 * m * plan.cluster[0], n * plan.cluster[1], k_tiles * k)
+    marked = Marked(kernel, plan, problem, np.random.default_rng(seed))
+    for each in marked.watches.values():
+        each.base = base
+    watch(monkeypatch, lambda: list(marked.watches.values()))
+    extras = random_extras(kernel.contract, problem.m, problem.n, seed=seed)
+    kernel(marked.a, marked.b, out=marked.out, **extras)
+    return plan, problem, {which: each.seen for which, each in marked.watches.items()}
+
+
+def assert_operand(plan: GemmPlan, way: OperandWay, seen: Seen) -> None:
+    address = way.shared.address_bytes
+    of_cta = {(thread % plan.threads, at) for thread, at in seen.copied}
+    if isinstance(way.copy, BoxStep):
+        assert set(seen.landed) == {address}
+    elif plan.asynchronous and not getattr(plan, way.read_as).g2s.through_registers:
+        assert of_cta == {(way.copy.thread, address)}
+        assert set(seen.got) == {(way.copy.thread, way.source.byte)}
+    else:
+        assert set(seen.got) == {(way.copy.thread, way.source.byte)}
+        assert set(seen.written) == {(way.copy.thread, address)}
+    assert {at // 4 % 32 for _, _, _, at in seen.loaded} <= {way.shared.bank}
+    if way.loads and way.loads[0].matrix is not None:
+        loads = {(x.warp, x.addressing_lane, x.row_address_bytes, address) for x in way.loads}
+        assert set(seen.loaded) == loads
+        received = {(x.warp, x.lane, x.register, x.bits_from) for x in way.loads}
+        assert set(seen.received) == received
+    else:
+        # The compiler may join plain loads: the lane and the element's own address are what they are.
+        assert {(warp, lane, at) for warp, lane, _, at in seen.loaded} == {
+            (x.warp, x.addressing_lane, address) for x in way.loads
+        }
+    assert set(seen.multiplied) == {(x.start_bytes, x.row) for x in way.reads}
+
+
+def assert_result(plan: GemmPlan, way: ResultWay, seen: Seen) -> None:
+    written = {(thread % plan.threads, at) for thread, at in seen.written}
+    put = {(thread % plan.threads, at) for thread, at in seen.put}
+    if way.staged is not None:
+        address = way.staged.place.address_bytes
+        thread = way.held.thread
+        if way.staged.addressing_lane is not None:
+            thread = way.held.warp * 32 + way.staged.addressing_lane
+        assert written == {(thread, address)}
+    if isinstance(way.store, VectorStep):
+        assert put == {(way.store.thread, way.target.byte)}
+    elif way.store is None:
+        assert (way.held.thread, way.target.byte) in put
+
+
+PLAIN_SUMS = [name for name in SHIPPED_GEMMS if not load_spec(name).epilogue.steps]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sm80_hgemm_tn",
+        "sm120_hgemm_tn",
+        "sm90_hgemm_tn",
+        "simt_sgemm_nt",
+        "sm80_bf16_nn",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in SHIPPED_GEMMS
+            if name not in ("sm80_hgemm_tn", "sm120_hgemm_tn", "sm90_hgemm_tn", "simt_sgemm_nt", "sm80_bf16_nn")
+        ),
+    ],
+)
+def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = np.random.default_rng().integers(1 << 30)
+    plan, problem, found = marked_run(kernel_of(name), monkeypatch, int(seed))
+    follower = Follower(plan, problem)
+    for marked, seen in found.items():
+        way = follower.way(marked)
+        if isinstance(way, OperandWay):
+            assert_operand(plan, way, seen)
+        elif name in PLAIN_SUMS:
+            assert_result(plan, way, seen)
+
+
+def test_one_element_is_in_one_place_in_text_json_and_execution(
+    kernel_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """a(12, 40) of sm80_hgemm_tn: sector, offset, bank, lane and register, as people read them and as PTX has them."""
+    kernel, plan, base = kernel_of("sm80_hgemm_tn")
+    problem = ProblemShape(128, 128, 64)
+    a, b, out = random_operands(kernel.contract, 128, 128, 64, seed=0)
+    a[...], b[...] = 0, 2
+    a[12, 40] = 203.25
+    mark = Watch(a[12:13, 40], a.nbytes, base)
+    watch(monkeypatch, lambda: [mark])
+    kernel(a, b, out=out)
+    seen = mark.seen
+    view = element.view(plan, Element("a", (12, 40)), problem)
+    table, text = view.table, "\n".join(view.lines)
+
+    ((thread, byte),) = set(seen.got)
+    assert (thread, byte // 32) == (table["copy"]["thread"], table["global"]["sector"])
+    assert f"thread {thread} (warp {thread // 32}, lane {thread % 32})" in text
+    assert f"sector {byte // 32:,} of 32 bytes" in text
+    ((_, offset),) = set(seen.copied)
+    assert (offset, offset // 4 % 32) == (table["shared"]["address_bytes"], table["shared"]["bank"])
+    assert f"byte {offset:,} of the CTA's: bank {offset // 4 % 32}" in text
+    for warp, lane, register, bit in set(seen.received):
+        load = next(x for x in table["loads"] if x["warp"] == warp)
+        assert (load["lane"], load["register"], load["bits_from"]) == (lane, register, bit)
+        addressing = {giver for of, giver, _, _ in seen.loaded if of == warp}
+        assert addressing == {load["addressing_lane"]}
+        row = next(line.split() for line in text.splitlines() if line.split()[:1] == [f"{warp}"])
+        assert row[7:12] == [
+            f"{load['addressing_lane']}",
+            f"{offset:,}",
+            f"{32 * warp + lane}",
+            f"{lane}",
+            f"{register}",
+        ]
+    assert len({warp for warp, *_ in seen.received}) == len(table["loads"])
+    # B is full of twos: the element's row of C, and nothing else, is not zero.
+    assert set(seen.summed) == {x["thread"] for x in table["meets"]}

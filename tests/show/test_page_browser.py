@@ -1,0 +1,430 @@
+"""The interactive page in a real browser: what it shows is what the algebra and the hardware's rules say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.algebra import offsets, tile_to_shape
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.access import vectors
+from cutegen.show.page import page_of_layout, page_of_plan
+from tests.show.browser import Page, open_browser, until
+from tests.show.page_reference import PROBLEM, Reference, numbers, sums, turns
+
+pytestmark = pytest.mark.slow
+
+PADDED = """
+family = "sm80"
+problem.a = { dtype = "f16", major = "m" }
+problem.b = { dtype = "f16", major = "n" }
+problem.c = { dtype = "f16", major = "n" }
+tile = { cta = [128, 64, 32], stages = 3 }
+smem.a = { pad = 8 }
+smem.b = { pad = 8 }
+"""
+SPECS = {
+    "simt": ("simt_sgemm_tn", "sm_80"),
+    "sm80, swizzled": ("sm80_hgemm_tn", "sm_80"),
+    "sm80, padded, MN-major": (PADDED, "sm_80"),
+    "sm120": ("sm120_hgemm_tn", "sm_90"),
+    "sm90": ("sm90_hgemm_tn", "sm_90"),
+}
+ELEMENTS = 4
+LEAST_VALUES = 60
+MOST_BYTES = 2 << 20
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    with open_browser() as page:
+        yield page
+
+
+@pytest.fixture
+def seed() -> int:
+    return int(np.random.SeedSequence().generate_state(1)[0])
+
+
+def plan_of(name: str, folder: Path) -> GemmPlan:
+    text, arch = SPECS[name]
+    path = folder / "padded.toml"
+    path.write_text(PADDED)
+    return cutegen.plan(cutegen.load_spec(path if text is PADDED else text), arch)
+
+
+class Compared:
+    """Values that were read off the page and held against the reference."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.wrong: list[str] = []
+
+    def same(self, what: str, shown: object, expected: object) -> None:
+        self.count += 1
+        if shown != expected:
+            self.wrong.append(f"{what}: the page says {shown}, the library {expected}")
+
+
+def first_number(text: str) -> int:
+    found = re.search(r"\d[\d,]*", text)
+    assert found is not None, text
+    return int(found[0].replace(",", ""))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_what_the_page_says_is_so(name: str, browser: Page, tmp_path: Path, seed: int) -> None:
+    print("seed", seed)
+    random = np.random.default_rng(seed)
+    plan = plan_of(name, tmp_path)
+    text = page_of_plan(plan, name, ProblemShape(PROBLEM, PROBLEM, PROBLEM))
+    assert len(text.encode()) <= MOST_BYTES
+    path = tmp_path / "page.html"
+    path.write_text(text, encoding="utf-8")
+    browser.open(path)
+    found = Compared()
+    for operand in ("a", "b"):
+        reference = Reference(plan, operand)
+        extents = reference.operand.tile
+        for _ in range(ELEMENTS):
+            x, y = (int(random.integers(extent)) for extent in extents)
+            stage = int(random.integers(plan.stages))
+            browser.search(f"{operand},{x},{y}")
+            browser.slide("stage", stage)
+            compare_way(browser, reference, (x, y, stage), found)
+            if reference.operand.s2r.in_registers:
+                compare_access(browser, reference, found)
+        compare_layouts(browser, reference, found)
+        compare_writes(browser, reference, found)
+    compare_results(browser, plan, random, found)
+    compare_hovering(browser, plan, found)
+    compare_pipeline(browser, plan, found)
+    assert not found.wrong, "\n".join(found.wrong)
+    assert found.count >= LEAST_VALUES
+    assert (browser.requests, browser.complaints) == ([], [])
+
+
+MISTAKES = {
+    "a bank too far": ("mod(Math.floor(byte / BANK_BYTES), BANKS)", "mod(Math.floor(byte / BANK_BYTES) + 1, BANKS)"),
+    "phases of half as many lanes": ("WARP / phasesOf(accessBytes)", "WARP / phasesOf(accessBytes) / 2"),
+    "another bit is read": ("const source = ones << (base + ", "const source = ones << (1 + base + "),
+    "the first stage always": ("stage * row.stage", "0 * row.stage"),
+    "the register beside": ("Math.floor((value * this.bits) / 32)", "Math.floor((value * this.bits) / 32) ^ 1"),
+    "half of the banks": ("const groups = LINE_BYTES / unit;", "const groups = LINE_BYTES / unit / 2;"),
+    "lanes from the end": ("this.warps + warp) * lanes + lane]", "this.warps + warp) * lanes + lanes - 1 - lane]"),
+    "a sector of 64 bytes": ("const SECTOR_BYTES = 32", "const SECTOR_BYTES = 64"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_script_is_seen(mistake: str, browser: Page, tmp_path: Path) -> None:
+    plan = plan_of("sm80, swizzled", tmp_path)
+    text = page_of_plan(plan, mistake, ProblemShape(PROBLEM, PROBLEM, PROBLEM))
+    right, wrong = MISTAKES[mistake]
+    assert text.count(right) >= 1
+    path = tmp_path / "page.html"
+    path.write_text(text.replace(right, wrong), encoding="utf-8")
+    browser.open(path)
+    found, reference = Compared(), Reference(plan, "a")
+    browser.search("a,13,41")
+    browser.slide("stage", 1)
+    compare_way(browser, reference, (13, 41, 1), found)
+    compare_layouts(browser, reference, found)
+    assert found.wrong
+
+
+def compare_way(browser: Page, reference: Reference, place: tuple[int, int, int], found: Compared) -> None:
+    """Every station of the followed element's way."""
+    x, y, stage = place
+    said, operand = browser.said(), reference.operand
+    what = f"{operand.name}({x}, {y})"
+    byte, in_row = reference.global_place(x, y)
+    found.same(f"{what} byte", said["global-byte"], f"{byte} ({in_row})")
+    found.same(f"{what} sector", said["global-sector"], f"{byte // 32} ({in_row // 32})")
+    found.same(f"{what} copy", reference.copies(said, x, y), True)
+    before, offset = reference.shared(x, y, stage)
+    address = reference.begins + offset * operand.dtype.bytes
+    found.same(f"{what} offset", said["offset"], f"{offset} elements")
+    found.same(f"{what} before", said["before"], f"{before}")
+    found.same(f"{what} XOR", said["xor"], f"{before ^ offset}" if operand.smem.swizzle else "none")
+    found.same(f"{what} address", said["byte"], f"{address}")
+    found.same(f"{what} bank", said["bank"], f"{address // 4 % 32}")
+    bits = browser.said("#view-bits")
+    found.same(f"{what} bits", (bits["bits-before"], bits["bits-after"]), (f"{before}", f"{offset}"))
+    found.same(f"{what} accumulators", numbers(said["accumulator-threads"]), reference.meets(x))
+    if operand.s2r.in_registers:
+        compare_register(reference, what, said, reference.coordinate(x, y), found)
+    else:
+        found.same(f"{what} descriptor", reference.described(said, x, y, address), True)
+        core, row = (said["core"], int(said["core-row"])), (x if operand.major_mode == 1 else y) % 8
+        found.same(f"{what} core matrix", row, int(core[1]))
+
+
+def compare_register(reference: Reference, what: str, said: dict[str, str], coordinate: int, found: Compared) -> None:
+    """The load that brings an element to the shown thread, and the register where it is then."""
+    operand = reference.operand
+    holders = {thread for thread, held in enumerate(reference.held) if coordinate in held}
+    thread = int(said["thread"][1:])
+    others = set(re.findall(r"t(\d+)–?(\d+)?", said.get("others", "")))
+    named = {thread} | {t for first, last in others for t in range(int(first), int(last or first) + 1)}
+    if " by " not in said.get("others", ""):
+        found.same(f"{what} holders", named, holders)
+    found.same(f"{what} thread", thread in holders, True)
+    value = reference.held[thread].index(coordinate)
+    found.same(f"{what} value", said["value"], f"{value}")
+    found.same(f"{what} register", first_number(said["register"]), value * operand.dtype.bits // 32)
+    load, loads, warp = map(int, re.findall(r"\d+", said["load"]))
+    lane, phase = first_number(said["lane"]), int(said["phase"])
+    found.same(f"{what} loads", loads, len(reference.received))
+    found.same(f"{what} warp", warp, thread // 32)
+    found.same(f"{what} load", coordinate in reference.received[load, thread], True)
+    found.same(f"{what} phase", phase, lane // (32 // max(1, reference.access // 4)))
+    first = reference.addressed[load, warp, lane]
+    step = operand.tile[0] if operand.major_mode == 1 else 1
+    row = first + step * np.arange(reference.access // operand.dtype.bytes)
+    found.same(f"{what} addressing lane", coordinate in row, True)
+
+
+def compare_access(browser: Page, reference: Reference, found: Compared) -> None:
+    """The banks and wavefronts of a phase, of each phase that the slider comes by."""
+    shown = browser.said("#view-access")
+    load, warp, phase = map(int, re.findall(r"load (\d+), warp (\d+), phase (\d+)", shown["access"])[0])
+    operand = reference.operand
+    stage = first_number(browser.text("#at-stage"))
+    per_stage = operand.smem.chosen.tile_bytes // operand.dtype.bytes
+    for step in range(2):
+        phases = max(1, reference.access // 4)
+        now = min(phase + step, phases - 1)
+        browser.slide("phase", now)
+        shown = browser.said("#view-access")
+        placed = reference.phase(load, warp, now, operand.smem.layout_of_one_stage, stage * per_stage)
+        banks = " ".join(str(int(byte) // 4 % 32) for byte in placed)
+        found.same(f"{operand.name} load {load} phase {now}: banks", shown["first-banks"], banks)
+        expected = turns(placed, reference.access)
+        found.same(
+            f"{operand.name} load {load} phase {now}: wavefronts", first_number(shown["phase-wavefronts"]), expected
+        )
+
+
+def compare_layouts(browser: Page, reference: Reference, found: Compared) -> None:
+    """A switch to the best plain, padded and swizzled layout, and back."""
+    operand = reference.operand
+    browser.slide("stage", 0)
+    for kind in ("plain", "pad", "swizzle"):
+        rows = [row for row in (operand.smem.chosen, *operand.smem.ranking) if _kind(row) == kind]
+        enabled = browser.driver.execute_script(f"return !document.getElementById('shared-{kind}').disabled")
+        found.same(f"{operand.name}: there is {kind}", enabled, bool(rows))
+        if not rows:
+            continue
+        browser.click(f"#shared-{kind}")
+        shown = browser.said("#view-shared")
+        row = rows[0]
+        layout = (
+            tile_to_shape(row.atom, operand.tile) if row != operand.smem.chosen else operand.smem.layout_of_one_stage
+        )
+        found.same(f"{operand.name}, {kind}: name", shown["layout"], row.name)
+        found.same(
+            f"{operand.name}, {kind}: writes", first_number(shown["writes"].split(", ", 1)[1]), row.write.predicted
+        )
+        found.same(f"{operand.name}, {kind}: bytes", first_number(shown["bytes"]), row.tile_bytes)
+        access = browser.said("#view-access")
+        if operand.s2r.in_registers:
+            load, warp, phase = map(int, re.findall(r"load (\d+), warp (\d+), phase (\d+)", access["access"])[0])
+            torn = reference.torn(load, warp, layout)
+            found.same(f"{operand.name}, {kind}: read otherwise", "torn" in access, torn)
+            if torn:
+                continue
+            placed = reference.phase(load, warp, phase, layout, 0)
+            banks = " ".join(str(int(byte) // 4 % 32) for byte in placed)
+            found.same(f"{operand.name}, {kind}: banks", access["first-banks"], banks)
+            found.same(
+                f"{operand.name}, {kind}: wavefronts",
+                first_number(access["phase-wavefronts"]),
+                turns(placed, reference.access),
+            )
+            if reference.access == 16 and operand.s2r.by_ldmatrix:
+                every = offsets(layout)[reference.addressed] * operand.dtype.bytes
+                total = sum(turns(lanes, 16) for load_ in every for lanes in load_)
+                found.same(f"{operand.name}, {kind}: reads", first_number(shown["reads"].split(", ", 1)[1]), total)
+    browser.driver.execute_script("document.getElementById('shared-layout').value = '0'")
+    browser.driver.execute_script("document.getElementById('shared-layout').dispatchEvent(new Event('change'))")
+    browser.settle()
+    found.same(f"{operand.name}: back", browser.said("#view-shared")["layout"], operand.smem.chosen.name)
+
+
+def compare_writes(browser: Page, reference: Reference, found: Compared) -> None:
+    """The banks of a warp's copies into shared memory, in the layout in use; boxes are written by no lanes."""
+    operand = reference.operand
+    enabled = browser.driver.execute_script("return !document.getElementById('side-writes').disabled")
+    by_threads = operand.g2s.by_kind(vectors=lambda _: True, boxes=lambda _: False)
+    found.same(f"{operand.name}: writes by lanes", enabled, by_threads)
+    if not by_threads:
+        return
+    browser.click("#side-writes")
+    table = vectors(operand.g2s.threads, operand.g2s.values, operand.tile)
+    for step in (0, len(table) - 1):
+        browser.slide("load", step)
+        shown = browser.said("#view-access")
+        at, warp, phase = map(int, re.findall(r"copy (\d+), warp (\d+), phase (\d+)", shown["access"])[0])
+        found.same(f"{operand.name}: copy", at, step)
+        bytes_ = operand.g2s.bits // 8
+        lanes = 32 // max(1, bytes_ // 4)
+        first = warp * 32 + phase * lanes
+        placed = offsets(operand.smem.layout_of_one_stage)[table[step, first : first + lanes, 0]] * operand.dtype.bytes
+        found.same(f"{operand.name} copy {step}", shown["first-banks"], " ".join(str(int(b) // 4 % 32) for b in placed))
+        what = f"{operand.name} copy {step}: wavefronts"
+        found.same(what, first_number(shown["phase-wavefronts"]), turns(placed, bytes_))
+    browser.click("#side-reads")
+
+
+def _kind(row: object) -> str:
+    return "swizzle" if row.swizzle is not None else "pad" if row.pad_elems else "plain"  # type: ignore[attr-defined]
+
+
+def compare_results(browser: Page, plan: GemmPlan, random: np.random.Generator, found: Compared) -> None:
+    """The places of accumulators, and of C in shared memory."""
+    (m, n, _), held, c = plan.cta_tile, sums(plan), plan.epilogue
+    for _ in range(ELEMENTS):
+        x, y = int(random.integers(m)), int(random.integers(n))
+        browser.search(f"c,{x},{y}")
+        said, what = browser.said(), f"c({x}, {y})"
+        thread = int(said["thread"][1:])
+        found.same(f"{what} thread", x + y * m in held[thread], True)
+        found.same(f"{what} value", said["value"], f"{held[thread].index(x + y * m)} of {len(held[thread])}")
+        across, along = (x, y) if c.major_mode == 1 else (y, x)
+        byte = (across * PROBLEM + along) * c.dtype.bytes
+        found.same(f"{what} sector", first_number(said["global-sector"]), byte // 32)
+        if c.smem is None:
+            continue
+        rows, columns = c.part or (m, n)
+        size = rows * columns
+        buffer = int(said.get("slot-of-part", "0"))
+        offset = int(offsets(c.smem.layout)[x % rows + y % columns * rows + buffer * size])
+        address = (plan.smem_c_offset_bytes or 0) + offset * c.dtype.bytes
+        found.same(f"{what} address", said["byte"], f"{address}")
+        found.same(f"{what} bank", said["bank"], f"{offset * c.dtype.bytes // 4 % 32}")
+
+
+def compare_hovering(browser: Page, plan: GemmPlan, found: Compared) -> None:
+    """The pointer over a picture is followed everywhere, and what was kept comes back when it goes."""
+    browser.search("a,1,1")
+    kept = browser.text("#followed")
+    for view, x, y in (("map", 0.9, 0.9), ("shared", 0.5, 0.3), ("global", 0.6, 0.6), ("fragment", 0.7, 0.5)):
+        browser.hover(view, x, y)
+        followed = browser.text("#followed")
+        found.same(f"hovering over {view}", re.fullmatch(r"[abc]\(\d+, \d+\)", followed) is not None, True)
+        found.same(f"hovering over {view} moves", followed != kept, True)
+        if followed[0] != "c":
+            px, py = map(int, re.findall(r"\d+", followed))
+            reference = Reference(plan, followed[0])
+            offset = reference.shared(px, py, first_number(browser.text("#at-stage")))[1]
+            found.same(f"hovering over {view}: offset", browser.said()["offset"], f"{offset} elements")
+        browser.leave()
+        found.same(f"the pointer leaves {view}", browser.text("#followed"), kept)
+
+
+def compare_pipeline(browser: Page, plan: GemmPlan, found: Compared) -> None:
+    """A step on is a slot on; playing goes on by itself."""
+    browser.slide("slot", 0)
+    browser.click("#step")
+    found.same("a step", browser.said("#view-pipeline")["slot"].split(" ")[0], "2")
+    browser.click("#step-back")
+    found.same("a step back", browser.said("#view-pipeline")["slot"].split(" ")[0], "1")
+    browser.click("#play")
+    moved = until(lambda: browser.said("#view-pipeline")["slot"].split(" ")[0] == "2", 5)
+    found.same("playing", moved, True)
+    browser.click("#play")
+
+
+def test_keys_and_complaints(browser: Page, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    plan = plan_of("sm80, swizzled", tmp_path)
+    path = tmp_path / "page.html"
+    path.write_text(page_of_plan(plan, "keys", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), encoding="utf-8")
+    browser.open(path)
+    browser.search("a,12,40")
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    assert browser.text("#followed") == "a(13, 41)"
+    browser.press("b")
+    assert browser.text("#followed") == "b(13, 41)"
+    browser.press("/")
+    assert browser.driver.switch_to.active_element.get_attribute("id") == "search"
+    browser.search("t200")
+    assert "expected a thread up to t127" in browser.text("#complaint")
+    browser.search("a,128,0")
+    assert "expected less than (128, 64)" in browser.text("#complaint")
+    browser.search("t37")
+    assert browser.said("#view-map")["marked-thread"] == "t37, warp 1"
+    browser.press("?")
+    assert browser.driver.execute_script("return document.getElementById('help').open")
+    browser.press(Keys.ESCAPE)
+    before = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    browser.press("d")
+    assert browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor") != before
+    assert (browser.requests, browser.complaints) == ([], [])
+
+
+def test_the_page_follows_the_systems_colours(browser: Page, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_of_layout_text(), encoding="utf-8")
+    for scheme in ("dark", "light"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        browser.open(path)
+        assert browser.driver.execute_script("return document.documentElement.dataset.theme") == scheme
+
+
+def page_of_layout_text(text: str = "Sw<3,3,3> o (8,64):(64,1)") -> str:
+    from cutegen.algebra import parse_layout
+    from cutegen.hardware import dtype
+
+    return page_of_layout(parse_layout(text), dtype("f16"), text)
+
+
+@pytest.mark.parametrize("text", ["Sw<3,3,3> o (8,64):(64,1)", "((2,2),(4,8)):((1,8),(2,16))", "(4,3,2)", "16:3"])
+def test_a_layout_as_a_page(text: str, browser: Page, tmp_path: Path) -> None:
+    from cutegen.algebra import offsets_by_row, parse_layout
+
+    path = tmp_path / "page.html"
+    path.write_text(page_of_layout_text(text), encoding="utf-8")
+    browser.open(path)
+    table = offsets_by_row(parse_layout(text))
+    random = np.random.default_rng()
+    for _ in range(5):
+        row, column = int(random.integers(table.shape[0])), int(random.integers(table.shape[1]))
+        browser.search(f"{row},{column}")
+        said = browser.said("#view-layout")
+        offset = int(table[row, column])
+        assert (said["offset"], said["bank"]) == (f"{offset}", f"{offset * 2 // 4 % 32}"), (row, column)
+        assert browser.said("#view-bits")["bits-after"] == f"{offset}"
+    assert (browser.requests, browser.complaints) == ([], [])
+
+
+def test_every_picture_can_be_saved_as_svg(browser: Page, tmp_path: Path) -> None:
+    from xml.etree import ElementTree
+
+    plan = plan_of("sm80, swizzled", tmp_path)
+    path = tmp_path / "page.html"
+    path.write_text(page_of_plan(plan, "saved", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), encoding="utf-8")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    browser.open(path)
+    browser.search("a,12,40")
+    allowed = {"behavior": "allow", "downloadPath": str(folder), "eventsEnabled": False}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+    views = browser.driver.execute_script("return [...document.querySelectorAll('.view:has(canvas)')].map((v) => v.id)")
+    for view in views:
+        browser.click(f"#{view} .save")
+        name = f"saved_{view.removeprefix('view-')}.svg"
+        assert until(lambda name=name: (folder / name).is_file()), name  # type: ignore[misc]
+        root = ElementTree.fromstring((folder / name).read_text())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(list(root)) > 10
+    assert len(views) >= 9

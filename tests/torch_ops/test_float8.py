@@ -1,0 +1,158 @@
+"""A layer in 8-bit floats: forward and backward passes on the executor, against float64 of the same copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cutegen  # noqa: E402
+from cutegen.build import Cache  # noqa: E402
+from cutegen.errors import OperandError, RequestError  # noqa: E402
+from tests.torch_ops.cases import ACTIVATIONS, close  # noqa: E402
+
+pytestmark = pytest.mark.dsl
+E4M3, E5M2, BF16 = torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16
+
+
+@pytest.fixture
+def _executed(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        yield
+
+
+def exact(copies: cutegen.Float8Copies) -> tuple[Any, Any]:
+    """The matrices that the two copies stand for, in float64."""
+    rows = copies.values.double() * copies.scale.double().reshape(-1, 1)
+    return rows, copies.across.double() * copies.across_scale.double().reshape(1, -1)
+
+
+def operands(x_shape: tuple[int, ...], n: int, device: str = "cpu") -> tuple[Any, Any, Any]:
+    """x, weight and bias, rows of which are of very different sizes."""
+    x = torch.randn(x_shape, dtype=BF16) * torch.logspace(-3, 3, x_shape[-2])[:, None].to(BF16)
+    weight = torch.randn(n, x_shape[-1], dtype=BF16) * torch.logspace(-2, 2, n)[:, None].to(BF16)
+    x, weight, bias = (tensor.to(device).requires_grad_() for tensor in (x, weight, torch.randn(n, dtype=BF16)))
+    return x, weight, bias
+
+
+def check_gradients(
+    x_shape: tuple[int, ...], n: int, activation: str | None, *, one_scale: bool = False, device: str = "cpu"
+) -> None:
+    x, weight, bias = operands(x_shape, n, device)
+    rows = x.detach().reshape(-1, x_shape[-1])
+    of_x, of_weight = cutegen.Float8Copies.of(rows), cutegen.Float8Copies.of(weight)
+    if one_scale:
+        x_scale = rows.abs().max().float().reshape(1) / 448
+        narrow = (rows.float() / x_scale).to(E4M3)
+        of_x = cutegen.Float8Copies(narrow, x_scale, narrow.t().contiguous().t(), x_scale)
+    out = cutegen.float8_linear(x, weight, bias, of_x=of_x, of_weight=of_weight, activation=activation)
+    (x64, x64_across), (w64, w64_across) = exact(of_x), exact(of_weight)
+    before = (x64 @ w64.T + bias.detach().double()).requires_grad_()
+    wanted = ACTIVATIONS[activation](before)
+    assert out.dtype is BF16
+    close(out, wanted.reshape(out.shape), BF16, "result")
+    grad = torch.randn(out.shape, dtype=BF16, device=device)
+    out.backward(grad)
+    wanted.backward(grad.double().reshape(wanted.shape))
+    close(bias.grad, before.grad.sum(0), BF16, "bias", times=2)
+    # The gradient before the activation, quantized to e5m2 by row and by column: two significant bits, 2^-3 of each.
+    for name, found, right in (
+        ("x", x.grad, before.grad @ w64_across),
+        ("weight", weight.grad, before.grad.T @ x64_across),
+    ):
+        assert found.dtype is BF16
+        error = (found.double().reshape(right.shape) - right).norm() / right.norm()
+        assert error < 0.08, f"gradient of {name}: {error}"
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_gradients_by_torch_on_the_cpu(activation: str | None) -> None:
+    check_gradients((3, 40, 48), 64, activation)
+    check_gradients((33, 47), 61, activation, one_scale=True)
+
+
+@pytest.mark.usefixtures("_executed")
+def test_gradients_by_executed_kernels() -> None:
+    check_gradients((32, 64), 48, "gelu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", [None, "silu", "gelu"])
+def test_gradients_on_a_gpu(activation: str | None) -> None:
+    check_gradients((3, 136, 256), 192, activation, device="cuda")
+    check_gradients((64, 512), 128, activation, one_scale=True, device="cuda")
+
+
+def test_a_quantized_gradient_is_multiplied_exactly() -> None:
+    """With a gradient that e5m2 holds as it is, only the result's rounding is left."""
+    x, weight, _ = operands((32, 64), 48)
+    of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(weight)
+    out = cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, out_dtype=torch.float32)
+    grad = torch.randint(0, 2, out.shape) * 2.0 - 1
+    out.backward(grad)
+    (_, x64), (_, w64) = exact(of_x), exact(of_weight)
+    close(x.grad, grad.double() @ w64, BF16, "x")
+    close(weight.grad, grad.double().T @ x64, BF16, "weight")
+
+
+def test_copies_hold_a_matrix_by_its_rows_and_by_its_columns() -> None:
+    matrix = torch.randn(30, 50) * torch.logspace(-6, 6, 30)[:, None] * torch.logspace(-2, 2, 50)
+    matrix[3], matrix[:, 7] = 0, 0
+    for dtype, bits in ((E4M3, 3), (E5M2, 2)):
+        copies = cutegen.Float8Copies.of(matrix, dtype)
+        assert (copies.values.stride(), copies.across.stride()) == ((50, 1), (1, 30))
+        by_rows, by_columns = exact(copies)
+        for found, most in ((by_rows, matrix.abs().amax(1, keepdim=True)), (by_columns, matrix.abs().amax(0))):
+            room = 2.0 ** -(bits + 1) * matrix.abs() + 2.0**-14 * most
+            assert ((found - matrix.double()).abs() <= room).all()
+
+
+def test_without_copies_a_gradient_is_refused_and_told_where_to_give_them() -> None:
+    a = torch.randn(16, 32).to(E4M3).requires_grad_()
+    b = torch.randn(8, 32).to(E4M3).T
+    with pytest.raises(RequestError, match=r"forward pass alone.*cutegen\.float8_linear\(x, weight, of_x="):
+        cutegen.matmul(a, b)
+
+
+def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
+    x, weight, _ = operands((4, 16), 8)
+    of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(weight)
+    for changed, said in (
+        (of_x._replace(across=of_x.across.t()), r"operand of_x\.across: found .*shape \(16, 4\).*expected .*\(4, 16\)"),
+        (of_x._replace(across=of_x.values), r"of_x\.across: found strides \(16, 1\).*stride\(0\) == 1.*contiguous"),
+        (of_x._replace(values=x), r"of_x\.values: found torch\.bfloat16.*Float8Copies\.of\(x\)"),
+        (
+            of_x._replace(across_scale=of_x.scale),
+            r"of_x\.across_scale: found shape \(4,\); expected one element, or 16",
+        ),
+    ):
+        with pytest.raises(OperandError, match=said):
+            cutegen.float8_linear(x, weight, of_x=changed, of_weight=of_weight)
+    with pytest.raises(RequestError, match=r"grad_dtype: found torch\.float16"):
+        cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, grad_dtype=torch.float16)
+    with pytest.raises(RequestError, match=r"dtype: found torch\.int8"):
+        cutegen.Float8Copies.of(x, torch.int8)
+    with pytest.raises(OperandError, match=r"shape \(2, 4, 16\); expected a matrix"):
+        cutegen.Float8Copies.of(torch.randn(2, 4, 16))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
+def test_it_compiles_as_one_graph() -> None:
+    x, weight, bias = operands((32, 64), 48)
+
+    def step(x: Any, weight: Any, bias: Any) -> Any:
+        of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(weight)
+        return cutegen.float8_linear(x, weight, bias, of_x=of_x, of_weight=of_weight, activation="gelu")
+
+    found = []
+    for run in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        for leaf in (x, weight, bias):
+            leaf.grad = None
+        run(x, weight, bias).sum().backward()
+        found.append((x.grad, weight.grad, bias.grad))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

@@ -1,0 +1,135 @@
+"""`cutegen tune` without a GPU: its refusals, the whole path with a stand-in timer, and what becomes of records."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from cutegen.cli.main import main
+from cutegen.tune.measuring import end_children
+from cutegen.tuned import store
+from tests.house.documents import ROOT
+from tests.tuned.made import measured, open_spec, with_winner
+
+SPEC = """
+[problem]
+a = { dtype = "f16", major = "k" }
+b = { dtype = "f16", major = "k" }
+c = { dtype = "f16", major = "n" }
+"""
+PAGE = (ROOT / "docs" / "json.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_TUNED_DIR", str(tmp_path / "tuned"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "open.toml").write_text(SPEC)
+
+
+@pytest.fixture(scope="module")
+def records() -> Any:
+    """Two, of one bucket and of another, none of them kept yet."""
+    yield with_winner(measured(open_spec()), 2), with_winner(measured(open_spec("other"), seed=1), 0)
+    end_children()
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    assert main(["tune", *words]) == code, capsys.readouterr().err
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def table(capsys: pytest.CaptureFixture[str], row: str, *words: str) -> dict[str, Any]:
+    """The JSON that a command prints, whose keys are those of a row of the page."""
+    (keys,) = re.findall(rf"^\| `cutegen tune {row}` \| (.*) \|$", PAGE, re.MULTILINE)
+    found: dict[str, Any] = json.loads(run(capsys, *words, "--json")[0])
+    assert list(found) == re.findall(r"`(\w+)`", keys)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["open.toml"], 2, "found no problem; expected one or more of --problem M,N,K, --suite NAME, --problems FILE"),
+        (["open.toml", "--problems", "none.txt"], 2, "none.txt cannot be read"),
+        (["open.toml", "--problems", "empty.txt"], 2, "empty.txt: found no problem; expected lines such as"),
+        (["open.toml", "--problems", "wrong.txt"], 2, "wrong.txt:2: found '4,x,4'; expected M,N,K or M,N,K,BATCH"),
+        (["open.toml", "--problem", "64,64,64", "--by", "luck"], 2, "--by: found 'luck'; expected graph or launch"),
+        (["open.toml", "--suite", "bunk"], 2, "bunk"),
+        (["show", "nobody"], 2, "found 0 called 'nobody'"),
+        (["forget"], 2, "expected names in `cutegen tune list`, --damaged or --all"),
+        (["export", "away"], 2, "export: found no record"),
+        (["import", "open.toml"], 3, "found no table tuned.asked"),
+        (["ldmatrix_probe", "--problem", "64,64,64", "--stand-in", "0"], 2, "a GEMM, which can be measured"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(
+    words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "empty.txt").write_text("# nothing\n\n")
+    (tmp_path / "wrong.txt").write_text("64,64,64,3 # a batch\n4,x,4\n")
+    _, errors = run(capsys, *words, code=code)
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+def test_without_a_gpu_that_is_what_it_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cutegen.bench import benchmark
+
+    monkeypatch.setattr(benchmark, "present_target", lambda: None)
+    _, errors = run(capsys, "open.toml", "--problem", "64,64,64", code=3)
+    assert "measuring needs a GPU" in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.dsl
+def test_the_whole_path_with_a_stand_in_timer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["open.toml", "--problem", "64,64,128", "--most", "2", "--stand-in", "0", "--arch", "sm_80", "--jobs", "2"]
+    found = table(capsys, "SPEC", *words)
+    (result,) = found["results"]
+    assert (result["winner"], result["favourite"]) != (None, None)
+    assert {one["status"] for one in result["candidates"]} == {"ok"}
+    (path,) = (tmp_path / "tuned").glob("*.toml")
+    assert path.name == result["file"]
+    assert not list((tmp_path / "tuned" / "unfinished").glob("[!f.]*"))
+
+
+def test_records_are_listed_shown_exported_forgotten_and_imported(
+    records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    paths = [store.keep(each) for each in records]
+    (tmp_path / "tuned" / "broken.toml").write_text("schema = 3")
+    listed = table(capsys, "list", "list")
+    assert {row["file"] for row in listed["records"]} == {path.name for path in set(paths)}
+    assert [row["file"] for row in listed["damaged"]] == ["broken.toml"]
+    assert "damaged:" in run(capsys, "list")[0]
+    shown = table(capsys, "show RECORD", "show", str(paths[0]))
+    assert shown["winner"] == records[1].evidence.winner  # the second was kept in the place of the first
+    assert records[1].evidence.winner in run(capsys, "show", "nvidia")[0]
+    assert table(capsys, "export FOLDER", "export", "away")["files"] == [paths[0].name]
+    assert table(capsys, "forget RECORD", "forget", "--all")["files"] == ["broken.toml", paths[0].name]
+    assert "has no record" in run(capsys, "list")[0]
+    assert table(capsys, "import FILE", "import", "away")["files"] == [paths[0].name]
+    assert store.load(paths[0]) == records[1]
+
+
+def test_the_picture_has_a_mark_for_each_timed_candidate(
+    records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = store.keep(records[0])
+    run(capsys, "show", path.name, "--out", "plot.svg")
+    picture = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
+    named = [each.text or "" for each in picture.iter("{http://www.w3.org/2000/svg}title")]
+    found = records[0].evidence
+    assert sorted(name.partition(":")[0] for name in named) == sorted(one.name for one in found.candidates)
+    (winners,) = [name for name in named if name.startswith(f"{found.winner}:")]
+    assert f"{found.times(found.winner).median_us:.4g} us measured" in winners

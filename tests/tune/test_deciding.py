@@ -1,0 +1,50 @@
+"""A winner is faster beyond noise, and else the model's favourite stays."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Sequence
+
+import pytest
+
+from cutegen.tune.deciding import gain, is_faster, is_settled, leaders, times_of
+
+
+def noisy(us: float, share: float, seed: int, rounds: int = 36) -> list[float]:
+    drawn = random.Random(seed)
+    return [us * (1 + drawn.gauss(0, share)) for _ in range(rounds)]
+
+
+@pytest.mark.parametrize(("faster_by", "expected"), [(0.05, True), (0.02, True), (0.004, False), (-0.03, False)])
+def test_differences_beyond_noise_count(faster_by: float, expected: bool) -> None:
+    samples = {"favourite": noisy(10.0, 0.005, 1), "other": noisy(10.0 / (1 + faster_by), 0.005, 2)}
+    assert is_faster(samples, "other", "favourite") == expected
+    assert is_settled(samples, "other", "favourite")
+
+
+def test_noise_hides_a_difference() -> None:
+    samples = {"favourite": noisy(10.0, 0.2, 1), "other": noisy(9.7, 0.2, 2)}
+    assert not is_faster(samples, "other", "favourite")
+    assert not is_settled(samples, "other", "favourite")
+
+
+def test_what_moves_all_alike_is_no_noise() -> None:
+    heat = [1 + 0.3 * random.Random(i).random() for i in range(20)]
+    samples = {"favourite": [10 * x for x in heat], "other": [9.5 * x for x in heat]}
+    ratio, error = gain(samples, "other", "favourite")
+    assert ratio == pytest.approx(10 / 9.5)
+    assert error == pytest.approx(0, abs=1e-9)
+
+
+def test_the_favourite_leads_the_list_whatever_its_time() -> None:
+    samples: dict[str, Sequence[float]] = {"a": [3.0], "favourite": [9.0], "b": [1.0], "c": [2.0]}
+    assert leaders(samples, "favourite", 3) == ["favourite", "b", "c"]
+
+
+def test_medians_and_quartiles_are_those_of_the_samples() -> None:
+    samples = noisy(10.0, 0.1, 7, rounds=101)
+    found = times_of(samples)
+    assert found.median_us == statistics.median(samples)
+    assert (found.low_us, found.high_us) == pytest.approx((sorted(samples)[25], sorted(samples)[75]), rel=0.02)
+    assert found.rounds == 101

@@ -1,0 +1,89 @@
+"""The candidates of a problem: the model's favourite first, no more than sixteen, of more than one kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
+from cutegen.hardware import target
+from cutegen.plan import GemmPlan, plan
+from cutegen.spec import GemmSpec, Raster, Schedule, Tile
+from cutegen.tune.space import MOST, OF_ONE_TILE, name_of, proposed, ranked_space
+from cutegen.tuned.overlay import settled_plan
+from tests.tuned.made import open_spec
+
+SM90 = target("sm_90")
+PROBLEMS = [
+    ProblemShape(*extents)
+    for extents in ((4096, 4096, 4096), (16, 4096, 4096), (256, 256, 65536), (1000, 504, 3000), (64, 64, 64, 100))
+]
+
+
+def planned(spec: GemmSpec, problem: ProblemShape) -> GemmPlan:
+    made = plan(spec, SM90, problem)
+    assert isinstance(made, GemmPlan)
+    return made
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -> None:
+    first, *others = proposed(open_spec(), SM90, problem)
+    models, settled = planned(open_spec(), problem), settled_plan(open_spec(), first.settled, SM90, problem)
+    for name in ("family", "cta_tile", "stages", "cluster", "pingpong", "swapped", "split_k", "raster", "smem_bytes"):
+        assert getattr(settled, name) == getattr(models, name), name
+    assert settled.launch == models.launch
+    assert 8 <= len(others) < MOST
+    assert len({each.name for each in others} | {first.name}) == len(others) + 1
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_they_are_no_near_copies(problem: ProblemShape) -> None:
+    found = proposed(open_spec(), SM90, problem)
+    tiles = [(each.settled.family, each.settled.tile.cta, each.settled.schedule.swap) for each in found]
+    assert len(set(tiles)) >= 4
+    assert max(map(tiles.count, tiles)) <= OF_ONE_TILE + 3  # with the favourite's other orders
+
+
+def test_what_the_spec_gives_is_kept() -> None:
+    asked = replace(
+        open_spec(),
+        family="sm90",
+        tile=Tile(stages=3),
+        schedule=Schedule(consumers="cooperative", raster=Raster("m", 4, False)),
+    )
+    for each in proposed(asked, SM90, PROBLEMS[0]):
+        assert each.settled.family == "sm90"
+        assert each.settled.tile.stages == 3
+        assert each.settled.schedule.consumers == "cooperative"
+        assert each.settled.schedule.raster == Raster("m", 4, False)
+
+
+def test_of_a_given_tile_the_rest_is_varied() -> None:
+    asked = replace(open_spec(), family="sm90", tile=Tile((64, 64, 128)))
+    found = proposed(asked, SM90, PROBLEMS[2])
+    assert {each.settled.tile.cta for each in found} == {(64, 64, 128)}
+    assert {each.settled.schedule.split_k for each in found} >= {1, 4, 8}
+
+
+def test_where_nothing_is_open_there_is_one() -> None:
+    asked = proposed(open_spec(), SM90, PROBLEMS[0])[0].settled
+    assert [each.name for each in proposed(asked, SM90, PROBLEMS[0])] == [name_of(asked)]
+
+
+def test_what_no_family_can_do_is_refused() -> None:
+    asked = replace(open_spec(), tile=Tile((7, 7, 7)))
+    with pytest.raises(SpecError):
+        proposed(asked, SM90, PROBLEMS[0])
+
+
+def test_names_tell_candidates_apart() -> None:
+    ranked = ranked_space(open_spec(), SM90, PROBLEMS[0])
+    assert len({each.name for each in ranked}) == len({each.settled for each in ranked}) == len(ranked)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+def test_every_target_has_a_space(arch: str) -> None:
+    assert len(proposed(open_spec(), target(arch), PROBLEMS[3])) >= 8

@@ -1,0 +1,155 @@
+"""Records answer for what was asked, on the device that was measured, in the bucket of the problem; else not at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import cutegen
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ArtifactError
+from cutegen.hardware import target
+from cutegen.plan import GemmPlan
+from cutegen.plan import plan as plan_by_model
+from cutegen.spec import GemmSpec, load_spec
+from cutegen.tune.measuring import end_children
+from cutegen.tuned import answer, store
+from cutegen.tuned.record import Record, read_record
+from tests.tuned.made import DEVICE, PROBLEM, TARGET, measured, open_spec, with_winner
+
+
+@pytest.fixture(scope="module")
+def record() -> Iterator[Record]:
+    """One that a candidate won that is not the model's choice."""
+    yield with_winner(measured(open_spec()), 3)
+    end_children()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_TUNED_DIR", str(tmp_path / "tuned"))
+    monkeypatch.setattr(answer, "present_gpu_name", lambda: DEVICE)
+    monkeypatch.setattr(answer, "present_target", lambda: target(TARGET))
+
+
+def planned(spec: GemmSpec, problem: ProblemShape) -> GemmPlan:
+    made = cutegen.plan(spec, TARGET, problem)
+    assert isinstance(made, GemmPlan)
+    return made
+
+
+def test_a_record_comes_back_from_its_file(record: Record) -> None:
+    assert read_record(record.to_toml().encode(), "file") == record
+
+
+def test_a_record_is_a_spec_like_any_other(record: Record) -> None:
+    path = store.keep(record)
+    assert load_spec(path) == record.settled
+
+
+def test_the_plan_is_the_winner_and_says_so(record: Record) -> None:
+    before = planned(open_spec(), PROBLEM)
+    store.keep(record)
+    found = planned(open_spec(), PROBLEM)
+    assert (found.cta_tile, found.stages) == (record.settled.tile.cta, record.settled.tile.stages)
+    assert found.family == record.settled.family
+    assert (found.cta_tile, found.cluster, found.swapped) != (before.cta_tile, before.cluster, before.swapped)
+    assert f"tuned on {DEVICE} at {PROBLEM}" in found.explain()
+    assert found.spec == open_spec()
+
+
+def test_what_was_measured_is_what_is_built_later(record: Record) -> None:
+    from cutegen.api import build_request, request_of
+    from cutegen.tuned.overlay import settled_plan
+
+    compiled = request_of(settled_plan(record.asked, record.settled, target(TARGET), PROBLEM)).inputs.key
+    store.keep(record)
+    assert build_request(open_spec(), TARGET, problem=PROBLEM).inputs.key == compiled
+
+
+def test_nearby_problems_are_those_of_the_bucket(record: Record) -> None:
+    store.keep(record)
+    near, far = ProblemShape(1024, 4096, 4096), ProblemShape(1025, 4096, 4096)
+    assert store.find(open_spec(), TARGET, near, DEVICE) == record
+    assert store.find(open_spec(), TARGET, far, DEVICE) is None
+
+
+def test_the_problem_itself_comes_before_its_neighbours(record: Record) -> None:
+    other = ProblemShape(1024, 4096, 4096)
+    neighbour = replace(record, evidence=replace(record.evidence, problem=other))
+    store.keep(record)
+    store.keep(neighbour)
+    assert store.find(open_spec(), TARGET, other, DEVICE) == neighbour
+    assert store.find(open_spec(), TARGET, PROBLEM, DEVICE) == record
+
+
+def test_defaults_written_out_and_names_ask_for_the_same(record: Record) -> None:
+    store.keep(record)
+    assert store.find(open_spec("another", align=16), TARGET, PROBLEM, DEVICE) == record
+    assert store.find(open_spec(align=8), TARGET, PROBLEM, DEVICE) is None
+
+
+def test_another_device_is_not_answered(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.keep(record)
+    monkeypatch.setattr(answer, "present_gpu_name", lambda: "NVIDIA H100 80GB HBM3")
+    assert answer.record_for(open_spec(), target(TARGET), PROBLEM) is None
+    monkeypatch.setattr(answer, "present_target", lambda: None)
+    assert answer.record_for(open_spec(), target(TARGET), PROBLEM) is None
+
+
+def test_keys_that_are_given_make_another_question(record: Record) -> None:
+    store.keep(record)
+    assert store.find(replace(open_spec(), family="sm80"), TARGET, PROBLEM, DEVICE) is None
+
+
+def test_a_damaged_record_is_passed_over_with_one_word(record: Record, caplog: pytest.LogCaptureFixture) -> None:
+    path = store.keep(record)
+    path.write_text(path.read_text().replace("schema = 1", "schema = 7"))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert planned(open_spec(), PROBLEM).cta_tile == _model().cta_tile
+    (message,) = [each.getMessage() for each in caplog.records]
+    assert "tuned.schema: found 7; expected 1" in message
+    assert str(path) in message
+
+
+def _model() -> GemmPlan:
+    made = plan_by_model(open_spec(), TARGET, PROBLEM)
+    assert isinstance(made, GemmPlan)
+    return made
+
+
+def test_a_record_under_the_name_of_another_device_is_passed_over(
+    record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store.keep(record)
+    path.rename(path.with_name(path.name.replace("nvidia-h200", "nvidia-a100")))
+    with caplog.at_level(logging.WARNING):
+        assert store.find(open_spec(), TARGET, PROBLEM, "NVIDIA A100") is None
+    assert f"found one of {DEVICE}; its name says another" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "found no table tuned.asked"),
+        ("[tuned]\nschema = 1\n", "found no table tuned.asked"),
+        ("= 3", "found no TOML"),
+        ("a = " + "[" * 60 + "]" * 60, "nested more than"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_file(text: str, message: str) -> None:
+    with pytest.raises(ArtifactError, match="here") as caught:
+        read_record(text.encode(), "here")
+    assert message in str(caught.value)
+
+
+def test_a_record_of_another_problem_than_it_asked_is_refused(record: Record) -> None:
+    text = record.to_toml()
+    head, tail = text.split("[tuned]")
+    with pytest.raises(ArtifactError, match="problem: found another"):
+        read_record(f"{head.replace('f16', 'bf16')}[tuned]{tail}".encode(), "here")
