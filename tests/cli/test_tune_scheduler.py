@@ -86,7 +86,7 @@ def _lines(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ("--scheduler tcp://127.0.0.1:9", 3, "not reached within 5 s"),
+        pytest.param("--scheduler tcp://127.0.0.1:9", 3, "not reached within 5 s", marks=pytest.mark.slow),
         ("--scheduler nonsense", 3, "missing port number in address 'nonsense'; expected an address such as"),
         ("--scheduler nonsense --jobs 2", 2, "--jobs: found 2 beside --scheduler, whose workers have their own"),
     ],

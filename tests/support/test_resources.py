@@ -44,6 +44,9 @@ def test_a_wheel_carries_templates_and_layouts(tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
+    page = REPOSITORY / "cutegen" / "show" / "page"
+    shipped = {path.name for path in (installed / "cutegen" / "show" / "page").iterdir()}
+    assert {path.name for path in page.iterdir() if path.suffix in (".js", ".css")} <= shipped
     imports = "from cutegen import spec; from cutegen.support import resources"
     ask = f"{imports}; print(resources.layouts_dir(), *spec.shipped_specs())"
     answer = subprocess.run(

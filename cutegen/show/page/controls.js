@@ -55,7 +55,7 @@ function searchBox() {
 /** Mark a thread; the followed element stays, and its loads are shown as this thread's warp makes them. */
 function markThread(thread) {
   update({ thread });
-  pinned.thread = state.thread;
+  if (resting) resting.thread = state.thread;
 }
 
 /** A slider with its name and its number; `most` may change with what is followed. */

@@ -14,8 +14,10 @@ const state = {
   slot: 0,
   layouts: { a: 0, b: 0, c: 0 },
 };
-/** What a hover leaves behind: where the pointer goes away, this is followed again. */
-const pinned = {};
+/** What a hover may change, as it was before the pointer came over a picture; null while it is over none. */
+let resting = null;
+const HOVERED = ["operand", "x", "y", "thread", "load", "phase", "kBlock", "step"];
+const rest = () => Object.fromEntries(HOVERED.map((key) => [key, state[key]]));
 const watchers = [];
 
 const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
@@ -111,14 +113,22 @@ function follow(operand, x, y, keep = false, thread = state.thread) {
   bounded();
   settle();
   bounded();
-  if (keep) Object.assign(pinned, { operand: state.operand, x: state.x, y: state.y, thread: state.thread });
+  if (keep && resting) resting = rest();
   const changed = new Set(Object.keys(state).filter((key) => state[key] !== before[key]));
   if (changed.size) watchers.forEach((watch) => watch(changed));
 }
 
-/** Follow again what was followed before the pointer came. */
+/** The pointer comes over a picture. */
+function hover() {
+  if (!resting) resting = rest();
+}
+
+/** Follow again what was followed before the pointer came, with the sliders as they were. */
 function release() {
-  follow(pinned.operand, pinned.x, pinned.y, false, pinned.thread);
+  if (!resting) return;
+  const before = resting;
+  resting = null;
+  update(before);
 }
 
 /** Where an element of the first tile lies in the matrix of the page's problem, rows as far apart as they must be. */

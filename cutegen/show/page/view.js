@@ -61,6 +61,7 @@ class View {
     this.over.classList.add("live");
     this.over.addEventListener("pointermove", (event) => {
       const place = found(event);
+      hover();
       if (place) follow(...place);
     });
     this.over.addEventListener("pointerleave", release);

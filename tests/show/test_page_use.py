@@ -1,0 +1,139 @@
+"""The page as people use it: keys, colours, layouts, pictures to keep; every shipped spec has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.algebra import offsets_by_row, parse_layout
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import dtype
+from cutegen.show.follow import Element
+from cutegen.show.page import page_of_layout, page_of_plan
+from cutegen.show.parts import element
+from cutegen.spec import shipped_specs
+from tests.show.browser import Page, until
+from tests.show.page_reference import PROBLEM
+from tests.show.test_page_browser import plan_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_keys_and_complaints(browser: Page, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    plan = plan_of("sm80, swizzled", tmp_path)
+    path = tmp_path / "page.html"
+    path.write_text(page_of_plan(plan, "keys", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), encoding="utf-8")
+    browser.open(path)
+    browser.search("a,12,40")
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    assert browser.text("#followed") == "a(13, 41)"
+    browser.press("b")
+    assert browser.text("#followed") == "b(13, 41)"
+    browser.press("/")
+    assert browser.driver.switch_to.active_element.get_attribute("id") == "search"
+    browser.search("t200")
+    assert "expected a thread up to t127" in browser.text("#complaint")
+    browser.search("a,128,0")
+    assert "expected less than (128, 64)" in browser.text("#complaint")
+    browser.search("t37")
+    assert browser.said("#view-map")["marked-thread"] == "t37, warp 1"
+    browser.press("?")
+    assert browser.driver.execute_script("return document.getElementById('help').open")
+    browser.press(Keys.ESCAPE)
+    assert until(lambda: not browser.driver.execute_script("return document.getElementById('help').open"))
+    before = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    browser.press("d")
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    assert until(lambda: browser.driver.execute_script(paper) != before, 5)
+    assert (browser.requests, browser.complaints) == ([], [])
+
+
+def test_one_element_is_where_the_text_says(browser: Page, tmp_path: Path) -> None:
+    """a(12, 40) of sm80_hgemm_tn, which `tests/show/test_follow.py` finds in the executed PTX, too."""
+    plan, problem = plan_of("sm80, swizzled", tmp_path), ProblemShape(128, 128, 64)
+    path = tmp_path / "page.html"
+    path.write_text(page_of_plan(plan, "one", problem), encoding="utf-8")
+    browser.open(path)
+    browser.search("a,12,40")
+    said, table = browser.said(), element.view(plan, Element("a", (12, 40)), problem).table
+    load = next(each for each in table["loads"] if f"t{each['held']['thread']}" == said["thread"])
+    assert said["global-sector"].split(" ")[0] == f"{table['global']['sector']}"
+    assert said["copy-thread"] == f"t{table['copy']['thread']}"
+    assert (said["byte"], said["bank"]) == (f"{table['shared']['address_bytes']}", f"{table['shared']['bank']}")
+    assert said["lane"] == f"lane {load['addressing_lane']}"
+    assert (said["phase"], said["value"]) == (f"{load['phase']}", f"{load['held']['value']}")
+    assert said["register"].split(",")[0] == f"R{load['held']['register']}"
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_specs() if cutegen.load_spec(name).kind == "gemm"])
+def test_every_shipped_spec_has_a_page_without_complaints(name: str, browser: Page, tmp_path: Path) -> None:
+    spec = cutegen.load_spec(name)
+    path = tmp_path / "page.html"
+    text = page_of_plan(cutegen.plan(spec, spec.needs), name, ProblemShape(PROBLEM, PROBLEM, PROBLEM))
+    path.write_text(text, encoding="utf-8")
+    browser.open(path)
+    for place in ("a,5,3", "b,9,7", "c,3,17"):
+        browser.search(place)
+        assert browser.text("#followed").startswith(place[0])
+    for control in ("#shared-plain", "#side-writes", "#step"):
+        browser.driver.execute_script("document.querySelector(arguments[0]).click()", control)
+    browser.settle()
+    assert (browser.requests, browser.complaints) == ([], [])
+
+
+def test_the_page_follows_the_systems_colours(browser: Page, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_of_layout_text(), encoding="utf-8")
+    for scheme in ("dark", "light"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        browser.open(path)
+        assert browser.driver.execute_script("return document.documentElement.dataset.theme") == scheme
+
+
+def page_of_layout_text(text: str = "Sw<3,3,3> o (8,64):(64,1)") -> str:
+    return page_of_layout(parse_layout(text), dtype("f16"), text)
+
+
+@pytest.mark.parametrize("text", ["Sw<3,3,3> o (8,64):(64,1)", "((2,2),(4,8)):((1,8),(2,16))", "(4,3,2)", "16:3"])
+def test_a_layout_as_a_page(text: str, browser: Page, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_of_layout_text(text), encoding="utf-8")
+    browser.open(path)
+    table = offsets_by_row(parse_layout(text))
+    random = np.random.default_rng()
+    for _ in range(5):
+        row, column = int(random.integers(table.shape[0])), int(random.integers(table.shape[1]))
+        browser.search(f"{row},{column}")
+        said = browser.said("#view-layout")
+        offset = int(table[row, column])
+        assert (said["offset"], said["bank"]) == (f"{offset}", f"{offset * 2 // 4 % 32}"), (row, column)
+        assert browser.said("#view-bits")["bits-after"] == f"{offset}"
+    assert (browser.requests, browser.complaints) == ([], [])
+
+
+def test_every_picture_can_be_saved_as_svg(browser: Page, tmp_path: Path) -> None:
+    plan = plan_of("sm80, swizzled", tmp_path)
+    path = tmp_path / "page.html"
+    path.write_text(page_of_plan(plan, "saved", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), encoding="utf-8")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    browser.open(path)
+    browser.search("a,12,40")
+    allowed = {"behavior": "allow", "downloadPath": str(folder), "eventsEnabled": False}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+    views = browser.driver.execute_script("return [...document.querySelectorAll('.view:has(canvas)')].map((v) => v.id)")
+    for view in views:
+        browser.click(f"#{view} .save")
+        name = f"saved_{view.removeprefix('view-')}.svg"
+        assert until(lambda name=name: (folder / name).is_file()), name  # type: ignore[misc]
+        root = ElementTree.fromstring((folder / name).read_text())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(list(root)) > 10
+    assert len(views) >= 9
