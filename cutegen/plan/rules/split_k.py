@@ -36,7 +36,8 @@ def choose_split_k(
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 
-    The CTAs of a cluster have `clustered` of them, and add those first. A thread asks for about `in_flight` sums at once.
+    The CTAs of a cluster have `clustered` of them, and add those first. A thread asks for about `in_flight` of
+    the sums at once.
     Raises SpecError where atomics are asked for and C cannot be added to.
     """
     if spec.schedule.reduction == "atomics":

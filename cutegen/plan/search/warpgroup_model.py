@@ -34,15 +34,16 @@ class WarpgroupConstants:
 
     In cycles: `latency` is from a copy's issue to its data, `turn` hands the tensor cores to the other warpgroup,
     `store_per_kib` is of a result, and `exchanged_store` the share that one of exchanged operands takes more;
-    `fill_per_kib` is of a CTA's first k-tile, `warpgroup_start` of each warpgroup, `cluster_start` of each CTA more in
-    a cluster's row and column, and `crowd` of each CTA more that wants the same first rows, where a cluster counts
-    once; `peers` is the share that `latency` grows by with each CTA that shares copies. In bytes a cycle: `fetched` reach one multiprocessor, `l2` leave the L2 cache for all of them, `summed` are added
-    where K is split, after `sum_us`, and `cluster_summed` in a cluster, after `cluster_sum_us`. `half_line`,
-    `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at multiples of
-    64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work. `memory_share` is
-    of the device memory's peak, which `torn_lines` take a share more of; `clock_share` is of the boost clock;
-    `power` is the share that a product takes longer when it is long, and `power_us` is long. `sharpness` and
-    `joined` are the norms that join what a k-tile waits for, and the two times.
+    `fill_per_kib` is of a CTA's first k-tile, `warpgroup_start` of each warpgroup, `cluster_start` of each CTA more
+    in a cluster's row and column, and `crowd` of each CTA more that wants the same first rows, where a cluster
+    counts once; `peers` is the share that `latency` grows by with each CTA that shares copies. In bytes a cycle:
+    `arrived` reach one multiprocessor, `fetched` it asks L2 for, `l2` leave the L2 cache for all of them, `summed`
+    are added where K is split, after `sum_us`, and `cluster_summed` in a cluster, after `cluster_sum_us`.
+    `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at
+    multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work.
+    `memory_share` is of the device memory's peak, which `torn_lines` take a share more of; `clock_share` is of the
+    boost clock; `power` is the share that a product takes longer when it is long, and `power_us` is long.
+    `sharpness` and `joined` are the norms that join what a k-tile waits for, and the two times.
     """
 
     latency: float
