@@ -305,7 +305,7 @@ def functions_of(text: str, *names: str, reciprocal_error: float = 0.0, **consta
 
 @pytest.mark.parametrize("reciprocal_error", [-(2.0**-23), 0.0, 2.0**-23])
 def test_quotients_are_exact(reciprocal_error: float) -> None:
-    """rcp.approx is off by one unit in the last place at most (PTX ISA); random integers, and those beside multiples."""
+    """rcp.approx is off by one unit in the last place at most (PTX ISA): random integers, and beside multiples."""
     text = render(plan(gemm(), "sm_80")).text
     quotient = functions_of(text, "quotient", reciprocal_error=reciprocal_error)["quotient"]
     drawn = np.random.default_rng()
