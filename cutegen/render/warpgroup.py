@@ -104,7 +104,7 @@ def _host_clusters(plan: GemmPlan) -> dict[str, str]:
     return {
         "cluster_tiles": f"{along_m} * cute.ceil_div(n, CTA_N)",
         "cluster_ctas": ctas.get((m > 1, k > 1), ""),
-        "cluster_extents": f"({m}, {k}, 1)",
+        "cluster_extents": f"({'CLUSTER_M' if m > 1 else 1}, {'CLUSTER_K' if k > 1 else 1}, 1)",
     }
 
 

@@ -141,3 +141,24 @@ def test_what_is_not_there_is_refused_in_a_line(cli: Cli) -> None:
     assert "nothing.py: cannot be opened" in cli("run nothing.py").error
     Path("empty").mkdir()
     assert "empty: found no artifact; expected one folder of `cutegen build --out`" in cli("run empty").error
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--what ptx,sass", "--what: found ptx, sass; expected one for stdout, or --out FOLDER for several"),
+        ("--what asm", "--what: found 'asm'; expected one or more of source, ptx, sass, cubin"),
+        ("--what sass --out k.ptx", "--out: found k.ptx for sass; expected a file that ends with .sass"),
+        ("--what sass,ptx --out k.ptx", "--out: found k.ptx for sass, ptx; expected a folder"),
+        ("--out k.elf", "--out: found k.elf, which ends with .elf"),
+        ("--what cubin", "--what: found cubin, which is binary; expected --out FILE.cubin, or a pipe"),
+    ],
+)
+def test_a_stage_that_cannot_be_shown_so_is_refused(
+    cli: Cli, words: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    outcome = cli(f"emit sm80_hgemm_tn --arch sm_80 {words}")
+    assert outcome.code == 2
+    assert said in outcome.error
+    assert not Path("k.ptx").exists()
