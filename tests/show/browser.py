@@ -134,7 +134,9 @@ class Page:
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
         addresses = [each["request"]["url"] for each in sent]
-        return [url for url in addresses if not url.startswith(("data:", "blob:")) and url != self.driver.current_url]
+        # The browser's own new tab may still be loading when a page is opened.
+        inside = ("data:", "blob:", "chrome://", "about:")
+        return [url for url in addresses if not url.startswith(inside) and url != self.driver.current_url]
 
 
 @contextmanager
@@ -155,6 +157,7 @@ def open_browser() -> Iterator[Page]:
         driver = webdriver.Chrome(options=options, service=service)
         try:
             driver.set_script_timeout(TIMEOUT_S)
+            driver.get("about:blank")
             yield Page(driver)
         finally:
             driver.quit()

@@ -333,6 +333,6 @@ def compare_pipeline(browser: Page, plan: GemmPlan, found: Compared) -> None:
     browser.click("#step-back")
     found.same("a step back", browser.said("#view-pipeline")["slot"].split(" ")[0], "1")
     browser.click("#play")
-    moved = until(lambda: browser.said("#view-pipeline")["slot"].split(" ")[0] == "2", 5)
+    moved = until(lambda: browser.said("#view-pipeline")["slot"].split(" ")[0] != "1", 10)
     found.same("playing", moved, True)
     browser.click("#play")
