@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.pipeline import sharing_more
-from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_clusters, refuse_split_k
+from cutegen.plan.rules.split_k import (
+    WARPGROUP_VALUES_IN_FLIGHT,
+    check_together,
+    choose_split_k,
+    refuse_clusters,
+    refuse_split_k,
+)
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
@@ -66,7 +72,10 @@ class Persistent:
         if not self.splits:
             return None, ()
         check_together(spec)
-        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom, clustered=by.cluster[2])
+        threads, clustered = by.tiled_mma.threads, by.cluster[2]
+        return choose_split_k(
+            spec, by.cta_tile, threads, by.atom, clustered=clustered, in_flight=WARPGROUP_VALUES_IN_FLIGHT
+        )
 
     def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
         """Along N, or where `shares_wider`, as CTAs side by side share the wider of their tiles."""

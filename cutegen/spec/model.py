@@ -46,10 +46,10 @@ class GemmSpec(Part):
 
     >>> from cutegen.spec import Operand, Problem, Tile
     >>> row = Operand("f16", "k")
-    >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=9), name="mine")
+    >>> GemmSpec(family="sm80", problem=Problem(a=row, b=row, c=Operand("f16", "n")), tile=Tile(stages=17), name="mine")
     Traceback (most recent call last):
         ...
-    cutegen.errors.SpecError: mine: tile.stages: found 9; expected an integer, 1 to 8; the nearest is 8
+    cutegen.errors.SpecError: mine: tile.stages: found 17; expected an integer, 1 to 16; the nearest is 16
     """
 
     family: FamilyKey | None = None

@@ -53,7 +53,7 @@ AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
-StageCount: TypeAlias = Annotated[int, Integer(1, 8, "a k-tile lies in shared memory while it is multiplied")]
+StageCount: TypeAlias = Annotated[int, Integer(1, 16, "a k-tile lies in shared memory while it is multiplied")]
 PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
 Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[

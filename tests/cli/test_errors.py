@@ -68,7 +68,7 @@ BAD = {
         "aligned to 2 bytes",
         "problem.a.align = 16",
     ),
-    "nine stages": ("tile.stages = 9", "tile.stages", "found 9", "1 to 8"),
+    "seventeen stages": ("tile.stages = 17", "tile.stages", "found 17", "1 to 16"),
 }
 
 

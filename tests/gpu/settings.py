@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.plan.rules.bulk_memory import capacity_bytes
-from cutegen.plan.rules.pipeline import STAGES, sharing_more
+from cutegen.plan.rules.pipeline import DEEPEST, sharing_more
 from cutegen.plan.search.bulk_tiles import CANDIDATES as SM120_TILES
 from cutegen.plan.search.cp_async_tiles import CANDIDATES as SM80_TILES
 from cutegen.spec import GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
@@ -87,58 +87,55 @@ _Row = tuple[tuple[int, int, int], str, str, str, str]
 _WGMMA: tuple[_Row, ...] = (
     ((128, 256, 64), "cooperative", "1x1 2x1 1x2", "no", "1"),
     ((128, 256, 64), "cooperative", "1x1 2x1", "yes", "1"),
-    ((128, 256, 64), "cooperative", "1x1", "no", "2c 2 3 4"),
     ((256, 128, 64), "cooperative", "1x1 1x2", "no", "1"),
-    ((256, 128, 64), "cooperative", "1x1", "yes", "1"),
-    ((256, 192, 64), "cooperative", "2x1", "no", "1"),
-    ((192, 192, 64), "cooperative", "2x1", "no", "1"),
-    ((128, 192, 64), "cooperative", "1x1 2x1 1x2", "no", "1"),
+    ((256, 128, 64), "cooperative", "1x1 1x2", "yes", "1"),
+    ((192, 192, 64), "cooperative", "1x1 2x1 1x2", "no", "1"),
+    ((128, 192, 64), "cooperative", "1x1 2x1", "no", "1"),
     ((128, 192, 64), "cooperative", "2x1", "yes", "1"),
-    ((128, 192, 64), "cooperative", "1x1", "no", "2c"),
-    ((192, 128, 64), "cooperative", "2x1 1x2", "no", "1"),
+    ((192, 128, 64), "cooperative", "1x2", "no", "1"),
     ((128, 160, 64), "cooperative", "2x1", "no", "1"),
-    ((128, 128, 64), "cooperative", "1x1 2x1", "no", "1"),
-    ((128, 128, 64), "cooperative", "1x1", "no", "2c 4c 8c 2 3 4 6 8"),
-    ((128, 128, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
+    ((128, 128, 64), "cooperative", "1x1 2x1 2x2", "no", "1"),
+    ((128, 128, 64), "cooperative", "1x1 2x1", "no", "2 3"),
+    ((128, 128, 64), "pingpong", "1x1 2x1 1x2 2x2", "no", "1"),
     ((128, 128, 64), "pingpong", "1x1 2x1", "yes", "1"),
     ((128, 192, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
     ((128, 192, 64), "pingpong", "1x1 2x1", "yes", "1"),
     ((128, 160, 64), "pingpong", "1x1 2x1", "no", "1"),
-    ((64, 256, 64), "pingpong", "1x1 2x1", "no", "1"),
-    ((64, 256, 64), "cooperative", "1x1 2x1", "no yes", "1"),
-    ((64, 192, 64), "pingpong", "1x1 2x1", "no yes", "1"),
-    ((128, 96, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
-    ((64, 128, 64), "pingpong", "1x1 2x1 1x2", "no", "1"),
+    ((64, 192, 64), "pingpong", "1x1 2x1 2x2", "no", "1"),
+    ((64, 192, 64), "pingpong", "1x1 2x1", "yes", "1"),
+    ((128, 96, 64), "cooperative", "1x1 1x2 2x2 2x4", "no yes", "1"),
+    ((128, 64, 64), "cooperative", "1x1 1x2 2x2 1x4 2x4 4x2", "no", "1"),
+    ((128, 64, 64), "cooperative", "1x1 1x2 2x4", "yes", "1"),
+    ((128, 64, 64), "cooperative", "1x1", "no", "2 3 4 16"),
+    ((128, 64, 64), "cooperative", "2x1", "yes", "2 4 16"),
+    ((64, 160, 64), "cooperative", "1x1 2x1 2x2", "no", "1"),
+    ((64, 128, 64), "pingpong", "1x1 2x1 2x2", "no", "1"),
     ((64, 128, 64), "pingpong", "1x1 2x1", "yes", "1"),
-    ((64, 128, 64), "cooperative", "1x1 2x1", "no yes", "1"),
-    ((64, 128, 128), "cooperative", "1x1 2x1", "no yes", "1"),
-    ((64, 128, 128), "cooperative", "1x1", "no", "2c 4c 8c 16c 2 3 4 6 8 16"),
-    ((64, 128, 128), "cooperative", "1x1", "yes", "2c 4c"),
-    ((128, 64, 64), "cooperative", "1x1 1x2", "no", "1"),
-    ((128, 64, 128), "cooperative", "1x1 1x2", "no", "1"),
-    ((128, 64, 128), "cooperative", "1x1", "no yes", "2c 4c"),
+    ((64, 128, 64), "cooperative", "1x1 2x1 1x2 2x2 4x2 2x4", "no", "1"),
+    ((64, 128, 64), "cooperative", "1x1 2x1 4x2 2x4", "yes", "1"),
+    ((64, 128, 64), "cooperative", "1x1 2x1", "no", "2 3 16"),
+    ((64, 128, 128), "cooperative", "1x1", "no", "1"),
     ((64, 96, 128), "cooperative", "1x1 2x1", "no yes", "1"),
-    ((64, 96, 128), "cooperative", "1x1", "no yes", "2c 3"),
+    ((64, 96, 64), "cooperative", "1x1 2x1 2x2 4x2 2x4", "no yes", "1"),
+    ((64, 80, 64), "cooperative", "1x1 2x1 1x4 2x2 2x4", "no yes", "1"),
+    ((64, 64, 64), "cooperative", "1x1 2x1 1x2 4x1 2x2 4x2 2x4", "no yes", "1"),
+    ((64, 64, 64), "cooperative", "1x1", "no", "2 4 8"),
     ((64, 64, 128), "cooperative", "1x1 2x1 1x2", "no", "1"),
     ((64, 64, 128), "cooperative", "1x1 2x1", "yes", "1"),
-    ((64, 64, 128), "cooperative", "1x1", "no yes", "2c 4c 8c 2 3 4 6 8"),
-    ((64, 64, 128), "cooperative", "1x1", "no", "16c 16"),
-    ((64, 64, 64), "cooperative", "1x1 2x1", "no", "1"),
-    ((64, 64, 64), "cooperative", "1x1", "yes", "1"),
-    ((128, 32, 128), "cooperative", "1x1", "no yes", "1"),
-    ((128, 32, 128), "cooperative", "1x1", "no yes", "2c 4c"),
-    ((64, 32, 128), "cooperative", "1x1", "no yes", "1"),
-    ((64, 32, 128), "cooperative", "1x1", "no yes", "2c 4c 4 8"),
-    ((64, 32, 256), "cooperative", "1x1", "yes", "1"),
+    ((64, 64, 128), "cooperative", "1x1", "no yes", "4c 8"),
+    ((64, 64, 128), "cooperative", "1x1", "yes", "2c"),
+    ((64, 48, 64), "cooperative", "1x1 2x1 2x4", "no yes", "1"),
     ((64, 48, 128), "cooperative", "1x1", "no yes", "1"),
-    ((64, 48, 128), "cooperative", "1x1", "yes", "2c"),
-    ((64, 16, 256), "cooperative", "1x1", "no", "1 4 8"),
-    ((64, 16, 256), "cooperative", "1x1", "yes", "1 2c 2 4 8"),
-    ((64, 16, 128), "cooperative", "1x1", "no", "1"),
-    ((64, 16, 128), "cooperative", "1x1", "yes", "1 2c"),
-    ((64, 8, 256), "cooperative", "1x1", "no yes", "1 2 4"),
-    ((128, 16, 128), "cooperative", "1x1", "yes", "1 2c"),
-    ((128, 8, 128), "cooperative", "1x1", "yes", "1"),
+    ((64, 32, 64), "cooperative", "1x1 2x1 4x1 1x4 4x2", "no yes", "1"),
+    ((64, 32, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 32, 128), "cooperative", "1x1", "yes", "2c 4c"),
+    ((128, 32, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 24, 64), "cooperative", "1x1 1x4", "no yes", "1"),
+    ((64, 16, 64), "cooperative", "1x1 2x1 1x4", "no yes", "1"),
+    ((64, 16, 256), "cooperative", "1x1", "no yes", "1 4"),
+    ((64, 16, 256), "cooperative", "1x1", "yes", "2c"),
+    ((64, 16, 128), "cooperative", "1x1", "no yes", "1"),
+    ((64, 8, 256), "cooperative", "1x1", "no yes", "1 4"),
 )
 _SM80 = (((16, 128, 64), "1 2 4"), ((16, 64, 128), "1 2 4 8"), ((16, 32, 128), "1 2 4 8"), ((32, 64, 128), "1 2 4"))
 _SM80_WIDE = (((64, 16, 128), "1 4"), ((64, 64, 128), "1 4 16"), ((128, 128, 64), "1"), ((64, 64, 64), "1"))
@@ -218,8 +215,9 @@ def filled(setting: Setting) -> Setting:
     if setting.family != "sm90":
         return setting
     (m, n, k), pingpong = setting.cta, setting.consumers == "pingpong"
-    warpgroups = 1 if pingpong else {64: 1, 128: 2, 256: 2, 192: 3}[m]
-    width = next(wide for wide in (64, 32, 16, 8) if n % wide == 0)
-    parts_bytes = (2 if pingpong else warpgroups) * 2 * 64 * width * 2
-    stages = min(STAGES[-1], (capacity_bytes(target(TARGET)) - parts_bytes) // ((m + n) * k * 2))
-    return replace(setting, warps=(warpgroups, 1), stages=stages)
+    beside = 2 if m == n == 192 else 1
+    warpgroups = 1 if pingpong or beside > 1 else {64: 1, 128: 2, 256: 2, 192: 3}[m]
+    width = next(wide for wide in (64, 32, 16, 8) if n // beside % wide == 0)
+    parts_bytes = (2 if pingpong else warpgroups * beside) * 2 * 64 * width * 2
+    stages = min(DEEPEST[-1], (capacity_bytes(target(TARGET)) - parts_bytes) // ((m + n) * k * 2))
+    return replace(setting, warps=(warpgroups, beside), stages=stages)

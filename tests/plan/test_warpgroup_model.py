@@ -23,7 +23,7 @@ from tests.gpu.fit_warpgroups import HELD_OUT, held_out, load, regrets, setting_
 from tests.gpu.settings import parsed
 from tests.plan.specs import gemm
 
-ON_AVERAGE, AT_MOST = 1.05, 1.25
+ON_AVERAGE, AT_MOST = 1.05, 1.28
 MOST_ESTIMATES = 80
 PAGE = Path(__file__).parents[2] / "docs" / "tile_model.md"
 OPEN = replace(gemm(), family="sm90")

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jinja2
+import numpy as np
 import pytest
 
 from cutegen.plan import plan
@@ -285,17 +286,43 @@ class Int32(int):
     __radd__, __rmul__ = __add__, __mul__
 
 
+def functions_of(text: str, *names: str, reciprocal_error: float = 0.0, **constants: int) -> dict[str, Any]:
+    """Functions of a kernel as plain Python, with float32 and a reciprocal that is off by a share."""
+    scope: dict[str, Any] = {
+        "cute": SimpleNamespace(
+            jit=lambda function: function,
+            arch=SimpleNamespace(rcp_approx=lambda x: np.float32(1 / float(x) * (1 + reciprocal_error))),
+        ),
+        "cutlass": SimpleNamespace(min=min, Float32=np.float32),
+        "Int32": Int32,
+        **constants,
+    }
+    for function in ast.parse(text).body:
+        if isinstance(function, ast.FunctionDef) and function.name in names:
+            exec(ast.unparse(function), scope)
+    return scope
+
+
+@pytest.mark.parametrize("reciprocal_error", [-(2.0**-23), 0.0, 2.0**-23])
+def test_quotients_are_exact(reciprocal_error: float) -> None:
+    """rcp.approx is off by one unit in the last place at most (PTX ISA): random integers, and beside multiples."""
+    text = render(plan(gemm(), "sm_80")).text
+    quotient = functions_of(text, "quotient", reciprocal_error=reciprocal_error)["quotient"]
+    drawn = np.random.default_rng()
+    for bits_x, bits_y in drawn.integers(0, 31, (2000, 2)):
+        x, y = int(drawn.integers(0, 2**bits_x, endpoint=True)), int(drawn.integers(1, 2**bits_y, endpoint=True))
+        near = x // y * y
+        for each in {x, near, max(near - 1, 0), min(near + y - 1, 2**31 - 1), 2**31 - 1}:
+            if each < 2**31 and y < 2**31:
+                assert quotient(Int32(each), Int32(y)) == each // y, (each, y)
+
+
 @pytest.mark.parametrize("zigzag", [False, True])
 @pytest.mark.parametrize("along", ["m", "n"])
 def test_tiles_are_counted_in_32_bits_as_far_as_a_grid_goes(along: str, zigzag: bool) -> None:
     """A band as wide as specs may ask for, of more tiles than int32 counts, over a grid that is narrower."""
     text = render(plan(gemm(schedule=Schedule(raster=Raster(along, 1024, zigzag))), "sm_80")).text
-    (order,) = (x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == "tile_coordinate")
-    scope: dict[str, Any] = {
-        "cute": SimpleNamespace(jit=lambda function: function),
-        "cutlass": SimpleNamespace(min=min),
-    }
-    exec(ast.unparse(order), {"Int32": Int32, "RASTER_GROUP": 1024, **scope}, scope)
+    scope = functions_of(text, "quotient", "tile_coordinate", RASTER_GROUP=1024)
     for tiles_m, tiles_n in ((2**23, 250), (250, 2**23), (3, 5), (3000, 5000)):
         last = tiles_m * tiles_n - 1
         found = [scope["tile_coordinate"](Int32(index), Int32(tiles_m), Int32(tiles_n)) for index in (0, last)]

@@ -105,7 +105,7 @@ TN = Problem(a=F16_K, b=F16_K, c=Operand("f16", "n"))
 
 # The same mistake made in Python and in TOML.
 TWINS = [
-    ({"tile": Tile(stages=9)}, "[tile]\nstages = 9"),
+    ({"tile": Tile(stages=17)}, "[tile]\nstages = 17"),
     ({"tile": Tile(cta=(128, 0, 64))}, "[tile]\ncta = [128, 0, 64]"),
     ({"mma": Mma(atom="SM80_16x8x16")}, "[mma]\natom = 'SM80_16x8x16'"),
     ({"mma": Mma(atom_layout=(8, 8, 1))}, "[mma]\natom_layout = [8, 8, 1]"),

@@ -14,7 +14,7 @@ from cutegen.plan.rules.bulk_boxes import check_bulk, choose_bulk_copy
 from cutegen.plan.rules.described_tiles import choose_described
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.parted_epilogue import choose_parted_epilogue
-from cutegen.plan.rules.pipeline import STAGES
+from cutegen.plan.rules.pipeline import DEEPEST
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -30,7 +30,7 @@ class DescribedTiles:
     holes: str = "warpgroup"
     to_copy: tuple[int, ...] = (40, 32, 24)
     least_stages: int = 2
-    most_stages: int = STAGES[-1]
+    most_stages: int = DEEPEST[-1]
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and is all that the multiplier is told."""

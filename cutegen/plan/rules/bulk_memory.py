@@ -7,13 +7,13 @@ stages, and the slices of a tile are most often all that a CTA has to do.
 from __future__ import annotations
 
 from cutegen.hardware import Target
-from cutegen.plan.rules.pipeline import STAGES
+from cutegen.plan.rules.pipeline import DEEPEST
 from cutegen.plan.values.multiplied import Multiplied
 
 SWIZZLE_PERIOD_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
 STAGE_BARRIERS_BYTES = 2 * 8
-MOST_BARRIERS_BYTES = STAGE_BARRIERS_BYTES * (STAGES[-1] + 1)
+MOST_BARRIERS_BYTES = STAGE_BARRIERS_BYTES * (DEEPEST[-1] + 1)
 """Those of the stages, and two by which warpgroups take turns, or the flag of a CTA that came last."""
 
 

@@ -18,6 +18,8 @@ from cutegen.spec.values import RasterMode
 from cutegen.support.words import plural, round_up
 
 STAGES = range(1, 9)
+DEEPEST = range(1, 17)
+"""Of warpgroups: what they multiply of a narrow tile is released late, two of its stages at a time."""
 DEFAULT_MAX_STAGES = 4
 DOUBLE_BUFFERED = 2
 DEFAULT_RASTER_GROUP = 8
@@ -50,7 +52,7 @@ def choose_stages(
     The deepest pipeline of `least` to `most` stages that keeps as many CTAs resident as registers allow; of two stages
     when nothing is copied `asynchronous`ly. A single stage only where two do not fit.
     """
-    totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in STAGES}
+    totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in DEEPEST}
     fitting = [stages for stages, total in totals.items() if stages >= least and total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
     if given is not None and given < least:
@@ -81,7 +83,7 @@ def choose_stages(
     ]
     rejected += [
         Rejected(plural(stages, "stage"), f"{totals[stages]:,} bytes > {capacity:,}")
-        for stages in STAGES
+        for stages in DEEPEST
         if options[-1] < stages <= most
     ]
     if not asynchronous:

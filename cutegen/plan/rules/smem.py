@@ -40,7 +40,7 @@ from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
-_MOST_STAGES = 8
+_MOST_STAGES = 16
 TORN = "a thread's own accesses swizzle one another"
 UNEVEN = "the tile ends within a period of the swizzle"
 UNDIVIDED = "{}'s blocks and the layout's do not nest"

@@ -20,7 +20,6 @@ from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
-from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.search.tile_model import SUM_BYTES, Estimate
 
 ROWS = 64
@@ -35,14 +34,16 @@ class WarpgroupConstants:
 
     In cycles: `latency` is from a copy's issue to its data, `turn` hands the tensor cores to the other warpgroup,
     `store_per_kib` is of a result, and `exchanged_store` the share that one of exchanged operands takes more;
-    `fill_per_kib` is of a CTA's first k-tile, `warpgroup_start` of each warpgroup, `cluster_start` of a cluster. In
-    bytes a cycle: `fetched` reach one multiprocessor, `l2` leave the L2 cache for all of them, `summed` are added
-    where K is split, after `sum_us`, and `cluster_summed` in a cluster, after `cluster_sum_us`. `half_line`,
-    `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at multiples of
-    64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work. `memory_share` is
-    of the device memory's peak, which `torn_lines` take a share more of; `clock_share` is of the boost clock;
-    `power` is the share that a product takes longer when it is long, and `power_us` is long. `sharpness` and
-    `joined` are the norms that join what a k-tile waits for, and the two times.
+    `fill_per_kib` is of a CTA's first k-tile, `warpgroup_start` of each warpgroup, `cluster_start` of each CTA more
+    in a cluster's row and column, and `crowd` of each CTA more that wants the same first rows, where a cluster
+    counts once; `peers` is the share that `latency` grows by with each CTA that shares copies. In bytes a cycle:
+    `arrived` reach one multiprocessor, `fetched` it asks L2 for, `l2` leave the L2 cache for all of them, `summed`
+    are added where K is split, after `sum_us`, and `cluster_summed` in a cluster, after `cluster_sum_us`.
+    `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at
+    multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work.
+    `memory_share` is of the device memory's peak, which `torn_lines` take a share more of; `clock_share` is of the
+    boost clock; `power` is the share that a product takes longer when it is long, and `power_us` is long.
+    `sharpness` and `joined` are the norms that join what a k-tile waits for, and the two times.
     """
 
     latency: float
@@ -52,6 +53,9 @@ class WarpgroupConstants:
     fill_per_kib: float
     warpgroup_start: float
     cluster_start: float
+    crowd: float
+    peers: float
+    arrived: float
     fetched: float
     l2: float
     summed: float
@@ -103,7 +107,9 @@ def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: Wa
     whole = -(-problem.k // k)
     k_tile, bound = _k_tile_cycles(work, problem, at_once, constants)
     multiplied = -(-whole // work.slices) * k_tile * work.correction
-    cycles = _start_cycles(work, constants) + _tiles_cycles(work, problem, -(-ctas // at_once), multiplied, constants)
+    cycles = _start_cycles(work, problem, at_once, constants) + _tiles_cycles(
+        work, problem, -(-ctas // at_once), multiplied, constants
+    )
     clock_per_us = constants.clock_share * gpu.clock_hz / 1e6
     busy_us = cycles / clock_per_us
     busy_us *= 1 + constants.power * busy_us / (busy_us + constants.power_us)
@@ -125,10 +131,10 @@ def _k_tile_cycles(
     parts = {
         "tensor cores": 2 * m * n * k / work.mma_flops,
         "shared memory": (m + n * (m // ROWS)) * row_bytes / BANK_ROW_BYTES,
-        "copies": (m + n) * row_bytes / constants.fetched,
+        "copies": (m + n) * row_bytes / constants.arrived,
         "L2 requests": read_bytes / constants.fetched,
         "the L2 cache": read_bytes * ctas / constants.l2,
-        "latency": constants.latency / (work.stages - 1),
+        "latency": constants.latency * (1 + constants.peers * (ctas_m + ctas_n - 2)) / (work.stages - 1),
     }
     return _norm(tuple(parts.values()), constants.sharpness), max(parts, key=lambda name: parts[name])
 
@@ -157,14 +163,16 @@ def _tiles_cycles(
     return rounds * max(multiplied + constants.turn, (multiplied + stored) / 2) + stored
 
 
-def _start_cycles(work: WarpgroupWork, constants: WarpgroupConstants) -> float:
-    """Until the first k-tile is multiplied."""
-    m, n, k = work.cta
-    alone = work.cluster == ALONE
+def _start_cycles(work: WarpgroupWork, problem: ProblemShape, ctas: int, constants: WarpgroupConstants) -> float:
+    """Until the first k-tile is multiplied, while so many CTAs want theirs."""
+    (m, n, k), (ctas_m, ctas_n, ctas_k) = work.cta, work.cluster
+    along_m, along_n = -(-problem.m // (m * ctas_m)) * ctas_m, -(-problem.n // (n * ctas_n)) * ctas_n
+    crowd = max(min(along_m, ctas) / ctas_m, min(along_n, ctas) / ctas_n) - 1
     return (
         constants.fill_per_kib * (m + n) * k * work.element_bytes / 1024
         + constants.warpgroup_start * work.warpgroups
-        + (0.0 if alone else constants.cluster_start)
+        + constants.cluster_start * (ctas_m + ctas_n + ctas_k - 3)
+        + constants.crowd * crowd * _lines(work, problem, constants)
     )
 
 

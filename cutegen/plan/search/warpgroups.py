@@ -20,7 +20,7 @@ from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.epilogue_parts import WIDTHS
 from cutegen.plan.rules.parted_epilogue import BUFFERS
-from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED, STAGES
+from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
@@ -145,7 +145,7 @@ def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
     return Candidate(
         cta=row.cta,
         atom_layout=(*row.warpgroups, 1),
-        stages=spec.tile.stages or min(STAGES[-1], _most_stages(spec, target, row)),
+        stages=spec.tile.stages or min(DEEPEST[-1], _most_stages(spec, target, row)),
         atoms_are="warpgroups",
         consumers=row.consumers,
         cluster=row.cluster,
