@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from benchmarks.performance import claims
@@ -24,6 +25,7 @@ from cutegen.contract.problem import ProblemShape
 from examples.hopper_ladder import ladder as rungs
 
 WORST = 10
+WIDTH = 150
 ABSENT = ""
 NOT_MEASURED = "Not measured: the run had no time for it."
 ELEMENT_BYTES = 2
@@ -33,7 +35,7 @@ def run(figures: Figures) -> str:
     """Where and with what, and what the hardware allows."""
     versions = ", ".join(f"{name} {version}" for name, version in figures.versions.items())
     ceilings = ", ".join(f"`{x.instruction}` on {x.operands} {x.tflops:.0f} TFLOP/s" for x in figures.ceilings)
-    return (
+    return _filled(
         f"{figures.device}, {figures.sms} multiprocessors, driver {figures.driver}, CUDA {figures.cuda}, "
         f"{figures.date}; {versions}. {_processes(figures)} Alone, {ceilings} were reached, memory was read at "
         f"{figures.read_tb_per_s:.2f} TB/s and copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
@@ -140,7 +142,7 @@ def hopper(figures: Figures) -> str:
     problems = by_problem(figures.suite, Regime.GRAPH)
     names = list(dict.fromkeys(time.contender for time in figures.suite if time.contender.startswith(CUTLASS_HOPPER)))
     if not names:
-        return "Not measured: the run had no file of the example."
+        return "Not measured: the example took no part in this run."
     rows = [[_spelled(p), *(_us(row.get(name)) for name in names), _us(row[OURS])] for p, row in problems.items()]
     return _table(["M x N x K", *(name.removeprefix(CUTLASS_HOPPER).strip() for name in names), "ours"], rows)
 
@@ -153,7 +155,7 @@ def quack(figures: Figures) -> str:
             times = [_us(row[name]) for name in (TORCH, QUACK, OURS)]
             rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
     if not rows:
-        return "Not measured: the run had no QuACK."
+        return "Not measured: QuACK took no part in this run."
     return _table(["M x N x K", "torch", QUACK, "ours", "x QuACK"], rows)
 
 
@@ -280,7 +282,7 @@ def headline(figures: Figures) -> str:
         suite = [claims.x_torch(row) for row in by_problem(figures.suite, regime).values()]
         random = [claims.x_torch(row) for row in by_problem(figures.sample, regime).values()]
         said.append(f"{words} {_mean(suite)} over {len(suite)} problems" + _and_random(random))
-    return (
+    return _filled(
         f"What cutegen chooses for a problem runs, on an {figures.device} and beside `{TORCH}` with f32 sums (1.00; "
         f"geometric averages, worst to best), {said[0]}; {said[1]}."
     )
@@ -311,6 +313,11 @@ BLOCKS: Mapping[str, Callable[[Figures], str]] = {
     "headline": headline,
 }
 """What a document may ask for by a marker."""
+
+
+def _filled(text: str) -> str:
+    """Lines as wide as the documents'."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

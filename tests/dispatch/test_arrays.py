@@ -78,8 +78,8 @@ def test_prepare_builds_and_the_call_finds_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_call_that_takes_hours_is_refused_with_how_long() -> None:
-    huge = np.broadcast_to(np.float16(1), (16384, 16384))
-    with pytest.raises(RequestError, match=r"found 16384x16384x16384, about .* hours on the CPU.*at most"):
+    huge = np.broadcast_to(np.float16(1), (32768, 32768))
+    with pytest.raises(RequestError, match=r"found 32768x32768x32768, about .* hours on the CPU.*at most"):
         cutegen.matmul(huge, huge)
 
 

@@ -165,7 +165,7 @@ def test_an_epilogue_of_the_spec_is_asked_for_by_its_ops(pack: Pack, monkeypatch
 def test_an_open_pack_is_asked_until_it_is_closed(pack_path: Path) -> None:
     with cutegen.load_pack(pack_path) as pack:
         served = providers.kernel_for(REQUEST)
-        assert served.kernel is pack.kernel("sm80_hgemm_tn")
+        assert served.kernel is pack.kernel("sm80_hgemm_tn", target=REQUEST.target)
         assert served.provider == f"the pack {pack_path}"
     said: list[tuple[object, Answer]] = list(providers.answers(REQUEST))
     assert pack not in [provider for provider, _ in said]

@@ -128,7 +128,7 @@ def test_f32_is_tf32_only_where_torch_may() -> None:
             errors[precision] = (cutegen.matmul(a, b).double() - wanted).abs().max().item()
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
-    assert errors["ieee"] < 1e-4 < 1e-3 < errors["tf32"] < 0.2
+    assert errors["ieee"] < 3e-4 < 1e-3 < errors["tf32"] < 0.2
 
 
 def test_a_row_does_not_depend_on_how_many_there_are() -> None:
