@@ -19,6 +19,7 @@ from cutegen.dispatch.explain import explained
 from cutegen.dispatch.formula import Formula, check_activation, check_scalars
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
+from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
 
 _door: Any = None
@@ -87,7 +88,11 @@ def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) 
     the one where the tensors are. Raises as `matmul` does.
     """
     call = Arguments(a, b, **terms)
-    return explained(call.resolved(call.tensors(), arch))
+    said = explained(call.resolved(call.tensors(), arch))
+    if arch is None and settings.cpu_tensors == "torch" and getattr(getattr(a, "device", None), "type", None) == "cpu":
+        result, *rest = said.splitlines()
+        said = "\n".join([f"{result}; computed by torch, in host memory: on a GPU there would be", *rest])
+    return said
 
 
 def prepare(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 
 # Measured with the shipped specs on one core of an AMD EPYC server, all instructions included: 65 to 110 microseconds
 # for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after the main loop of a tile.
 SECONDS_PER_MMA = 1e-4
+# A warp executes its 32 multiply-adds as one instruction: some 10 s for 256 x 256 x 256 in family simt.
+SECONDS_PER_WARP_FMA = 2e-5
 SECONDS_PER_TILE = 0.04
 # Processes start, read the PTX and copy the operands in about a second, and in several where the cores are busy.
 SPREAD_FROM_S = 10.0
@@ -27,11 +30,14 @@ def estimate_s(plan: GemmPlan, problem: ProblemShape) -> float:
     >>> from cutegen.spec import load_spec
     >>> 0.2 < estimate_s(plan(load_spec("sm80_hgemm_tn"), "sm_80"), ProblemShape(256, 256, 256)) < 5
     True
+    >>> 5 < estimate_s(plan(load_spec("simt_sgemm_tn"), "sm_80"), ProblemShape(256, 256, 256)) < 20
+    True
     """
     tile_m, tile_n, tile_k = plan.cta_tile
     atom_m, atom_n, atom_k = plan.atom.shape_mnk
-    mmas_per_k_tile = tile_m * tile_n * tile_k // (atom_m * atom_n * atom_k)
-    return plan.launch.tiles(problem) * (SECONDS_PER_TILE + -(-problem.k // tile_k) * mmas_per_k_tile * SECONDS_PER_MMA)
+    atoms = tile_m * tile_n * tile_k // (atom_m * atom_n * atom_k)
+    k_tile_s = atoms / WARP * SECONDS_PER_WARP_FMA if plan.by_thread else atoms * SECONDS_PER_MMA
+    return plan.launch.tiles(problem) * (SECONDS_PER_TILE + -(-problem.k // tile_k) * k_tile_s)
 
 
 def worthwhile_jobs(seconds: float) -> int:

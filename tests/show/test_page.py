@@ -15,7 +15,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
 from cutegen.show.packed import packed, packed_layout
 from cutegen.show.page import page_of_plan
-from cutegen.show.page.document import ORDER, STYLES
+from cutegen.show.page.document import ORDER, STYLES, Opened
 from tests.show.cases import SPECS, plan_of
 
 PROBLEM = ProblemShape(4096, 4096, 4096)
@@ -153,3 +153,11 @@ def test_every_file_of_the_page_is_shipped_used_and_short() -> None:
     assert names == {*(f"{name}.js" for name in ORDER), *(f"{name}.css" for name in STYLES)}
     for name in names:
         assert len((folder / name).read_text().splitlines()) <= MOST_LINES, name
+
+
+@pytest.mark.parametrize(("at", "note"), [((12, 40), None), ((140, 104), "a(140, 104), in its tile")])
+def test_an_element_of_another_tile_is_said_to_be_one(at: tuple[int, int], note: str | None) -> None:
+    plan = plan_of("sm80_hgemm_tn")
+    opened = told(page_of_plan(plan, "t", PROBLEM, Opened(element=Element("a", at))))["open"]
+    assert opened["element"][:3] == ["a", 12, 40]
+    assert opened["note"] is None if note is None else opened["note"].startswith(note)

@@ -98,6 +98,7 @@ def page_of_plan(plan: GemmPlan, title: str, problem: ProblemShape, opened: Open
         "part": opened.part,
         "leading": _leading(follower),
         "element": None if opened.element is None else _within(follower.way(opened.element)),
+        "note": None if opened.element is None else _note(opened.element, _within(follower.way(opened.element))),
     }
     return _document(title, {"kind": "plan", "open": begins, "matrix": matrix_part.page(plan), **told})
 
@@ -115,6 +116,14 @@ def _within(way: OperandWay | ResultWay) -> list[str | int]:
         return [way.read_as, *way.source.within, way.shared.stage]
     within = way.target.within if way.read_as == "c" else way.target.within[::-1]
     return ["c", *within, 0]
+
+
+def _note(element: Element, within: list[str | int]) -> str | None:
+    """Say where an element of another tile than the first is shown; None where it has the coordinates of the page."""
+    operand, *shown = within[:3]
+    if (element.operand, *element.coordinate) == (operand, *shown):
+        return None
+    return f"{element}, in its tile: bytes and sectors of global memory count from the tile's first element"
 
 
 def page_of_layout(expression: LayoutExpr, dtype: DType, title: str) -> str:

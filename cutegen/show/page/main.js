@@ -26,6 +26,7 @@ function planPage(root) {
   const name = element("strong", { id: "followed", "aria-live": "polite" });
   const bar = element("aside", { id: "bar", "aria-label": "What is followed" },
     element("div", { class: "now" }, element("span", {}, "following "), name, buttons.root),
+    ...(data.open.note ? [element("p", { class: "now", id: "note" }, `Opened at ${data.open.note}.`)] : []),
     ...sliders.map((each) => each.root),
   );
   root.append(head(), bar, journey, element("main", { id: "views" }), helpBox());
