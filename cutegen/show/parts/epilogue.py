@@ -99,7 +99,8 @@ def _first_store(store: TileCopy, tile: Tile, warp: int) -> list[list[str]]:
 
 def _first_request(store: VectorCopy, tile: Tile, warp: int) -> list[str]:
     requests = Requests.of(store, tile)
-    return requests.lines(f"{requests.caption(warp, warp)}; {requests.summary}", warp)
+    first, *table = requests.lines(f"{requests.caption(warp, warp)};", warp)
+    return [first, requests.summary, *table]
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
