@@ -69,7 +69,7 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
     (m, n, k), schedule = plan.cluster, spec.schedule
     filled: dict[str, Any] = {
         "raster": Raster(plan.raster.along, plan.raster.group, plan.raster.zigzag),
-        "split_k": split.slices if split else schedule.split_k,
+        "split_k": split.slices if split else None if schedule.split_k == 1 else schedule.split_k,
         "reduction": known("schedule.reduction", _reduction(plan)),
         "consumers": known("schedule.consumers", "pingpong" if plan.pingpong else "cooperative"),
         "cluster": known("schedule.cluster", (m, n, k) if k > 1 else (m, n)),

@@ -82,7 +82,7 @@ def name_of(settled: GemmSpec) -> str:
 
     >>> from cutegen.spec import load_spec
     >>> name_of(load_spec("sm80_hgemm_tn"))
-    'sm80 128x128x64 2x2 s3'
+    'sm80 128x128x64 s3'
     """
     tile, schedule = settled.tile, settled.schedule
     parts = [settled.family or "", extents(tile.cta) if tile.cta else ""]

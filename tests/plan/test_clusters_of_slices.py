@@ -93,11 +93,11 @@ def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far:
         ({"split_k": 24, "cluster": (1, 1, 4)}, 6),
         ({"split_k": 32, "cluster": (1, 1, 2)}, 4),
         ({"split_k": 8, "cluster": (1, 1, 8)}, 1),
-        ({"split_k": 28, "reduction": None}, 1),
+        ({"split_k": 28, "reduction": None}, 4),
     ],
 )
 def test_a_shares_slices_are_loaded_together(parts: dict[str, Any], in_flight: int) -> None:
-    """A thread has 64 sums of a tile, and at most 128 of a share on their way; of a whole tile's 64."""
+    """A thread has 64 sums of a tile, and at most 128 of a share on their way; of a whole tile's 256."""
     split = planned(**parts).split_k
     assert split is not None
     assert split.in_flight == in_flight

@@ -138,7 +138,7 @@ def test_everything_follows_the_count_of_stages(name: str, before: int, after: i
         ("CTA_N, CTA_K = 128, 128,", "CTA_N, CTA_K = 128, 64,", "B_SMEM_SHAPE"),
         ("\nSMEM_BYTES = SMEM_B", "\nSMEM_BYTES = 4096 + SMEM_B", "SMEM_BYTES: found 102400; expected 98304"),
         ("STAGES = 3", "STAGES = 1", "STAGES: found 1, for which other code"),
-        ("STAGES = 3", "STAGES = 99", "STAGES = 99: tile.stages: found 99; expected an integer, 1 to 8"),
+        ("STAGES = 3", "STAGES = 99", "STAGES = 99: tile.stages: found 99; expected an integer, 1 to 16"),
         ("STAGES = 3", "STAGES = three()", "STAGES: found more than a constant"),
         ("STAGES = 3", "STAGES = 3.0", "STAGES: found 3.0; expected int, as 3 is"),
         ("STAGES = 3", "STAGES = 3\nSTAGES = 2", "STAGES: found bound once more"),
@@ -185,7 +185,7 @@ def test_code_and_comments_may_be_edited() -> None:
         '"""The host side', '"""My host side'
     )
     assert read_kernel(commented, "kernel.py", "sm_80").notes == ()
-    column_major = text.replace("within // width, band * group + within % width", "index % tiles_m, index // tiles_m")
+    column_major = text.replace("    return tile_m, tile_n\n", "    return index % tiles_m, index // tiles_m\n")
     assert column_major != text
     found = read_kernel(column_major, "kernel.py", "sm_80")
     assert (found.differences, found.edited_code) == ((), ("tile_coordinate",))
