@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cutegen.torch_ops.call import Call
+
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
@@ -16,21 +18,9 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def compute(
-    a: Tensor,
-    b: Tensor,
-    *,
-    bias: Tensor | None,
-    activation: str | None,
-    residual: Tensor | None,
-    alpha: float | None,
-    beta: float | None,
-    c: Tensor | None,
-    scale_a: Tensor | None,
-    scale_b: Tensor | None,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
+def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The result, and the value before the activation, both of `dtype`."""
+    a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, *_ = call
     x = _product(a, b)
     terms = (bias, activation, residual, alpha, c, scale_a, scale_b)
     exact = dtype is torch.int32 and all(term is None for term in terms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +42,21 @@ class Call(NamedTuple):
         """True where it is more than `activation(a @ b + bias)`, to `out` or not."""
         others = (self.residual, self.alpha, self.beta, self.c, self.scale_a, self.scale_b, self.out_dtype)
         return self.aux or any(each is not None for each in others)
+
+    @property
+    def keeps_before(self) -> bool:
+        """True where the gradient needs the value before the activation: of relu alone the result is enough."""
+        return self.activation is not None and (self.activation != "relu" or self.residual is not None)
+
+    @property
+    def wants_grad(self) -> bool:
+        """True where autograd is to record the call."""
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors.values())
+
+    @property
+    def of_op(self) -> tuple[Any, ...]:
+        """The arguments of the op: all but `out`, which is a keyword there."""
+        return (*self[:10], self.out_dtype)
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -17,8 +17,8 @@ from cutegen.torch_ops import ops
 from cutegen.torch_ops.call import TENSORS, Call
 from cutegen.torch_ops.eager import compute
 from cutegen.torch_ops.fused import quick_fused, shorten_fused
-from cutegen.torch_ops.recorded import Recorded
-from cutegen.torch_ops.remembered import is_undisturbed, quick, shorten
+from cutegen.torch_ops.recorded import quick, record
+from cutegen.torch_ops.remembered import is_undisturbed, shorten
 from cutegen.torch_ops.sharding import register_sharding
 
 _TRANSFORMS = torch._C._functorch.TransformType
@@ -26,48 +26,29 @@ register_sharding()  # for calls that are compiled before any was made
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
-def matmul(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    activation: str | None,
-    residual: Tensor | None,
-    alpha: float | None,
-    beta: float | None,
-    c: Tensor | None,
-    scale_a: Tensor | None,
-    scale_b: Tensor | None,
-    out: Tensor | None,
-    out_dtype: torch.dtype | None,
-    weight: Tensor | None = None,
-) -> Tensor:
-    """`cutegen.matmul` of what `quick` does not know, with the arguments in this order.
+def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
+    """`cutegen.matmul` of what `quick` does not know.
 
     `weight` is what B is the transpose of, where `quick` is asked with it.
     """
-    others = (residual, c, scale_a, scale_b, out)
-    has_more = not (residual is alpha is beta is c is scale_a is scale_b is out_dtype is None)
-    arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b)
-    if has_more and (known := quick_fused(*arguments, out, out_dtype)) is not None:
+    if (known := quick_fused(call)) is not None:
         return known
-    call, kind = Call(*arguments, out, out_dtype), a.device.type
+    kind = call.a.device.type
+    tensors = (call.a, call.b, call.bias, call.residual, call.c, call.scale_a, call.scale_b, call.out)
     alone = not torch.compiler.is_compiling() and is_undisturbed() and kind in ("cuda", "cpu")
-    if not (alone and all(type(x) in _PLAIN for x in (a, b, bias, *others) if x is not None)):
+    if not (alone and all(type(x) in _PLAIN for x in tensors if x is not None)):
         return dispatched(call)
     if torch.is_autocast_enabled(kind):
         return dispatched(call)
     check(call)
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in call.tensors.values()):
+    if not call.wants_grad:
         found = compute(call)[0]
-        if has_more:
+        if call.has_more:
             shorten_fused(call, found)
         else:
             shorten(call, found, weight)
         return found
-    if out is not None:
-        return dispatched(call)  # which refuses it
-    recorded: Tensor = Recorded.apply(*arguments, out_dtype)
-    return recorded
+    return dispatched(call) if call.out is not None else record(call, weight)  # the dispatcher refuses it
 
 
 def dispatched(call: Call) -> Tensor:
@@ -76,9 +57,7 @@ def dispatched(call: Call) -> Tensor:
     if not torch.compiler.is_compiling():
         _refuse_function_transforms()
         register_sharding()
-    *arguments, out, out_dtype, _ = call
-    activation, residual = call.activation, call.residual
-    wants_grad = torch.is_grad_enabled() and any(x.requires_grad for x in call.tensors.values())
+    out, wants_grad = call.out, call.wants_grad
     if out is not None:
         if wants_grad:
             raise OperandError(
@@ -87,13 +66,12 @@ def dispatched(call: Call) -> Tensor:
                 expected="one of them: a result in given memory is not recorded by autograd",
                 fix="leave out= away, or call under `torch.no_grad()`",
             )
-        ops.OPS.matmul_out(*arguments, out_dtype, out=out)
+        ops.OPS.matmul_out(*call.of_op, out=out)
         return out
-    kept = wants_grad and activation is not None and (activation != "relu" or residual is not None)
-    if kept:
-        found: Tensor = ops.OPS.matmul_aux(*arguments, out_dtype)[0]
+    if wants_grad and call.keeps_before:
+        found: Tensor = ops.OPS.matmul_aux(*call.of_op)[0]
         return found
-    result: Tensor = ops.OPS.matmul(*arguments, out_dtype)
+    result: Tensor = ops.OPS.matmul(*call.of_op)
     return result
 
 
@@ -121,4 +99,4 @@ def check(call: Call) -> None:
     check_scalars(call.alpha, call.beta, has_c=call.c is not None)
 
 
-__all__ = ["matmul", "quick"]
+__all__ = ["Call", "Tensor", "matmul", "quick"]

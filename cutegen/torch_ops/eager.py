@@ -20,8 +20,6 @@ from cutegen.torch_ops import by_torch, remembered
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import where
 
-_TERMS = ("bias", "activation", "residual", "alpha", "beta", "c", "scale_a", "scale_b")
-
 
 def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     """The result, and the value before the activation where it is asked for; `out` is the result if it is given.
@@ -99,9 +97,8 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     """On the CPU by torch, after the same judgement, so that what a GPU refuses is refused here too."""
     resolved = resolved_call(call)
     dtype = getattr(torch, element_type(resolved.dtype).torch_name)
-    terms = {name: getattr(call, name) for name in _TERMS}
     with torch.no_grad():
-        found, before = by_torch.compute(call.a, call.b, dtype=dtype, **terms)
+        found, before = by_torch.compute(call, dtype)
     aux = None if not call.aux else before.clone() if before is found else before.contiguous()
     if call.out is None:
         return found.contiguous(), aux

@@ -43,26 +43,14 @@ _NAMES = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
 """Places in a call with its result."""
 
 
-def quick_fused(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    activation: str | None,
-    residual: Tensor | None,
-    alpha: float | None,
-    beta: float | None,
-    c: Tensor | None,
-    scale_a: Tensor | None,
-    scale_b: Tensor | None,
-    out: Tensor | None,
-    out_dtype: torch.dtype | None,
-) -> Tensor | None:
+def quick_fused(call: Call) -> Tensor | None:
     """Return the result if such a call was made before with such tensors; else None.
 
     Raises OperandError for an `out` that shares memory with another operand.
     """
     if remembered.is_traced() or not remembered.is_undisturbed():
         return None
+    a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype, _ = call
     table, given = remembered.table, (bias, residual, c, scale_a, scale_b)
     try:
         key = (

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cutegen.errors import RequestError
 from cutegen.torch_ops.by_torch import per_column, per_row
+from cutegen.torch_ops.remembered import quick
 
 COUNT = 11
 """The arguments of an op."""
@@ -64,11 +65,7 @@ def _needed(ctx: Any) -> tuple[bool, ...]:
 
 def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | None, ...]:
     """Gradients of a, b, bias, residual and c, in their places among the arguments. Raises RequestError if recorded."""
-    if torch.is_grad_enabled():
-        raise RequestError(
-            "matmul: found a backward pass that is to be differentiated (create_graph=True); expected one that is not: "
-            "gradients of gradients are not computed; use torch.matmul for this product"
-        )
+    refuse_to_be_recorded()
     a, b, before, scale_a, scale_b, bias, c = ctx.saved_tensors
     need_a, need_b, need_bias, _, need_residual, _, _, need_c, *_ = _needed(ctx)
     like_bias, like_residual, like_c = ctx.like
@@ -83,17 +80,9 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         scaled = per_row(scale_a, grad.shape, a) * scaled
     if scale_b is not None:
         scaled = per_column(scale_b, b) * scaled
-    # (..., M, N), whichever of A and B is a vector
-    as_a = a.unsqueeze(0) if a.dim() == 1 else a
-    as_b = b.unsqueeze(1) if b.dim() == 1 else b
-    narrow = scaled.to(a.dtype)
-    narrow = narrow.unsqueeze(-1) if b.dim() == 1 else narrow
-    narrow = narrow.unsqueeze(-2) if a.dim() == 1 else narrow
-    of_bias = grad.unsqueeze(-1) if b.dim() == 1 else grad
     found = (
-        _grad_a(narrow, as_a, as_b, ctx.alpha).reshape(a.shape) if need_a else None,
-        _grad_b(narrow, as_a, as_b, ctx.alpha).reshape(b.shape) if need_b else None,
-        of_bias.reshape(-1, of_bias.shape[-1]).sum(0, dtype=like_bias[1]) if need_bias else None,
+        *of_product(scaled, a, b, ctx.alpha, need_a, need_b),
+        of_bias(grad, b, like_bias[1]) if need_bias else None,
         None,
         whole.sum_to_size(like_residual[0]).to(like_residual[1]) if need_residual else None,
         None,
@@ -104,6 +93,35 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         None,
     )
     return found[: len(ctx.needs_input_grad)]
+
+
+def refuse_to_be_recorded() -> None:
+    """Refuse a backward pass of which a gradient will be asked for. Raises RequestError."""
+    if torch.is_grad_enabled():
+        raise RequestError(
+            "matmul: found a backward pass that is to be differentiated (create_graph=True); expected one that is not: "
+            "gradients of gradients are not computed; use torch.matmul for this product"
+        )
+
+
+def of_product(
+    grad: Tensor, a: Tensor, b: Tensor, alpha: float | None, need_a: bool, need_b: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of A and B by that of `alpha a @ b`; None for one that nobody needs."""
+    # (..., M, N), whichever of A and B is a vector
+    as_a = a.unsqueeze(0) if a.dim() == 1 else a
+    as_b = b.unsqueeze(1) if b.dim() == 1 else b
+    narrow = grad.to(a.dtype)
+    narrow = narrow.unsqueeze(-1) if b.dim() == 1 else narrow
+    narrow = narrow.unsqueeze(-2) if a.dim() == 1 else narrow
+    of_a = _grad_a(narrow, as_a, as_b, alpha).reshape(a.shape) if need_a else None
+    return of_a, _grad_b(narrow, as_a, as_b, alpha).reshape(b.shape) if need_b else None
+
+
+def of_bias(grad: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient of a bias of this type: sums over all rows."""
+    rows = grad.unsqueeze(-1) if b.dim() == 1 else grad
+    return rows.reshape(-1, rows.shape[-1]).sum(0, dtype=dtype)
 
 
 def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
@@ -131,6 +149,13 @@ def _grad_b(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
 def _product(x: Tensor, y: Tensor, like: Tensor, alpha: float | None) -> Tensor:
     """`alpha x @ y` with the contiguous mode of `like`, so that no gradient is copied to lie as its parameter."""
     if like.stride(-2) == 1 and like.stride(-1) != 1:
-        x, y = y.mT, x.mT
-        return torch.ops.cutegen.matmul(x, y, None, None, None, alpha, None, None, None, None, like.dtype).mT
-    return torch.ops.cutegen.matmul(x, y, None, None, None, alpha, None, None, None, None, like.dtype)
+        return _multiplied(y.mT, x.mT, like, alpha).mT
+    return _multiplied(x, y, like, alpha)
+
+
+def _multiplied(x: Tensor, y: Tensor, like: Tensor, alpha: float | None) -> Tensor:
+    dtype = None if like.dtype == x.dtype else like.dtype
+    if alpha is None and dtype is None and (found := quick(x, y, None, None, None)) is not None:
+        return found
+    made: Tensor = torch.ops.cutegen.matmul(x, y, None, None, None, alpha, None, None, None, None, dtype)
+    return made

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import RequestError
+from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.door import matmul, quick
 from cutegen.torch_ops.main_grad import AccumulatingLinear
 from cutegen.torch_ops.sharding import register_sharding
@@ -61,8 +62,7 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
             return accumulated
         found = quick(input, weight, bias, activation, None, across=True)
         if found is None:
-            across = weight.t()
-            found = matmul(input, across, bias, activation, None, None, None, None, None, None, None, None, weight)
+            found = matmul(Call(input, weight.t(), bias, activation), weight)
         return found
 
     def extra_repr(self) -> str:

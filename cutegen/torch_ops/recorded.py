@@ -1,7 +1,8 @@
-"""An eager call whose gradients will be asked for: recorded by autograd at once, without torch's dispatcher."""
+"""Eager calls whose gradients will be asked for: recorded by autograd at once, without torch's dispatcher."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,54 @@ from torch import Tensor
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute
-from cutegen.torch_ops.remembered import quick, shorten
+from cutegen.torch_ops.remembered import Simple, find, launch, shorten
+
+
+def quick(
+    a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool = False
+) -> Tensor | None:
+    """As `remembered.quick`, of calls that autograd records too."""
+    known = find(a, b, bias, activation, out, across)
+    if known is None:
+        return None
+    return _record(known, a, b, bias) if known.recorded else launch(known, a, b, bias, out)
+
+
+class Again(torch.autograd.Function):  # type: ignore[misc]
+    """`activation(a @ b + bias)` that was recorded before with such tensors; where `across`, B is `b` transposed."""
+
+    @staticmethod
+    def forward(ctx: Any, known: Simple, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+        """Keeps what `Recorded` does, and what is `known` in the place of the arguments."""
+        result, aux = _launched(known, a, b, bias)
+        ctx.save_for_backward(a, b, aux if known.aux else None if known.activation is None else result)
+        ctx.known = known
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients in the places of their arguments. Raises RequestError where they are to be differentiated."""
+        gradients.refuse_to_be_recorded()
+        a, b, before = ctx.saved_tensors
+        _, need_a, need_b, need_bias = ctx.needs_input_grad
+        known: Simple = ctx.known
+        if known.activation is not None:
+            grad = gradients.through(known.activation, grad, before)
+        b = b.t() if known.across else b
+        of_a, of_b = gradients.of_product(grad, a, b, None, need_a, need_b)
+        of_b = of_b.t() if of_b is not None and known.across else of_b
+        return None, of_a, of_b, gradients.of_bias(grad, b, known.dtype_bias) if need_bias else None
+
+
+_record: Callable[..., Tensor] = super(torch.autograd.Function, Again).apply
+"""`Again.apply` without what torch does for functorch, which shows in the guards."""
+
+
+def _launched(known: Simple, a: Tensor, b: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    aux = known.allocate(known.shape, known.steps, known.dtype) if known.aux else None
+    if (found := launch(known, a, b, bias, None, aux)) is not None:
+        return found, aux
+    return compute(Call(a, b.t() if known.across else b, bias, known.activation, aux=known.aux))
 
 
 class Recorded(torch.autograd.Function):  # type: ignore[misc]
@@ -19,23 +67,20 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         """Keeps what `torch.ops.cutegen.matmul_aux` would."""
-        a, b, bias, activation, residual, *others, out_dtype = arguments
-        simple = residual is None and out_dtype is None and others.count(None) == len(others)
-        aux = activation is not None and (activation != "relu" or residual is not None)
-        if simple and not aux and (found := quick(a, b, bias, activation, None)) is not None:
-            gradients.keep(ctx, arguments, found)
-            return found
-        call = Call(a, b, bias, activation, residual, *others)._replace(out_dtype=out_dtype, aux=aux)
-        found, before = compute(call)
-        if before is not None:
-            gradients.keep_before(ctx, arguments, before)
-            return found
-        if simple:
-            shorten(call, found)
-        gradients.keep(ctx, arguments, found)
-        return found
+        call = Call(*arguments[:-1])._replace(out_dtype=arguments[-1])
+        result, before = compute(call._replace(aux=call.keeps_before))
+        gradients.keep_before(ctx, arguments, before if call.keeps_before else result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients in the places of their arguments. Raises RequestError where they are to be differentiated."""
         return gradients.backward(ctx, grad)
+
+
+def record(call: Call, weight: Tensor | None) -> Tensor:
+    """The result of a call, recorded; its B is `weight` transposed where that is given."""
+    result: Tensor = Recorded.apply(*call.of_op)
+    if not call.has_more:
+        shorten(call._replace(aux=call.keeps_before), result, weight)
+    return result

@@ -1,6 +1,6 @@
 """Calls that were made before: one look-up by the tensors' attributes, then the launch.
 
-`quick` knows simple calls, by shapes and by the guards of Dynamo; `again` knows them all, by every attribute.
+`find` knows simple calls, by shapes and by the guards of Dynamo; `again` knows them all, by every attribute.
 
 What depends on attributes was judged by the first call. Addresses are looked at each time: how they are aligned, and
 where an `out` is given, whether it lies apart. Whatever is out of the ordinary goes the thorough way again.
@@ -62,22 +62,24 @@ class Known(NamedTuple):
     ordinal: int
 
 
-class _Simple:
+class Simple:
     """Work left for a simple call: `activation(a @ b + bias)`, to an `out` or not.
 
     `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, in which autocast,
     functorch and the negative bit show. `low` are the address bits of a, b and out that must be 0. Memory is taken and
-    `at_home` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the executor.
+    `at_home` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the executor. `recorded` is True
+    where autograd records the call: then the kernel stores the value before the activation too, where `aux` says so.
     """
 
     __slots__ = (
-        *("allocate", "at_home", "dtype", "graded", "guards", "low", "low_bias", "ordinal", "shape"),
-        *("span_a", "span_b", "span_bias", "span_out", "steps", "stream", "tf32"),
+        *("activation", "across", "allocate", "at_home", "aux", "dtype", "dtype_bias", "guards", "low", "low_bias"),
+        *("ordinal", "recorded", "shape", "span_a", "span_b", "span_bias", "span_out", "steps", "stream", "tf32"),
     )
 
-    def __init__(self, known: Known, tensors: list[Tensor], out: Tensor) -> None:
+    def __init__(self, known: Known, call: Call, tensors: list[Tensor], out: Tensor, *, across: bool) -> None:
         self.guards = guards_of(tensors)
-        self.graded = any(tensor.requires_grad for tensor in tensors)
+        self.activation, self.aux, self.across = call.activation, call.aux, across
+        self.recorded, self.dtype_bias = call.wants_grad, None if call.bias is None else call.bias.dtype
         self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
         self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
         self.allocate, self.stream = allocator(known.ordinal), known.stream
@@ -91,7 +93,7 @@ class _Table(threading.local):
 
     def __init__(self) -> None:
         self.known: dict[tuple[object, ...], Known] = {}
-        self.simple: dict[tuple[object, ...], list[_Simple]] = {}
+        self.simple: dict[tuple[object, ...], list[Simple]] = {}
         self.fused: dict[tuple[object, ...], list[Any]] = {}
         self.changes = -1
 
@@ -130,12 +132,23 @@ def quick(
 ) -> Tensor | None:
     """The result of `activation(a @ b + bias)`, if such a call was made before with such tensors; else None.
 
-    With `across`, B is `b` transposed. Written out, because this is all that a small call costs beside its launch.
+    With `across`, B is `b` transposed. None too for calls that autograd records.
+    """
+    known = find(a, b, bias, activation, out, across)
+    return None if known is None or known.recorded else launch(known, a, b, bias, out)
+
+
+def find(
+    a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool
+) -> Simple | None:
+    """Look up such a call with such tensors, here and now; None where it is not known.
+
+    Written out, as `launch` is, because the two are all that a small call costs.
     """
     if is_traced():
         return None
     try:
-        some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across))
+        some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across, _is_grad_enabled()))
     except (AttributeError, TypeError):  # arguments of other kinds, which are judged elsewhere
         return None
     if some is None or table.changes != providers.changes + settings.changes:
@@ -149,13 +162,20 @@ def quick(
             break
     else:
         return None
-    if (known.graded and _is_grad_enabled()) or _dispatch_modes() or _function_modes():  # functorch shows in guards
+    if _dispatch_modes() or _function_modes() or _forward_ad._current_level >= 0:  # functorch shows in guards
         return None
-    if _forward_ad._current_level >= 0 or (known.tf32 is not None and known.tf32 is not tf32_allowed()):
+    if known.tf32 is not None and known.tf32 is not tf32_allowed():
         return None
-    ordinal = known.ordinal
-    if ordinal >= 0 and current_gpu() != ordinal:
-        return None
+    return known if known.ordinal < 0 or current_gpu() == known.ordinal else None
+
+
+def launch(
+    known: Simple, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None, aux: Tensor | None = None
+) -> Tensor | None:
+    """The result of a call that is known; None where addresses are not as the kernel wants them.
+
+    The value before the activation goes to `aux`, which `known.aux` asks for.
+    """
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
     if (at_a | at_b | at_out) & known.low:
@@ -166,28 +186,32 @@ def quick(
         if at_bias & known.low_bias:
             return None
         addresses = (at_a, at_b, at_out, at_bias)
+    if aux is not None:
+        addresses = (*addresses, aux.data_ptr())
     if out is not None:
         end = at_out + known.span_out
         apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
         if not apart or (bias is not None and at_bias < end and at_out < at_bias + known.span_bias):
             return None
-    known.at_home(addresses, (), known.stream(ordinal))
+    known.at_home(addresses, (), known.stream(known.ordinal))
     if out is not None:
         count_write(out)
     return result
 
 
 def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
-    """Let `quick` know a call that was just made; its B was `weight` transposed where that is given."""
-    if call.has_more or (known := known_here(call)) is None:
+    """Let `find` know a simple call that was just made; its B was `weight` transposed where that is given."""
+    known = known_here(call)
+    if known is None:
         return
     second = call.b if weight is None else weight
     key = (call.a.shape, second.shape, call.activation, call.bias is None, call.out is None, weight is not None)
     tensors = [x for x in (call.a, second, call.out, call.bias) if x is not None]
-    made = _Simple(known, tensors, result)
+    made = Simple(known, call, tensors, result, across=weight is not None)
     if made.guards(*tensors):  # they take no tensor twice
-        others = [each for each in table.simple.get(key, ()) if not each.guards(*tensors)]
-        table.simple[key] = [made, *others[: FORMS_OF_SHAPES - 1]]
+        whole = (*key, _is_grad_enabled())
+        others = [each for each in table.simple.get(whole, ()) if not each.guards(*tensors)]
+        table.simple[whole] = [made, *others[: FORMS_OF_SHAPES - 1]]
 
 
 def known_here(call: Call) -> Known | None:

@@ -17,8 +17,8 @@ from cutegen.build import Cache  # noqa: E402
 from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
-from cutegen.errors import OperandError  # noqa: E402
-from cutegen.torch_ops import door, eager  # noqa: E402
+from cutegen.errors import OperandError, RequestError  # noqa: E402
+from cutegen.torch_ops import door, eager, recorded  # noqa: E402
 from tests.torch_ops.cases import close  # noqa: E402
 
 pytestmark = pytest.mark.dsl
@@ -119,6 +119,56 @@ def test_modes_and_gradients_are_noticed_the_second_time(monkeypatch: pytest.Mon
         assert torch.equal(graded, plain)
         with torch.inference_mode():
             assert cutegen.matmul(a, weight.T, **terms).is_inference()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("activation", "has_bias"), [(None, False), ("relu", True), ("gelu", True)])
+def test_a_recorded_call_like_one_before_is_looked_up_by_guards_alone(
+    activation: str | None, has_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = cutegen.Linear(64, 32, has_bias, dtype=HALF, activation=activation)
+    weight, bias = layer.weight, layer.bias
+    calls = (layer, lambda x: cutegen.matmul(x, weight.mT, bias=bias, activation=activation))
+    for call in calls:
+        call(half(16, 64).requires_grad_()).sum().backward()
+    monkeypatch.setattr(recorded, "compute", None)
+    act = {None: lambda x: x, "relu": torch.relu, "gelu": torch.nn.functional.gelu}[activation]
+    for call in calls:
+        x, grad = half(16, 64).requires_grad_(), half(16, 32)
+        layer.zero_grad()
+        found = call(x)
+        found.backward(grad)
+        exact = {
+            name: p.detach().double().requires_grad_() for name, p in {"x": x, **dict(layer.named_parameters())}.items()
+        }
+        wanted = act(torch.nn.functional.linear(exact["x"], exact["weight"], exact.get("bias")))
+        wanted.backward(grad.double())
+        close(found, wanted, HALF, "result")
+        for name, p in {"x": x, **dict(layer.named_parameters())}.items():
+            close(p.grad, exact[name].grad, HALF, name, times=2)
+        with torch.no_grad():
+            assert not call(x).requires_grad
+        with pytest.raises(RequestError, match="create_graph=True"):
+            torch.autograd.grad(call(x).sum(), x, create_graph=True)
+
+
+def test_a_recorded_call_with_a_worse_aligned_tensor_is_right() -> None:
+    w, memory = half(32, 64).T, half(16 * 64 + 8)
+    for start in (0, 0, 1):
+        a = memory[start : start + 16 * 64].view(16, 64).requires_grad_()
+        found = cutegen.matmul(a, w)
+        close(found, a.double() @ w.double(), HALF, str(start))
+        of_a = torch.autograd.grad(found.sum(), a)[0]
+        close(of_a, w.double().sum(1).expand(16, 64), HALF, "a", times=2)
+
+
+def test_8_bit_floats_are_refused_a_gradient_after_a_call_without_one() -> None:
+    a, w = (half(*shape).to(torch.float8_e4m3fn).requires_grad_() for shape in ((16, 64), (32, 64)))
+    for _ in range(2):
+        with torch.no_grad():
+            cutegen.matmul(a, w.T)
+        with pytest.raises(RequestError, match="a gradient to be computed"):
+            cutegen.matmul(a, w.T)
 
 
 def test_a_tensor_times_itself_is_right_each_time() -> None:
