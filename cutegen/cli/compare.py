@@ -30,7 +30,7 @@ from cutegen.cli.options import (
     named_problem,
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
-from cutegen.cli.pictures import Format, choose_format, deliver
+from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import DeviceError, RequestError
 from cutegen.hardware.targeting import present_target
@@ -62,10 +62,7 @@ def compare(
         ),
     ] = None,
     rounds: RoundsOption = DEFAULT_ROUNDS,
-    format_: Annotated[
-        Format | None,
-        typer.Option("--format", help="How to show it; default: what FILE ends with, else text.", show_default=False),
-    ] = None,
+    format_: FormatOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -80,6 +77,9 @@ def compare(
 ) -> None:
     """Specs side by side: decisions, layouts, conflicts, instructions, registers, bounds, and times with a GPU."""
     how = choose_format(format_, out)
+    if how is Format.HTML:
+        expected = "text, svg, latex or png: a comparison has no page; `cutegen show SPEC --format html` makes a spec's"
+        raise RequestError(f"--format: found html; expected {expected}")
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
     if len(specs) < 2:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated, TypeAlias
+
+import typer
 
 from cutegen.cli.output import JSON_SUFFIX, TEXT_SUFFIX, suffix_of, write_file
 from cutegen.errors import RequestError
@@ -23,6 +26,10 @@ class Format(StrEnum):
     HTML = "html"
 
 
+FormatOption: TypeAlias = Annotated[
+    Format | None,
+    typer.Option("--format", help="How to show it; default: what FILE ends with, else text.", show_default=False),
+]
 SUFFIXES: Mapping[str, Format] = MappingProxyType(
     {".svg": Format.SVG, ".tex": Format.LATEX, ".png": Format.PNG, ".html": Format.HTML}
 )

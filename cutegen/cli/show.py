@@ -23,7 +23,7 @@ from cutegen.cli.options import (
     refuse_options,
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
-from cutegen.cli.pictures import Format, choose_format, deliver, deliver_page
+from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_page
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
@@ -90,10 +90,7 @@ def show(
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
-    format_: Annotated[
-        Format | None,
-        typer.Option("--format", help="How to show it; default: what FILE ends with, else text.", show_default=False),
-    ] = None,
+    format_: FormatOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -232,7 +229,10 @@ def _of_threads(text: str, tile: tuple[int, int], thread: int, *, everything: bo
     view = partial(thread_values.view, expression, tile, everything=everything)
 
     def page() -> str:
-        raise RequestError("--tv: found --format html; expected text or a picture; --layout alone has a page")
+        raise RequestError(
+            "--tv: found --format html; expected text, svg, latex or png; --layout alone has a page, and the page of a "
+            "SPEC shows the threads of its layouts"
+        )
 
     return _Subject(text, view, lambda: thread_values.picture(expression, tile, thread), page)
 

@@ -7,7 +7,9 @@ the caller's arrays. CTAs must not depend on each other: an entry with atomics o
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
@@ -88,7 +90,7 @@ def run_in_processes(
         files = _Files(directory)
         shared = tuple(files.share(argument) for argument in arguments)
         (directory / "text").write_text(text)
-        pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent)
         stack.push(partial(_leave, pool))
         futures = {}
         with _deaf_children():
@@ -173,6 +175,18 @@ def _within(mapped: npt.NDArray[np.uint8], start: int, array: npt.NDArray[Any]) 
     """The elements of `array` in a copy of the memory from address `start` on."""
     offset = int(array.__array_interface__["data"][0]) - start
     return np.ndarray(array.shape, array.dtype, mapped, offset, array.strides)
+
+
+def _end_with_parent() -> None:
+    """Let this worker end when the process that started it is gone, also when it was killed and could end nobody."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work(task: _Task) -> Outcome:

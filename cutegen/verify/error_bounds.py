@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.spec import Binary, Call, Expression, Name, Negation, Number, Step
+from cutegen.spec import NARROW_SHARE, Binary, Call, Expression, Name, Negation, Number, Step
 
 UNIT = 2.0**-24
 FUNCTION_UNITS = 8 * UNIT
@@ -22,6 +22,8 @@ HALF_STEP = 2.0**-150  # the rounding error of what is subnormal in float32
 GELU_SHARE = 3e-7
 GELU_REACH = 6.5
 GELU_SLOPE = 1.13
+NARROW_LEAST = 2.0**-14
+"""Below it, the smallest normal f16, a narrow GELU is as near as there."""
 SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
 
 
@@ -41,16 +43,19 @@ class Outcome:
     aux: Bounded | None
 
 
-def run_chain(x: Bounded, chain: tuple[Step, ...], operands: Mapping[str, Any]) -> Outcome:
-    """Follow `chain` from the sums `x` on; `operands` are by their names in expressions, of float64, exact."""
-    aux = None
+def run_chain(x: Bounded, chain: tuple[Step, ...], operands: Mapping[str, Any], *, narrow: bool = False) -> Outcome:
+    """Follow `chain` from the sums `x` on; `operands` are by their names in expressions, of float64, exact.
+
+    `narrow` says that every result has 16 bits or fewer, for which functions may be computed less exactly.
+    """
+    aux, functions = None, _NARROW if narrow else _FUNCTIONS
     known = {name: Bounded(_constant(x.value, value), 0.0) for name, value in operands.items()}
     with np.errstate(all="ignore"):
         for step in chain:
             if step.expression is None:
                 aux = x
             else:
-                x = _evaluate(step.expression, {**known, "x": x})
+                x = _evaluate(step.expression, {**known, "x": x}, functions)
     return Outcome(x, aux)
 
 
@@ -61,19 +66,21 @@ def _constant(like: Any, value: Any) -> Any:
     return like.new_full((), value) if _is_torch(like) else np.float64(value)
 
 
-def _evaluate(expression: Expression, known: Mapping[str, Bounded]) -> Bounded:
+def _evaluate(
+    expression: Expression, known: Mapping[str, Bounded], functions: Mapping[str, Callable[..., Bounded]]
+) -> Bounded:
     match expression:
         case Number(value):
             return Bounded(_constant(known["x"].value, value), abs(value) * UNIT)
         case Name(name):
             return known[name]
         case Negation(operand):
-            inner = _evaluate(operand, known)
+            inner = _evaluate(operand, known, functions)
             return Bounded(-inner.value, inner.error)
         case Binary(symbol, left, right):
-            return _OPERATORS[symbol](_evaluate(left, known), _evaluate(right, known))
+            return _OPERATORS[symbol](_evaluate(left, known, functions), _evaluate(right, known, functions))
         case Call(function, arguments):
-            return _FUNCTIONS[function](*(_evaluate(argument, known) for argument in arguments))
+            return functions[function](*(_evaluate(argument, known, functions) for argument in arguments))
 
 
 def _rounded(value: Any, error: Any, units: float = UNIT) -> Bounded:
@@ -153,7 +160,7 @@ def _smaller(a: Bounded, b: Bounded) -> Bounded:
 
 
 def _number(like: Bounded, value: float) -> Bounded:
-    return _evaluate(Number(value), {"x": like})
+    return _evaluate(Number(value), {"x": like}, _FUNCTIONS)
 
 
 def _relu(x: Bounded) -> Bounded:
@@ -185,6 +192,16 @@ def _gelu(x: Bounded, share: Any) -> Bounded:
     return _rounded(value, GELU_SLOPE * x.error + of_share)
 
 
+def _narrow(gelu: Callable[[Bounded], Bounded]) -> Callable[[Bounded], Bounded]:
+    """The same to `NARROW_SHARE` of itself, as kernels compute it whose results are rounded to 16 bits or fewer."""
+
+    def bounded(x: Bounded) -> Bounded:
+        found = gelu(x)
+        return Bounded(found.value, found.error + NARROW_SHARE * (abs(found.value) + NARROW_LEAST))
+
+    return bounded
+
+
 def _smaller_of(values: Any, most: float) -> Any:
     return values.clip(max=most) if _is_torch(values) else np.minimum(values, most)
 
@@ -214,6 +231,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Bounded]] = {
     "silu": _silu,
     "tanh": _tanh,
 }
+_NARROW = {**_FUNCTIONS, "gelu_erf": _narrow(_gelu_erf), "gelu_tanh": _narrow(_gelu_tanh)}
 
 
 def _is_torch(value: Any) -> bool:

@@ -15,7 +15,7 @@ from cutegen.errors import DeviceError, OperandError
 from cutegen.hardware import DType, dtype
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
-from cutegen.spec import VECTORS, chain_of, guards_source
+from cutegen.spec import NARROW_BITS, STORE, VECTORS, chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
@@ -249,7 +249,8 @@ def expected_outcome(
     sums = float64_reference(a, b, contract).bounded(accumulator)
     if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
-    return run_chain(sums, chain, operands)
+    narrow = all(dtype(x.dtype).bits <= NARROW_BITS for x in contract.tensors if x.name in (RESULT, STORE))
+    return run_chain(sums, chain, operands, narrow=narrow)
 
 
 def _spread(vector: Any, mode: str) -> Any:

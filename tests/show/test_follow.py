@@ -54,9 +54,9 @@ class Marked:
         self.watches: dict[Element, Watch] = {}
         for (k_, m_, n_), a, b in zip(self.places, MARKED_A, MARKED_B, strict=True):
             self.a[m_, k_], self.b[k_, n_] = bits(a, types["a"], self.a.dtype)[0], bits(b, types["b"], self.b.dtype)[0]
-            self.watches[Element("a", (m_, k_))] = Watch(bits(a, types["a"], self.a.dtype), self.a.nbytes)
-            self.watches[Element("b", (n_, k_))] = Watch(bits(b, types["b"], self.b.dtype), self.b.nbytes)
-            self.watches[Element("c", (m_, n_))] = Watch(bits(a * b, types["c"], self.out.dtype), self.out.nbytes)
+            self.watches[Element("a", (m_, k_))] = Watch(bits(a, types["a"], self.a.dtype), self.a)
+            self.watches[Element("b", (n_, k_))] = Watch(bits(b, types["b"], self.b.dtype), self.b)
+            self.watches[Element("c", (m_, n_))] = Watch(bits(a * b, types["c"], self.out.dtype), self.out)
 
 
 @pytest.fixture
@@ -83,10 +83,11 @@ def marked_run(
     k_tiles = plan.stages + 1 if plan.split_k is None else 2 * plan.split_k.slices
     problem = ProblemShape(2 * m * plan.cluster[0], n * plan.cluster[1], k_tiles * k)
     marked = Marked(kernel, plan, problem, np.random.default_rng(seed))
-    for each in marked.watches.values():
-        each.base = base
-    watch(monkeypatch, lambda: list(marked.watches.values()))
     extras = random_extras(kernel.contract, problem.m, problem.n, seed=seed)
+    arrays = [x for x in extras.values() if isinstance(x, np.ndarray)]
+    for each in marked.watches.values():
+        each.base, each.others = base, (marked.a, marked.b, marked.out, *arrays)
+    watch(monkeypatch, lambda: list(marked.watches.values()))
     kernel(marked.a, marked.b, out=marked.out, **extras)
     return plan, problem, {which: each.seen for which, each in marked.watches.items()}
 
@@ -173,7 +174,7 @@ def test_one_element_is_in_one_place_in_text_json_and_execution(
     a, b, out = random_operands(kernel.contract, 128, 128, 64, seed=0)
     a[...], b[...] = 0, 2
     a[12, 40] = 203.25
-    mark = Watch(a[12:13, 40], a.nbytes, base)
+    mark = Watch(a[12:13, 40], a, base)
     watch(monkeypatch, lambda: [mark])
     kernel(a, b, out=out)
     seen = mark.seen

@@ -40,13 +40,15 @@ class Seen:
 
 
 class Watch:
-    """Looks for the bytes `mark` at multiples of their length, in global memory in a matrix of `nbytes` alone.
+    """Looks for the bytes `mark` at multiples of their length, in global memory in `matrix` alone, or in a copy of it.
 
-    `base` is where dynamic shared memory begins.
+    `base` is where dynamic shared memory begins. A copy is as large, and none of the `others` of the call.
     """
 
-    def __init__(self, mark: np.ndarray, nbytes: int, base: int = 0) -> None:
-        self.nbytes = nbytes
+    def __init__(
+        self, mark: np.ndarray, matrix: np.ndarray, base: int = 0, *, others: tuple[np.ndarray, ...] = ()
+    ) -> None:
+        self.matrix, self.others = matrix, others
         self.word = np.dtype(f"u{mark.itemsize}")
         self.mark = int(np.atleast_1d(mark).view(self.word)[0])
         self.base, self.seen = base, Seen()
@@ -55,6 +57,11 @@ class Watch:
         """(row, byte in it) of each mark in `count` rows of bytes."""
         rows = np.ascontiguousarray(data).view(self.word).reshape(count, -1)
         return [(int(i), int(j) * self.word.itemsize) for i, j in np.argwhere(rows == self.mark)]
+
+    def is_in(self, memory: np.ndarray) -> bool:
+        if np.may_share_memory(memory, self.matrix):
+            return True
+        return len(memory) == self.matrix.nbytes and not any(np.may_share_memory(memory, x) for x in self.others)
 
     def shared(self, offset: int) -> int:
         return int(offset) - self.base
@@ -130,7 +137,7 @@ def _watch_global(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watc
         for each in marks():
             for row, at in each.places(data, len(addresses)):
                 buffer = self._covering(addresses, size_bytes)
-                if buffer is None or len(buffer.bytes.data) != each.nbytes:
+                if buffer is None or not each.is_in(buffer.bytes.data):
                     continue
                 each.seen.got.append((int(warp.threads()[row]), int(addresses[row]) + at - buffer.start))
         return data
@@ -139,7 +146,7 @@ def _watch_global(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watc
         for each in marks():
             for row, at in each.places(data, len(addresses)):
                 buffer = self._covering(addresses, size_bytes)
-                if buffer is None or len(buffer.bytes.data) != each.nbytes:
+                if buffer is None or not each.is_in(buffer.bytes.data):
                     continue
                 each.seen.put.append((int(warp.threads()[row]), int(addresses[row]) + at - buffer.start))
         write(self, warp, site, addresses, size_bytes, data)

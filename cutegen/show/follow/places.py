@@ -71,8 +71,25 @@ class GlobalPlace:
         return self.byte % SECTOR_BYTES
 
 
+class _OfThread:
+    """A record of one thread."""
+
+    __slots__ = ()
+    thread: int
+
+    @property
+    def warp(self) -> int:
+        """The thread's warp."""
+        return self.thread // WARP
+
+    @property
+    def lane(self) -> int:
+        """The thread's lane."""
+        return self.thread % WARP
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorStep:
+class VectorStep(_OfThread):
     """The vector with which a thread moves the element: `step` of `steps` that it moves of the tile.
 
     The vector begins at `first` (tile coordinates) and has `elems` elements, of which this is the `index`-th. The lanes
@@ -92,16 +109,6 @@ class VectorStep:
     lanes_last: int
     wavefronts: int
     warp_sectors: int
-
-    @property
-    def warp(self) -> int:
-        """The thread's warp."""
-        return self.thread // WARP
-
-    @property
-    def lane(self) -> int:
-        """The thread's lane."""
-        return self.thread % WARP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +191,7 @@ def _swapped(swizzle: Swizzle, offset: int, byte_bits: int) -> tuple[SwappedBit,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(_OfThread):
     """A value of a thread: the `value`-th of its tCrA, tCrB or tCrC, at `place` (MMA, MMA_X, MMA_Y) of it.
 
     `register` counts the 32-bit registers of those values, `bits_from` where in it the value begins.
@@ -195,16 +202,6 @@ class Held:
     place: tuple[int, int, int]
     register: int
     bits_from: int
-
-    @property
-    def warp(self) -> int:
-        """The thread's warp."""
-        return self.thread // WARP
-
-    @property
-    def lane(self) -> int:
-        """The thread's lane."""
-        return self.thread % WARP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,7 @@ def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
     x = operand_tile(plan.spec, "c", (*tile.extents, plan.cta_tile[2]))
     if c.parts is not None:
         if c.stmatrix is not None:
-            return matrix_rows(x), ROW_BYTES
+            return matrix_rows(x, c.stmatrix), ROW_BYTES
         mma = part_mma(plan.atom, c.parts.tile)
     pair = min(held_together(mma, x.major_mode), x.vector_elems)
     return by_warp(accumulators(mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes
