@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cutegen.api import build_request
-from cutegen.build import Artifact, Cache, explain_miss
+from cutegen.api import build_request, read_file, request_of_file
+from cutegen.build import Artifact, BuildRequest, Cache, explain_miss
 from cutegen.build import build as build_artifact
 from cutegen.build.tables import build_lines, build_table
 from cutegen.cli.many import built, named_kernels, refuse_failures
@@ -17,20 +19,35 @@ from cutegen.cli.options import (
     BatchOption,
     CompilersOption,
     JsonOption,
+    KernelsArgument,
     ListOption,
     ProblemsOption,
     SchedulerOption,
-    SpecsArgument,
+    refuse_options,
 )
-from cutegen.cli.output import Answer
+from cutegen.cli.output import Answer, complain
+from cutegen.cli.subject import KERNEL_SUFFIX
+from cutegen.errors import RequestError
 from cutegen.pack.building import Outcome
 from cutegen.pack.making import copy_artifacts
 from cutegen.pack.tables import outcome_lines, outcome_table
 from cutegen.pack.wanted import Wanted
 
+OF_SPECS = frozenset({"problem", "batch", "listed", "scheduler"})
+Make = Callable[[BuildRequest, Cache], Artifact]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Manner in which the answer is shown."""
+
+    answer: Answer
+    with_source: bool
+
 
 def build(
-    specs: SpecsArgument = None,
+    context: typer.Context,
+    specs: KernelsArgument = None,
     problem: ProblemsOption = None,
     batch: BatchOption = None,
     arch: ArchsOption = None,
@@ -55,32 +72,50 @@ def build(
 ) -> None:
     """Compiles it, or finds it: key, path, sizes, registers, spills, predicted against emitted instructions.
 
-    Several specs, problems or targets are compiled beside each other; a kernel that fails stops no other.
+    Several specs, problems or targets are compiled beside each other; a kernel that fails stops no other. A kernel.py,
+    edited or not, is compiled as it is.
     """
     folder = out if out is not None and not out.suffix else None
     answer = Answer.asked(json=json, out=None if folder else out)
+    shown = _Shown(answer, with_source)
+    if files := [words for words in specs or () if words.endswith(KERNEL_SUFFIX)]:
+        if len(specs or ()) > 1:
+            raise RequestError(f"build: found {files[0]} beside others; expected a kernel's file alone")
+        refuse_options(context, OF_SPECS, f"beside {files[0]}; its text says all of it")
+        _build_one(*_of_file(files[0], arch), build_artifact, folder, shown)
+        return
     wanted = named_kernels(specs, problem, batch, arch, listed, verb="build")
     if len(wanted) == 1:
-        _build_one(wanted[0], folder, answer, jobs, scheduler, with_source=with_source)
+        one = wanted[0]
+        make = build_artifact if scheduler is None else lambda *_: _built_by_others(one, jobs, scheduler)
+        _build_one(one, build_request(one.spec, one.target, problem=one.problem), make, folder, shown)
         return
     outcomes = built(wanted, jobs, scheduler)
     _give_all(outcomes, folder, answer)
     refuse_failures(outcomes, "the others are built")
 
 
-def _build_one(
-    wanted: Wanted, folder: Path | None, answer: Answer, jobs: int | None, scheduler: str | None, *, with_source: bool
-) -> None:
+def _build_one(wanted: Wanted, request: BuildRequest, make: Make, folder: Path | None, shown: _Shown) -> None:
     cache = Cache.from_environment()
-    request = build_request(wanted.spec, wanted.target, problem=wanted.problem)
     miss = None if cache.holds(request.inputs.key) else explain_miss(cache, request)
-    artifact = build_artifact(request, cache) if scheduler is None else _built_by_others(wanted, jobs, scheduler)
+    artifact = make(request, cache)
     if folder is not None:
         copy_artifacts(folder, [Outcome(wanted, artifact)])
-    answer.give(
+    title = f"{wanted.name} for {request.target.name}"
+    shown.answer.give(
         lambda: build_table(artifact, request.target.name, miss),
-        lambda: build_lines(artifact, f"{wanted.name} for {request.target.name}", miss, with_source=with_source),
+        lambda: build_lines(artifact, title, miss, with_source=shown.with_source),
     )
+
+
+def _of_file(words: str, arch: str | None) -> tuple[Wanted, BuildRequest]:
+    """A kernel's file, as `emit` wrote it or edited since; what it has otherwise than its plan is said on stderr."""
+    found = read_file(Path(words), arch)
+    for note in found.notes:
+        complain("note", f"{words}: {note}")
+    plan = found.plan
+    name = plan.spec.name or Path(words).stem
+    return Wanted(name=name, spec=plan.spec, problem=None, target=plan.target.name), request_of_file(found)
 
 
 def _built_by_others(wanted: Wanted, jobs: int | None, scheduler: str) -> Artifact:

@@ -84,6 +84,13 @@ _SPECS = typer.Argument(
     autocompletion=complete_spec,
 )
 SpecsArgument: TypeAlias = Annotated[list[str] | None, _SPECS]
+_KERNELS = typer.Argument(
+    metavar="SPEC...",
+    help="Spec files, or names of shipped specs; or one kernel.py, edited or not.",
+    show_default=False,
+    autocompletion=complete_spec,
+)
+KernelsArgument: TypeAlias = Annotated[list[str] | None, _KERNELS]
 ArchsOption: TypeAlias = Annotated[
     str | None,
     typer.Option(

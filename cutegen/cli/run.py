@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import typer
 
@@ -54,6 +55,7 @@ from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, 
 OF_A_SPEC = frozenset({"problem", "batch", "device", "arch", "strict", "yes"})
 OF_PTX = frozenset({"entry", "grid", "block", "arg", "smem", "save"})
 OF_A_GEMM = frozenset({"batch", "yes"})
+PTX_SUFFIX = ".ptx"
 
 
 def run(
@@ -83,6 +85,8 @@ def run(
 
     On the CPU the compiled PTX is executed, and what it does is counted and held against the plan.
     """
+    if spec is not None and ptx is None and Path(spec).suffix == PTX_SUFFIX:
+        ptx, spec = Path(spec), None
     if (spec is None) == (ptx is None):
         raise RequestError(
             "run: found " + ("neither" if spec is None else "both") + "; expected either SPEC or --ptx FILE"

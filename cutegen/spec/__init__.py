@@ -41,7 +41,17 @@ from cutegen.spec.parts import (
     Tile,
 )
 from cutegen.spec.schema import Key, known_keys
-from cutegen.spec.steps import MATRICES, OPS, STORE, VECTORS, Step, chain_of, guards_source
+from cutegen.spec.steps import (
+    MATRICES,
+    NARROW_BITS,
+    NARROW_SHARE,
+    OPS,
+    STORE,
+    VECTORS,
+    Step,
+    chain_of,
+    guards_source,
+)
 
 __all__ = [
     "FAMILIES",
@@ -49,6 +59,8 @@ __all__ = [
     "KINDS",
     "MATRICES",
     "MODES",
+    "NARROW_BITS",
+    "NARROW_SHARE",
     "OPS",
     "PROBE",
     "STORE",

@@ -30,6 +30,8 @@ OF_WARPGROUPS = {
     "schedule.swap": "an instruction has few rows of C as well as few columns",
     "schedule.cluster": "each CTA copies for itself",
     "schedule.programmatic": "a launch begins when what comes before it has ended",
+    "g2s.a.l2": "L2 gives up what was not used for longest",
+    "g2s.b.l2": "L2 gives up what was not used for longest",
 }
 """Keys of what warpgroups multiply, which the other families are without."""
 

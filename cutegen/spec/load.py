@@ -17,6 +17,11 @@ SpecLike: TypeAlias = "GemmSpec | str | os.PathLike[str]"
 
 _SUFFIX = ".toml"
 _LARGEST_BYTES = 1 << 20
+_OTHER_FILES = {
+    ".ptx": "PTX is for `cutegen run FILE.ptx` and `cutegen check FILE.ptx`",
+    ".py": "a kernel's file is for `cutegen build`, `run`, `bench`, `report` and `emit`",
+}
+"""What takes files that are no specs."""
 
 
 def load_spec(name_or_path: str | os.PathLike[str]) -> GemmSpec:
@@ -29,6 +34,9 @@ def load_spec(name_or_path: str | os.PathLike[str]) -> GemmSpec:
     """
     text = os.fspath(name_or_path)
     bare = isinstance(name_or_path, str) and Path(text).name == text and not text.endswith(_SUFFIX)
+    if fix := _OTHER_FILES.get(suffix := Path(text).suffix):
+        found, expected = f"a file that ends in {suffix}", f"a spec, which ends in {_SUFFIX}"
+        raise SpecError(file=text, key="", found=found, expected=expected, fix=fix)
     path = spec_path(text) if bare else Path(text)
     return parse_spec(_read(path), file=str(path), name=path.stem)
 
@@ -44,7 +52,7 @@ def shipped_specs() -> tuple[str, ...]:
 
 
 def spec_path(name: str) -> Path:
-    """The file of the shipped spec called `name`. Raises SpecError that says the nearest first, and then all."""
+    """The file of the shipped spec called `name`. Raises SpecError that says the nearest, and how to see all."""
     names = shipped_specs()
     if name in names:
         return layouts_dir() / (name + _SUFFIX)
@@ -55,7 +63,7 @@ def spec_path(name: str) -> Path:
     else:
         expected = "a shipped spec's name, or a path, which has a / in it or ends in .toml"
     found = f"{literal(name)}, which no shipped spec is called"
-    raise SpecError(file="", key="", found=found, expected=expected, fix=f"shipped are {', '.join(names)}")
+    raise SpecError(file="", key="", found=found, expected=expected, fix=f"`cutegen list` shows all {len(names)}")
 
 
 def _read(path: Path) -> str:
@@ -94,5 +102,5 @@ def _missing_file_fix(path: Path) -> str:
         if close := nearest(path.name, [sibling.name for sibling in path.parent.glob(f"*{_SUFFIX}")]):
             return f"the nearest file beside it is {path.with_name(close)}"
         close = nearest(path.stem, shipped_specs())
-        return f"the nearest shipped spec is {close}" if close else f"shipped are {', '.join(shipped_specs())}"
+        return f"the nearest shipped spec is {close}" if close else "`cutegen list` shows those that ship"
     return f"the folder {path.parent} does not exist"

@@ -30,6 +30,7 @@ from cutegen.spec.values import (
     EpilogueOps,
     Flag,
     G2sOp,
+    L2Eviction,
     MmaAtomName,
     Mode,
     PadElems,
@@ -215,11 +216,15 @@ class Smem(Part):
 
 @dataclass(frozen=True, slots=True)
 class G2sCopy(Part):
-    """One operand's copy from global to shared memory; `threads` maps a position in the tile to a thread."""
+    """One operand's copy from global to shared memory; `threads` maps a position in the tile to a thread.
+
+    `l2` is the priority by which the L2 cache gives up what is copied.
+    """
 
     op: G2sOp | None = None
     bits: CopyBits | None = None
     threads: ThreadLayout | None = None
+    l2: L2Eviction | None = None
 
     def contradiction(self) -> Mismatch | None:
         """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""

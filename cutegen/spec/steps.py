@@ -15,6 +15,10 @@ OPERANDS = (*SCALARS, *MATRICES, *VECTORS)
 
 STORE = "aux"
 
+NARROW_BITS = 16
+"""Where no result has more, GELU is computed to `NARROW_SHARE` of itself, which f16 rounds to four times as much."""
+NARROW_SHARE = 1e-4
+
 OPS: Mapping[str, str] = {
     "alpha": "x -> alpha * x",
     "beta": "x -> x + beta * c",

@@ -66,6 +66,10 @@ def test_another_tile_order_runs_right_and_is_no_plans_kernel(cli: Cli, family: 
     outcome = cli(f"run kernel.py --arch {TARGETS[family]} --device cpu --problem 130,72,72")
     assert outcome.code == 0, outcome.err
     assert outcome.err.startswith("cutegen: note: kernel.py: tile_coordinate: edited; counts of instructions")
+    itself = cli(f"build kernel.py --arch {TARGETS[family]} --out built")
+    assert (itself.code, "hit, from the cache" in itself.out) == (0, True)
+    assert itself.err.startswith("cutegen: note: kernel.py: tile_coordinate: edited")
+    assert "tiles_m - 1" in (Path("built") / f"mine-{TARGETS[family]}" / "kernel.py").read_text()
     build = cli(f"build mine.toml --arch {TARGETS[family]} --json").json
     assert not build["hit"]
     assert "tiles_m - 1" not in Path(build["path"], "kernel.py").read_text()
@@ -131,7 +135,7 @@ def test_a_damaged_folder_is_refused_in_a_line(cli: Cli) -> None:
 )
 def test_a_foreign_file_is_refused_in_a_line(cli: Cli, file: str, content: bytes, said: str) -> None:
     Path(file).write_bytes(content)
-    for verb in ("run", "report"):
+    for verb in ("run", "report", "build"):
         outcome = cli(f"{verb} {file}")
         assert outcome.code == 2
         assert said in outcome.error

@@ -9,6 +9,7 @@ import pytest
 
 from cutegen.cli import plan as plan_verb
 from cutegen.contract.problem import MAX_EXTENT
+from cutegen.spec import shipped_specs
 from tests.cli.commands import Cli
 
 MINIMAL = """
@@ -101,7 +102,9 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
     outcome = cli("plan sm80_hgem_tn")
     assert outcome.code == 2
     assert 'found "sm80_hgem_tn"' in outcome.error
-    assert outcome.error.index("expected sm80_hgemm_tn, the nearest") < outcome.error.index("cute_tutorial_nt")
+    way_out = f"`cutegen list` shows all {len(shipped_specs())}"
+    assert outcome.error.rstrip().endswith(f"expected sm80_hgemm_tn, the nearest; {way_out}")
+    assert "`cutegen list` shows all" in cli("plan nothing-like-it").error
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,15 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("run sm80_hgemm_tn --arg u32:1", "--arg: found without --ptx"),
         ("run --ptx examples/reverse.ptx --device cpu", "--device: found beside --ptx"),
         ("run --ptx examples/reverse.ptx --strict", "--strict: found beside --ptx"),
+        ("run examples/reverse.ptx --strict", "--strict: found beside --ptx"),
+        ("run examples/reverse.ptx --ptx examples/reverse.ptx", "run: found both"),
+        ("plan examples/reverse.ptx", "expected a spec, which ends in .toml; PTX is for `cutegen run FILE.ptx`"),
+        ("pack kernel.py --out x.cutepack", "found a file that ends in .py; expected a spec"),
+        ("build kernel.py sm80_hgemm_tn", "build: found kernel.py beside others; expected a kernel's file alone"),
+        ("build kernel.py --problem 1,2,3", "--problem: found beside kernel.py; its text says all of it"),
+        ("show --layout (8,4):(4,1) --tv 4,8 --format html", "--tv: found --format html; expected text, svg"),
+        ("compare hgemm_tn sm80_hgemm_tn --format html", "--format: found html; expected text, svg, latex or png"),
+        ("compare hgemm_tn sm80_hgemm_tn --out x.html", "`cutegen show SPEC --format html` makes a spec's"),
         ("run ldmatrix_probe --batch 2", "--batch: found with a probe"),
         ("show --layout 8:1 --thread 0", "--thread: found beside --layout"),
         ("cache", "Missing command"),

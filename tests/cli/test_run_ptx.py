@@ -47,7 +47,7 @@ def test_it_runs_reports_and_saves(scale: Path, cli: Cli, tmp_path: Path) -> Non
 
 
 def test_text_has_a_row_for_each_opcode(scale: Path, cli: Cli) -> None:
-    text = cli(f"run --ptx {scale} --arg f32[32]:random --arg f32:2").out
+    text = cli(f"run {scale} --arg f32[32]:random --arg f32:2").out
     assert "scale: 9 warp instructions" in text
     assert sum(line.strip().startswith("st.global.f32") for line in text.splitlines()) == 1
 

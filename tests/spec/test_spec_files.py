@@ -66,9 +66,9 @@ def test_a_missing_file_is_told_its_neighbour(tmp_path: Path) -> None:
     assert error.fix == f"the nearest file beside it is {tmp_path / 'my_gemm.toml'}"
 
 
-def test_a_missing_file_alone_is_told_the_shipped_specs(tmp_path: Path) -> None:
+def test_a_missing_file_alone_is_told_the_nearest_shipped_spec_or_how_to_list_them(tmp_path: Path) -> None:
     assert refusal(tmp_path / "sm80_hgem_tn.toml").fix == "the nearest shipped spec is sm80_hgemm_tn"
-    assert all(name in refusal(tmp_path / "x.toml").fix for name in shipped_specs())
+    assert refusal(tmp_path / "x.toml").fix == "`cutegen list` shows those that ship"
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_bare_name_is_told_the_nearest_shipped_spec(name: str) -> None:
     error = refusal(name)
     assert f'"{name}"' in error.found
     assert error.expected == "sm80_hgemm_tn, the nearest"
-    assert all(shipped in error.fix for shipped in shipped_specs())
+    assert error.fix == f"`cutegen list` shows all {len(shipped_specs())}"
 
 
 def test_a_bare_name_of_a_file_here_is_told_to_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,3 +123,9 @@ def test_a_device_without_end_is_no_spec() -> None:
 def test_spec_path_is_only_for_shipped_specs() -> None:
     with pytest.raises(SpecError, match="no shipped spec"):
         spec_path("../pyproject")
+
+
+@pytest.mark.parametrize(("name", "way_out"), [("k.ptx", "cutegen check FILE.ptx"), ("./kernel.py", "`cutegen build`")])
+def test_files_of_other_kinds_are_sent_to_who_takes_them(name: str, way_out: str) -> None:
+    with pytest.raises(SpecError, match=rf"expected a spec, which ends in \.toml; .*{way_out}"):
+        load_spec(name)
