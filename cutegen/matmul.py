@@ -57,13 +57,13 @@ def matmul(
     kernel cannot be built.
     """
     door = _door if _door is not None else _open_door()
-    if door is not None and isinstance(a, door.Tensor):
-        if residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
-            found = door.quick(a, b, bias, activation, out)
-            if found is not None:
-                return found
-        return door.matmul(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
-    return _of_arrays(Arguments(a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype))
+    of_torch = door is not None and isinstance(a, door.Tensor)
+    if of_torch and residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
+        found = door.quick(a, b, bias, activation, out)
+        if found is not None:
+            return found
+    arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
+    return _of_arrays(Arguments(*arguments)) if not of_torch else door.matmul(door.Call(*arguments))
 
 
 class Terms(TypedDict, total=False):

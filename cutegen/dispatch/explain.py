@@ -13,10 +13,21 @@ def explained(resolved: Resolved) -> str:
     if resolved.empty:
         return f"{shape}; there is no element to compute, and no kernel is asked for"
     request = resolved.request
-    rows = [("problem", str(request.problem)), ("on", request.device or request.target)]
+    rows = [("problem", _bucket(resolved)), ("on", request.device or request.target)]
     rows += [(name, str(getattr(request, name))) for name in ("a", "b", "c")]
     rows.append(("epilogue", ", ".join(request.ops) or "none"))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
     for provider, answer in providers.answers(request):
         rows.append(("serves" if answer.open is not None else "asked", f"{provider.name}: {answer.why}"))
     return "\n".join([shape, *aligned(rows)])
+
+
+def _bucket(resolved: Resolved) -> str:
+    """The problem that the kernel is chosen for, and the call's extents in whose place it has others."""
+    chosen, called = resolved.request.problem, resolved.called
+    pairs = [(name.upper(), called.extents[name], chosen.extents[name]) for name in chosen.extents]
+    others = [f"{name} = {had:,}" for name, had, has in (*pairs, ("batch", called.batch, chosen.batch)) if had != has]
+    if not others:
+        return str(chosen)
+    alike = "no row depends on how many there are" if resolved.request.batch_invariant else "calls share kernels"
+    return f"{chosen}, which stands for {', '.join(others)}: {alike}"

@@ -36,13 +36,14 @@ class Where:
 class Resolved:
     """A call made ready: what is asked for, and the placements of its tensors by role, in a kernel's order.
 
-    `shape` is the result's and `dtype` its element type. `out_copied` says why the result must be made elsewhere and
-    copied to `out`. An empty one needs no kernel.
+    `called` is the problem of the launch, of which `request` has the bucket; `dtype` is the result's element type.
+    `out_copied` says why the result must be made elsewhere and copied to `out`. An empty one needs no kernel.
     """
 
     request: Request
     placements: Mapping[str, Placement]
     problem: Multiplied
+    called: ProblemShape
     dtype: str
     out_copied: str = ""
 
@@ -98,6 +99,7 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
         request=_request(placements, formula, where, shape),
         placements=placements,
         problem=problem,
+        called=shape,
         dtype=element,
         out_copied=out_copied,
     )

@@ -52,7 +52,7 @@ class Mark(StrEnum):
     WHOLE = "whole"
     LAST = "k_tiles - 1"
     END = "k_tiles"
-    FETCHED = "max(k_tiles, stages)"
+    FETCHED = "max(k_tiles, 1)"
 
     def of(self, k_tiles: int, whole: int, stages: int) -> int:
         """The k-tile that it stands for, in a loop of `k_tiles`."""
@@ -64,7 +64,7 @@ class Mark(StrEnum):
             Mark.WHOLE: whole,
             Mark.LAST: k_tiles - 1,
             Mark.END: k_tiles,
-            Mark.FETCHED: max(k_tiles, stages),
+            Mark.FETCHED: max(k_tiles, 1),
         }[self]
 
 

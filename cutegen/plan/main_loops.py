@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from cutegen.plan.loop import Action, Check, Edge, Loop, Mark, Part, PartName, Role, Slot, Step
 
+PROMOTED_TILES = 8
+"""K-tiles of a turn in which two sets of registers take the tensor core's sums in turn."""
 BLOCKS_AHEAD = 1
 """K-blocks whose fragments are loaded before they are multiplied: while b is multiplied, b + 1 comes to registers."""
 
@@ -19,7 +21,7 @@ def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[
         return _alone(k_blocks, fetches)
     behind = stages - 1
     arrive = (*_wait(fetches, stages - 2), Step(Action.BARRIER))
-    fill = (*_fetch(fetches, 0, check=Check.VECTOR), *_commit(fetches)), _store(fetches, 0)
+    fill = (*_fetch(fetches, 0, check=Check.VECTOR, bounded=True), *_commit(fetches)), _store(fetches, 0)
     first = Part(PartName.PROLOGUE, ((*arrive, *_loads_before(k_blocks)),), Mark.FIRST, Mark.ONE)
 
     def k_tile(*, check: Check) -> tuple[Slot, ...]:
@@ -116,15 +118,20 @@ def multiplied_from_shared(stages: int, k_blocks: int) -> Loop:
     return _produced(stages, k_blocks, fetch, consume)
 
 
-def promoted(stages: int, k_blocks: int) -> Loop:
+def promoted(stages: int, k_blocks: int, sets: int = 1) -> Loop:
     """As `multiplied_from_shared`, but each k-tile is waited for: its sums may be added to others in registers.
 
-    The other warpgroup's multiplications keep tensor cores busy meanwhile.
+    The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two `sets` of registers for the
+    tensor core's sums a warpgroup's own: a turn takes `PROMOTED_TILES` k-tiles, of which all but the last are waited
+    for behind the next one's multiplications; k-tiles left over go one by one.
     """
     fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
     finish = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
-    turn = Part(PartName.TURN, (*_multiplied(k_blocks), finish), Mark.FIRST, Mark.END)
-    return _produced(stages, k_blocks, fetch, (turn,))
+    k_tile = (*_multiplied(k_blocks), finish)
+    if sets == 1:
+        return _produced(stages, k_blocks, fetch, (Part(PartName.TURN, k_tile, Mark.FIRST, Mark.END),))
+    turn = Part(PartName.TURN, k_tile, Mark.FIRST, Mark.WHOLE, copies=PROMOTED_TILES)
+    return _produced(stages, k_blocks, fetch, (turn, Part(PartName.EDGE_TURN, k_tile, Mark.WHOLE, Mark.END)))
 
 
 def _multiplied(k_blocks: int) -> tuple[Slot, ...]:
@@ -182,10 +189,7 @@ def _loads_before(k_blocks: int) -> tuple[Step, ...]:
 
 
 def _fetch(fetches: tuple[Action, ...], ahead: int, *, check: Check, bounded: bool = False) -> Slot:
-    """Sends for a k-tile. Each stage is filled once at least: the last k-block reads ahead, and cp.async brings zeros.
-
-    Plain loads bring nothing past the end of K.
-    """
+    """Sends for a k-tile, as far as K has them; cp.async for the first one at least, of zeros where there is no K."""
     past = Mark.FETCHED if Action.FETCH in fetches else Mark.END
     return tuple(Step(fetch, ahead, check=check, below=past if bounded else None) for fetch in fetches)
 

@@ -21,7 +21,7 @@ from cutegen.render.head import MEMORY, Name, head, memory_constants
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
-from cutegen.spec import STORE
+from cutegen.spec import NARROW_BITS, STORE
 
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
@@ -62,6 +62,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "held_vectors": (),
         "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
         "helpers": epilogue.helpers(steps) | epilogue.conversions(plan),
+        "narrow_results": all(x.bits <= NARROW_BITS for x in epilogue.stored_types(plan)),
         "chain": chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,

@@ -11,7 +11,7 @@ from typing import Any
 
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.spec import GemmSpec, Raster, Tile
+from cutegen.spec import G2sCopy, GemmSpec, Raster, Tile
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.parse import parse_spec
 from cutegen.spec.write import spec_table
@@ -84,8 +84,13 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
             atom=known("mma.atom", plan.atom.name),
             atom_layout=known("mma.atom_layout", plan.atoms_mnk),
         ),
+        g2s=replace(spec.g2s, **{name: _evicted_first(getattr(spec.g2s, name)) for name in plan.evicted_first}),
         schedule=replace(schedule, **filled),
     )
+
+
+def _evicted_first(copy: G2sCopy | None) -> G2sCopy:
+    return replace(copy or G2sCopy(), l2="evict_first")
 
 
 def _reduction(plan: GemmPlan) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 from cutegen.hardware import DType
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan import GemmPlan
+from cutegen.plan.main_loops import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
@@ -40,6 +41,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "stmatrix": plan.epilogue.stmatrix is not None,
         "pingpong": plan.pingpong,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
+        "promoted_sets": plan.promoted_sets,
         "promotes_each": plan.promote_k == plan.cta_tile[2],
         "adds": "False" if plan.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
         "tile_range": _tile_range(plan),
@@ -132,6 +134,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "mma.promote_k": _promotion(plan),
         "schedule.consumers": (),  # a comment: the decision shows in the loop over tiles
         "schedule.cluster": _cluster_constants(plan),
+        **_eviction_constants(plan),
         "epilogue.smem": (*_part_constants(plan), *c_constants(plan)),
     }
 
@@ -153,7 +156,15 @@ def _converts_sums(plan: GemmPlan) -> bool:
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:
     tiles = plan.promote_k // plan.cta_tile[2]
+    if plan.promoted_sets > 1:
+        return (f"PROMOTED_TILES = {PROMOTED_TILES}",)
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
+
+
+def _eviction_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+    """The policy, once. Source: CUTLASS `cute/arch/copy_sm90_desc.hpp`, `TMA::CacheHintSm90`."""
+    policy = "EVICT_FIRST = 0x12F0000000000000  # the policy that createpolicy makes of L2::evict_first"
+    return {f"g2s.{name}.l2": () if i else (policy,) for i, name in enumerate(plan.evicted_first)}
 
 
 def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:

@@ -85,17 +85,17 @@ def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixtu
 
 def test_what_no_counter_can_count_is_said_with_what_can_be(capsys: pytest.CaptureFixture[str]) -> None:
     """Of the plan alone: neither GPU nor ncu is asked for that."""
-    said = table(capsys, "--problem", "1000,1024,512")["no_counters"]
-    assert said == ("1000x1024x512 is no multiple of the CTA tile 128x128x64; --problem 1024,1024,512 is countable")
+    said = table(capsys, "--problem", "2000,2048,512")["no_counters"]
+    assert said == ("2000x2048x512 is no multiple of the CTA tile 128x128x64; --problem 2048,2048,512 is countable")
 
 
 def test_a_batch_is_that_many_problems_of_a_launch(capsys: pytest.CaptureFixture[str]) -> None:
-    once = table(capsys, "--problem", "256,256,512")
-    found = table(capsys, "--problem", "256,256,512", "--batch", "3")
-    assert (once["batch"], found["batch"], found["problem"]) == (1, 3, [256, 256, 512])
-    assert (once["ctas"], found["ctas"], found["k_tiles"]) == (4, 12, once["k_tiles"])
-    assert main([*WORDS, "--problem", "256,256,512", "--batch", "3"]) == 0
-    assert capsys.readouterr().out.startswith("sm80_hgemm_tn for sm_90, 3 x 256x256x512\n")
+    once = table(capsys, "--problem", "2048,2048,512")
+    found = table(capsys, "--problem", "2048,2048,512", "--batch", "3")
+    assert (once["batch"], found["batch"], found["problem"]) == (1, 3, [2048, 2048, 512])
+    assert (once["ctas"], found["ctas"], found["k_tiles"]) == (256, 768, once["k_tiles"])
+    assert main([*WORDS, "--problem", "2048,2048,512", "--batch", "3"]) == 0
+    assert capsys.readouterr().out.startswith("sm80_hgemm_tn for sm_90, 3 x 2048x2048x512\n")
 
 
 def test_the_executor_counts_what_was_predicted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,6 +124,15 @@ def test_padding_narrows_the_copies() -> None:
     assert "keeps only 4 elements together" in found.a.s2r.rejected[0].why
 
 
+def test_a_pad_that_narrows_accesses_says_so_and_which_would_not() -> None:
+    found = plan(gemm(tile=Tile(cta=(128, 128, 64)), smem=Smem(a=SmemLayout(pad=3), b=SmemLayout(pad=16))), "sm_80")
+    why = {decision.key: decision.why for decision in found.decisions}
+    said = "accesses are at most 2 bytes wide, which is what it keeps together; pad = 8 would keep the 16 that"
+    assert said in why["smem.a"]
+    assert "accesses" not in why["smem.b"]
+    assert "keeps only 1 element together" in why["s2r.a"]
+
+
 def test_a_padded_atom_keeps_its_padding_between_repetitions() -> None:
     atom = SmemLayout(layout="(8,32):(40,1)")
     found = plan(gemm(tile=Tile(cta=(128, 128, 32), stages=2), smem=Smem(a=atom)), "sm_80")

@@ -56,6 +56,32 @@ def test_the_widest_parts_for_which_a_thread_has_registers(name: str) -> None:
     assert all(f"of which it has {found.registers.mma}" in x.why for x in wider)
 
 
+EXCHANGED = "swap = true"
+
+
+@pytest.mark.parametrize(
+    ("tile", "columns"),
+    [
+        ("cta = [64, 40, 64]", 40),
+        ("cta = [128, 200, 64]", 40),
+        ("cta = [128, 176, 64]", 16),
+        ("cta = [128, 168, 64]", 56),
+        ("cta = [64, 8, 64]", 8),
+        ("cta = [256, 144, 64]\nstages = 4", 48),
+        ("cta = [192, 192, 64]\nstages = 4", 32),
+    ],
+)
+def test_parts_across_lines_have_any_multiple_of_8_columns(tile: str, columns: int) -> None:
+    """Rows of an exchanged product's parts are lines of C, so that a part has as many of them as divide the tile, up to
+    64, and as fit into shared memory beside the stages.
+    """
+    found = planned(spec_text("f16", tile=tile, schedule=EXCHANGED))
+    assert found.epilogue.parts is not None
+    assert found.epilogue.parts.tile == (64, columns)
+    assert found.smem_bytes <= 232448
+    assert planned(spec_text("f16", tile="cta = [64, 40, 64]")).epilogue.parts.tile == (64, 8)  # type: ignore[union-attr]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",

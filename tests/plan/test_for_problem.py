@@ -337,3 +337,16 @@ def test_a_given_tile_without_room_in_one_warpgroup_is_shared_out(name: str, pro
     """Sums that are promoted take twice the registers: taking turns is passed over, not refused."""
     found = plan(load_spec(name), "sm_90", problem)
     assert (found.cta_tile, found.pingpong) == ((128, 128, 128), False)
+
+
+def test_the_smallest_tiles_have_one_stage_for_one_k_tile_and_stage_no_result() -> None:
+    """C of a multiplication a warp leaves from registers; larger tiles keep their stages and C's shared memory."""
+    spec = gemm()
+    small, deeper, wide = (plan(spec, "sm_90", problem) for problem in ((24, 24, 24), (24, 24, 200), (4096, 4096, 32)))
+    assert (small.stages, small.epilogue.smem) == (1, None)
+    assert deeper.stages > 1
+    assert deeper.epilogue.smem is None
+    assert wide.stages > 1
+    assert wide.epilogue.smem is not None
+    given = plan(gemm(tile=Tile(stages=3)), "sm_90", (24, 24, 24))
+    assert given.stages == 3

@@ -14,7 +14,7 @@ import pytest
 from cutegen.algebra import Layout, TiledMma
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
-from cutegen.hardware import MMA_ATOMS, dtype, target
+from cutegen.hardware import GPUS, MMA_ATOMS, dtype, target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import ranking, ranking_lines
 from cutegen.plan.families.choice import _decision, _Option
@@ -26,7 +26,7 @@ from cutegen.plan.schedules import Persistent
 from cutegen.plan.search import bulk, cp_async, cp_async_tiles
 from cutegen.plan.search.options import Option
 from cutegen.plan.search.reasons import microseconds
-from cutegen.plan.search.tile_model import _fill_cycles
+from cutegen.plan.search.tile_model import quantities
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.spec import (
@@ -162,7 +162,7 @@ def test_every_tile_of_the_search_is_shared_out_by_whole_warps(search: Any) -> N
         assert wm * wn >= min(4, (m // 16) * (n // 16))
         mirrored = rows.get(((n, m, k), (wn, wm, wk)))
         assert mirrored in (None, stages)
-    assert {layout for ((m, n, _), layout) in rows if m == n} <= {(2, 2, 1), (2, 4, 1)}
+    assert {layout for ((m, n, _), layout) in rows if m == n > 16} <= {(2, 2, 1), (2, 4, 1)}
 
 
 @pytest.mark.parametrize("cta", [(128, 128, 64), (256, 128, 64), (64, 64, 64), (4096, 4096, 64)])
@@ -396,8 +396,11 @@ def test_scalars_of_the_epilogue_are_those_it_names() -> None:
 
 
 def test_copies_of_16_bytes_fill_the_stages() -> None:
-    """128 x 64 and 128 x 64 elements of 2 bytes are 2048 copies, 16 for each thread of four warps; three stages."""
+    """128 x 64 and 128 x 64 elements of 2 bytes are 2048 copies, 16 for each thread of four warps; three stages,
+    or as many as there are k-tiles.
+    """
     work = cp_async.work_of(gemm(), target("sm_80"), cp_async_tiles.CANDIDATES[2], 1)
     assert (work.cta, work.warps, work.stages) == ((128, 128, 64), (2, 2), 3)
-    constants = replace(cp_async_tiles.H200, fill_cycles=1.0, latency_cycles=100.0)
-    assert _fill_cycles(work, constants) == 100 + 3 * 16
+    for k, filled in ((4096, 3), (128, 2), (8, 1)):
+        counted = quantities(work, ProblemShape(4096, 4096, k), GPUS["sm_80"])
+        assert counted.copies == filled * 16

@@ -14,7 +14,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, GemmSpec, Schedule, Tile
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.plan.specs import gemm
 
@@ -82,7 +82,7 @@ def test_what_a_transposed_copy_of_b_is_read_as(major: str) -> None:
     assert found.launch.of_a_call().tensor("b").major == major
 
 
-@pytest.mark.parametrize(("problem", "exchanged"), [((16, 4096, 4096), True), ((8192, 8192, 64), False)])
+@pytest.mark.parametrize(("problem", "exchanged"), [((16, 4096, 4096), True), ((4096, 16, 4096), False)])
 def test_few_rows_are_columns_of_an_instruction(problem: tuple[int, int, int], exchanged: bool) -> None:
     found = plan(OPEN, "sm_90", problem)
     assert isinstance(found, GemmPlan)
@@ -124,3 +124,16 @@ def test_a_scale_of_rows_is_one_of_columns_there(op: str) -> None:
     assert [x.name for x in found.exchanged().tensors[3:]] == ["bias_n", "bias_m", other]
     assert found.exchanged().tensor(other).modes == (other[-1],)
     assert found.exchanged().exchanged() == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [24, 40, 56])
+def test_parts_of_an_odd_number_of_eights_are_stored(columns: int, kernels: Cache) -> None:
+    """`stmatrix` stores two matrices at a time there, not four."""
+    spec = replace(swapped(), tile=Tile(cta=(64, columns, 64)))
+    kernel = Kernel(build(build_request(spec, "sm_90"), kernels))
+    assert "stmatrix.sync.aligned.m8n8.x2.trans" in kernel.artifact.ptx
+    seed = int(np.random.default_rng().integers(2**31))
+    a, b, out = random_operands(kernel.contract, 2 * columns + 8, 136, 72, seed=seed)
+    kernel(a, b, out=out)
+    assert compare(out, float64_reference(a, b), dtype="f16").ok

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +200,12 @@ def blocks_sigint(process: int | None) -> bool:
 
 
 INTERRUPTED = """
+import signal
 import numpy as np
 from cutegen.ptx import Program
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background does not hear it
     options = {"grid": 2, "block": 32, "args": [np.zeros(32, np.uint32)], "jobs": 2, "max_steps": 1_000_000_000}
     program = Program.parse(open("kernel.ptx").read())
     try:
@@ -231,8 +234,36 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
         os.killpg(process.pid, signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.communicate(timeout=20)
-    process.kill()
+    os.killpg(process.pid, signal.SIGKILL)
     raise AssertionError("Ctrl-C was not heard")
+
+
+def test_workers_end_when_the_process_that_wanted_them_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "kernel.ptx").write_text(kernel(ENDLESS))
+    (tmp_path / "launch.py").write_text(INTERRUPTED)
+    command = [sys.executable, str(tmp_path / "launch.py")]
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        process.kill()
+        process.wait()
+        deadline_s = time.monotonic() + 60
+        while (alive := of_group(process.pid)) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        for each in alive:
+            os.kill(each, signal.SIGKILL)
+    assert alive == []
+
+
+def of_group(group: int) -> list[int]:
+    """The processes of a group that run (proc(5): behind the name, which ends with ")", state, parent, group)."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, of, *_ = stat.read_text().rpartition(")")[2].split()
+            if int(of) == group and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def test_ctas_that_communicate_run_in_one_process() -> None:

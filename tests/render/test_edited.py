@@ -160,7 +160,11 @@ def test_everything_follows_the_count_of_stages(name: str, before: int, after: i
         ),
         ("    k: Int32,\n    lda", "    lda", "gemm: found the parameter lda: Int64; expected k: Int32"),
         ("block=(THREADS", "block=(128", "launch: found edited"),
-        ("    tile_m, tile_n =", "    STAGES = 2\n    tile_m, tile_n =", "STAGES: found bound once more"),
+        (
+            "    tile_m, tile_n = tile_coordinate(",
+            "    STAGES = 2\n    tile_m, tile_n = tile_coordinate(",
+            "STAGES: found bound once more",
+        ),
         ("import cutlass\n", "import (\n", "kernel.py:8: invalid syntax"),
         ('KERNEL_NAME = "sm80_hgemm_tn"', "", "found no KERNEL_NAME"),
         ('KERNEL_NAME = "sm80_hgemm_tn"', 'KERNEL_NAME = "../x"', "KERNEL_NAME = '../x'"),

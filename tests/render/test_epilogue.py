@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import permutations
+from itertools import permutations, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,10 +142,12 @@ def test_the_files_own_check_says_the_same_in_pytorch() -> None:
             assert torch.allclose(local["expected_aux"], expected.aux.value), case.name
 
 
-def helper(name: str) -> Callable[[Any], Any]:
-    """A function that generated kernels define, run on float32 arrays: one rounding an operation, as in registers."""
+def helper(name: str, result: str = "f32") -> Callable[[Any], Any]:
+    """A function that generated kernels with such a `result` define, run on float32 arrays: one rounding an operation,
+    as in registers.
+    """
     torch = pytest.importorskip("torch")
-    case = spec("helper", "gelu_erf", "gelu_tanh", "silu")
+    case = spec("helper", "gelu_erf", "gelu_tanh", "silu", c=result)
     text = render(plan(case, "sm_80")).text
     single = {"dtype": torch.float32}
     math = SimpleNamespace(
@@ -162,14 +164,16 @@ def helper(name: str) -> Callable[[Any], Any]:
     return scope[name]  # type: ignore[no-any-return]
 
 
+@pytest.mark.parametrize("result", ["f32", "f16"])
 @pytest.mark.parametrize("name", ["gelu_erf", "gelu_tanh", "silu", "sigmoid"])
-def test_a_function_of_the_kernel_is_within_its_bound(name: str) -> None:
+def test_a_function_of_the_kernel_is_within_its_bound(name: str, result: str) -> None:
     """Every float32 near 0, and out to where all of them are flat, beside float64."""
     torch = pytest.importorskip("torch")
     near = torch.linspace(-14, 14, 2_000_001, dtype=torch.float32)
     far = torch.tensor([1e-30, 1e-4, 88.0, 127.5, 3e4, 1e30, 3e38])
     x = torch.cat([near, far, -far])
-    expected = run_chain(Bounded(x.double(), 0 * x.double()), chain_of([f"x -> {name}(x)"]), {}).result
+    start, chain = Bounded(x.double(), 0 * x.double()), chain_of([f"x -> {name}(x)"])
+    expected = run_chain(start, chain, {}, narrow=result != "f32").result
     functional = torch.nn.functional
     exact = {
         "gelu_erf": functional.gelu,
@@ -178,7 +182,7 @@ def test_a_function_of_the_kernel_is_within_its_bound(name: str) -> None:
         "sigmoid": torch.sigmoid,
     }[name](x.double())
     assert torch.allclose(expected.value, exact, rtol=1e-12, atol=1e-14)
-    found = helper(name)(x).double()
+    found = helper(name, result)(x).double()
     assert ((found - expected.value).abs() <= expected.error).all()
 
 
@@ -186,8 +190,8 @@ def test_functions_at_the_ends_of_the_numbers() -> None:
     """GELU's limits at both infinities; a NaN stays one."""
     torch = pytest.importorskip("torch")
     x = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0])
-    for name in ("gelu_erf", "gelu_tanh"):
-        found = helper(name)(x)
+    for name, result in product(("gelu_erf", "gelu_tanh"), ("f32", "f16")):
+        found = helper(name, result)(x)
         assert found[0] == torch.inf
         assert found[1] == 0
         assert torch.isnan(found[2])

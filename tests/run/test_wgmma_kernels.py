@@ -73,6 +73,14 @@ def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     check(compiled(CASES[name]), CASES[name], 384, 192, 320, policy=policy)
 
 
+@pytest.mark.parametrize("k", [1024, 1296, 2200])
+def test_promoted_sums_take_two_sets_of_registers_in_turn(compiled: Any, k: int) -> None:
+    """A whole turn of eight k-tiles, a turn with three left over, two turns with two: sums of both sets are added."""
+    spec = CASES["e4m3"]
+    assert "tCrQ" in compiled(spec).artifact.source
+    check(compiled(spec), spec, 72, 64, k)
+
+
 def test_a_batch(compiled: Any) -> None:
     check(compiled(CASES["fused"]), CASES["fused"], 72, 64, 72, batch=3)
 

@@ -82,11 +82,11 @@ def test_conflicts_are_measured_for_each_operand(
     assert {name for name, count in counts.wavefronts.items() if count.predicted is None} == set()
 
 
-def test_short_k_fills_every_stage_and_edges_are_not_predicted(run: Run) -> None:
+def test_short_k_is_fetched_once_and_edges_are_not_predicted(run: Run) -> None:
     _, _, counts = run(spec_of(PLAIN, SWIZZLED, PLAIN), (70, 8, 8))
     assert counts.differing() == {}
-    assert counts.wavefronts["g2s.b"].measured == 2 * 2 * WRITE
-    assert counts.wavefronts["g2s.b"].why == "32 x 2 CTAs x (1 + 1) k-tiles"
+    assert counts.wavefronts["g2s.b"].measured == 2 * WRITE
+    assert counts.wavefronts["g2s.b"].why == "32 x 2 CTAs x 1 k-tile"
     assert (counts.sectors["g2s.a"].predicted, counts.sectors["g2s.a"].why) == (None, EDGES)
     assert counts.wavefronts["epilogue.read"].predicted is None
 

@@ -4,6 +4,7 @@ spec.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cutegen.contract.problem import ProblemShape
@@ -16,9 +17,9 @@ from cutegen.spec import GemmSpec
 
 ORDER = ("sm90", "sm120", "sm80", "simt")
 """Fastest first, as far as can be said without a problem: by what multiplies, then by what feeds it."""
-COARSE = 1.2
-"""What a prediction for another family is taken for beside one for warpgroups: models of the others know nothing of odd
-pitches, and on an H200 they were ahead by less on 31 of 154 problems, of which warpgroups were faster on 27."""
+
+DOUBTED: Mapping[str, float] = {"sm120": 1.2}
+"""What a prediction is taken for beside one for warpgroups: few kernels of that family were measured beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,14 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
 
 def _beside_the_first(options: list[_Option]) -> list[_Option]:
     """The first as it is, and where it has a prediction those of others made comparable with it."""
-    first, *others = options
-    if first.predicted_us is None:
+    if options[0].predicted_us is None:
         return options
-    return [first, *(x if x.predicted_us is None else replace(x, predicted_us=COARSE * x.predicted_us) for x in others)]
+    return [
+        each
+        if each.predicted_us is None
+        else replace(each, predicted_us=DOUBTED.get(each.name, 1.0) * each.predicted_us)
+        for each in options
+    ]
 
 
 def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:

@@ -19,6 +19,7 @@ from cutegen.plan.predict.instructions import written_instructions
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
+from cutegen.plan.rules.eviction import choose_eviction
 from cutegen.plan.rules.fusion import choose_fusion
 from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_flight
 from cutegen.plan.rules.programmatic import choose_programmatic
@@ -94,6 +95,7 @@ class Family:
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
         in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction)
         raster = choose_raster(spec, in_flight, self.schedule.along(by, problem))
+        evicted_first, l2_decisions = choose_eviction(spec, in_flight, by.atom.instruction)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
         written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
@@ -111,6 +113,8 @@ class Family:
             tiled_mma=by.tiled_mma,
             rounds_to_tf32=by.rounds_to_tf32,
             promote_k=by.promote_k,
+            promoted_sets=by.promoted_sets,
+            evicted_first=evicted_first,
             pingpong=by.pingpong,
             cluster=by.cluster,
             producer_threads=self.feed.producer_threads,
@@ -150,6 +154,7 @@ class Family:
             decisions=(
                 *by.decisions,
                 *(choice.decision for choice in (*copy_choices, memory.stages)),
+                *l2_decisions,
                 *fusion_decisions,
                 *(choice.decision for choice in (memory.epilogue, raster)),
                 *split_decisions,

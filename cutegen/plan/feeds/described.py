@@ -49,5 +49,5 @@ class DescribedTiles:
     def loop(self, stages: int, by: Multiplied) -> Loop:
         """One group of multiplications a k-tile, each waited for where its sums may be promoted."""
         if by.promote_k:
-            return promoted(stages, by.k_blocks)
+            return promoted(stages, by.k_blocks, by.promoted_sets)
         return multiplied_from_shared(stages, by.k_blocks)

@@ -14,7 +14,7 @@ from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.promotion import choose_promotion
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
-from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, sum_registers
+from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, promoted_sets, sum_registers
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
@@ -36,6 +36,7 @@ class Wgmma:
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
         cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
         promotion = choose_promotion(spec, cta_tile.value)
+        promote_k = promotion.value if promotion else 0
         choices = (cta_tile, atom, warpgroups, consumers, cluster, *((promotion,) if promotion else ()))
         return Multiplied(
             cta_tile=cta_tile.value,
@@ -43,15 +44,15 @@ class Wgmma:
             tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
             pingpong=consumers.value,
             cluster=cluster.value,
-            promote_k=promotion.value if promotion else 0,
+            promote_k=promote_k,
+            promoted_sets=promoted_sets(spec, warpgroups.value, cta_tile.value, target, promote_k),
             decisions=tuple(choice.decision for choice in choices),
         )
 
     def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
-        promoted = by.promote_k != 0
-        sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads, promoted=promoted)
-        return sums + REGISTERS_BESIDE_SUMS
+        sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
+        return sums * (1 + by.promoted_sets if by.promote_k else 1) + REGISTERS_BESIDE_SUMS
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """All of the main loop."""

@@ -20,9 +20,10 @@ from cutegen.plan.values.operand import OperandTile
 from cutegen.support.words import extents
 
 WIDTHS = (128, 64, 32, 16, 8)
+"""Of parts whose rows are C's. Where columns of a part are, it may have any number of them."""
 MATRIX_ROWS = 8
-MATRICES = 4
-STMATRIX_COLUMNS = MATRICES // 2 * MATRIX_ROWS
+MATRICES = 4, 2
+"""That one `stmatrix` stores, the most first: two above each other, and as many beside them."""
 MATRIX_VALUES_ON_THE_WAY = 4
 """Of each matrix that a chain reads or writes, one in so many of a part's values is on the way at a time, about."""
 REGISTERS_BESIDE_PARTS = 36
@@ -39,10 +40,13 @@ class PartsChoice:
     rejected: tuple[Rejected, ...]
 
 
-def choose_parts(x: OperandTile, fusion: Fusion, by: Multiplied, registers: int) -> PartsChoice:
-    """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow.
+def choose_parts(
+    x: OperandTile, fusion: Fusion, by: Multiplied, registers: int, columns_held: int | None = None
+) -> PartsChoice:
+    """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow, and shared memory.
 
-    Each of a cluster's CTAs that have slices of the tile brings out as many whole parts of a warpgroup as any other.
+    That holds `columns_held` of a part, where it is known. Each of a cluster's CTAs that have slices of the tile brings
+    out as many whole parts of a warpgroup as any other.
     """
     rows, columns, _ = by.atom.shape_mnk
     line, ctas = LINE_BYTES // x.dtype.bytes, by.cluster[2]
@@ -50,16 +54,22 @@ def choose_parts(x: OperandTile, fusion: Fusion, by: Multiplied, registers: int)
     held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
     widths = [
         wide
-        for wide in WIDTHS
+        for wide in (WIDTHS if x.major_mode == 1 else range(line, 0, -MATRIX_ROWS))
         if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and _narrowed(by.atom, wide)
     ]
     needed = {wide: _registers(x, fusion, by, wide) for wide in widths}
-    width = next((wide for wide in widths if needed[wide] <= registers), widths[-1])
+    fits = {wide: columns_held is None or wide <= columns_held for wide in widths}
+    width = next((wide for wide in widths if needed[wide] <= registers and fits[wide]), widths[-1])
     parts = EpilogueParts(
         tile=(rows, width), columns=columns // width, count=held // width, warpgroups=warpgroups, ctas=ctas
     )
     rejected = (
-        Rejected(f"{extents((rows, wide))} parts", f"{needed[wide]} registers a thread, of which it has {registers}")
+        Rejected(
+            f"{extents((rows, wide))} parts",
+            f"{needed[wide]} registers a thread, of which it has {registers}"
+            if needed[wide] > registers
+            else f"beside the stages there is room for {columns_held} columns",
+        )
         for wide in widths[: widths.index(width)]
     )
     return PartsChoice(parts, tuple(rejected))
@@ -74,9 +84,10 @@ def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
 
 def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
     """Return what writes parts of so many columns of 16-bit elements; others go by plain stores."""
-    if x.dtype.bits != 16 or columns % STMATRIX_COLUMNS:
+    matrices = next((count for count in MATRICES if columns % (count // 2 * MATRIX_ROWS) == 0), 0)
+    if x.dtype.bits != 16 or columns == MATRIX_ROWS or not matrices:
         return None
-    return StmatrixAtom(MATRICES, transpose=x.major_mode == 0)
+    return StmatrixAtom(matrices, transpose=x.major_mode == 0)
 
 
 def pair_elems(x: OperandTile) -> int:
@@ -94,7 +105,8 @@ def _registers(x: OperandTile, fusion: Fusion, by: Multiplied, columns: int) -> 
     """Return the registers that a thread holds while such a part leaves."""
     sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
     values = by.atom.shape_mnk[0] * columns // WARPGROUP
-    addresses = columns // STMATRIX_COLUMNS if stmatrix_of(x, columns) else values // pair_elems(x)
+    stmatrix = stmatrix_of(x, columns)
+    addresses = values // (2 * stmatrix.matrices) if stmatrix else values // pair_elems(x)
     vectors = sum(_held(sums, by, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
     matrices = sum(len(tensor.modes) == 2 for tensor in fusion.tensors)
     chain = values + matrices * values // MATRIX_VALUES_ON_THE_WAY if fusion.steps else 0

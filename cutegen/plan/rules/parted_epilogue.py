@@ -11,7 +11,7 @@ import numpy as np
 from cutegen.algebra import TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import TMA_STORE, StmatrixAtom
-from cutegen.hardware.units import WARP
+from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
@@ -40,7 +40,7 @@ def choose_parted_epilogue(
     Of `registers` each thread that multiplies has so many.
     """
     whole = operand_tile(spec, "c", by.cta_tile)
-    of_parts = choose_parts(whole, fusion, by, registers)
+    of_parts = choose_parts(whole, fusion, by, registers, _columns_held(spec, whole, by, stage_bytes, capacity_bytes))
     parts = of_parts.parts
     if spec.epilogue.smem is False:
         return _direct(whole, fusion, of_parts, "given", given=True)
@@ -94,6 +94,14 @@ def choose_parted_epilogue(
     return Choice(plan, decision)
 
 
+def _columns_held(spec: GemmSpec, x: OperandTile, by: Multiplied, stage_bytes: int, capacity_bytes: int) -> int | None:
+    """The columns of a part of which every warpgroup's buffers fit beside the stages that the spec asks for."""
+    if spec.tile.stages is None:
+        return None
+    column_bytes = BUFFERS * by.threads // WARPGROUP * by.atom.shape_mnk[0] * x.dtype.bytes
+    return (capacity_bytes - spec.tile.stages * stage_bytes) // column_bytes
+
+
 def _tile_bytes(x: OperandTile) -> int:
     return x.extents[0] * x.extents[1] * x.dtype.bytes
 
@@ -101,24 +109,26 @@ def _tile_bytes(x: OperandTile) -> int:
 def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: StmatrixAtom | None) -> Choice[SmemRanking]:
     """Layouts of a part by how sums are written: in rows of matrices, or in pairs where N is contiguous."""
     if stmatrix is not None:
-        write = Access(matrix_rows(x), ROW_BYTES)
+        write = Access(matrix_rows(x, stmatrix), ROW_BYTES)
     else:
         pair = pair_elems(x)
         write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
     return rank_boxes(spec, x, tiled_mma, write, full_lines(x))
 
 
-def matrix_rows(x: OperandTile) -> Coordinates:
+def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:
     """Elements that begin the rows of a warp's `stmatrix`, int64[instruction, warp, lane].
 
-    A warp stores its 16 rows of C and 16 columns at a time: two matrices above each other, then the two beside them.
+    A warp stores its 16 rows of C and 16 columns at a time, or 8: two matrices above each other, then the two beside
+    them.
     """
     rows, columns = x.extents
-    lane = np.arange(WARP)
+    lane = np.arange(MATRIX_ROWS * stmatrix.matrices)
     matrix, row = lane // MATRIX_ROWS, lane % MATRIX_ROWS
     down, across = MATRIX_ROWS * (matrix % 2), MATRIX_ROWS * (matrix // 2)
     m, n = (down + row, across) if x.major_mode == 1 else (down, across + row)
-    warps, steps = 2 * MATRIX_ROWS * np.arange(rows // (2 * MATRIX_ROWS)), np.arange(0, columns, 2 * MATRIX_ROWS)
+    warps = 2 * MATRIX_ROWS * np.arange(rows // (2 * MATRIX_ROWS))
+    steps = np.arange(0, columns, stmatrix.matrices // 2 * MATRIX_ROWS)
     table: Coordinates = m + warps[None, :, None] + (n + steps[:, None, None]) * rows
     return table
 

@@ -23,7 +23,7 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
-from cutegen.support.words import either, extents
+from cutegen.support.words import either, extents, plural
 
 ROW_BITS = 128
 TRANSPOSED_BITS = 16
@@ -147,7 +147,8 @@ def _hinders(fragments: Fragments) -> str:
         return split
     together = fragments.x.vector_elems
     if together < fragments.row_elems:
-        return f"the shared layout keeps only {together} elements together, an ldmatrix row is {fragments.row_elems}"
+        kept = plural(together, "element")
+        return f"the shared layout keeps only {kept} together, an ldmatrix row is {fragments.row_elems}"
     return ""
 
 
@@ -265,9 +266,10 @@ def _ldmatrix(spec: GemmSpec, fragments: Fragments, asked: str | None) -> Ldmatr
         )
     row_elems = fragments.row_elems
     if fragments.x.vector_elems < row_elems:
+        kept = plural(fragments.x.vector_elems, "element")
         raise spec.error(
             key,
-            found=f"{asked} on a shared layout that keeps only {fragments.x.vector_elems} elements together",
+            found=f"{asked} on a shared layout that keeps only {kept} together",
             expected=f"rows of {row_elems} elements, 16 contiguous and aligned bytes",
             fix=f"use {_q(UNIVERSAL)}, or a pad that is a multiple of {row_elems}",
         )

@@ -33,12 +33,12 @@ from cutegen.errors import SpecError
 from cutegen.hardware import alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.geometry.smem_candidates import Shape, all_shapes
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape, all_shapes
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
-from cutegen.support.words import extents
+from cutegen.support.words import extents, plural, round_up
 
 _MOST_STAGES = 16
 TORN = "a thread's own accesses swizzle one another"
@@ -233,9 +233,25 @@ def rank_shapes(
     rows = ranked(shapes)
     given = bool(requested)
     chosen = ranked(requested)[0] if given else rows[0]
-    why = f"given; {_ways(chosen)}" if given else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes a tile"
+    why = (
+        f"given; {_ways(chosen)}{_narrowed(x, chosen)}"
+        if given
+        else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes a tile"
+    )
     rejected = tuple(Rejected(row.name, _against(row, chosen)) for row in rows if row.name != chosen.name)
     return Choice(SmemRanking(chosen, rows), Decision(x.smem_key, chosen.name, why, given=given, rejected=rejected))
+
+
+def _narrowed(x: OperandTile, given: SmemCandidate) -> str:
+    """Say that a layout which the spec gives makes accesses narrower than the operand's alignment would."""
+    kept, widest = x.vector_elems * x.dtype.bytes, min(VECTOR_BYTES, x.align_bytes)
+    if kept >= widest:
+        return ""
+    said = f"; accesses are at most {plural(kept, 'byte')} wide, which is what it keeps together"
+    if not given.pad_elems:
+        return f"{said}; the operand is aligned to {widest}"
+    pad = round_up(given.pad_elems, widest // x.dtype.bytes)
+    return f"{said}; pad = {pad} would keep the {widest} that the operand is aligned to"
 
 
 def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> SmemTile:

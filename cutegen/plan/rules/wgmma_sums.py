@@ -75,6 +75,14 @@ def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
     return sum_registers(cta_tile[:2], accumulator(spec), threads, promoted=promotes(spec))
 
 
+def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target, promote_k: int) -> int:
+    """Sets of registers for the tensor core's sums: two where each k-tile is promoted and there is room for both."""
+    if promote_k != cta_tile[2]:
+        return 1
+    one = sums_of(spec, warpgroups, cta_tile) // 2
+    return 2 if 3 * one <= _most_sums(spec, warpgroups, target) else 1
+
+
 def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int, *, promoted: bool = False) -> int:
     """Registers that each of `threads` has for so many sums; twice as many where they are promoted to others."""
     sums = extents_mn[0] * extents_mn[1] * element.bits // (REGISTER_BITS * threads)

@@ -78,4 +78,5 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target),
         persistent=True,
+        overall=candidate.overall,
     )

@@ -43,11 +43,15 @@ H200 = ModelConstants(
     sum_bytes_per_cycle=1.0,
     sharpness=2.17,
     launch_us=0.405,
-    sm_us=0.00768,
+    cta_us=0.00768,
     memory_share=0.894,
+    torn_lines=0.05,
+    write_share=0.5,
+    torn_writes=0.05,
     clock_share=1.11,
 )
-"""Fitted to an H200 by `tests/gpu/fit.py`; copies cost no thread's work, and there are no slices of K to add.
+"""Fitted to an H200 by `tests/gpu/fit.py`, but for writes and torn lines, which are set by hand; copies cost no
+thread's work, and there are no slices of K to add.
 
 The launch and device memory are fitted to launches in a graph, as family `sm90`.
 """

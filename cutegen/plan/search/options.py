@@ -33,7 +33,7 @@ class Candidate:
     """A CTA tile, its warps along M, N and K, or what else multiplies, and its stages.
 
     Of warpgroups also how they share tiles out, the CTAs of a cluster, and whether A and B are exchanged: then the tile
-    is one of the exchanged product.
+    is one of the exchanged product. `overall` is measured: of the time that the model says.
     """
 
     cta: tuple[int, int, int]
@@ -43,12 +43,13 @@ class Candidate:
     consumers: Consumers | None = None
     cluster: Extents = ALONE
     swap: bool = False
+    overall: float = 1.0
 
     def __str__(self) -> str:
         m, n, k = self.cta
         warps_m, warps_n, _ = self.atom_layout
         shared = f"{warps_m}x{warps_n} {self.atoms_are}" if self.consumers != PINGPONG else PINGPONG
-        text = f"{m}x{n}x{k}, {shared}, {self.stages} stages"
+        text = f"{m}x{n}x{k}, {shared}, {plural(self.stages, 'stage')}"
         if self.cluster != ALONE:
             text += f", clusters of {cluster_text(self.cluster)}"
         return f"{text}, exchanged" if self.swap else text

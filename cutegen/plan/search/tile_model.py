@@ -4,10 +4,11 @@ slices.
 A multiprocessor works on up to as many CTAs at once as fit. A k-tile of each takes tensor cores and shared memory their
 cycles, which overlap in part, the more the more warps there are, and no less than the copies' latency over the stages
 that hide it. A CTA fills its stages first and stores its tile at last; a persistent one goes through many tiles, and
-fills its stages once. Device memory moves the operands at its rate, whatever the multiprocessors do.
+fills its stages once. Device memory moves the operands and the result at its rates, whatever the multiprocessors do.
 
 Each family has constants of its own, fitted to times on an H200 (`docs/tile_model.md`); on other GPUs only the rates
-are theirs.
+are theirs. The formula is arithmetic alone: `tests/gpu/fit_kernels.py` puts tensors in place of numbers, to follow its
+slope.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
-from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP
+from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, SCHEDULERS, WARP
 
 COPY_BYTES = 16
 SUM_BYTES = 4
@@ -30,9 +31,10 @@ class ModelConstants:
     where each scheduler has one warp, and half that where it has two; `k_tile_cycles` a k-tile's barrier and
     bookkeeping; `latency_cycles` from a copy's issue to its data; `tile_cycles` a tile's start and end,
     `store_cycles_per_kib` its result; `fill_cycles` each copy of a thread before the first k-tile; `sum_cycles` and
-    `sum_bytes_per_cycle` are of adding slices; `sm_us` is of each multiprocessor that has work, and `launch_us` the
-    rest of a launch; `memory_share` and `clock_share` are of the device memory's peak and of the boost clock;
-    `sharpness` is the norm that joins the bounds.
+    `sum_bytes_per_cycle` are of adding slices; `cta_us` is of each CTA of a launch, and `launch_us` the
+    rest of it; `memory_share` is of the device memory's peak for reading, which `torn_lines` take a share more
+    of, and `write_share` for writing, with `torn_writes`; `clock_share` is of the boost clock; `sharpness` is the norm
+    that joins the bounds.
     """
 
     overlap: float
@@ -45,8 +47,11 @@ class ModelConstants:
     sum_bytes_per_cycle: float
     sharpness: float
     launch_us: float
-    sm_us: float
+    cta_us: float
     memory_share: float
+    torn_lines: float
+    write_share: float
+    torn_writes: float
     clock_share: float
 
 
@@ -55,9 +60,7 @@ class Work:
     """A kernel as the model sees it: its tile, its warps along M and N, stages, slices of K, CTAs a multiprocessor.
 
     `persistent` CTAs stay, and take one tile after the other. `element_bytes` are those of A and B, `result_bytes`
-    those of C; `mma_flops` are of a multiprocessor in a cycle. `shared_bytes` pass through shared memory for a k-tile,
-    where that is not what warps load of fragments and copies write; `fetched_bytes` come from L2 in a cycle at most,
-    where that is known.
+    those of C; `mma_flops` are of a multiprocessor in a cycle. `overall` is measured: of the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -69,8 +72,7 @@ class Work:
     result_bytes: int
     mma_flops: float
     persistent: bool = False
-    shared_bytes: int | None = None
-    fetched_bytes: float | None = None
+    overall: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,79 +83,139 @@ class Estimate:
     bound: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileQuantities:
+    """Work of a kernel for a problem, counted: the constants say how long each takes.
+
+    Of a k-tile of one CTA: cycles of the tensor cores and of shared memory, whichever is `greater` and which `lesser`,
+    the stages that hide a copy, and 1 where there is one stage alone. Of the fullest multiprocessor: rounds in which it
+    is full and the CTAs of each, and the round with the rest. Of the launch: k-tiles of a slice, copies of a thread
+    that fill the stages and how often, KiB of a stored tile, and bytes of operands, results and slices.
+    """
+
+    greater: float
+    lesser: float
+    warps: float
+    hiding_stages: float
+    single: float
+    k_tiles: float
+    full_rounds: float
+    full_ctas: float
+    last_rounds: float
+    last_ctas: float
+    fills: float
+    copies: float
+    stored_kib: float
+    split: float
+    added_bytes: float
+    ctas: float
+    operand_bytes: float
+    torn_operands: float
+    result_bytes: float
+    torn_results: float
+    clock_per_us: float
+    memory_bytes_per_us: float
+    overall: float
+
+
 def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConstants) -> Estimate:
     """The time of one launch."""
-    m, n, k = work.cta
+    counted = quantities(work, problem, gpu)
+    busy, memory = busy_us(counted, constants), memory_us(counted, constants)
+    return Estimate(microseconds(counted, constants), "multiprocessors" if busy >= memory else "device memory")
+
+
+def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
+    """Count what a kernel does."""
+    (m, n, k), (warps_m, warps_n) = work.cta, work.warps
     tiles = -(-problem.m // m) * -(-problem.n // n) * problem.batch
-    k_tiles = -(-problem.k // k)
-    longest = -(-k_tiles // work.slices)
-    clock_per_us = constants.clock_share * gpu.clock_hz / 1e6
-
-    rounds = _rounds(tiles * work.slices, gpu.sms, work.ctas_per_sm)
-    busy = sum(
-        count * (longest * _k_tile_cycles(work, at_once, constants) + _tile_cycles(work, constants))
-        for count, at_once in rounds
-    )
-    fills = 1 if work.persistent else sum(count for count, _ in rounds)
-    busy += fills * _fill_cycles(work, constants)
-    least_bytes = problem.batch * (
-        (problem.m + problem.n) * problem.k * work.element_bytes + problem.m * problem.n * work.result_bytes
-    )
-    times = {
-        "multiprocessors": busy / clock_per_us,
-        "device memory": least_bytes / (constants.memory_share * gpu.memory_bytes_per_s) * 1e6
-        + constants.latency_cycles / clock_per_us,
-    }
-    bound = max(times, key=lambda name: times[name])
-    # Work on several resources overlaps in part: the bounds count as a norm, which is more than the largest of them.
-    together = sum(time**constants.sharpness for time in times.values()) ** (1 / constants.sharpness)
-    tail = _reduction_cycles(work, constants) / clock_per_us
-    launch_us = constants.launch_us + constants.sm_us * min(tiles * work.slices, gpu.sms)
-    return Estimate(launch_us + together + tail, bound)
-
-
-def _rounds(ctas: int, sms: int, ctas_per_sm: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(rounds, CTAs at once) of the fullest multiprocessor: those in which it is full, and a last one with the rest."""
-    whole, rest = divmod(-(-ctas // sms), ctas_per_sm)
-    return (whole, ctas_per_sm), (int(rest > 0), max(1, rest))
-
-
-def _k_tile_cycles(work: Work, at_once: int, constants: ModelConstants) -> float:
-    """Cycles in which each of the CTAs that share a multiprocessor gets one k-tile done."""
-    (m, n, k), (warps_m, warps_n) = work.cta, work.warps
+    full, rest = divmod(-(-tiles * work.slices // gpu.sms), work.ctas_per_sm)
+    whole = -(-problem.k // k)
+    k_tiles = -(-whole // work.slices)
     stage_bytes = (m + n) * k * work.element_bytes
-    tensor = 2 * m * n * k / work.mma_flops
     loaded_bytes = stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes
-    shared = (loaded_bytes if work.shared_bytes is None else work.shared_bytes) / BANK_ROW_BYTES
-    if work.fetched_bytes is not None:
-        shared = max(shared, stage_bytes / work.fetched_bytes)
-    warps_per_scheduler = at_once * warps_m * warps_n / SCHEDULERS
-    exposed = constants.overlap / warps_per_scheduler * min(tensor, shared)
-    work_cycles = at_once * (max(tensor, shared) + exposed)
-    if work.stages == 1:  # only the other CTAs' work hides the latency
-        hidden = constants.latency_cycles + work_cycles / at_once
-    else:
-        hidden = constants.latency_cycles / (work.stages - 1)
-    return max(work_cycles + constants.k_tile_cycles / at_once, hidden)
+    cycles = 2 * m * n * k / work.mma_flops, loaded_bytes / BANK_ROW_BYTES
+    pitch_bytes, c_pitch_bytes = problem.k * work.element_bytes, problem.n * work.result_bytes
+    stored_bytes = work.result_bytes if work.slices == 1 else SUM_BYTES
+    return TileQuantities(
+        greater=max(cycles),
+        lesser=min(cycles),
+        warps=warps_m * warps_n / SCHEDULERS,
+        hiding_stages=max(1, work.stages - 1),
+        single=float(work.stages == 1),
+        k_tiles=k_tiles,
+        full_rounds=full,
+        full_ctas=work.ctas_per_sm,
+        last_rounds=float(rest > 0),
+        last_ctas=max(1, rest),
+        fills=1 if work.persistent else full + (rest > 0),
+        copies=min(work.stages, k_tiles) * stage_bytes / (COPY_BYTES * WARP * warps_m * warps_n),
+        stored_kib=m * n * stored_bytes / 1024,
+        split=float(work.slices > 1),
+        added_bytes=float(work.slices * m * n * SUM_BYTES),
+        ctas=min(tiles * work.slices, gpu.sms) if work.persistent else tiles * work.slices,
+        operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
+        torn_operands=float(pitch_bytes % LINE_BYTES > 0),
+        result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
+        torn_results=float(c_pitch_bytes % LINE_BYTES > 0),
+        clock_per_us=gpu.clock_hz / 1e6,
+        memory_bytes_per_us=gpu.memory_bytes_per_s / 1e6,
+        overall=work.overall,
+    )
 
 
-def _tile_cycles(work: Work, constants: ModelConstants) -> float:
-    """Return the cycles around a tile's k-tiles: above all, a CTA stores its result or sums."""
-    m, n, _ = work.cta
-    stored_kib = m * n * (work.result_bytes if work.slices == 1 else SUM_BYTES) / 1024
-    return constants.tile_cycles + constants.store_cycles_per_kib * stored_kib
+def microseconds(q: TileQuantities, constants: ModelConstants) -> float:
+    """The time of a launch."""
+    # Work on several resources overlaps in part: the bounds count as a norm, which is more than the largest of them.
+    together = norm((busy_us(q, constants), memory_us(q, constants)), constants.sharpness)
+    # The last CTA's way through the sums of all slices.
+    adding = q.split * (constants.sum_cycles + q.added_bytes / constants.sum_bytes_per_cycle)
+    around = constants.launch_us + constants.cta_us * q.ctas + adding / (constants.clock_share * q.clock_per_us)
+    return (around + together) * q.overall
 
 
-def _fill_cycles(work: Work, constants: ModelConstants) -> float:
-    """A CTA's first copies: it asks for every stage, and waits for the first."""
-    (m, n, k), (warps_m, warps_n) = work.cta, work.warps
-    copies = (m + n) * k * work.element_bytes / (COPY_BYTES * WARP * warps_m * warps_n)
-    return constants.fill_cycles * work.stages * copies + constants.latency_cycles
+def busy_us(q: TileQuantities, constants: ModelConstants) -> float:
+    """The time of the fullest multiprocessor."""
+    # Around a tile's k-tiles: above all, a CTA stores its result or sums.
+    stored = constants.tile_cycles + constants.store_cycles_per_kib * q.stored_kib
+    full = q.k_tiles * _k_tile_cycles(q, q.full_ctas, constants) + stored
+    last = q.k_tiles * _k_tile_cycles(q, q.last_ctas, constants) + stored
+    # A CTA's first copies: it asks for every stage, and waits for the first.
+    filling = constants.fill_cycles * q.copies + constants.latency_cycles
+    cycles = q.full_rounds * full + q.last_rounds * last + q.fills * filling
+    return cycles / (constants.clock_share * q.clock_per_us)
 
 
-def _reduction_cycles(work: Work, constants: ModelConstants) -> float:
-    """The last CTA's way through the sums of all slices."""
-    if work.slices == 1:
-        return 0.0
-    sums = work.slices * work.cta[0] * work.cta[1] * SUM_BYTES
-    return constants.sum_cycles + sums / constants.sum_bytes_per_cycle
+def memory_us(q: TileQuantities, constants: ModelConstants) -> float:
+    """The time that device memory takes for each element once, and one latency."""
+    read = q.operand_bytes * (1 + constants.torn_lines * q.torn_operands) / constants.memory_share
+    written = q.result_bytes * (1 + constants.torn_writes * q.torn_results) / constants.write_share
+    latency_us = constants.latency_cycles / (constants.clock_share * q.clock_per_us)
+    return (read + written) / q.memory_bytes_per_us + latency_us
+
+
+def _k_tile_cycles(q: TileQuantities, at_once: float, constants: ModelConstants) -> float:
+    """Cycles in which each of the CTAs that share a multiprocessor gets one k-tile done."""
+    one = q.greater + constants.overlap / (at_once * q.warps) * q.lesser
+    # With one stage only the other CTAs' work hides the latency.
+    hidden = constants.latency_cycles / q.hiding_stages + q.single * one
+    return larger(at_once * one + constants.k_tile_cycles / at_once, hidden)
+
+
+def larger(first: float, second: float) -> float:
+    """The larger of two: arithmetic, as a fitter wants it.
+
+    >>> larger(2.0, 3.0)
+    3.0
+    """
+    return (first + second + abs(first - second)) / 2
+
+
+def norm(values: tuple[float, ...], sharpness: float) -> float:
+    """Join times that overlap in part: more than the largest of them.
+
+    >>> norm((3.0, 4.0), 2.0)
+    5.0
+    """
+    joined: float = sum(value**sharpness for value in values) ** (1 / sharpness)
+    return joined

@@ -4,23 +4,23 @@ A k-tile takes a multiprocessor the longest of what its tensor cores, its shared
 L2 cache, and the latency of a copy over the stages that hide it take; these overlap in part. The CTAs of a cluster read
 once what they share. Rows that begin between lines of the L2 cache take more of it. A persistent CTA fills its stages
 once. Warpgroups that share a tile store it before they go on; those that take turns store while the other multiplies,
-all but the last tile. Device memory moves the operands at its rate meanwhile, and what a GPU does at full power for
-long lowers its clock.
+all but the last tile. Device memory moves the operands and the result at its rates meanwhile, and what a GPU does at
+full power for long lowers its clock.
 
-The constants are fitted to times on an H200 (`docs/tile_model.md`), with a correction for each kernel that was
-measured; for other tiles only the rates of the hardware are known, and times are estimates.
+The constants are fitted to times on an H200 (`docs/tile_model.md`), with two corrections for each kernel that was
+measured; for other tiles only the rates of the hardware are known, and times are estimates. The formula is arithmetic
+alone: `tests/gpu/fit_kernels.py` puts tensors in place of numbers, to follow its slope.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
-from cutegen.plan.search.tile_model import SUM_BYTES, Estimate
+from cutegen.plan.search.tile_model import SUM_BYTES, Estimate, larger, norm
 
 ROWS = 64
 """Rows of A that every wgmma multiplies."""
@@ -41,7 +41,8 @@ class WarpgroupConstants:
     are added where K is split, after `sum_us`, and `cluster_summed` in a cluster, after `cluster_sum_us`.
     `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at
     multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work.
-    `memory_share` is of the device memory's peak, which `torn_lines` take a share more of; `clock_share` is of the
+    `memory_share` is of the device memory's peak for reading, which `torn_lines` take a share more of, and
+    `write_share` for writing, with `torn_writes`; `clock_share` is of the
     boost clock; `power` is the share that a product takes longer when it is long, and `power_us` is long.
     `sharpness` and `joined` are the norms that join what a k-tile waits for, and the two times.
     """
@@ -69,6 +70,8 @@ class WarpgroupConstants:
     sm_us: float
     memory_share: float
     torn_lines: float
+    write_share: float
+    torn_writes: float
     clock_share: float
     power: float
     power_us: float
@@ -81,7 +84,8 @@ class WarpgroupWork:
     """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
     `cluster` are its CTAs along M and N, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
-    `mma_flops` are of a multiprocessor in a cycle. `correction` is measured: of a k-tile's cycles by the model.
+    `mma_flops` are of a multiprocessor in a cycle. Measured are `correction`, of a k-tile's cycles by the model, and
+    `overall`, of the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -95,110 +99,166 @@ class WarpgroupWork:
     result_bytes: int
     mma_flops: float
     correction: float = 1.0
+    overall: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantities:
+    """Work of a kernel for a problem, counted: the constants say how long each takes.
+
+    Of a k-tile: `tensor` and `shared` cycles, bytes that arrive, bytes that one CTA asks L2 for and those of all that
+    work at once, the stages that hide a copy, and the CTAs it is shared with. `whole_lines`, `half_lines` ... are 1
+    for where rows of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of
+    the first k-tile and of a stored tile, bytes of operands and of results, and of slices that are added.
+    """
+
+    tensor: float
+    shared: float
+    arriving_bytes: float
+    asked_bytes: float
+    asked_by_all_bytes: float
+    hiding_stages: float
+    sharers: float
+    whole_lines: float
+    half_lines: float
+    quarter_lines: float
+    eighth_lines: float
+    k_tiles: float
+    rounds: float
+    ctas: float
+    crowd: float
+    first_kib: float
+    warpgroups: float
+    cluster_steps: float
+    stored_kib: float
+    exchanged: float
+    turns: float
+    operand_bytes: float
+    result_bytes: float
+    torn_results: float
+    clustered: float
+    far_bytes: float
+    split: float
+    added_bytes: float
+    clock_per_us: float
+    memory_bytes_per_us: float
+    correction: float
+    overall: float
 
 
 def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> Estimate:
     """The time of a launch among others, as in a CUDA graph. `problem` is what the kernel multiplies."""
-    (m, n, k), (ctas_m, ctas_n, ctas_k) = work.cta, work.cluster
-    tiles = -(-problem.m // (m * ctas_m)) * -(-problem.n // (n * ctas_n)) * ctas_m * ctas_n * problem.batch
-    ctas = tiles * work.slices
-    room = gpu.sms if ctas_m * ctas_n * ctas_k <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
-    at_once = max(1, min(ctas, room))
-    whole = -(-problem.k // k)
-    k_tile, bound = _k_tile_cycles(work, problem, at_once, constants)
-    multiplied = -(-whole // work.slices) * k_tile * work.correction
-    cycles = _start_cycles(work, problem, at_once, constants) + _tiles_cycles(
-        work, problem, -(-ctas // at_once), multiplied, constants
-    )
-    clock_per_us = constants.clock_share * gpu.clock_hz / 1e6
-    busy_us = cycles / clock_per_us
-    busy_us *= 1 + constants.power * busy_us / (busy_us + constants.power_us)
-    memory_us = _memory_us(work, problem, gpu, constants)
-    around_us = constants.launch_us + constants.sm_us * at_once
-    around_us += _sum_us(work, clock_per_us, constants)
-    return Estimate(
-        around_us + _norm((busy_us, memory_us), constants.joined), bound if busy_us > memory_us else "device memory"
-    )
+    counted = quantities(work, problem, gpu)
+    busy, memory = busy_us(counted, constants), memory_us(counted, constants)
+    parts = k_tile_parts(counted, constants)
+    bound = max(parts, key=lambda name: parts[name]) if busy > memory else "device memory"
+    return Estimate(microseconds(counted, constants), bound)
 
 
-def _k_tile_cycles(
-    work: WarpgroupWork, problem: ProblemShape, ctas: int, constants: WarpgroupConstants
-) -> tuple[float, str]:
-    """Cycles from one k-tile to the next while so many CTAs work, and what most of them are for."""
-    (m, n, k), (ctas_m, ctas_n, _) = work.cta, work.cluster
-    row_bytes = k * work.element_bytes
-    read_bytes = (m / ctas_n + n / ctas_m) * row_bytes * _lines(work, problem, constants)
-    parts = {
-        "tensor cores": 2 * m * n * k / work.mma_flops,
-        "shared memory": (m + n * (m // ROWS)) * row_bytes / BANK_ROW_BYTES,
-        "copies": (m + n) * row_bytes / constants.arrived,
-        "L2 requests": read_bytes / constants.fetched,
-        "the L2 cache": read_bytes * ctas / constants.l2,
-        "latency": constants.latency * (1 + constants.peers * (ctas_m + ctas_n - 2)) / (work.stages - 1),
-    }
-    return _norm(tuple(parts.values()), constants.sharpness), max(parts, key=lambda name: parts[name])
-
-
-def _lines(work: WarpgroupWork, problem: ProblemShape, constants: WarpgroupConstants) -> float:
-    """Return the L2 traffic of rows of A and B over that of rows that begin with a line."""
-    pitch_bytes = problem.k * work.element_bytes
-    if pitch_bytes % LINE_BYTES == 0:
-        return 1.0
-    if pitch_bytes % (LINE_BYTES // 2) == 0:
-        return constants.half_line
-    return constants.eighth_line if pitch_bytes % (LINE_BYTES // 4) else constants.quarter_line
-
-
-def _tiles_cycles(
-    work: WarpgroupWork, problem: ProblemShape, rounds: int, multiplied: float, constants: WarpgroupConstants
-) -> float:
-    """A CTA's way through so many tiles: what it multiplies of each, and what it stores."""
-    m, n, _ = work.cta
-    result_bytes = work.result_bytes if work.slices == work.cluster[2] else SUM_BYTES
-    stored = constants.store_per_kib * min(m, problem.m) * min(n, problem.n) * result_bytes / 1024
-    if work.swap:
-        stored *= 1 + constants.exchanged_store
-    if not work.pingpong:
-        return rounds * (multiplied + stored)
-    return rounds * max(multiplied + constants.turn, (multiplied + stored) / 2) + stored
-
-
-def _start_cycles(work: WarpgroupWork, problem: ProblemShape, ctas: int, constants: WarpgroupConstants) -> float:
-    """Until the first k-tile is multiplied, while so many CTAs want theirs."""
+def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantities:
+    """Count what a kernel does."""
     (m, n, k), (ctas_m, ctas_n, ctas_k) = work.cta, work.cluster
     along_m, along_n = -(-problem.m // (m * ctas_m)) * ctas_m, -(-problem.n // (n * ctas_n)) * ctas_n
-    crowd = max(min(along_m, ctas) / ctas_m, min(along_n, ctas) / ctas_n) - 1
-    return (
-        constants.fill_per_kib * (m + n) * k * work.element_bytes / 1024
-        + constants.warpgroup_start * work.warpgroups
-        + constants.cluster_start * (ctas_m + ctas_n + ctas_k - 3)
-        + constants.crowd * crowd * _lines(work, problem, constants)
+    ctas = along_m * along_n * problem.batch * work.slices
+    room = gpu.sms if ctas_m * ctas_n * ctas_k <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
+    at_once = max(1, min(ctas, room))
+    rounds = -(-ctas // at_once)
+    # Rows and columns beyond the problem's are not fetched.
+    rows, columns, row_bytes = min(m, problem.m), min(n, problem.n), min(k, problem.k) * work.element_bytes
+    mean_rows, mean_columns = problem.m / along_m, problem.n / along_n
+    pitch_bytes, c_pitch_bytes = problem.k * work.element_bytes, problem.n * work.result_bytes
+    if work.swap:
+        c_pitch_bytes = problem.m * work.result_bytes
+    begins = next(at for at in (LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4, 1) if pitch_bytes % at == 0)
+    stored_bytes = work.result_bytes if work.slices == ctas_k else SUM_BYTES
+    tile_bytes, whole = m * n * SUM_BYTES, -(-problem.k // k)
+    return Quantities(
+        tensor=2 * m * n * k / work.mma_flops,
+        shared=(m + n * (m // ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
+        arriving_bytes=(rows + columns) * row_bytes,
+        asked_bytes=(rows / ctas_n + columns / ctas_m) * row_bytes,
+        asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,
+        hiding_stages=work.stages - 1,
+        sharers=ctas_m + ctas_n - 2,
+        whole_lines=float(begins == LINE_BYTES),
+        half_lines=float(begins == LINE_BYTES // 2),
+        quarter_lines=float(begins == LINE_BYTES // 4),
+        eighth_lines=float(begins == 1),
+        k_tiles=-(-whole // work.slices),
+        rounds=rounds,
+        ctas=at_once,
+        crowd=max(min(along_m, at_once) / ctas_m, min(along_n, at_once) / ctas_n) - 1,
+        first_kib=(rows + columns) * row_bytes / 1024,
+        warpgroups=work.warpgroups,
+        cluster_steps=ctas_m + ctas_n + ctas_k - 3,
+        stored_kib=rows * columns * stored_bytes / 1024,
+        exchanged=float(work.swap),
+        turns=float(work.pingpong),
+        operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
+        result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
+        torn_results=float(c_pitch_bytes % LINE_BYTES > 0),
+        clustered=float(ctas_k > 1),
+        far_bytes=tile_bytes * (ctas_k - 1) / ctas_k,
+        split=float(work.slices > ctas_k),
+        added_bytes=float(work.slices // ctas_k * tile_bytes),
+        clock_per_us=gpu.clock_hz / 1e6,
+        memory_bytes_per_us=gpu.memory_bytes_per_s / 1e6,
+        correction=work.correction,
+        overall=work.overall,
     )
 
 
-def _sum_us(work: WarpgroupWork, clock_per_us: float, constants: WarpgroupConstants) -> float:
-    """Adding a tile's slices: in a cluster each CTA a share, and what clusters leave by one CTA through a workspace."""
-    tile_bytes, clustered = work.cta[0] * work.cta[1] * SUM_BYTES, work.cluster[2]
-    total_us = 0.0
-    if clustered > 1:
-        far_bytes = tile_bytes * (clustered - 1) / clustered
-        total_us += constants.cluster_sum_us + far_bytes / constants.cluster_summed / clock_per_us
-    if work.slices > clustered:
-        total_us += constants.sum_us + work.slices // clustered * tile_bytes / constants.summed / clock_per_us
-    return total_us
+def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
+    """The time of a launch."""
+    clock = constants.clock_share * q.clock_per_us
+    clustered = constants.cluster_sum_us + q.far_bytes / constants.cluster_summed / clock
+    split = constants.sum_us + q.added_bytes / constants.summed / clock
+    around = constants.launch_us + constants.sm_us * q.ctas + q.clustered * clustered + q.split * split
+    return (around + norm((busy_us(q, constants), memory_us(q, constants)), constants.joined)) * q.overall
 
 
-def _memory_us(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> float:
-    """Return the time that device memory takes for each element once."""
-    operands = float((problem.m + problem.n) * problem.k * work.element_bytes)
-    if problem.k * work.element_bytes % LINE_BYTES:
-        operands *= 1 + constants.torn_lines
-    moved = problem.batch * (operands + problem.m * problem.n * work.result_bytes)
-    return moved / (constants.memory_share * gpu.memory_bytes_per_s) * 1e6
+def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
+    """The time of the multiprocessor with the most tiles, at the clock that long products leave it."""
+    stored = constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged)
+    multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
+    together = q.rounds * (multiplied + stored)
+    in_turns = q.rounds * larger(multiplied + constants.turn, (multiplied + stored) / 2) + stored
+    cycles = _start(q, constants) + (1 - q.turns) * together + q.turns * in_turns
+    us = cycles / (constants.clock_share * q.clock_per_us)
+    return us * (1 + constants.power * us / (us + constants.power_us))
 
 
-def _norm(values: tuple[float, ...], sharpness: float) -> float:
-    """Join times that overlap in part: more than the largest of them."""
-    largest = max(values)
-    relative: float = sum((value / largest) ** sharpness for value in values)
-    return largest * math.pow(relative, 1 / sharpness)
+def k_tile_parts(q: Quantities, constants: WarpgroupConstants) -> dict[str, float]:
+    """Cycles from one k-tile to the next, by what takes them."""
+    lines = _lines(q, constants)
+    return {
+        "tensor cores": q.tensor,
+        "shared memory": q.shared,
+        "copies": q.arriving_bytes / constants.arrived,
+        "L2 requests": q.asked_bytes * lines / constants.fetched,
+        "the L2 cache": q.asked_by_all_bytes * lines / constants.l2,
+        "latency": constants.latency * (1 + constants.peers * q.sharers) / q.hiding_stages,
+    }
+
+
+def memory_us(q: Quantities, constants: WarpgroupConstants) -> float:
+    """The time that device memory takes for each element once."""
+    read = q.operand_bytes * (1 + constants.torn_lines * (1 - q.whole_lines)) / constants.memory_share
+    written = q.result_bytes * (1 + constants.torn_writes * q.torn_results) / constants.write_share
+    return (read + written) / q.memory_bytes_per_us
+
+
+def _start(q: Quantities, constants: WarpgroupConstants) -> float:
+    """Until the first k-tile is multiplied, while so many CTAs want theirs."""
+    return (
+        constants.fill_per_kib * q.first_kib
+        + constants.warpgroup_start * q.warpgroups
+        + constants.cluster_start * q.cluster_steps
+        + constants.crowd * q.crowd * _lines(q, constants)
+    )
+
+
+def _lines(q: Quantities, constants: WarpgroupConstants) -> float:
+    """Return the L2 traffic of rows of A and B over that of rows that begin with a line."""
+    torn = constants.half_line * q.half_lines + constants.quarter_line * q.quarter_lines
+    return q.whole_lines + torn + constants.eighth_line * q.eighth_lines

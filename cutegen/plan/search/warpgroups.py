@@ -24,6 +24,7 @@ from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
+from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
@@ -37,6 +38,7 @@ from cutegen.plan.search.warpgroup_tiles import (
     UNMEASURED,
     WIDE_EXCHANGED,
     Row,
+    as_nearest,
 )
 from cutegen.spec import GemmSpec
 
@@ -45,12 +47,20 @@ CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """Specs with the open keys filled in, the fastest for `problem` first."""
-    return _ranked(spec, target, problem, _candidates(spec, target, problem, MEASURED))
+    compared = (*MEASURED, *_fitted(spec, target, problem))
+    return _ranked(spec, target, problem, _candidates(spec, target, problem, compared))
 
 
 def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """The same of all that tuning compares: kernels without a fitted time among them."""
-    return _ranked(spec, target, problem, _candidates(spec, target, problem, tuple(every_row()), wide=True))
+    compared = (*every_row(), *_fitted(spec, target, problem))
+    return _ranked(spec, target, problem, _candidates(spec, target, problem, compared, wide=True))
+
+
+def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
+    """Rows whose N follows the problem, for elements of the size that they were measured with."""
+    if dtype(spec.problem.a.dtype).bits == 16:
+        yield from map(as_nearest, fitted_rows(problem, GPUS[target.name]))
 
 
 def _ranked(
@@ -94,7 +104,9 @@ def _candidates(
 def _for_elements(spec: GemmSpec, compared: tuple[Row, ...]) -> Iterator[Row]:
     """Rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes whatever the type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
-    for row in (*compared, *PROMOTED) if promotes(spec) else compared:
+    if promotes(spec):  # of three warpgroups, those that were measured with promoted sums
+        compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED)
+    for row in compared:
         m, n, k = row.cta
         yield replace(row, cta=(m, n, k * 2 // element_bytes), correction=row.correction * _of_bytes(spec, row))
 
@@ -189,4 +201,5 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
         correction=row.correction,
+        overall=row.overall,
     )

@@ -176,11 +176,13 @@ class PlannedGemm:
     """All that is decided of a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
 
     `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied, `promote_k` after how
-    much of K the tensor core's sums are added to others in registers (0: they are the only ones). A plan made for
-    a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's tile and the
-    barriers have shared memory behind the stages, and `registers` says how the two share the multiprocessor's. With
-    `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
-    M and along N, share what they copy, and those along K add the sums of as many slices.
+    much of K the tensor core's sums are added to others in registers (0: they are the only ones), and `promoted_sets`
+    how many sets of registers they take in turn. A plan made for a `problem` is right for every other too. Where
+    `producer_threads` copy for those that multiply, C's tile and the barriers have shared memory behind the stages,
+    and `registers` says how the two share the multiprocessor's. With `pingpong` two warpgroups have the tiled MMA and
+    a tile each, and take turns. The CTAs of a `cluster`, so many along M and along N, share what they copy, and those
+    along K add the sums of as many slices. Of the operands `evicted_first` the L2 cache gives up what is copied
+    before it gives up anything else.
     """
 
     spec: GemmSpec
@@ -212,6 +214,8 @@ class PlannedGemm:
     decisions: tuple[Decision, ...]
     rounds_to_tf32: bool = False
     promote_k: int = 0
+    promoted_sets: int = 1
+    evicted_first: tuple[str, ...] = ()
 
     @property
     def threads(self) -> int:

@@ -13,9 +13,10 @@ from cutegen.plan.values.decision import Decision
 class Multiplied:
     """Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
 
-    After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. With
-    `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns. The CTAs of a `cluster`, so many along
-    M and along N, share what they copy, and those along K add the sums of as many slices.
+    After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. They
+    take `promoted_sets` of registers in turn. With `pingpong` two warpgroups have the tiled MMA and a tile each, and
+    take turns. The CTAs of a `cluster`, so many along M and along N, share what they copy, and those along K add the
+    sums of as many slices.
     """
 
     cta_tile: Extents
@@ -23,6 +24,7 @@ class Multiplied:
     tiled_mma: TiledMma
     rounds_to_tf32: bool = False
     promote_k: int = 0
+    promoted_sets: int = 1
     pingpong: bool = False
     cluster: Extents = (1, 1, 1)
     decisions: tuple[Decision, ...]

@@ -1,0 +1,77 @@
+"""Tiles whose N follows the problem: their grid fills the GPU so many times, and no narrower tile's does."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.search.fitted_tiles import AS_WELL, COLUMNS, COLUMNS_OF_SECTORS, WAVES, fitted_rows
+from cutegen.plan.search.warpgroup_tiles import Row
+from tests.plan.specs import gemm
+
+H200, MOST = GPUS["sm_90"], 132
+
+
+def ctas(problem: ProblemShape, row: Row, n: int) -> int:
+    """CTAs of tiles of `n` columns, with those that fill up clusters."""
+    of_m, of_n = (problem.n, problem.m) if row.swap else (problem.m, problem.n)
+    (m, _, _), (ctas_m, ctas_n, _) = row.cta, row.cluster
+    return -(-of_m // (m * ctas_m)) * ctas_m * -(-of_n // (n * ctas_n)) * ctas_n
+
+
+def at_once(row: Row) -> int:
+    """Counted on an H200: all multiprocessors hold clusters of two, 120 larger ones."""
+    return MOST if row.cluster[0] * row.cluster[1] <= 2 else 120
+
+
+def test_grids_fill_the_gpu_and_tiles_are_no_wider_than_that_takes() -> None:
+    seen = set()
+    for _ in range(200):
+        problem = ProblemShape(*(random.randrange(8, 8192, 8) for _ in "mnk"))
+        for row in set(fitted_rows(problem, H200)) - set(AS_WELL):
+            n, room = row.cta[1], at_once(row)
+            waves = -(-ctas(problem, row, n) // room)
+            step = max(COLUMNS if row.swap else COLUMNS_OF_SECTORS, COLUMNS * row.cluster[0])
+            assert waves <= max(WAVES), (problem, row)
+            assert n % step == 0, (problem, row)
+            assert n == step or -(-ctas(problem, row, n - step) // room) > waves or n - step < 64, (problem, row)
+            seen.add((row.cta[0], row.cluster, row.swap, waves))
+    assert len(seen) > 50
+
+
+def test_a_batch_has_none() -> None:
+    assert not list(fitted_rows(ProblemShape(824, 5456, 5088, 2), H200))
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile", "cluster", "swapped"),
+    [
+        ((824, 5456, 5088), (256, 144), (1, 2), True),
+        ((3760, 1208, 4840), (256, 160), (1, 4), False),
+        ((4400, 2224, 4576), (192, 200), (1, 2), True),
+        ((704, 7920, 5792), (256, 176), (1, 2), True),
+        ((3000, 3000, 3000), (192, 192), (2, 1), True),
+    ],
+)
+def test_odd_pitches_choose_what_was_fast_on_an_h200(
+    problem: tuple[int, int, int], tile: tuple[int, int], cluster: tuple[int, int], swapped: bool
+) -> None:
+    """In a graph: 66.7, 69.2, 122.7, 90.2 and 80.5 us, where the fastest of other tiles took 77.1, 82.0, 136.0,
+    102.1 and 81.6.
+    """
+    found = plan(replace(gemm(), family="sm90"), "sm_90", problem)
+    assert isinstance(found, GemmPlan)
+    assert (found.cta_tile[:2], found.cluster[:2], found.swapped) == (tile, cluster, swapped)
+
+
+def test_a_tile_of_the_spec_and_other_elements_are_left_alone() -> None:
+    given = plan(
+        replace(gemm(), family="sm90", tile=replace(gemm().tile, cta=(128, 128, 64))), "sm_90", (824, 5456, 5088)
+    )
+    assert isinstance(given, GemmPlan)
+    assert given.cta_tile == (128, 128, 64)

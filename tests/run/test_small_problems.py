@@ -1,0 +1,45 @@
+"""Small problems, executed: K shorter than the stages, tiles at C's edge, one row or column of tiles and more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cutegen.api import build_request
+from cutegen.build import Cache, build
+from cutegen.run import Kernel
+from cutegen.spec import GemmSpec, Mma, Operand, Problem, Tile
+from cutegen.verify import compare, float64_reference, random_operands
+
+pytestmark = pytest.mark.dsl
+ROW = Operand("f16", "k")
+POISON = 0x7E00
+
+
+def kernel_of(tile: tuple[int, int, int], warps: tuple[int, int, int], stages: int, kernels: Cache) -> Kernel:
+    problem = Problem(a=ROW, b=ROW, c=Operand("f16", "n"), accumulator="f32")
+    spec = GemmSpec(family="sm80", problem=problem, tile=Tile(tile, stages), mma=Mma(atom_layout=warps))
+    return Kernel.open(build(build_request(replace(spec, name="small"), "sm_80"), kernels).path)
+
+
+@pytest.mark.parametrize("shape", [(24, 24, 56), (40, 40, 24), (8, 72, 130), (33, 21, 300), (16, 32, 8)], ids=str)
+@pytest.mark.parametrize(
+    ("tile", "warps", "stages"),
+    [((16, 32, 64), (1, 4, 1), 6), ((16, 32, 64), (1, 4, 1), 1), ((32, 64, 32), (2, 2, 1), 4)],
+    ids=["C from registers", "one stage", "C through shared memory"],
+)
+def test_k_tiles_and_edges_that_are_not_whole(
+    shape: tuple[int, int, int], tile: tuple[int, int, int], warps: tuple[int, int, int], stages: int, kernels: Cache
+) -> None:
+    """Nothing undefined is read, which the executor refuses, and nothing is written beside C."""
+    kernel, (m, n, k) = kernel_of(tile, warps, stages, kernels), shape
+    a, b, _ = random_operands(kernel.contract, m, n, k, seed=int(np.random.default_rng().integers(2**31)))
+    padded = np.full((m + 1, (n + 15) // 8 * 8), POISON, np.uint16).view(np.float16)
+    out = padded[:m, :n]
+    kernel(a, b, out=out)
+    assert compare(out, float64_reference(a, b), dtype="f16").ok
+    beside = padded.view(np.uint16).copy()
+    beside[:m, :n] = POISON
+    assert (beside == POISON).all()
