@@ -1,10 +1,8 @@
-"""Holds the model of time against measured times, and fits its constants to them.
+"""Holds the model of time of `sm80` and `sm120` against what `tests.gpu.sweep` measured.
 
-    python -m tests.gpu.fit [TABLE.json]                  how much slower its choices are than the best measured
-    python -m tests.gpu.fit [TABLE.json] --seconds 300    better constants, by random search, to be written into the
-                                                          family's candidates.py by hand
+    python -m tests.gpu.fit [TABLE.json]        how much slower its choices are than the best measured
 
-Both take `--family sm120`. TABLE.json is what `tests.gpu.sweep` measured; without one, the stored table of an H200.
+It takes `--family sm120`. Without a table it is the stored one of an H200. `tests.gpu.fit_kernels` fits the constants.
 """
 
 from __future__ import annotations
@@ -12,11 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutegen.contract import ProblemShape
@@ -25,7 +21,6 @@ from cutegen.plan.search.tile_model import ModelConstants, Work, estimate
 from tests.gpu.families import FAMILIES, Family, name_of
 
 TARGET = "sm_90"
-NEARLY_BEST = 1.6
 SHOWN = 15
 IN_DEFAULT_ORDER = "128x64x64_2x2_s4_k3"
 
@@ -97,42 +92,6 @@ def mean_factor(found: Sequence[Regret]) -> float:
     return math.exp(sum(math.log(each.factor) for each in found) / len(found))
 
 
-def fit(table: Sequence[Measured], family: Family, seconds: float, seed: int = 0) -> ModelConstants:
-    """Constants that make choices better and times of nearly the best kernels more alike, by random steps."""
-    near = [
-        replace(
-            row, times_us={k: us for k, us in row.times_us.items() if us < NEARLY_BEST * min(row.times_us.values())}
-        )
-        for row in table
-    ]
-    kernels, start = works(family), family.constants
-    drawn, names = random.Random(seed), [name for name, value in asdict(start).items() if value]
-    found, least, spread, until = start, _loss(near, kernels, start), 0.3, time.monotonic() + seconds
-    while time.monotonic() < until:
-        changed = drawn.sample(names, drawn.choice((1, 1, 2, 3)))
-        tried = replace(found, **{name: getattr(found, name) * math.exp(drawn.gauss(0, spread)) for name in changed})
-        if (loss := _loss(near, kernels, tried)) < least:
-            found, least = tried, loss
-        spread = max(0.05, spread * 0.9995)
-    return found
-
-
-def _loss(table: Sequence[Measured], kernels: Mapping[str, Work], constants: ModelConstants) -> float:
-    """The mean log of the regret, and the squared log errors around each problem's mean error and a little of that."""
-    total = 0.0
-    for row in table:
-        times = predicted(row, kernels, constants)
-        best = min(row.times_us.values())
-        weights = {name: (best / row.times_us[name]) ** 2 for name in times}
-        errors = {name: math.log(us / row.times_us[name]) for name, us in times.items()}
-        whole = sum(weights.values())
-        mean = sum(weights[name] * errors[name] for name in errors) / whole
-        around = sum(weights[name] * (errors[name] - mean) ** 2 for name in errors) / whole
-        chosen = min(times, key=times.__getitem__)
-        total += 0.5 * math.log(row.times_us[chosen] / best) + 2 * (around + 0.3 * mean**2)
-    return total / len(table)
-
-
 def summary(found: Sequence[Regret]) -> list[str]:
     """The choices that cost most, and all of them in two numbers."""
     worst = sorted(found, key=lambda each: -each.factor)[:SHOWN]
@@ -154,15 +113,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("table", type=Path, nargs="?")
     parser.add_argument("--family", choices=FAMILIES, default="sm80")
-    parser.add_argument("--seconds", type=float, default=0.0)
     arguments = parser.parse_args()
     family = FAMILIES[arguments.family]
     table = load(family, arguments.table)
-    constants = fit(table, family, arguments.seconds) if arguments.seconds else family.constants
-    if arguments.seconds:
-        for name, value in asdict(constants).items():
-            print(f"    {name}={value:.4g},")
-    print(*summary(list(regrets(table, family, constants))), sep="\n")
+    print(*summary(list(regrets(table, family))), sep="\n")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
@@ -19,7 +20,10 @@ DEFAULT_ORDER = "n8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One kernel of the sweep. `consumers` are wgmma's, "mma" stands for the families that have none."""
+    """One kernel of the sweep. `consumers` are wgmma's, "mma" stands for the families that have none.
+
+    Of `slices` that a cluster adds, `clustered` are in each; None: as many as the plan takes.
+    """
 
     family: str
     cta: tuple[int, int, int]
@@ -29,12 +33,16 @@ class Setting:
     cluster: tuple[int, int] = (1, 1)
     slices: int = 1
     reduction: str = "workspace"
+    clustered: int | None = None
     order: str = DEFAULT_ORDER
     swap: bool = False
 
     @property
     def name(self) -> str:
-        """As `sm90_128x256x64_cooperative_c2x1_k1_n8`, with `_swap` where A and B are exchanged, `k4c` in clusters."""
+        """As `sm90_128x256x64_cooperative_c2x1_k1_n8`, with `_swap` where A and B are exchanged, `k4c` in clusters.
+
+        `k16c2` are 16 slices in clusters of 2.
+        """
         (m, n, k), (ctas_m, ctas_n) = self.cta, self.cluster
         parts = (self.family, f"{m}x{n}x{k}", self.consumers, f"c{ctas_m}x{ctas_n}", self.split, self.order)
         return "_".join((*parts, "swap") if self.swap else parts)
@@ -42,7 +50,7 @@ class Setting:
     @property
     def split(self) -> str:
         """The slices of K, and whether they are added in a cluster."""
-        return f"k{self.slices}{'c' if self.reduction == 'cluster' else ''}"
+        return f"k{self.slices}{'c' if self.reduction == 'cluster' else ''}{self.clustered or ''}"
 
     @property
     def block(self) -> tuple[int, int]:
@@ -77,9 +85,16 @@ class Setting:
                 reduction="cluster" if self.reduction == "cluster" else None,
                 consumers=self.consumers if described else None,  # type: ignore[arg-type]
                 swap=self.swap if described else None,
-                cluster=self.cluster if described and self.cluster != (1, 1) else None,
+                cluster=self._whole_cluster if described else None,
             ),
         )
+
+    @property
+    def _whole_cluster(self) -> tuple[int, ...] | None:
+        """As a spec says it; None where the plan has what it takes by itself."""
+        if self.clustered is not None:
+            return (*self.cluster, self.clustered)
+        return self.cluster if self.cluster != (1, 1) else None
 
 
 # tile, consumers, clusters, exchanged or not, slices of K
@@ -153,6 +168,20 @@ def _orders(cta: tuple[int, int, int], cluster: tuple[int, int]) -> tuple[str, .
     return ("m8", "n8") if block[0] == block[1] else (f"{sharing_more(block, None)}8",)
 
 
+def _slices(text: str) -> dict[str, Any]:
+    """What a name says of them: `4`, `4c` in a cluster, `16c2` in clusters of 2.
+
+    >>> _slices("16c2")
+    {'slices': 16, 'reduction': 'cluster', 'clustered': 2}
+    """
+    count, in_clusters, clustered = text.partition("c")
+    return {
+        "slices": int(count),
+        "reduction": "cluster" if in_clusters else "workspace",
+        "clustered": int(clustered) if clustered else None,
+    }
+
+
 def settings() -> Iterator[Setting]:
     """Every kernel that is measured."""
     for cta, consumers, clusters, exchanged, slices in _WGMMA:
@@ -165,8 +194,7 @@ def settings() -> Iterator[Setting]:
                             cta=cta,
                             consumers=consumers,
                             cluster=_extents(cluster),
-                            slices=int(count.rstrip("c")),
-                            reduction="cluster" if count.endswith("c") else "workspace",
+                            **_slices(count),
                             order=order,
                             swap=swap == "yes",
                         )
@@ -199,8 +227,7 @@ def parsed(name: str) -> Setting:
         cta=(m, n, k),
         consumers=consumers,
         cluster=_extents(cluster[1:]),
-        slices=int(slices[1:].rstrip("c")),
-        reduction="cluster" if slices.endswith("c") else "workspace",
+        **_slices(slices[1:]),
         order=order,
         swap=bool(swap),
     )

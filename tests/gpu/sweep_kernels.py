@@ -1,7 +1,10 @@
 """Measures kernels on many problems: what the choice among kernels is fitted to and judged by.
 
-    python -m tests.gpu.sweep_warpgroups build INDEX.json                  where there is the CuTe DSL
-    python -m tests.gpu.sweep_warpgroups measure INDEX.json OUT.json       where there is the GPU
+    python -m tests.gpu.sweep_kernels build INDEX.json                  where there is the CuTe DSL
+    python -m tests.gpu.sweep_kernels measure INDEX.json OUT.json       where there is the GPU
+
+Both take `--names FILE`, kernels by their names in the order in which they are built, and `measure` takes
+`--problems FILE`, a line `MxNxK` for each; without them, those of `tests/gpu/settings.py` and the problems below.
 
 Every result is checked before it is timed. Two times of each kernel and problem, torch.matmul's among them, kernels in
 a new random order each round, medians: of a launch in a CUDA graph that goes through more operands than the L2 holds,
@@ -16,31 +19,24 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.performance.problems import SUITE as BENCHMARKED
 from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.run import Kernel
-from tests.gpu.settings import TARGET, Setting, by_name
+from tests.gpu.estimates import estimated_us, of_plans
+from tests.gpu.settings import TARGET, Setting, by_name, parsed
 
 Shape = tuple[int, int, int]
 Calls = Mapping[str, Callable[..., object]]
 
-SUITE: tuple[Shape, ...] = (
-    *((side, side, side) for side in (1024, 2048, 4096, 8192, 3000)),
-    (8192, 4096, 14336),
-    (512, 8192, 8192),
-    (64, 8192, 8192),
-    (16, 4096, 4096),
-    (1, 8192, 8192),
-    (128, 4096, 14336),
-    (256, 256, 65536),
-)
+SUITE: tuple[Shape, ...] = tuple((each.m, each.n, each.k) for each in BENCHMARKED)
 LAYERS = ((4096, 4096), (14336, 4096), (4096, 14336), (6144, 4096), (8192, 8192), (5120, 2048))
 TOKENS = (1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 LAYER_PROBLEMS, RANDOM_PROBLEMS = 36, 180
@@ -48,8 +44,8 @@ SMALLEST_SIDE, LARGEST_SIDE = 16, 8192
 LAUNCHES, REPLAYS = 3, 5
 ROTATED_BYTES, MOST_SETS = 160 << 20, 32
 FLUSHED_BYTES = 256 << 20
-HOPELESS = 1.5
-"""Times the least bound of any kernel: one whose bound is more is not measured."""
+HOPELESS, BEHIND = 1.5, 1.4
+"""Times the least bound, and the least prediction, of any kernel: one with more is not measured."""
 
 
 def problems() -> tuple[Shape, ...]:
@@ -76,20 +72,21 @@ def bound_us(setting: Setting, shape: Shape) -> float:
     flops = 4096 if setting.family == "sm90" else 2600
     fetched = (cta_m / setting.cluster[1] + cta_n / setting.cluster[0]) * cta_k * 2
     cycles = max(2 * cta_m * cta_n * cta_k / flops, fetched / 75)
-    room = 132 if math.prod(setting.cluster) <= 2 else 120
+    in_cluster = setting.reduction == "cluster"
+    room = 132 if math.prod(setting.cluster) * (setting.slices if in_cluster else 1) <= 2 else 120
     busy = math.ceil(tiles / room) * k_tiles * cycles / 1700
-    sums = 0.0 if setting.slices == 1 else 1.5 + setting.slices * cta_m * cta_n * 4 / 100 / 1700
+    added = 0.5 if in_cluster else 1.5 + setting.slices * cta_m * cta_n * 4 / 100 / 1700
+    sums = 0.0 if setting.slices == 1 else added
     moved = 2 * (m * k + n * k + m * n) / 4.5e6
     if setting.slices > 1 and (tiles > 2 * 132 or k_tiles < 2):
         return math.inf
     return 2 + max(busy, moved) + sums
 
 
-def build_all(index: Path, families: Sequence[str]) -> int:
+def build_all(index: Path, wanted: Mapping[str, Setting], workers: int) -> int:
     """Builds every kernel into the cache; INDEX says where each is, and is written as they come."""
     begin, found, failed = time.monotonic(), {}, 0
-    with ProcessPoolExecutor(16) as pool:
-        wanted = {name: setting for name, setting in by_name().items() if setting.family in families}
+    with ProcessPoolExecutor(workers) as pool:
         jobs = {pool.submit(build_one, setting): name for name, setting in wanted.items()}
         for job in as_completed(jobs):
             try:
@@ -112,24 +109,33 @@ def build_one(setting: Setting) -> tuple[str, int, int]:
     return str(artifact.path), artifact.manifest.registers, artifact.manifest.spill_bytes
 
 
-def measure_all(index: Path, out: Path, seconds: float) -> int:
+def worth_measuring(kernels: Iterable[str], shape: Shape) -> list[str]:
+    """Leave out what no bound or prediction lets win, and orders of the tiles that no plan has for the problem."""
+    settings = {name: parsed(name) for name in kernels}
+    having = {name: each for name, each in settings.items() if each.slices > 1 or each.has_order(shape)}
+    bounds = {name: bound_us(each, shape) for name, each in having.items()}
+    times = {name: estimated_us(each, shape) for name, each in having.items()}
+    least_us = min(*times.values(), *(estimated_us(each, shape) for each in of_plans()))
+    most, latest = HOPELESS * min(bounds.values()), BEHIND * least_us
+    return [name for name in having if bounds[name] <= most and times[name] <= latest]
+
+
+def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float) -> int:
     """Writes OUT after each problem, and begins none after `seconds`."""
     import torch
 
     begin = time.monotonic()
     kernels = {name: Kernel.open(path) for name, path in json.loads(index.read_text()).items()}
-    settings = by_name()
     names = ["torch", *kernels]
     table: dict[str, Any] = {"device": torch.cuda.get_device_name(), "names": names, "us": {}}
     flushed = torch.randn(FLUSHED_BYTES // 4, device="cuda").view(1, -1)
     total = torch.empty(1, device="cuda")
     print(f"{len(kernels)} kernels opened in {time.monotonic() - begin:.1f} s", flush=True)
     wrong = 0
-    for shape in problems():
+    for shape in shapes:
         if time.monotonic() - begin > seconds:
             break
-        bounds = {name: bound_us(settings[name], shape) for name in kernels if settings[name].has_order(shape)}
-        chosen = {name: kernels[name] for name in bounds if bounds[name] <= HOPELESS * min(bounds.values())}
+        chosen = {name: kernels[name] for name in worth_measuring(kernels, shape)}
         replayed, launched, failures = _measure(shape, chosen, flush=lambda: torch.sum(flushed, dim=1, out=total))
         wrong += failures
         table["us"]["x".join(map(str, shape))] = [
@@ -163,7 +169,12 @@ def _measure(
     wrong = 0
     for name, kernel in kernels.items():
         c.fill_(math.nan)
-        kernel(a, b, out=c)
+        try:
+            kernel(a, b, out=c)
+        except Exception as refused:
+            wrong += 1
+            print(f"FAILED {name} at {shape}: {type(refused).__name__}: {refused}"[:300], flush=True)
+            continue
         error = ((c.float() - reference).norm() / scale).item()
         if error < 2e-3:
             calls[name] = lambda a, b, c, kernel=kernel: kernel(a, b, out=c)
@@ -226,15 +237,26 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     building = verbs.add_parser("build")
     building.add_argument("index", type=Path)
-    building.add_argument("--families", nargs="+", default=["sm80", "sm90", "sm120"])
+    building.add_argument("--names", type=Path)
+    building.add_argument("--workers", type=int, default=16)
     measuring = verbs.add_parser("measure")
     measuring.add_argument("index", type=Path)
     measuring.add_argument("out", type=Path)
+    measuring.add_argument("--problems", type=Path)
     measuring.add_argument("--seconds", type=float, default=180.0)
     arguments = parser.parse_args()
     if arguments.verb == "build":
-        return build_all(arguments.index, arguments.families)
-    return measure_all(arguments.index, arguments.out, arguments.seconds)
+        names = arguments.names.read_text().split() if arguments.names else ()
+        return build_all(arguments.index, {name: parsed(name) for name in names} or by_name(), arguments.workers)
+    lines = arguments.problems.read_text().split() if arguments.problems else ()
+    shapes = tuple(shape_of(line) for line in lines) or problems()
+    return measure_all(arguments.index, arguments.out, shapes, arguments.seconds)
+
+
+def shape_of(text: str) -> Shape:
+    """M, N and K of "MxNxK"."""
+    m, n, k = map(int, text.split("x"))
+    return m, n, k
 
 
 if __name__ == "__main__":

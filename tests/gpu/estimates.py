@@ -1,0 +1,103 @@
+"""What the models of time say of the sweep's kernels, by their settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS, target
+from cutegen.plan.search.bulk import work_of as bulk_work
+from cutegen.plan.search.bulk_tiles import CANDIDATES as BULK_TILES
+from cutegen.plan.search.bulk_tiles import H200 as BULK
+from cutegen.plan.search.cp_async import work_of as cp_async_work
+from cutegen.plan.search.cp_async_tiles import CANDIDATES as CP_ASYNC_TILES
+from cutegen.plan.search.cp_async_tiles import H200 as CP_ASYNC
+from cutegen.plan.search.fitted_tiles import fitted_rows
+from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.tile_model import Work
+from cutegen.plan.search.tile_model import estimate as estimate_tiles
+from cutegen.plan.search.warpgroup_model import WarpgroupWork
+from cutegen.plan.search.warpgroup_model import estimate as estimate_warpgroups
+from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, UNMEASURED, Row, as_nearest
+from cutegen.plan.search.warpgroups import candidate_of
+from cutegen.plan.search.warpgroups import work_of as warpgroup_work
+from tests.gpu.settings import TARGET, Setting, filled
+
+
+@cache
+def row_of(setting: Setting) -> Row:
+    """A kernel of warpgroups as a row; its correction is that of the row that plans choose from, if there is one."""
+    assert setting.warps is not None
+    along_k = setting.clustered or setting.slices
+    cluster = (*setting.cluster, along_k if setting.reduction == "cluster" else 1)
+    consumers = "pingpong" if setting.consumers == "pingpong" else "cooperative"
+    found = Row(setting.cta, setting.warps, consumers, cluster, setting.swap, setting.slices)
+    return _measured().get(found, as_nearest(found))
+
+
+@cache
+def _measured() -> dict[Row, Row]:
+    """Rows that plans choose from, by what they are without their corrections."""
+    return {replace(row, correction=UNMEASURED, overall=UNMEASURED): row for row in MEASURED}
+
+
+@cache
+def work_of(setting: Setting) -> Work | WarpgroupWork:
+    """A kernel as its family's model sees it."""
+    device, spec = target(TARGET), setting.open_spec
+    if setting.family == "sm90":
+        row = row_of(setting)
+        return warpgroup_work(spec, device, candidate_of(spec, device, row), row)
+    assert setting.warps is not None
+    assert setting.stages is not None
+    compared = CP_ASYNC_TILES if setting.family == "sm80" else BULK_TILES
+    overall = next((each.overall for each in compared if each.cta == setting.cta), 1.0)
+    candidate = Candidate(setting.cta, (*setting.warps, 1), setting.stages, overall=overall)
+    if setting.family == "sm80":
+        return cp_async_work(spec, device, candidate, setting.slices)
+    return bulk_work(spec, device, candidate)
+
+
+@cache
+def of_plans() -> tuple[Setting, ...]:
+    """The kernels of warpgroups that plans choose from."""
+    return tuple(
+        filled(
+            Setting(
+                family="sm90",
+                cta=row.cta,
+                consumers=row.consumers,
+                cluster=row.cluster[:2],
+                slices=row.slices,
+                reduction="cluster" if row.cluster[2] > 1 else "workspace",
+                clustered=row.cluster[2] if 1 < row.cluster[2] < row.slices else None,
+                swap=row.swap,
+            )
+        )
+        for row in MEASURED
+    )
+
+
+@cache
+def _compared(shape: tuple[int, int, int]) -> frozenset[Row]:
+    """Rows of warpgroups that plans compare for a problem."""
+    return frozenset((*MEASURED, *map(as_nearest, fitted_rows(ProblemShape(*shape), GPUS[TARGET]))))
+
+
+def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
+    """The same of a kernel that plans compare for the problem, whatever the family; infinity of others."""
+    if setting.family == "sm90" and row_of(setting) not in _compared(shape):
+        return math.inf
+    return estimated_us(setting, shape)
+
+
+def estimated_us(setting: Setting, shape: tuple[int, int, int]) -> float:
+    """Microseconds of a launch among others, as the kernel's family has it."""
+    m, n, k = shape
+    work, gpu = work_of(setting), GPUS[TARGET]
+    if isinstance(work, WarpgroupWork):
+        problem = ProblemShape(n, m, k) if setting.swap else ProblemShape(m, n, k)
+        return estimate_warpgroups(work, problem, gpu, H200).us
+    return estimate_tiles(work, ProblemShape(m, n, k), gpu, CP_ASYNC if setting.family == "sm80" else BULK).us

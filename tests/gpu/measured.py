@@ -1,0 +1,118 @@
+"""What was measured of kernels on many problems, and what the choice of plans costs beside the best of it.
+
+A table is `{"device", "held_out", "runs": [{"names", "us"}]}`: of each run the kernels by their names, torch.matmul the
+first, and of each problem rows of `[kernel, microseconds in a graph, microseconds of one launch]`. `held_out` are
+problems that nothing is fitted to. Times of several runs of a problem count in the unit of torch.matmul's there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.settings import Setting, parsed
+from tests.gpu.sweep_kernels import LAYERS, SUITE, Shape, shape_of
+
+STORED = Path(__file__).parent / "h200_kernels.json"
+TORCH = "torch"
+Times = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A problem: microseconds of each kernel in a graph and of one launch, and torch.matmul's."""
+
+    problem: Shape
+    us: Mapping[Setting, Times]
+    torch_us: Times
+
+    @property
+    def best(self) -> Setting:
+        """The kernel that was fastest in a graph."""
+        return min(self.us, key=lambda setting: self.us[setting][0])
+
+    @property
+    def kind(self) -> str:
+        """Where the problem comes from."""
+        return "suite" if self.problem in SUITE else "layer" if self.problem[1:] in LAYERS else "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """What was chosen beside what was fastest."""
+
+    measured: Measured
+    chosen: Setting
+
+    @property
+    def factor(self) -> float:
+        """How many times the best time, in a graph."""
+        return self.measured.us[self.chosen][0] / self.measured.us[self.measured.best][0]
+
+    def of_torch(self, regime: int = 0) -> float:
+        """How many times as fast as torch.matmul, in a graph or in one launch."""
+        return self.measured.torch_us[regime] / self.measured.us[self.chosen][regime]
+
+
+def load(path: Path = STORED) -> tuple[Measured, ...]:
+    """Every problem; of kernels in several orders of the tiles the one that plans have."""
+    stored = json.loads(path.read_text())
+    found: dict[Shape, list[dict[str, Times]]] = {}
+    for run in stored["runs"]:
+        for text, rows in run["us"].items():
+            times = {run["names"][index]: (graph, launch) for index, graph, launch in rows}
+            found.setdefault(shape_of(text), []).append(times)
+    settings = {name: parsed(name) for run in stored["runs"] for name in run["names"] if name != TORCH}
+    return tuple(_joined(shape, runs, settings) for shape, runs in found.items())
+
+
+@cache
+def held_out(path: Path = STORED) -> frozenset[Shape]:
+    """Problems that nothing is fitted to."""
+    return frozenset(shape_of(text) for text in json.loads(path.read_text())["held_out"])
+
+
+def _joined(shape: Shape, runs: Sequence[Mapping[str, Times]], settings: Mapping[str, Setting]) -> Measured:
+    """A problem's times of all runs; those of a kernel that was in several are averaged."""
+    graph, launch = (geometric_mean([run[TORCH][which] for run in runs]) for which in (0, 1))
+    times: dict[Setting, list[Times]] = {}
+    for run in runs:
+        scale = graph / run[TORCH][0], launch / run[TORCH][1]
+        for name, us in run.items():
+            # Where K is split there are few tiles, and their order does nothing.
+            if name != TORCH and (settings[name].slices > 1 or settings[name].has_order(shape)):
+                times.setdefault(settings[name], []).append((us[0] * scale[0], us[1] * scale[1]))
+    means = {
+        each: (geometric_mean([first for first, _ in seen]), geometric_mean([second for _, second in seen]))
+        for each, seen in times.items()
+    }
+    return Measured(shape, means, (graph, launch))
+
+
+def row_of_setting(setting: Setting) -> Setting:
+    """What plans choose, and corrections are of: a kernel whatever the order of its tiles; without wgmma, a tile."""
+    if setting.family == "sm90":
+        return replace(setting, order="n8")
+    return replace(setting, slices=1)
+
+
+def regrets(table: Iterable[Measured], us_of: Callable[[Setting, Shape], float]) -> Iterator[Regret]:
+    """One for each problem: what is predicted to be fastest, beside the best of all that were measured."""
+    for measured in table:
+        yield Regret(measured, min(measured.us, key=lambda setting: us_of(setting, measured.problem)))
+
+
+def geometric_mean(values: Collection[float]) -> float:
+    """The mean of logs."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def merged(tables: Sequence[Mapping[str, Any]], held: Sequence[str]) -> dict[str, Any]:
+    """One table of several that `tests.gpu.sweep_kernels` wrote."""
+    runs = [{"names": table["names"], "us": table["us"]} for table in tables]
+    return {"device": tables[0]["device"], "held_out": list(held), "runs": runs}
