@@ -202,7 +202,8 @@ def read_ptx(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise RequestError(f"--ptx: {path} cannot be read: {reason}") from error
+        expected = "a file of PTX, as `cutegen emit SPEC --what ptx` and nvcc write"
+        raise RequestError(f"{path}: cannot be read: {reason}; expected {expected}") from error
 
 
 def words_launch(

@@ -156,6 +156,8 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("run --ptx examples/reverse.ptx --device cpu", "--device: found beside --ptx"),
         ("run --ptx examples/reverse.ptx --strict", "--strict: found beside --ptx"),
         ("run examples/reverse.ptx --strict", "--strict: found beside --ptx"),
+        ("check none.ptx", "none.ptx: cannot be read: No such file or directory; expected a file of PTX"),
+        ("run none.ptx", "none.ptx: cannot be read: No such file or directory; expected a file of PTX"),
         ("run examples/reverse.ptx --ptx examples/reverse.ptx", "run: found both"),
         ("plan examples/reverse.ptx", "expected a spec, which ends in .toml; PTX is for `cutegen run FILE.ptx`"),
         ("pack kernel.py --out x.cutepack", "found a file that ends in .py; expected a spec"),

@@ -104,6 +104,12 @@ def test_a_model_that_does_not_know_it_would_choose_worse(
     assert geometric_mean(factors(tuple(regrets(some, compared_us)))) > known + 0.005
 
 
+def test_the_page_says_how_many_kernels_are_compared() -> None:
+    said = re.search(r"(\d+) kernels are compared \(`cutegen/plan/search/warpgroup_tiles.py`\)", PAGE.read_text())
+    assert said is not None
+    assert int(said[1]) == len(MEASURED)
+
+
 def test_every_row_was_measured() -> None:
     measured = {row_of_setting(setting) for row in table() for setting in row.us}
     for setting in of_plans():

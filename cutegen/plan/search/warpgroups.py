@@ -24,6 +24,7 @@ from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
+from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
@@ -58,9 +59,10 @@ def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator
 
 
 def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
-    """Rows whose N follows the problem, for elements of the size that they were measured with."""
+    """Rows whose N, or slices of K, follow the problem, for elements of the size that they were measured with."""
     if dtype(spec.problem.a.dtype).bits == 16:
         yield from map(as_nearest, fitted_rows(problem, GPUS[target.name]))
+        yield from fitted_slices(problem, GPUS[target.name])
 
 
 def _ranked(

@@ -1,0 +1,40 @@
+"""Slices of K whose number follows the problem: as many as let a few tiles fill the GPU, where K is deep.
+
+Kernels that were measured have two, four or eight slices. By these a dozen tiles leave multiprocessors idle, and half a
+hundred are several waves of CTAs; where K is tens of thousands, sums of any number of slices cost little beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import Gpu
+from cutegen.plan import swapped
+from cutegen.plan.rules.cluster import ALONE
+from cutegen.plan.rules.consumers import COOPERATIVE
+from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
+
+SHORTEST = 512
+"""K of a slice at least: with less, its CTA fills and sums more than it multiplies."""
+COUNTS = (2, 3, 4, 6, *range(8, 65, 4))
+"""Numbers of slices: the last CTA of a tile asks for as many at once as divide them, and each round waits for L2."""
+DOUBTED = 1.25
+"""Of the whole. Tiles with other slices than these rows have took 1.1 to 1.28 times what the model says where K is
+below 8192, and 0.73 to 1.0 times where it is 65536 (geometric averages of each kernel, on an H200). So much a number of
+slices must gain by the model; on none of the problems that were measured one does."""
+
+
+def fitted_slices(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
+    """Rows that were measured with K whole, in as many slices as fill the GPU once; none for a batch."""
+    if problem.batch > 1:
+        return
+    for row in MEASURED:
+        if (row.cluster, row.consumers, row.slices) == (ALONE, COOPERATIVE, 1):
+            m, n, k = row.cta
+            multiplied = swapped.shape_multiplied(problem) if row.swap else problem
+            tiles = -(-multiplied.m // m) * -(-multiplied.n // n)
+            most = min(gpu.sms // tiles, problem.k // max(k, SHORTEST))
+            if slices := max((count for count in COUNTS if count <= most), default=None):
+                yield replace(row, slices=slices, overall=row.overall * DOUBTED)

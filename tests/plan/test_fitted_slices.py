@@ -1,0 +1,79 @@
+"""Slices of K that follow the problem: they fill the GPU once, and are chosen where they must gain a lot."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.search.fitted_slices import DOUBTED, SHORTEST, fitted_slices
+from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
+from tests.gpu.measured import load
+from tests.plan.specs import gemm
+
+H200 = GPUS["sm_90"]
+OPEN = replace(gemm(), family="sm90")
+
+
+def tiles(problem: ProblemShape, row: Row) -> int:
+    m, n = (problem.n, problem.m) if row.swap else (problem.m, problem.n)
+    return -(-m // row.cta[0]) * -(-n // row.cta[1])
+
+
+def made(problem: tuple[int, int, int], precision: str = "f16") -> GemmPlan:
+    operand = replace(gemm().problem.a, dtype=precision)
+    spec = replace(OPEN, problem=replace(OPEN.problem, a=operand, b=operand))
+    found = plan(spec, "sm_90", problem)
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+def test_slices_fill_the_gpu_once_and_are_long() -> None:
+    seen = set()
+    for _ in range(300):
+        m, n = (8 * round(2 ** random.uniform(1, 8)) for _ in "mn")
+        problem = ProblemShape(m, n, 8 * round(2 ** random.uniform(6, 14)))
+        for row in fitted_slices(problem, H200):
+            assert row.slices > 1
+            assert tiles(problem, row) * row.slices <= H200.sms, (problem, row)
+            assert problem.k // row.slices >= SHORTEST, (problem, row)
+            whole = next(each for each in MEASURED if replace(each, slices=row.slices, overall=row.overall) == row)
+            assert (whole.slices, row.overall) == (1, pytest.approx(DOUBTED * whole.overall))
+            seen.add((row.cta, row.slices))
+    assert len({slices for _, slices in seen}) > 8
+
+
+def test_a_batch_has_none() -> None:
+    assert not list(fitted_slices(ProblemShape(512, 512, 16384, 2), H200))
+
+
+@pytest.mark.parametrize(
+    "problem", [(512, 512, 16384), (1024, 256, 16384), (96, 2048, 32768), (128, 128, 65536)], ids=str
+)
+def test_few_tiles_of_deep_k_are_one_wave(problem: tuple[int, int, int]) -> None:
+    """Measured rows of 8 slices would be up to four waves of CTAs, or leave half of the multiprocessors idle."""
+    found = made(problem)
+    assert found.split_k is not None
+    extents = problem[::-1][1:] if found.swapped else problem[:2]
+    grid = -(-extents[0] // found.cta_tile[0]) * -(-extents[1] // found.cta_tile[1]) * found.split_k.slices
+    assert 0.9 * H200.sms < grid <= H200.sms
+
+
+def test_none_is_chosen_where_kernels_were_measured() -> None:
+    """`DOUBTED` says so of all problems of the sweep; here is each hundredth, and what has the deepest K."""
+    shapes = [each.problem for each in load()]
+    for problem in (*shapes[::100], *sorted(shapes, key=lambda shape: shape[2])[-20:]):
+        found = made(problem)
+        chosen = (found.cta_tile, found.cluster, found.swapped, found.split_k.slices if found.split_k else 1)
+        rows = {(row.cta, row.cluster, row.swap, row.slices) for row in MEASURED if row.slices > 1}
+        assert chosen[3] == 1 or chosen in rows, problem
+
+
+def test_other_elements_have_those_that_were_measured() -> None:
+    rows = {row.slices for row in MEASURED}
+    found = made((512, 512, 16384), "e4m3")
+    assert found.split_k is None or found.split_k.slices in rows
