@@ -32,17 +32,16 @@ from cutegen.spec import GemmSpec
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """Specs with the open keys filled in, the fastest for `problem` first."""
+    return settle(spec, target, problem, _options(spec, target, problem), partial(_fits, spec, target))
+
+
+def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Option]:
     splits, gpu = SPLITS if spec.schedule.split_k is None else (spec.schedule.split_k,), GPUS[target.name]
-    options = (
-        Option(
-            _for_one_k_tile(spec, candidate, slices, problem),
-            slices,
-            estimate(work_of(spec, target, candidate, slices), problem, gpu, H200),
-        )
-        for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
-        for slices in splits
-    )
-    return settle(spec, target, problem, options, partial(_fits, spec, target))
+    for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target)):
+        whole = work_of(spec, target, candidate, 1)
+        for slices in splits:
+            estimated = estimate(replace(whole, slices=slices), problem, gpu, H200)
+            yield Option(_for_one_k_tile(spec, candidate, slices, problem), slices, estimated)
 
 
 def _for_one_k_tile(spec: GemmSpec, candidate: Candidate, slices: int, problem: ProblemShape) -> Candidate:
