@@ -19,6 +19,8 @@ ROWS = 64
 """Rows of A that every wgmma multiplies (PTX ISA, "wgmma.mma_async": `.shape`)."""
 REGISTERS_BESIDE_SUMS = 32
 """What addresses, barriers and the epilogue took in practice."""
+MOST_SUMS = 200
+"""Registers a thread for the sums of tiles that are compared, about: more leave no room for what is beside them."""
 REGISTERS_BESIDE_ONE_WGMMA = 26
 """What ptxas 13 wants beside the sums of one instruction, of the registers that threads have at launch (C7602)."""
 

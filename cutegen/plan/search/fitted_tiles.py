@@ -14,7 +14,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu, dtype
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.rules.consumers import COOPERATIVE
-from cutegen.plan.rules.wgmma_sums import sum_registers
+from cutegen.plan.rules.wgmma_sums import MOST_SUMS, sum_registers
 from cutegen.plan.search.warpgroup_model import PAIR, TOGETHER
 from cutegen.plan.search.warpgroup_tiles import Row
 
@@ -36,8 +36,6 @@ Of 36 random problems where such tiles took the place of those that do not follo
 8 % on geometric average; tiles of 64 rows were slower than predicted."""
 AS_WELL = (Row((192, 192, 64), (1, 2), COOPERATIVE, (2, 1, 1), True, 1, 1.0, 0.915),)
 """The exchanged product too, whose parts of C are rows of whole lines: at 3000 x 3000 x 3000 it takes 1 to 2 % less."""
-MOST_SUMS = 200
-"""Registers a thread for sums, about: more leave no room."""
 
 
 def fitted_rows(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from cutegen.algebra import Extents
 from cutegen.hardware import dtype
 from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
-from cutegen.plan.rules.wgmma_sums import ROWS, sum_registers
+from cutegen.plan.rules.wgmma_sums import MOST_SUMS, ROWS, sum_registers
 from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
 from cutegen.spec.values import Consumers
 
@@ -28,8 +28,6 @@ SPLITS = (2, 3, 4, 6, 8, 16)
 CLUSTERED_SPLITS = (2, 4, 8)
 LARGEST_SPLIT = 128 * 128
 """Elements of a tile whose K is worth splitting."""
-MOST_SUMS = 200
-"""Registers a thread for sums, about: more leave no room."""
 
 
 def every_row() -> Iterator[Row]:
