@@ -3,8 +3,10 @@
     python -m tests.gpu.sweep_kernels build INDEX.json                  where there is the CuTe DSL
     python -m tests.gpu.sweep_kernels measure INDEX.json OUT.json       where there is the GPU
 
-Both take `--names FILE`, kernels by their names in the order in which they are built, and `measure` takes
+`build` takes `--names FILE`, kernels by their names in the order in which they are built, and `measure` takes
 `--problems FILE`, a line `MxNxK` for each; without them, those of `tests/gpu/settings.py` and the problems below.
+With `--contest` every kernel of INDEX.json is measured on every problem, in more rounds, and all times are printed: it
+decides between a few kernels that the model has alike.
 
 Every result is checked before it is timed. Two times of each kernel and problem, torch.matmul's among them, kernels in
 a new random order each round, medians: of a launch in a CUDA graph that goes through more operands than the L2 holds,
@@ -41,7 +43,9 @@ LAYERS = ((4096, 4096), (14336, 4096), (4096, 14336), (6144, 4096), (8192, 8192)
 TOKENS = (1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 LAYER_PROBLEMS, RANDOM_PROBLEMS = 36, 180
 SMALLEST_SIDE, LARGEST_SIDE = 16, 8192
-LAUNCHES, REPLAYS = 3, 5
+REPLAYS, LAUNCHES = 5, 3
+"""Rounds of each regime."""
+OF_A_CONTEST = 25, 25
 ROTATED_BYTES, MOST_SETS = 160 << 20, 32
 FLUSHED_BYTES = 256 << 20
 HOPELESS, BEHIND = 1.5, 1.4
@@ -120,7 +124,7 @@ def worth_measuring(kernels: Iterable[str], shape: Shape) -> list[str]:
     return [name for name in having if bounds[name] <= most and times[name] <= latest]
 
 
-def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float) -> int:
+def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float, *, contest: bool = False) -> int:
     """Writes OUT after each problem, and begins none after `seconds`."""
     import torch
 
@@ -135,8 +139,10 @@ def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float)
     for shape in shapes:
         if time.monotonic() - begin > seconds:
             break
-        chosen = {name: kernels[name] for name in worth_measuring(kernels, shape)}
-        replayed, launched, failures = _measure(shape, chosen, flush=lambda: torch.sum(flushed, dim=1, out=total))
+        chosen = kernels if contest else {name: kernels[name] for name in worth_measuring(kernels, shape)}
+        rounds = OF_A_CONTEST if contest else (REPLAYS, LAUNCHES)
+        flush = lambda: torch.sum(flushed, dim=1, out=total)  # noqa: E731
+        replayed, launched, failures = _measure(shape, chosen, flush, rounds)
         wrong += failures
         table["us"]["x".join(map(str, shape))] = [
             [names.index(name), round(replayed[name], 2), round(launched[name], 2)] for name in replayed
@@ -148,12 +154,21 @@ def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float)
             f"x torch {replayed['torch'] / replayed[best]:.3f}, {launched['torch'] / launched[best]:.3f}",
             flush=True,
         )
+        if contest:
+            print(*ranked(replayed, launched), sep="\n", flush=True)
     print(f"{len(table['us'])} problems, {wrong} wrong")
     return 1 if wrong else 0
 
 
+def ranked(replayed: Mapping[str, float], launched: Mapping[str, float]) -> Iterable[str]:
+    """A line for each kernel, the fastest in a graph first: microseconds in a graph and of a launch, and x torch."""
+    for name in sorted(replayed, key=replayed.__getitem__):
+        regimes = (f"{us[name]:9.2f} us {us['torch'] / us[name]:.3f}" for us in (replayed, launched))
+        yield f"  {'  '.join(regimes)}  {name}"
+
+
 def _measure(
-    shape: Shape, kernels: Mapping[str, Kernel], flush: Callable[[], object]
+    shape: Shape, kernels: Mapping[str, Kernel], flush: Callable[[], object], rounds: tuple[int, int]
 ) -> tuple[dict[str, float], dict[str, float], int]:
     """Microseconds in a graph and of a launch, by name, and how many results were wrong, which are left out."""
     import torch
@@ -181,10 +196,11 @@ def _measure(
         else:
             wrong += 1
             print(f"WRONG {name} at {shape}: {error}", flush=True)
-    return _replayed(calls, sets), _launched(calls, sets[0], flush), wrong
+    replays, launches = rounds
+    return _replayed(calls, sets, replays), _launched(calls, sets[0], flush, launches), wrong
 
 
-def _replayed(calls: Calls, sets: Sequence[tuple[Any, ...]]) -> dict[str, float]:
+def _replayed(calls: Calls, sets: Sequence[tuple[Any, ...]], rounds: int) -> dict[str, float]:
     """Microseconds of a launch in a graph that goes through all sets of operands."""
     import torch
 
@@ -200,13 +216,13 @@ def _replayed(calls: Calls, sets: Sequence[tuple[Any, ...]]) -> dict[str, float]
         graph.replay()
         graphs[name] = graph
     torch.cuda.synchronize()
-    return _medians({name: graph.replay for name, graph in graphs.items()}, REPLAYS, 1 / len(sets), lambda: None)
+    return _medians({name: graph.replay for name, graph in graphs.items()}, rounds, 1 / len(sets), lambda: None)
 
 
-def _launched(calls: Calls, operands: tuple[Any, ...], flush: Callable[[], object]) -> dict[str, float]:
+def _launched(calls: Calls, operands: tuple[Any, ...], flush: Callable[[], object], rounds: int) -> dict[str, float]:
     """Microseconds of one launch."""
     ready = {name: (lambda call=call: call(*operands)) for name, call in calls.items()}
-    return _medians(ready, LAUNCHES, 1.0, flush)
+    return _medians(ready, rounds, 1.0, flush)
 
 
 def _medians(
@@ -244,13 +260,14 @@ def main() -> int:
     measuring.add_argument("out", type=Path)
     measuring.add_argument("--problems", type=Path)
     measuring.add_argument("--seconds", type=float, default=180.0)
+    measuring.add_argument("--contest", action="store_true")
     arguments = parser.parse_args()
     if arguments.verb == "build":
         names = arguments.names.read_text().split() if arguments.names else ()
         return build_all(arguments.index, {name: parsed(name) for name in names} or by_name(), arguments.workers)
     lines = arguments.problems.read_text().split() if arguments.problems else ()
     shapes = tuple(shape_of(line) for line in lines) or problems()
-    return measure_all(arguments.index, arguments.out, shapes, arguments.seconds)
+    return measure_all(arguments.index, arguments.out, shapes, arguments.seconds, contest=arguments.contest)
 
 
 def shape_of(text: str) -> Shape:
