@@ -56,7 +56,7 @@ def _covers(table: Coordinates, elems: int) -> bool:
 
 
 def _distinct(table: Coordinates) -> int:
-    """Count the numbers of a table that has none below 0, by a flag for each: `numpy.unique` would sort or hash them all."""
+    """Count the numbers of a table that has none below 0, by a flag each: `numpy.unique` would sort or hash all."""
     seen = np.zeros(int(table.max()) + 1, bool)
     seen[table] = True
     return int(np.count_nonzero(seen))
