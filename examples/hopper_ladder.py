@@ -70,7 +70,7 @@ def ladder() -> Iterator[Rung]:
     yield rung(
         "wgmma",
         'family = "sm90", epilogue.smem = false',
-        "operands come from shared memory, not from registers, at 1.6 times the rate",
+        "operands come from shared memory, not from registers, at 1.5 times the rate",
         family="sm90",
         mma=Mma(atom_layout=(2, 1, 1)),
         epilogue=Epilogue(smem=False),
@@ -127,7 +127,7 @@ def ladder() -> Iterator[Rung]:
     yield rung(
         "e4m3, promoted sums",
         "tile.cta = [128, 128, 128], tile.stages = 6, mma.promote_k = 128",
-        "exact sums cost twice the registers, and so a smaller tile",
+        "promoted sums take twice the registers or more, and so a smaller tile",
         tile=Tile((128, 128, 128), 6),
         mma=Mma(atom_layout=(2, 1, 1), promote_k=128),
     )

@@ -182,7 +182,7 @@ def _clustered_vectors(plan: GemmPlan) -> int:
 
 
 def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """Zeros past the end of K are written like data, so stages are counted, not k-tiles."""
+    """Wavefronts of copies by the lines that they write; zeros of a k-tile that K ends in are written like data."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
     for each in _copies(plan, report):

@@ -50,6 +50,15 @@ def test_every_command_parses(document: Path) -> None:
     assert {command: said for command, said in complaints.items() if said} == {}
 
 
+@by_document
+def test_every_module_that_is_run_has_its_options(document: Path) -> None:
+    for name, words in re.findall(r"python -m ([\w.]+)([^`\n#;]*)", document.read_text()):
+        module = ROOT / name.replace(".", "/")
+        source = module.with_suffix(".py") if module.with_suffix(".py").exists() else module / "__main__.py"
+        taken = set(re.findall(r'"(--[\w-]+)"', source.read_text()))
+        assert set(re.findall(r"--[\w-]+", words)) <= taken, name
+
+
 @pytest.mark.parametrize("command", ["cutegen plan x --nope", "cutegen show x nope", "cutegen nope"])
 def test_a_command_that_does_not_exist_is_noticed(command: str) -> None:
     assert "nope" in complaint(command)

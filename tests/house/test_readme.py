@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.performance.claims import geometric_mean, x_peer
+from benchmarks.performance.documents import FIGURES
+from benchmarks.performance.figures import by_problem, loaded
+from cutegen.bench.contenders import CUTLASS_HOPPER, QUACK
+from cutegen.bench.measure import Regime
 from cutegen.hardware import targeting
 from cutegen.spec import shipped_specs
 from tests.house.documents import ROOT, Fence, fences, transcripts
@@ -71,6 +76,15 @@ def test_a_different_output_is_noticed() -> None:
 def test_the_first_pages_are_short() -> None:
     for page in ("README.md", "ARCHITECTURE.md"):
         assert len((ROOT / page).read_text().splitlines()) <= MOST_LINES, page
+
+
+def test_how_far_peers_are_behind_is_what_was_measured() -> None:
+    said = re.search(r"Beside QuACK.*?([\d.]+) times.*?Hopper example ([\d.]+) times", README.read_text(), re.DOTALL)
+    assert said is not None
+    suite = by_problem(loaded(FIGURES.read_text()).suite, Regime.GRAPH).values()
+    for peer, times in zip((QUACK, CUTLASS_HOPPER), said.groups(), strict=True):
+        ratios = [ratio for row in suite if (ratio := x_peer(row, peer)) is not None]
+        assert times == f"{geometric_mean(ratios):.2f}", peer
 
 
 def test_every_shipped_spec_and_example_is_listed() -> None:

@@ -49,6 +49,13 @@ def test_the_page_has_the_constants() -> None:
     assert rows == {name: " | ".join(f"{column[name]:g}" for column in columns) for name in columns[0]}
 
 
+def test_the_page_says_how_many_tiles_are_compared() -> None:
+    said = re.search(r"(\d+) tiles with (\d+) numbers of slices.*?`sm120` (\d+) tiles", PAGE.read_text(), re.DOTALL)
+    assert said is not None
+    sm80, sm120 = FAMILIES["sm80"], FAMILIES["sm120"]
+    assert tuple(map(int, said.groups())) == (len(sm80.candidates), len(sm80.splits), len(sm120.candidates))
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_model_that_knows_nothing_would_not_pass(name: str) -> None:
     """With shared memory hidden behind tensor cores, and nothing around k-tiles, choices are far from the best."""

@@ -63,6 +63,12 @@ def test_a_key_is_documented_with_what_happens_without_it(dotted: str) -> None:
     assert (left_out == "required") == KEYS[dotted].required
 
 
+@pytest.mark.parametrize("key", ["tile.cta", *(f"schedule.{x}" for x in ("split_k", "consumers", "cluster", "swap"))])
+def test_what_a_problem_settles_is_said(key: str) -> None:
+    """The search for a problem fills these in (`cutegen/plan/search/problem.py`)."""
+    assert "by `--problem`" in documented()[key][2]
+
+
 @pytest.mark.parametrize("toml", snippets("toml")[:-1])
 def test_an_example_loads(toml: str) -> None:
     parse_spec(toml if toml.startswith("family") else MINIMAL + toml)

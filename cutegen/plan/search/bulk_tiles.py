@@ -50,7 +50,7 @@ H200 = ModelConstants(
     torn_writes=0.05,
     clock_share=1.11,
 )
-"""Fitted to an H200 by `tests/gpu/fit.py`, but for writes and torn lines, which are set by hand; copies cost no
+"""Fitted to `tests/gpu/h200_tiles_sm120.json`, but for writes and torn lines, which are set by hand; copies cost no
 thread's work, and there are no slices of K to add.
 
 The launch and device memory are fitted to launches in a graph, as family `sm90`.
