@@ -165,7 +165,7 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
             stores = stores[1:] if plan.split_k.leaves_sums else stores
         counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
     if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
-        unknown = "" if _is_whole(plan, size) else EDGES  # a tile that is cut off is read element by element
+        unknown = "" if _is_whole(plan, size) else EDGES  # of a tile that is cut off not all is read
         measured = sum(site.wavefronts for site in reads)
         counts[AccessKey.EPILOGUE_READ] = _unless(unknown, often.tile, unit[AccessKey.EPILOGUE_READ], measured)
     return counts

@@ -180,7 +180,7 @@ def busy_us(q: TileQuantities, constants: ModelConstants) -> float:
     stored = constants.tile_cycles + constants.store_cycles_per_kib * q.stored_kib
     full = q.k_tiles * _k_tile_cycles(q, q.full_ctas, constants) + stored
     last = q.k_tiles * _k_tile_cycles(q, q.last_ctas, constants) + stored
-    # A CTA's first copies: it asks for every stage, and waits for the first.
+    # A CTA's first copies: it asks for the stages that K fills, and waits for the first.
     filling = constants.fill_cycles * q.copies + constants.latency_cycles
     cycles = q.full_rounds * full + q.last_rounds * last + q.fills * filling
     return cycles / (constants.clock_share * q.clock_per_us)
