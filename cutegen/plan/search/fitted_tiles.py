@@ -30,7 +30,7 @@ COLUMNS_OF_SECTORS = 16
 NARROWEST, WIDEST = 64, {1: 256, 2: 256, 3: 200}
 """The most by warpgroups: of three a thread has registers for the sums of so wide an instruction (C7602)."""
 CORRECTIONS = {64: 1.2, 128: 1.03, 192: 1.03, 256: 1.03}
-"""Of a k-tile's cycles by the model, by rows of the tile.
+"""Of a k-tile's cycles by the model, by rows of a tile that none that was measured is like.
 
 Of 36 random problems where such tiles took the place of those that do not follow the problem, on an H200 31 gained, by
 8 % on geometric average; tiles of 64 rows were slower than predicted."""
