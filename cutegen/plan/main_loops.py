@@ -21,7 +21,7 @@ def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[
         return _alone(k_blocks, fetches)
     behind = stages - 1
     arrive = (*_wait(fetches, stages - 2), Step(Action.BARRIER))
-    fill = (*_fetch(fetches, 0, check=Check.VECTOR, bounded=True), *_commit(fetches)), _store(fetches, 0)
+    fill = (*_fetch(fetches, 0, check=Check.VECTOR, bounded=True), *_commit(fetches)), _store(fetches, 0, below=Mark.FETCHED)
     first = Part(PartName.PROLOGUE, ((*arrive, *_loads_before(k_blocks)),), Mark.FIRST, Mark.ONE)
 
     def k_tile(*, check: Check) -> tuple[Slot, ...]:
@@ -194,8 +194,8 @@ def _fetch(fetches: tuple[Action, ...], ahead: int, *, check: Check, bounded: bo
     return tuple(Step(fetch, ahead, check=check, below=past if bounded else None) for fetch in fetches)
 
 
-def _store(fetches: tuple[Action, ...], ahead: int) -> Slot:
-    return (Step(Action.STORE, ahead),) if Action.GLOBAL_LOAD in fetches else ()
+def _store(fetches: tuple[Action, ...], ahead: int, *, below: Mark | None = None) -> Slot:
+    return (Step(Action.STORE, ahead, below=below),) if Action.GLOBAL_LOAD in fetches else ()
 
 
 def _commit(fetches: tuple[Action, ...], ahead: int = 0) -> Slot:

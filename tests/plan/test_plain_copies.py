@@ -18,7 +18,7 @@ from cutegen.run import Kernel
 from cutegen.show.timeline import passages, residences, slots
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.verify import compare, float64_reference, random_operands
-from cutegen.verify.counts import count_launch
+from cutegen.verify.counts import LaunchCounts, count_launch
 from tests.plan.kernels import Build, execute
 from tests.plan.specs import gemm
 from tests.plan.test_emitted import check
@@ -171,17 +171,31 @@ def test_the_default_tile_does_not_spill(majors: str, align: tuple[int, int, int
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_counted_is_what_was_predicted(name: str, built: Build) -> None:
     """Two CTAs, five k-tiles: wavefronts, sectors and instructions, A's and B's, loads and stores."""
-    spec = named(name)
-    found, kernel = plan(spec, target_of(name)), Kernel(built(spec, target_of(name)))
-    m, n, k = found.cta_tile
-    a, b, out = random_operands(kernel.contract, m, 2 * n, 5 * k, seed=1)
-    report = kernel.execute(a, b, out=out)
-    counts = count_launch(found, kernel.call_size(a, b, out), report)
+    counts, violations = counted_on(named(name), target_of(name), 5, built)
     assert counts.differing() == {}
     plain = [key for key in counts.wavefronts if key.startswith("g2s")]
     assert plain
     assert all(counts.sectors[key].predicted is not None for key in plain)
-    assert report.violations == ()
+    assert violations == ()
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("k_tiles", [1, 2, 3])
+@pytest.mark.parametrize("name", ["four stages, one plain", pytest.param("three stages", marks=pytest.mark.slow)])
+def test_a_k_shorter_than_the_stages_is_stored_once(name: str, k_tiles: int, built: Build) -> None:
+    """As a slice of K often is: no stage is filled that K has nothing for, but for the stores of each k-tile's turn."""
+    counts, violations = counted_on(named(name), target_of(name), k_tiles, built)
+    assert counts.differing() == {}
+    assert violations == ()
+
+
+def counted_on(spec: GemmSpec, target: str, k_tiles: int, built: Build) -> tuple[LaunchCounts, tuple[object, ...]]:
+    """Counts of two CTAs, and what the executor found wrong."""
+    found, kernel = plan(spec, target), Kernel(built(spec, target))
+    m, n, k = found.cta_tile
+    a, b, out = random_operands(kernel.contract, m, 2 * n, k_tiles * k, seed=1)
+    report = kernel.execute(a, b, out=out)
+    return count_launch(found, kernel.call_size(a, b, out), report), report.violations
 
 
 @pytest.mark.dsl
