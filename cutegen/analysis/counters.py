@@ -1,7 +1,7 @@
 """Hardware counters: what one launch should count, by the plan, and what ncu counted.
 
-A prediction holds for a problem of whole CTA tiles whose K fills every stage: only then does a launch fetch each k-tile
-once and nothing else. Counters go by ncu's names.
+A prediction holds for a problem of whole CTA tiles whose K fills every stage: such launches were held against ncu, and
+at edges and in a shorter K threads do less than a whole tile's. Counters go by ncu's names.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
     if not by_descriptor(plan) and any(plan["s2r"][x]["matrices"] is None for x in "ab"):
         return f"fragments are loaded without ldmatrix, which these counters count; {_other_loads(plan)}"
     if plan.get("split_k"):
-        return "K is split: slices leave and read sums, and some fetch past the end; schedule.split_k = 1 is countable"
+        return "K is split: slices leave and read sums, which no counter tells apart; schedule.split_k = 1 is countable"
     stages = 1 if by_descriptor(plan) else plan["stages"]
     (m, n), what = _covered(plan)
     nearest = ProblemShape(*_countable(problem, m, n, k, stages))
