@@ -21,7 +21,10 @@ def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[
         return _alone(k_blocks, fetches)
     behind = stages - 1
     arrive = (*_wait(fetches, stages - 2), Step(Action.BARRIER))
-    fill = (*_fetch(fetches, 0, check=Check.VECTOR, bounded=True), *_commit(fetches)), _store(fetches, 0, below=Mark.FETCHED)
+    fill = (
+        (*_fetch(fetches, 0, check=Check.VECTOR, bounded=True), *_commit(fetches)),
+        _store(fetches, 0, below=Mark.FETCHED),
+    )
     first = Part(PartName.PROLOGUE, ((*arrive, *_loads_before(k_blocks)),), Mark.FIRST, Mark.ONE)
 
     def k_tile(*, check: Check) -> tuple[Slot, ...]:
