@@ -304,15 +304,18 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
             expected=f"the reference's {tuple(product.shape)}",
         )
     found = float64(out, dtype)
-    low, high = _nearest(product - expected.error, dtype), _nearest(product + expected.error, dtype)
-    bounded = expected.error + 0 * product != math.inf
-    wrong = ~((low <= found) & (found <= high)) & bounded  # not `found < low`, which is false for NaN
-    if dtype in _LIMITS:
-        product = product.clip(*_LIMITS[dtype])
-    error = abs(found - product)
-    error[~bounded] = 0.0
-    norm = float((product * product).sum()) ** 0.5
-    error_norm = float((error * error).sum()) ** 0.5
+    with np.errstate(invalid="ignore", over="ignore"):  # what is infinite has no distance from itself
+        low, high = _nearest(product - expected.error, dtype), _nearest(product + expected.error, dtype)
+        bounded = expected.error + 0.0 * (product == product) != math.inf  # of the product's shape, NaN or not
+        within = (low <= found) & (found <= high) | (found == product)
+        wrong = ~within & bounded  # not `found < low`, which is false for NaN
+        if dtype in _LIMITS:
+            product = product.clip(*_LIMITS[dtype])
+        error, length = abs(found - product), abs(product)
+        error[~bounded | (found == product)] = 0.0
+        length[~bounded | (length == math.inf)] = 0.0
+        norm = float((length * length).sum()) ** 0.5
+        error_norm = float((error * error).sum()) ** 0.5
     return Comparison(
         rel_error=error_norm / norm if norm else error_norm,
         max_abs_error=float(error.max()) if 0 not in error.shape else 0.0,

@@ -1,4 +1,7 @@
-"""Specs that were accepted are built and executed: within the library's bounds, and exact where NumPy alone knows."""
+"""Specs that were accepted are built and executed: within the library's bounds, and exact where NumPy alone knows.
+
+What the executor counts is held against the plan's predictions, wherever it has any.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 import tempfile
 from contextlib import ExitStack
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +19,14 @@ import numpy as np
 
 from cutegen.api import compile as compile_spec
 from cutegen.build import Cache
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
 from cutegen.hardware import TARGETS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES, GemmSpec, parse_spec
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.counts import count_launch
 from tests.build.warm import warm_compiler
 from tests.fuzz.case import ACCEPTED, FOUND, REFUSED, Case, Outcome, random_of
 from tests.fuzz.exact import beside_untouched, chain_results, decoded, encoded, owner, small_integers
@@ -28,9 +34,11 @@ from tests.fuzz.plausible import BULK, BY_WARPGROUP, Table, chance, plausible, t
 from tests.fuzz.specs import split_case
 
 EXTENTS = (16, 16, 32, 32, 32, 48, 64, 64, 80, 96, 112)
+SIDES, DEEP = (8, 17, 64, 100), (530, 2070, 8000)
 TRIES = 60
 WORK = 3 * 64 * 64 * 64
 """Multiply-adds of one launch, about: what the executor does in a second or so."""
+MOST_CTAS = 128
 
 
 def case(seed: int) -> Case:
@@ -53,11 +61,12 @@ def families_of(arch: str) -> list[str]:
 
 
 def _problem(rng: random.Random, table: Table) -> str:
-    """Sometimes a small problem, for which a tile is chosen."""
-    if not chance(rng, 0.08):
+    """Sometimes a small problem, for which a tile is chosen, and where K is deep its slices."""
+    if not chance(rng, 0.12):
         return ""
     table.pop("tile.cta")
-    return ",".join(str(rng.choice((8, 17, 64, 100))) for _ in range(3))
+    m, n = rng.choice(SIDES), rng.choice(SIDES)
+    return f"{m},{n},{rng.choice([k for k in (*SIDES, *DEEP) if m * n * k <= WORK])}"
 
 
 def _planned(text: str) -> GemmPlan | None:
@@ -94,7 +103,7 @@ def check(case: Case) -> Outcome:
         return Outcome(FOUND, f"accepted and not built: {type(error).__name__}: {str(error)[:300]}")
     assert isinstance(kernel, Kernel)
     rng = random_of("sizes", case.seed)
-    for size in _sizes(rng, planned):
+    for size in (*_sizes(rng, planned), *([problem] if problem and _few_ctas(planned, problem) else [])):
         try:
             wrong = _bounded(kernel, planned, size, rng) or _exact(kernel, spec, planned, size, rng)
         except CutegenError as error:
@@ -114,6 +123,11 @@ def _sizes(rng: random.Random, planned: GemmPlan) -> list[tuple[int, int, int]]:
     return [small, wide if turns >= 2 else (m, n, deep)]
 
 
+def _few_ctas(planned: GemmPlan, problem: tuple[int, ...]) -> bool:
+    """Return whether the executor has done with a launch on the problem in a few seconds."""
+    return prod(planned.launch.geometry(ProblemShape(*problem)).grid) <= MOST_CTAS
+
+
 def _bounded(kernel: Kernel, planned: GemmPlan, size: tuple[int, int, int], rng: random.Random) -> str:
     """Normal data, held against the library's own bounds."""
     m, n, k = size
@@ -123,7 +137,10 @@ def _bounded(kernel: Kernel, planned: GemmPlan, size: tuple[int, int, int], rng:
     written = _written(out, extras)
     before = {name: owner(array).tobytes() for name, array in written.items()}
     expected = expected_outcome(kernel.contract, a, b, _copied(extras), accumulator=_sums(planned))
-    kernel.execute(a, b, out=out, policy=rng.choice(("in-order", "reversed", f"random:{seed}")), **extras)
+    policy = rng.choice(("in-order", "reversed", f"random:{seed}"))
+    report = kernel.execute(a, b, out=out, policy=policy, **extras)
+    if differing := count_launch(planned, kernel.call_size(a, b, out, **extras), report).differing():
+        return f"seed {seed}: counted is other than predicted: {differing}"
     for name, value in (("out", expected.result), ("aux", expected.aux)):
         if value is None or name not in written:
             continue

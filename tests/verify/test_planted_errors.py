@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,17 @@ def test_bf16_of_values_beyond_its_range_is_infinite() -> None:
     assert compare(np.array([[np.inf, -np.inf, 3.38e38]], np.float32), huge, dtype="f32").ok
     found = bf16_values(bf16_bits(np.array([[np.inf, -np.inf, 3.38e38]], np.float32)))
     assert compare(bf16_bits(found), huge, dtype="bf16").ok
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_what_overflows_float64_is_that_infinity_though_its_bound_is_no_number(dtype: str) -> None:
+    """exp(3000), whose bound is the difference of two infinities, beside a value that has one."""
+    beyond = Bounded(np.array([[math.inf, -math.inf, 2.0]]), np.array([[math.nan, math.nan, 1e-3]]))
+    encode = {"f16": np.float16, "bf16": bf16_bits, "f32": np.float32}[dtype]
+    right = compare(encode(np.array([[math.inf, -math.inf, 2.0]], np.float32)), beyond, dtype=dtype)
+    assert (right.ok, right.rel_error, right.max_abs_error) == (True, 0.0, 0.0)
+    for wrong in ([-math.inf, -math.inf, 2.0], [math.inf, 7.0, 2.0], [math.nan, -math.inf, 2.0], [math.inf] * 3):
+        assert compare(encode(np.array([wrong], np.float32)), beyond, dtype=dtype).wrong >= 1, wrong
 
 
 def test_sums_that_reach_the_end_of_s32_are_its_last_value_and_not_one_that_f32_has() -> None:
