@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Generic, TypeVar
 
 from cutegen.algebra import LayoutExpr, TiledMma
 from cutegen.hardware.units import LINE_BYTES
-from cutegen.plan.geometry.access import Coordinates, by_warp, joined, vectors
+from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, joined, vectors
 from cutegen.plan.rules.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.fragments import FragmentCopy, Fragments
+from cutegen.plan.values.fragments import FragmentCopy, Fragments, PlainLoads
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.operand import K_MODE, OperandTile
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import round_up
 
@@ -58,9 +59,9 @@ def choose_layout(
 
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
     """
-    read = fragment_access(x, s2r.value, tiled_mma)
+    of_chosen, read = fragment_access(x, s2r.value, tiled_mma), read_access(x, s2r.value, tiled_mma)
     # Each cp.async is given an address of its own; all other copies take a slice of the layout.
-    sliced = (vector_access(x, g2s.value), read) if g2s.value.through_registers else (read,)
+    sliced = (vector_access(x, g2s.value), of_chosen) if g2s.value.through_registers else (of_chosen,)
     write = write_access(x, g2s.value, tiled_mma)
     smem = choose_smem(spec, x, tiled_mma, write, read, sliced, g2s.value.tiled_copy)
     return OperandChoices(x, g2s, s2r, smem)
@@ -98,3 +99,14 @@ def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> A
     """Return the addresses that the lanes of each fragment load have: of an ldmatrix, a lane for each row."""
     loads = s2r.table(x.operand, x.extents, x.dtype, tiled_mma)
     return Access(loads.addressed, loads.access_bytes)
+
+
+def read_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> AccessOf:
+    """The same of any layout: plain loads are as wide as it keeps neighbours along K together."""
+
+    def plain(loads: PlainLoads) -> AccessOf:
+        wide = cache(lambda bits: fragment_access(x, replace(loads, bits=bits), tiled_mma))
+        return lambda layout: wide(min(loads.bits, contiguity(layout, x.extents, K_MODE) * x.dtype.bits))
+
+    as_chosen = fragment_access(x, s2r, tiled_mma)
+    return s2r.by_kind(ldmatrix=lambda _: lambda _: as_chosen, plain=plain)

@@ -121,7 +121,7 @@ def choose_smem(
     x: OperandTile,
     tiled_mma: TiledMma,
     write: Access | AccessOf,
-    read: Access,
+    read: Access | AccessOf,
     sliced: tuple[Access, ...],
     copy: TiledCopy,
 ) -> Choice[SmemRanking]:
