@@ -122,11 +122,14 @@ def test_stores_of_vectors_that_are_not_joined_are_one_each() -> None:
     ("bits", "tile", "ambiguous"),
     [
         (32, TILE, ("ld.global.b32", "st.shared.b32")),
-        (64, TILE, ()),
+        (64, TILE, ("ld.global.v2.b32", "st.shared.v2.b32")),
+        (128, TILE, ()),
         (16, TILE, ()),
     ],
 )
-def test_pairs_of_16_bits_are_spelled_in_two_ways(bits: int, tile: tuple[int, int], ambiguous: tuple[Any, ...]) -> None:
+def test_pairs_and_quads_of_16_bits_are_spelled_in_two_ways(
+    bits: int, tile: tuple[int, int], ambiguous: tuple[Any, ...]
+) -> None:
     """Single elements with 8 threads side by side lie 8 apart, so that none is joined."""
     assert plain(bits).ambiguous(landing(FMA, tile=tile)) == ambiguous
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ from cutegen.algebra import parse_layout
 from cutegen.errors import CompileError, SpecError
 from cutegen.plan import plan
 from cutegen.plan.rules.smem import Access
+from cutegen.run import Kernel
 from cutegen.spec import Epilogue, GemmSpec, Mma, Smem, SmemLayout, Tile
+from cutegen.verify import compare, float64_reference, random_operands
 from tests.plan.kernels import Build
 from tests.plan.specs import gemm
 
@@ -47,6 +51,29 @@ def test_the_dsl_does_not_compile_such_a_copy(
     monkeypatch.setattr(Access, "tears", lambda *_, **__: False)
     with pytest.raises(CompileError, match=r"(?i)composed_?layout"):
         built(staged(key, majors, cta, layout), "sm_80")
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("cta", "majors", "layout"),
+    [
+        ((16, 64, 16), "mkn", "Sw<3,4,3> o (16,(4,4)):(16,(1,4))"),
+        ((16, 16, 16), "knn", "Sw<3,3,5> o (8,(4,4)):(16,(1,4))"),
+    ],
+)
+def test_stages_that_swizzle_what_threads_share_out_go_astray(
+    cta: tuple[int, int, int], majors: str, layout: str, built: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why it is refused: without the rule a result is wrong, in silence."""
+    smem = Smem(a=SmemLayout(layout=layout))
+    spec = replace(gemm(majors, "f32", tile=Tile(cta=cta), smem=smem), family="simt")
+    with pytest.raises(SpecError, match=r"smem\.a.*a stage's place swizzles them"):
+        plan(spec, "sm_80")
+    monkeypatch.setattr(Access, "tears", lambda *_, **__: False)
+    kernel = Kernel(built(spec, "sm_80"))
+    a, b, out = random_operands(kernel.contract, *cta, seed=3)
+    kernel(a, b, out=out)
+    assert not compare(out, float64_reference(a, b), dtype="f32").ok
 
 
 def own(elements: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

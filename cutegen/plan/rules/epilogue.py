@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Extents, TiledMma
+from functools import cache, partial
+
+from cutegen.algebra import Extents, LayoutExpr, TiledMma
 from cutegen.errors import SpecError
 from cutegen.hardware import universal_atom
-from cutegen.plan.geometry.access import by_warp, vectors
+from cutegen.plan.geometry.access import by_warp, contiguity, vectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.rules.smem import Access, choose_smem, lay_out
 from cutegen.plan.rules.vectors import thread_grid, vector_copy
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.operand import OperandTile, operand_tile
+from cutegen.plan.values.operand import LAST_MODE, OperandTile, operand_tile
 from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
@@ -38,8 +40,14 @@ def choose_epilogue(
         why = f"a thread has {FEW_SUMS} sums at most: two barriers would take longer than stores of narrow pieces"
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
     store = _store(x, tiled_mma.threads)
-    write, read = _accesses(x, tiled_mma, store)
-    ranking = choose_smem(spec, x, tiled_mma, write, read, (write, read), store.tiled_copy)
+    pair, written = min(held_together(tiled_mma, LAST_MODE), x.last_elems), cache(partial(_written, x, tiled_mma))
+
+    def write(layout: LayoutExpr) -> Access:
+        # Where none is asked for, all that are compared keep as many together.
+        return written(min(pair, contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair)
+
+    read = _read(x, store)
+    ranking = choose_smem(spec, x, tiled_mma, write, read, (written(pair), read), store.tiled_copy)
     staged = lay_out(ranking.value, x.extents, None)
     if staged.bytes > smem_capacity_bytes:
         if spec.epilogue.smem is not None:
@@ -87,9 +95,13 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
     raise AssertionError(f"{threads} threads cannot tile C {x.extents}")
 
 
-def _accesses(x: OperandTile, tiled_mma: TiledMma, store: VectorCopy) -> tuple[Access, Access]:
-    """Return how C's tile is written by accumulators, pairs at once where N is contiguous, and read for the stores."""
-    pair = min(held_together(tiled_mma, x.major_mode), x.vector_elems)
-    written = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
-    read = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])
-    return Access(written, pair * x.dtype.bytes, at_once=True), Access(read, store.bits // 8, at_once=True)
+def _written(x: OperandTile, tiled_mma: TiledMma, pair: int) -> Access:
+    """Return how accumulators write C's tile, `pair` neighbours along N at once."""
+    first = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
+    return Access(first, pair * x.dtype.bytes, at_once=True)
+
+
+def _read(x: OperandTile, store: VectorCopy) -> Access:
+    """Return how C's tile is read for the stores."""
+    first = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])
+    return Access(first, store.bits // 8, at_once=True)

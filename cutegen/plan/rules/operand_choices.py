@@ -14,7 +14,7 @@ from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.fragments import FragmentCopy, Fragments, PlainLoads
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.plan.values.operand import K_MODE, OperandTile
+from cutegen.plan.values.operand import LAST_MODE, OperandTile
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import round_up
 
@@ -106,7 +106,7 @@ def read_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Acces
 
     def plain(loads: PlainLoads) -> AccessOf:
         wide = cache(lambda bits: fragment_access(x, replace(loads, bits=bits), tiled_mma))
-        return lambda layout: wide(min(loads.bits, contiguity(layout, x.extents, K_MODE) * x.dtype.bits))
+        return lambda layout: wide(min(loads.bits, contiguity(layout, x.extents, LAST_MODE) * x.dtype.bits))
 
     as_chosen = fragment_access(x, s2r, tiled_mma)
     return s2r.by_kind(ldmatrix=lambda _: lambda _: as_chosen, plain=plain)

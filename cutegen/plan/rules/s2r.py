@@ -83,7 +83,7 @@ class Fragments:
     @property
     def plain_bits(self) -> int:
         """Bits of a plain load: a register holds neighbours along k (PTX ISA, "Matrix fragments for mma.m16n8k16")."""
-        return self.bits * min(REGISTER_BITS // self.bits, self.x.k_elems)
+        return self.bits * min(REGISTER_BITS // self.bits, self.x.last_elems)
 
 
 def transposing(bits: int, target: Target) -> tuple[LdmatrixAtom, ...]:

@@ -41,7 +41,7 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural, round_up
 
 _MOST_STAGES = 16
-TORN = "a thread's own accesses swizzle one another"
+TORN = "a thread's own accesses swizzle one another, or a stage's place swizzles them"
 UNEVEN = "the tile ends within a period of the swizzle"
 UNDIVIDED = "{}'s blocks and the layout's do not nest"
 CUT_SHORT = "{}'s threads end within a period of the swizzle"
@@ -89,7 +89,8 @@ class Access:
         Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
         layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
         are alike, and is right then, unless one copy makes all accesses. Where the tile is `staged`, further ones lie
-        behind it, and which is accessed is as little known as the thread.
+        behind it, and which is accessed is as little known as the thread; where a stage's offset swizzles bits in which
+        a thread's accesses differ, and threads differ in swizzled bits too, the DSL loses one of the two.
         """
         if not isinstance(layout, ComposedLayout):
             return False
@@ -100,7 +101,8 @@ class Access:
         stages = int(np.bitwise_or.reduce(np.arange(_MOST_STAGES) * cosize(layout.inner))) if staged else 0
         swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
         differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
-        return bool(own & own >> swizzle.shift & swizzled) and (self.at_once or bool(differing))
+        by_stages = bool(own & stages >> swizzle.shift & swizzled) and bool(threads & swizzled)
+        return by_stages or (bool(own & own >> swizzle.shift & swizzled) and (self.at_once or bool(differing)))
 
 
 AccessOf = Callable[[LayoutExpr], Access]

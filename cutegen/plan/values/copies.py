@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledCopy, TiledMma, size, spec_notation
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.hardware import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Target
+from cutegen.hardware import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Instruction, Target
 from cutegen.hardware.units import REGISTER_BITS, SECTOR_BYTES
 from cutegen.plan.geometry.access import joined, touched_sectors, vectors
 from cutegen.plan.loop import Action, Check, Step
@@ -126,13 +126,15 @@ class VectorCopy:
     def ambiguous(self, at: Landing) -> tuple[str, ...]:
         """Beginnings of opcodes of an `fma` kernel's copy that the compiler writes now as words, now as elements.
 
-        They are pairs of 16 bits, and stores that it joins, which it spells otherwise in each of the two main loops.
+        They are pairs and quads of 16 bits, those of f32 where two are a register, and stores that it joins, which it
+        spells otherwise in each of the two main loops.
         """
         if not self.through_registers or size(at.tiled_mma.atom.thr_id) > 1:
             return ()
         store = store_shared(self.bits, at.element, at.target)
-        if self.bits == 2 * at.element.bits == 32:
-            return load_global(32, at.element, at.target), store
+        packed = at.target.has(Instruction.FMA_PACKED)
+        if self.bits in {16: (32, 64), 32: (64, 128) if packed else ()}.get(at.element.bits, ()):
+            return load_global(self.bits, at.element, at.target), store
         return () if store in self.opcodes(Step(Action.STORE), at) else ("st.shared.",)
 
     def to_json(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape, requested
 from cutegen.spec import MODES, GemmSpec, Operand
 
 DEFAULT_ALIGN_BYTES = 16
-K_MODE = 1
-"""Of A's (M, K) and B's (N, K)."""
+LAST_MODE = 1
+"""K of A's (M, K) and B's (N, K), N of C's (M, N)."""
 OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
 
 
@@ -21,7 +21,7 @@ class OperandTile:
     """A, B or C: `extents` of its tile along its two modes, `major_mode` the contiguous one.
 
     `requested` are the shared layouts that the spec allows, none when it leaves them open; `vector_elems` is the
-    longest vector that they keep together along the contiguous mode, `k_elems` along K.
+    longest vector that they keep together along the contiguous mode, `last_elems` along the last.
     """
 
     name: str
@@ -33,7 +33,7 @@ class OperandTile:
     smem_key: str
     requested: tuple[Shape, ...]
     vector_elems: int
-    k_elems: int
+    last_elems: int
 
     @property
     def major(self) -> str:
@@ -51,11 +51,11 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
     smem_key = "epilogue.smem" if name == "c" else f"smem.{name}"
     requested = requested_shapes(spec, smem_key, asked, (x, y), major_mode, element.bytes)
     vector_elems = VECTOR_BYTES // element.bytes
-    k_elems = vector_elems if major_mode == K_MODE else 1
+    last_elems = vector_elems if major_mode == LAST_MODE else 1
     if requested:
         layout = tile_to_shape(requested[0].atom, (x, y))
-        vector_elems, k_elems = (
-            min(VECTOR_BYTES // element.bytes, contiguity(layout, (x, y), mode)) for mode in (major_mode, K_MODE)
+        vector_elems, last_elems = (
+            min(VECTOR_BYTES // element.bytes, contiguity(layout, (x, y), mode)) for mode in (major_mode, LAST_MODE)
         )
     return OperandTile(
         name=name,
@@ -67,7 +67,7 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
         smem_key=smem_key,
         requested=requested,
         vector_elems=vector_elems,
-        k_elems=k_elems,
+        last_elems=last_elems,
     )
 
 
