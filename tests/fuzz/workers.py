@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -118,6 +119,8 @@ def _serve(kind: Kind, folder: str, connection: Connection) -> None:
     os.environ["TMPDIR"] = folder
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     kind.module  # noqa: B018 - imported before a case is timed
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)  # those of its pool did not come along, and what asks them waits for good
     connection.send("ready")
     while True:
         try:
