@@ -22,8 +22,8 @@ def run_both(device: str) -> None:
         subprocess.Popen([*command, str(rank), str(port), device], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
-    for one in them:
-        _, errors = one.communicate(timeout=120)
+    said = [one.communicate(timeout=120)[1] for one in them]  # of both, before either is judged
+    for one, errors in zip(them, said, strict=True):
         assert one.returncode == 0, errors
 
 
