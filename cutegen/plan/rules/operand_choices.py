@@ -12,7 +12,7 @@ from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, joine
 from cutegen.plan.rules.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.fragments import FragmentCopy, Fragments, PlainLoads
+from cutegen.plan.values.fragments import FragmentCopy, Fragments, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.operand import LAST_MODE, OperandTile
 from cutegen.spec import MODES, GemmSpec
@@ -59,7 +59,8 @@ def choose_layout(
 
     A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
     """
-    of_chosen, read = fragment_access(x, s2r.value, tiled_mma), read_access(x, s2r.value, tiled_mma)
+    of_chosen = fragment_access(x, s2r.value, tiled_mma)
+    read = read_access(x, s2r.value, tiled_mma, of_chosen)
     # Each cp.async is given an address of its own; all other copies take a slice of the layout.
     sliced = (vector_access(x, g2s.value), of_chosen) if g2s.value.through_registers else (of_chosen,)
     write = write_access(x, g2s.value, tiled_mma)
@@ -101,12 +102,17 @@ def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> A
     return Access(loads.addressed, loads.access_bytes)
 
 
-def read_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> AccessOf:
-    """The same of any layout: plain loads are as wide as it keeps neighbours along K together."""
+def read_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma, of_chosen: Access) -> Access | AccessOf:
+    """The same of any layout: plain loads are as wide as it keeps neighbours along K together.
 
-    def plain(loads: PlainLoads) -> AccessOf:
+    Where the spec asks for no layout, all that are compared keep as many together as the chosen loads want.
+    """
+
+    def plain(loads: PlainLoads) -> Access | AccessOf:
         wide = cache(lambda bits: fragment_access(x, replace(loads, bits=bits), tiled_mma))
         return lambda layout: wide(min(loads.bits, contiguity(layout, x.extents, LAST_MODE) * x.dtype.bits))
 
-    as_chosen = fragment_access(x, s2r, tiled_mma)
-    return s2r.by_kind(ldmatrix=lambda _: lambda _: as_chosen, plain=plain)
+    def by_ldmatrix(_: LdmatrixLoads) -> Access | AccessOf:
+        return of_chosen
+
+    return s2r.by_kind(ldmatrix=by_ldmatrix, plain=plain) if x.requested else of_chosen
