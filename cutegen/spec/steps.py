@@ -17,7 +17,7 @@ STORE = "aux"
 
 NARROW_BITS = 16
 """Where no result has more, GELU is computed to `NARROW_SHARE` of itself, which f16 rounds to four times as much."""
-NARROW_SHARE = 1e-4
+NARROW_SHARE = 1.25e-4
 
 OPS: Mapping[str, str] = {
     "alpha": "x -> alpha * x",
