@@ -14,6 +14,7 @@ from cutegen.plan.search.bulk_tiles import H200 as BULK
 from cutegen.plan.search.cp_async import work_of as cp_async_work
 from cutegen.plan.search.cp_async_tiles import CANDIDATES as CP_ASYNC_TILES
 from cutegen.plan.search.cp_async_tiles import H200 as CP_ASYNC
+from cutegen.plan.search.fitted_slices import fitted_slices, in_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate
 from cutegen.plan.search.tile_model import Work
@@ -30,10 +31,13 @@ from tests.gpu.settings import TARGET, Setting, filled
 def row_of(setting: Setting) -> Row:
     """A kernel of warpgroups as a row; its correction is that of the row that plans choose from, if there is one."""
     assert setting.warps is not None
-    along_k = setting.clustered or setting.slices
-    cluster = (*setting.cluster, along_k if setting.reduction == "cluster" else 1)
+    along_k = (setting.clustered or setting.slices) if setting.reduction == "cluster" else 1
+    cluster = (*setting.cluster, along_k)
     consumers = "pingpong" if setting.consumers == "pingpong" else "cooperative"
     found = Row(setting.cta, setting.warps, consumers, cluster, setting.swap, setting.slices)
+    whole = _measured().get(replace(found, slices=1))
+    if found not in _measured() and whole is not None and along_k == 1 < setting.slices:
+        return in_slices(whole, setting.slices)
     return _measured().get(found, as_nearest(found))
 
 
@@ -83,7 +87,8 @@ def of_plans() -> tuple[Setting, ...]:
 @cache
 def _compared(shape: tuple[int, int, int]) -> frozenset[Row]:
     """Rows of warpgroups that plans compare for a problem."""
-    return frozenset((*MEASURED, *map(as_nearest, fitted_rows(ProblemShape(*shape), GPUS[TARGET]))))
+    problem, gpu = ProblemShape(*shape), GPUS[TARGET]
+    return frozenset((*MEASURED, *map(as_nearest, fitted_rows(problem, gpu)), *fitted_slices(problem, gpu)))
 
 
 def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:

@@ -4,6 +4,8 @@
     python -m tests.gpu.fit_kernels --folds 4   the same where each choice is made by constants fitted to other problems
     python -m tests.gpu.fit_kernels --write     fits constants and corrections of all families, and writes them into
                                                 `cutegen/plan/search` and docs/tile_model.md; three minutes
+    python -m tests.gpu.fit_kernels --refine    fits those of `sm90` from where they are, and drawn to that, for what
+                                                was measured since; the rows stay
     python -m tests.gpu.fit_kernels --page      writes into that page what they are worth
 
 The constants follow the slope of a loss: how much slower the kernels are that the model takes for the fastest, how far
@@ -16,7 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -28,10 +30,10 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan.search import bulk_tiles, cp_async_tiles, tile_model, warpgroup_model, warpgroup_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
-from tests.gpu.estimates import compared_us, work_of
+from tests.gpu.estimates import compared_us, of_plans, row_of, work_of
 from tests.gpu.measured import STORED, Measured, Regret, geometric_mean, held_out, load, regrets, row_of_setting
 from tests.gpu.settings import TARGET, Setting
-from tests.gpu.written import write, write_regrets
+from tests.gpu.written import write, write_refined, write_regrets
 
 MODELS: Mapping[str, tuple[ModuleType, Any]] = {
     "sm90": (warpgroup_model, warpgroup_tiles.H200),
@@ -48,14 +50,18 @@ ROBUST = 0.05
 """Errors in logs beyond which they count by themselves, not by their squares."""
 LEVEL, K_TILES, WHOLE = 0.05, 0.1, 0.2
 """Weights of a problem's common error, and of corrections, squared, of k-tiles and of the whole."""
-COUNTS = {"suite": 10.0, "layer": 3.0, "random": 1.0}
+COUNTS = {"suite": 20.0, "layer": 3.0, "random": 1.0}
 """How many random problems one of each kind counts for."""
+LARGE, MORE_OF_LARGE = 2**36, 5.0
+"""Multiply-adds of a problem that takes a GPU to full power, and what such a problem counts for besides."""
+NEARBY, NEARBY_CONSTANTS = 0.3, 0.001
+"""Weights of changes, squared, of corrections and of constants that are refined."""
 KEPT: Mapping[str, Collection[str]] = {
     "sm120": tuple(asdict(bulk_tiles.H200)),
     "sm80": ("memory_share", "sum_cycles", "sum_bytes_per_cycle"),
 }
 """Constants that stay as they are: too few kernels of the sweep are bound by them."""
-STEPS, RATE = 300, 0.02
+STEPS, RATE, REFINING_RATE = 300, 0.02, 0.01
 SHOWN = 12
 
 
@@ -110,7 +116,7 @@ def samples_of(table: Sequence[Measured]) -> Samples:
                 problem.append(number)
                 us.append(graph_us)
                 behind.append(math.log(graph_us / best))
-    counts = torch.tensor([COUNTS[measured.kind] for measured in table])
+    counts = torch.tensor([COUNTS[each.kind] + MORE_OF_LARGE * (math.prod(each.problem) >= LARGE) for each in table])
     joined = {family: _part(each) for family, each in parts.items()}
     return Samples(torch.tensor(problem), torch.tensor(us), torch.tensor(behind), joined, rows, counts / counts.sum())
 
@@ -159,21 +165,80 @@ def fit(table: Sequence[Measured], steps: int = STEPS) -> tuple[Samples, Fitted]
     absent = {f: {name: torch.tensor(0.0) for name, value in each.items() if value <= 0} for f, each in start.items()}
     k_tiles, whole = (torch.zeros(len(samples.rows), requires_grad=True) for _ in range(2))
     followed = [value for each in logs.values() for value in each.values() if value.requires_grad] + [k_tiles, whole]
-    optimizer = torch.optim.Adam(followed, lr=RATE)
+
+    def now() -> Fitted:
+        found = {f: {**{name: value.exp() for name, value in each.items()}, **absent[f]} for f, each in logs.items()}
+        return Fitted(found, k_tiles, whole)
+
+    def loss() -> Any:
+        drawn = K_TILES * (k_tiles**2).mean() + WHOLE * (whole**2).mean()
+        return _loss(samples, predicted(samples, now()).log()) + drawn
+
+    _descend(followed, loss, RATE, steps)
+    return samples, _detached(now())
+
+
+def refined(table: Sequence[Measured], steps: int = STEPS) -> tuple[Samples, Fitted]:
+    """Constants of `sm90`, and corrections of the rows that plans have, near what they are."""
+    torch.set_default_dtype(torch.float64)
+    samples = samples_of([_of_compared(each) for each in table])
+    free = torch.tensor([float(_is_of_plans(setting)) for setting in samples.rows])
+    were = [_corrections(setting) for setting in samples.rows]
+    k_tiles_were, whole_were = (torch.tensor(each).log() for each in zip(*were, strict=True))
+    constants = {family: _tensors(asdict(MODELS[family][1])) for family in samples.parts}
+    changes = {name: torch.tensor(0.0, requires_grad=True) for name, value in constants["sm90"].items() if value > 0}
+    k_tiles, whole = (torch.zeros(len(samples.rows), requires_grad=True) for _ in range(2))
+
+    def now() -> Fitted:
+        changed = {name: constants["sm90"][name] * change.exp() for name, change in changes.items()}
+        found = {**constants, "sm90": {**constants["sm90"], **changed}}
+        return Fitted(found, k_tiles_were + free * k_tiles, whole_were + free * whole)
+
+    def loss() -> Any:
+        corrected = (free * (k_tiles**2 + whole**2)).mean()
+        changed = sum((change**2 for change in changes.values()), torch.tensor(0.0))
+        return _loss(samples, predicted(samples, now()).log()) + NEARBY * corrected + NEARBY_CONSTANTS * changed
+
+    _descend([k_tiles, whole, *changes.values()], loss, REFINING_RATE, steps)
+    return samples, _detached(now())
+
+
+def _of_compared(measured: Measured) -> Measured:
+    """A problem with no other kernels than plans compare for it."""
+    us = {setting: us for setting, us in measured.us.items() if math.isfinite(compared_us(setting, measured.problem))}
+    return replace(measured, us=us)
+
+
+def _is_of_plans(setting: Setting) -> bool:
+    return setting in map(row_of_setting, of_plans())
+
+
+def _corrections(setting: Setting) -> tuple[float, float]:
+    """Of a k-tile and of the whole, as plans have them."""
+    if setting.family == "sm90":
+        row = row_of(setting)
+        return row.correction, row.overall
+    return 1.0, work_of(setting).overall
+
+
+def _tensors(values: Mapping[str, float]) -> dict[str, Any]:
+    return {name: torch.tensor(value) for name, value in values.items()}
+
+
+def _detached(found: Fitted) -> Fitted:
+    constants = {f: {name: value.detach() for name, value in each.items()} for f, each in found.constants.items()}
+    return Fitted(constants, found.k_tiles.detach(), found.whole.detach())
+
+
+def _descend(followed: Sequence[Any], loss: Callable[[], Any], rate: float, steps: int) -> None:
+    """Follow the slope of a loss, by Adam, in steps that get smaller."""
+    optimizer = torch.optim.Adam(followed, lr=rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
-        constants = {
-            f: {**{name: value.exp() for name, value in each.items()}, **absent[f]} for f, each in logs.items()
-        }
-        now = Fitted(constants, k_tiles, whole)
-        loss = _loss(samples, predicted(samples, now).log())
-        loss = loss + K_TILES * (k_tiles**2).mean() + WHOLE * (whole**2).mean()
         optimizer.zero_grad()
-        loss.backward()
+        loss().backward()
         optimizer.step()
         schedule.step()
-    found = {f: {name: value.detach() for name, value in each.items()} for f, each in now.constants.items()}
-    return samples, Fitted(found, k_tiles.detach(), whole.detach())
 
 
 def _loss(samples: Samples, log_us: Any) -> Any:
@@ -260,6 +325,7 @@ def main() -> int:
     parser.add_argument("table", type=Path, nargs="?", default=STORED)
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--refine", action="store_true")
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
     table, apart = load(arguments.table), held_out(arguments.table)
@@ -268,6 +334,11 @@ def main() -> int:
         samples, fitted = fit(fitted_to)
         write(samples.rows, fitted.constants, fitted.k_tiles.tolist(), fitted.whole.tolist(), fitted_to)
         print("written: run without --write for what it is worth")
+        return 0
+    if arguments.refine:
+        samples, fitted = refined(fitted_to)
+        write_refined(samples.rows, fitted.constants, fitted.k_tiles.tolist(), fitted.whole.tolist())
+        print("written: run without --refine for what it is worth")
         return 0
     if arguments.page:
         write_regrets({name: found for name, found, _ in _judged(table, apart)})

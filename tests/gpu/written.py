@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.gpu.estimates import row_of
+from tests.gpu.estimates import of_plans, row_of
 from tests.gpu.families import FAMILIES
 from tests.gpu.fit import load as tile_table
 from tests.gpu.fit import regrets as tile_regrets
@@ -44,6 +44,22 @@ def write(
         elif family == "sm80":
             text = _with_overall(text, {each.cta: whole[row] for each, row in rows.items() if each.family == family})
         path.write_text(text)
+    PAGE.write_text(_with_tables(PAGE.read_text(), constants))
+
+
+def write_refined(
+    rows: Mapping[Setting, int],
+    constants: Mapping[str, Mapping[str, Any]],
+    k_tiles: Sequence[float],
+    whole: Sequence[float],
+) -> None:
+    """Rewrite constants of `sm90` and the corrections of the rows that plans have; one without a sample stays."""
+    path, corrections = SEARCH / MODULES["sm90"], []
+    for setting in map(row_of_setting, of_plans()):
+        index, row = rows.get(setting), row_of(setting)
+        now = (math.log(row.correction), math.log(row.overall)) if index is None else (k_tiles[index], whole[index])
+        corrections.append((setting, *now))
+    path.write_text(_with_rows(_with_constants(path.read_text(), constants["sm90"]), corrections))
     PAGE.write_text(_with_tables(PAGE.read_text(), constants))
 
 
