@@ -101,7 +101,7 @@ def test_a_model_that_does_not_know_it_would_choose_worse(
     some = table()[::8]
     known = geometric_mean(factors(tuple(regrets(some, compared_us))))
     monkeypatch.setattr(estimates, "H200", replace(H200, **blind))
-    assert geometric_mean(factors(tuple(regrets(some, compared_us)))) > known + 0.005
+    assert geometric_mean(factors(tuple(regrets(some, compared_us)))) > known + 0.003
 
 
 def test_the_page_says_how_many_kernels_are_compared() -> None:
@@ -219,3 +219,13 @@ def test_s8_that_stores_s32_is_exchanged(extent: int) -> None:
     """15.3 us against 16.8 at 2048^3, 92.3 against 99.5 at 4096^3 on an H200."""
     chosen = made(replace(gemm("kkn", "s8", "s32", c_dtype="s32"), family="sm90"), (extent,) * 3)
     assert (chosen.cta_tile, chosen.pingpong, chosen.swapped) == ((128, 128, 128), True, True)
+
+
+@pytest.mark.parametrize(("a", "b", "problem"), [("m", "n", (4096, 4096, 4096)), ("k", "n", (8192, 8192, 8192))])
+def test_columns_that_lie_side_by_side_fill_the_widest_swizzle(a: Any, b: Any, problem: tuple[int, int, int]) -> None:
+    """Of 112 or 144 columns a product took 1.4 to 1.7 times as long on an H200; along K such tiles are chosen."""
+    majors = replace(OPEN.problem, a=replace(OPEN.problem.a, major=a), b=replace(OPEN.problem.b, major=b))
+    planned = made(replace(OPEN, problem=majors), problem)
+    side_by_side = a == "m" if planned.swapped else b == "n"
+    assert not side_by_side or planned.cta_tile[1] % 64 == 0
+    assert made(OPEN, problem).cta_tile[1] % 64 > 0
