@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.algebra import TiledMma
-from cutegen.hardware import WGMMA_ATOMS, MmaAtom, StmatrixAtom
+from cutegen.hardware import WGMMA_ATOMS, MmaAtom, StmatrixAtom, dtype
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS
 from cutegen.plan.rules.wgmma_sums import sum_registers
@@ -83,9 +83,14 @@ def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
 
 
 def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
-    """Return what writes parts of so many columns of 16-bit elements; others go by plain stores."""
+    """Return what writes parts of so many columns of 16-bit elements; others go by plain stores.
+
+    Parts of 8 columns are few elements, and go by plain stores too; not those whose rows are C's columns in bf16. Such
+    sums would be rounded one by one, and before them ptxas waits for each `wgmma` (C7514).
+    """
     matrices = next((count for count in MATRICES if columns % (count // 2 * MATRIX_ROWS) == 0), 0)
-    if x.dtype.bits != 16 or columns == MATRIX_ROWS or not matrices:
+    one_by_one = x.dtype == dtype("bf16") and x.major_mode == 0
+    if x.dtype.bits != 16 or not matrices or (columns == MATRIX_ROWS and not one_by_one):
         return None
     return StmatrixAtom(matrices, transpose=x.major_mode == 0)
 
