@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
-from cutegen.plan.rules.pipeline import sharing_more
+from cutegen.plan.rules.pipeline import sharing_of
 from cutegen.plan.rules.split_k import (
     WARPGROUP_VALUES_IN_FLIGHT,
     check_together,
@@ -78,9 +78,8 @@ class Persistent:
         )
 
     def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
-        """Along N, or where `shares_wider`, as CTAs side by side share the wider of their tiles."""
-        (m, n, _), (ctas_m, ctas_n, _) = by.cta_tile, by.cluster
-        return sharing_more((m * ctas_m, n * ctas_n), problem) if self.shares_wider else "n"
+        """Along N, or where `shares_wider`, as CTAs side by side share more."""
+        return sharing_of(by.cta_tile[:2], by.cluster[:2], problem) if self.shares_wider else "n"
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""

@@ -15,7 +15,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, Target
 from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
-from cutegen.plan.rules.pipeline import DEFAULT_RASTER_GROUP, DOUBLE_BUFFERED, sharing_more
+from cutegen.plan.rules.pipeline import DEFAULT_RASTER_GROUP, DOUBLE_BUFFERED, sharing_of
 from cutegen.spec import GemmSpec, Raster, Schedule
 from cutegen.support.words import extents
 
@@ -118,7 +118,7 @@ def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster
     if settled.family == "sm90" and settled.tile.cta is not None:
         m, n = (*(settled.schedule.cluster or (1, 1)),)[:2]
         shape = swapped.shape_multiplied(problem) if settled.schedule.swap else problem
-        along = sharing_more((settled.tile.cta[0] * m, settled.tile.cta[1] * n), shape)
+        along = sharing_of(settled.tile.cta[:2], (m, n), shape)
     group = DEFAULT_RASTER_GROUP if given.group is None else given.group
     return Raster(given.along or along, group, bool(given.zigzag))
 

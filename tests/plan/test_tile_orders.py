@@ -10,11 +10,16 @@ from statistics import median
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan.predict.tile_orders import TileGrid, traffic
+from cutegen.plan.rules.pipeline import sharing_more, sharing_of
 from cutegen.plan.values.gemm_plan import RasterPlan
 from tests.gpu.families import FAMILIES
+from tests.gpu.measured import STORED, geometric_mean
+from tests.gpu.settings import parsed
 from tests.gpu.sweep import RASTERS
+from tests.gpu.sweep_kernels import shape_of
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
 TIMES_US = json.loads(FAMILIES["sm80"].table.read_text())["times_us"]
@@ -77,3 +82,29 @@ def _bytes_read(order: RasterPlan) -> int:
     )
     gpu = GPUS["sm_90"]
     return traffic(order, grid, 1, gpu.sms, gpu.l2_bytes).bytes
+
+
+def in_both_orders() -> Iterator[tuple[tuple[int, int], ProblemShape, dict[str, float]]]:
+    """Kernels of CTAs alone that a run measured along both modes: tile, problem as they multiply it, microseconds."""
+    for run in json.loads(STORED.read_text())["runs"]:
+        names = {index: name for index, name in enumerate(run["names"]) if "_c1x1_k1_" in name and "sm90" in name}
+        for text, rows in run["us"].items():
+            us = {names[index]: graph for index, graph, _ in rows if index in names}
+            for name in us:
+                if "_m8" in name and (other := name.replace("_m8", "_n8")) in us:
+                    m, n, k = shape_of(text)
+                    setting = parsed(name)
+                    problem = ProblemShape(n, m, k) if setting.swap else ProblemShape(m, n, k)
+                    yield setting.cta[:2], problem, {"m": us[name], "n": us[other]}
+
+
+def test_narrow_grids_go_along_their_shorter_side() -> None:
+    """As measured on an H200, where the wider tile says otherwise."""
+    seen = []
+    for tile, problem, us in in_both_orders():
+        along, other = sharing_of(tile, (1, 1), problem), sharing_more(tile, problem)
+        if along != other:
+            seen.append(us[along] / us[other])
+    assert len(seen) > 12
+    assert geometric_mean(seen) < 0.98
+    assert max(seen) < 1.005
