@@ -84,20 +84,20 @@ def ahead(problem: ProblemShape) -> list[Row]:
 
 
 def test_none_is_ahead_but_where_k_is_deep() -> None:
-    """`DOUBTED` says so: below, such slices gained as often as they lost."""
+    """`DOUBTED` says so: below, such slices were seldom the fastest."""
     for measured in load():
         problem = ProblemShape(*measured.problem)
         assert problem.k >= DEEP or not ahead(problem), problem
 
 
-def test_where_k_is_deep_the_choice_is_what_was_fastest_on_an_h200() -> None:
+def test_where_k_is_deep_the_choice_is_near_what_was_fastest_on_an_h200() -> None:
     seen = 0
     for measured in load():
         problem = ProblemShape(*measured.problem)
         if rows := ahead(problem):
             chosen = min(rows, key=lambda row: predicted_us(row, problem))
             times = {row_of(setting): us for setting, (us, _) in measured.us.items() if setting.family == "sm90"}
-            assert times[chosen] <= 1.02 * min(times.values()), problem
+            assert times[chosen] <= 1.01 * min(times.values()), problem
             seen += 1
     assert seen == MEASURED_DEEP
 
