@@ -95,7 +95,12 @@ TORCH = Dialect(
 )
 _MORE_ARGUMENTS = {("torch.nn.functional.gelu", "gelu_tanh"): ', approximate="tanh"'}
 
-_NEEDED_BY = {"gelu_erf": ("gelu",), "gelu_tanh": ("gelu",), "silu": ("sigmoid",)}
+_NEEDED_BY = {
+    "gelu_erf": ("gelu",),
+    "gelu_tanh": ("logistic",),
+    "sigmoid": ("logistic",),
+    "silu": ("sigmoid", "logistic"),
+}
 _WIDTH = LINE_WIDTH - 8  # within a loop within a function
 
 

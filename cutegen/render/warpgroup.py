@@ -14,6 +14,7 @@ from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
 from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import chain_comment, gemm_context
+from cutegen.spec import STORE
 
 _FIRSTS = {"m": "warp_rows", "n": "columns"}
 """Where a warp's share of a vector begins, along each mode, as the template calls it."""
@@ -33,6 +34,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
         "steps": kernel_lines(plan.epilogue.fusion, part="", holds_vectors=holds_vectors),
         "plain_tensors": beside,
+        "pins_parts": _pins_parts(plan),
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
@@ -54,6 +56,17 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
         "to_shared": _to_shared(plan.epilogue),
     }
+
+
+def _pins_parts(plan: GemmPlan) -> bool:
+    """Return whether a branch keeps the arithmetic of each part in its place.
+
+    Where a chain reads nothing ptxas would otherwise compute all parts before the first is stored. Where it reads
+    vectors, shuffles keep it there; a branch is faster still where warpgroups take turns, and slower elsewhere.
+    """
+    fusion = plan.epilogue.fusion
+    read = [x for x in fusion.tensors if x.name != STORE]
+    return bool(fusion.steps) and (not read or (plan.pingpong and all(len(x.modes) == 1 for x in read)))
 
 
 def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:

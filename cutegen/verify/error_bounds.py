@@ -172,9 +172,12 @@ def _silu(x: Bounded) -> Bounded:
 
 
 def _gelu_tanh(x: Bounded) -> Bounded:
+    """Of -infinity it is any value: kernels have its limit or, as PyTorch, no number."""
+    xp = _library(x.value)
     inner = 2 * math.sqrt(2 / math.pi) * (x.value + 0.044715 * x.value**3)
-    small = _library(x.value).exp(-abs(inner))
-    return _gelu(x, _library(x.value).where(inner < 0, small, 1.0) / (1 + small))
+    small = xp.exp(-abs(inner))
+    found = _gelu(x, xp.where(inner < 0, small, 1.0) / (1 + small))
+    return Bounded(found.value, xp.where(x.value == -math.inf, math.inf, found.error))
 
 
 def _gelu_erf(x: Bounded) -> Bounded:
@@ -182,9 +185,10 @@ def _gelu_erf(x: Bounded) -> Bounded:
 
 
 def _gelu(x: Bounded, share: Any) -> Bounded:
-    """X F(x), `share` being F, of which kernels know F(-|x|): to 1.8e-7 by its polynomial, and 2**-22 of itself by ex2.
+    """X F(x), `share` being F, of which kernels know F(-|x|): to 1.8e-7 by its polynomial, and 2**-22 of itself by ex2;
+    or F(x) by ex2 and a reciprocal.
 
-    Together that is less than `GELU_SHARE`; beyond `GELU_REACH` neither is as much as the same error there. The slope
+    Together either is less than `GELU_SHARE`; beyond `GELU_REACH` neither is as much as the same error there. The slope
     of a GELU is at most 1.13. The product and the sum are rounded together.
     """
     value = _library(x.value).where(share == 0, 0.0 * share, x.value * share)  # -infinity: its limit, as in kernels

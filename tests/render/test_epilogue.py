@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations, product
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from cutegen.plan.values.epilogue import Fusion
 from cutegen.render import render
 from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.spec import Binary, Name, Negation, Number
+from cutegen.spec import Bias, Binary, Extra, Name, Negation, Number, Schedule, Tile
 from cutegen.spec.expression import FUNCTIONS, ExpressionError, parse_expression
 from cutegen.spec.steps import OPERANDS, Step, chain_of, steps
 from cutegen.verify.error_bounds import Bounded, run_chain
@@ -160,8 +161,12 @@ def helper(name: str, result: str = "f32") -> Callable[[Any], Any]:
     )
     cute = SimpleNamespace(math=math, full_like=lambda x, value: torch.full_like(x, value, **single))
     scope: dict[str, Any] = {"cute": cute}
-    exec(text[text.index("def sigmoid(") : text.index("def tile_coordinate(")].replace("@cute.jit", ""), scope)
+    exec(text[text.index("def logistic(") : text.index("def tile_coordinate(")].replace("@cute.jit", ""), scope)
     return scope[name]  # type: ignore[no-any-return]
+
+
+WAYS = {("gelu_tanh", "f16"): ("gelu_tanh_by_polynomial", "gelu_tanh_by_logistic")}
+"""Functions that some elements go through, and others the others, where it is not one for all."""
 
 
 @pytest.mark.parametrize("result", ["f32", "f16"])
@@ -182,18 +187,48 @@ def test_a_function_of_the_kernel_is_within_its_bound(name: str, result: str) ->
         "sigmoid": torch.sigmoid,
     }[name](x.double())
     assert torch.allclose(expected.value, exact, rtol=1e-12, atol=1e-14)
-    found = helper(name, result)(x).double()
-    assert ((found - expected.value).abs() <= expected.error).all()
+    for way in WAYS.get((name, result), (name,)):
+        found = helper(way, result)(x).double()
+        assert ((found - expected.value).abs() <= expected.error).all(), way
 
 
 def test_functions_at_the_ends_of_the_numbers() -> None:
-    """GELU's limits at both infinities, f16's where results are; a NaN stays one."""
+    """GELU's limits at the infinities, or no number as PyTorch has it; a NaN stays one."""
     torch = pytest.importorskip("torch")
     x = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0])
     for name, result in product(("gelu_erf", "gelu_tanh"), ("f32", "f16")):
-        found = helper(name, result)(x)
-        assert found[0] == torch.inf
-        assert found[1].to(getattr(torch, {"f32": "float32", "f16": "float16"}[result])) == 0
-        assert abs(found[1]) < 1e-13
-        assert torch.isnan(found[2])
-        assert found[3] == 0
+        for way in WAYS.get((name, result), (name,)):
+            found = helper(way, result)(x)
+            assert found[0] == torch.inf
+            if way in ("gelu_erf", "gelu_tanh_by_polynomial"):
+                assert found[1].to(getattr(torch, {"f32": "float32", "f16": "float16"}[result])) == 0
+                assert abs(found[1]) < 1e-13
+            else:
+                assert torch.isnan(found[1])
+            assert torch.isnan(found[2])
+            assert found[3] == 0
+
+
+@pytest.mark.parametrize(
+    ("ops", "apart"),
+    [((), False), (("silu",), True), (("alpha", "aux", "relu"), True), (("bias_n", "silu"), False)],
+)
+def test_parts_are_kept_apart_where_a_chain_reads_nothing(ops: tuple[str, ...], apart: bool) -> None:
+    """Else ptxas computes all of them before the first is stored; what is read part by part prevents that."""
+    extras: dict[str, Any] = {"bias": Bias("f32")} if "bias_n" in ops else {}
+    extras |= {"aux": Extra("f16", "n")} if "aux" in ops else {}
+    assert ("if m > -part:" in rendered_for_hopper(*ops, **extras)) is apart
+
+
+def rendered_for_hopper(*ops: str, consumers: str | None = None, **extras: Any) -> str:
+    case = replace(spec("fused", *ops, **extras), family="sm90", tile=Tile(), schedule=Schedule(consumers=consumers))
+    return render(plan(case, "sm_90")).text
+
+
+@pytest.mark.parametrize(("consumers", "mixed"), [("pingpong", False), ("cooperative", True)])
+def test_gelu_by_tanh_takes_the_fewest_instructions_where_another_warpgroup_multiplies(
+    consumers: str, mixed: bool
+) -> None:
+    text = rendered_for_hopper("gelu_tanh", consumers=consumers)
+    assert ("gelu_tanh_by_polynomial" in text) is mixed
+    assert "logistic" in text
