@@ -172,7 +172,7 @@ def _silu(x: Bounded) -> Bounded:
 
 
 def _gelu_tanh(x: Bounded) -> Bounded:
-    """Of -infinity it is any value: kernels have its limit or, as PyTorch, no number."""
+    """Bound no value of -infinity, of which kernels have the limit or, as PyTorch, no number."""
     xp = _library(x.value)
     inner = 2 * math.sqrt(2 / math.pi) * (x.value + 0.044715 * x.value**3)
     small = xp.exp(-abs(inner))
