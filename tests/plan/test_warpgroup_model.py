@@ -19,7 +19,7 @@ from cutegen.plan.search import warpgroups
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
-from cutegen.spec import Mma, Schedule, Tile
+from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile
 from tests.gpu import estimates
 from tests.gpu.estimates import compared_us, of_plans
 from tests.gpu.measured import Measured, Regret, geometric_mean, held_out, load, regrets, row_of_setting
@@ -233,3 +233,38 @@ def test_columns_that_lie_side_by_side_fill_the_widest_swizzle(a: Any, b: Any, p
     side_by_side = a == "m" if planned.swapped else b == "n"
     assert not side_by_side or planned.cta_tile[1] % 64 == 0
     assert made(OPEN, problem).cta_tile[1] % 64 > 0
+
+
+@pytest.mark.parametrize(("ops", "in_turns"), [(None, True), (("bias_n", "gelu_tanh"), False), (("silu",), False)])
+def test_what_an_epilogue_computes_takes_part_in_the_choice(ops: tuple[str, ...] | None, in_turns: bool) -> None:
+    """Measured: nothing hides the last tile of warpgroups that take turns, and only one of them computes it."""
+    spec = replace(OPEN, epilogue=Epilogue(ops=ops))
+    if ops and "bias_n" in ops:
+        spec = replace(spec, problem=replace(spec.problem, bias=Bias("f32")))
+    assert plan(spec, "sm_90", (2048, 2048, 2048)).pingpong is in_turns
+    assert plan(spec, "sm_90", (4096, 4096, 4096)).pingpong  # many tiles: each but the last is hidden
+
+
+def test_a_chain_costs_nothing_while_the_other_warpgroup_multiplies() -> None:
+    """In turns all but the last tile's is hidden, however many tiles there are."""
+    plain = WarpgroupWork(
+        cta=(128, 128, 64),
+        warpgroups=2,
+        pingpong=True,
+        swap=False,
+        stages=6,
+        cluster=(1, 1, 1),
+        slices=1,
+        element_bytes=2,
+        result_bytes=2,
+        mma_flops=4096,
+    )
+
+    def cost_us(work: WarpgroupWork, rounds: int) -> float:
+        problem = ProblemShape(128 * 132 * rounds, 128, 8192)
+        times = (estimate(replace(work, chain=chain), problem, GPUS["sm_90"], H200).us for chain in (10.0, 0.0))
+        return next(times) - next(times)
+
+    assert cost_us(plain, 16) == pytest.approx(cost_us(plain, 4), rel=0.1)
+    together = replace(plain, pingpong=False)
+    assert cost_us(together, 16) > 3 * cost_us(together, 4)

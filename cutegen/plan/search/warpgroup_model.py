@@ -1,11 +1,11 @@
 """Estimates how long a kernel of warpgroups takes on a problem: ranks tiles, consumers, clusters and slices.
 
 A k-tile takes a multiprocessor the longest of what its tensor cores, its shared memory, its copies, its share of the
-L2 cache, and the latency of a copy over the stages that hide it take; these overlap in part. The CTAs of a cluster read
-once what they share. Rows that begin between lines of the L2 cache take more of it. A persistent CTA fills its stages
-once. Warpgroups that share a tile store it before they go on; those that take turns store while the other multiplies,
-all but the last tile. Device memory moves the operands and the result at its rates meanwhile, and what a GPU does at
-full power for long lowers its clock.
+L2 cache, and the latency of a copy over the stages that hide it take; these overlap in part. The CTAs of a cluster
+read once what they share. Rows that begin between lines of the L2 cache take more of it. A persistent CTA fills its
+stages once. Warpgroups that share a tile compute its chain and store it before they go on; those that take turns do so
+while the other multiplies, all but the last tile. Device memory moves the operands and the result at its rates
+meanwhile, and what a GPU does at full power for long lowers its clock.
 
 The constants are fitted to times on an H200 (`docs/tile_model.md`), with two corrections for each kernel that was
 measured; for other tiles only the rates of the hardware are known, and times are estimates. The formula is arithmetic
@@ -24,6 +24,13 @@ from cutegen.plan.search.tile_model import SUM_BYTES, Estimate, larger, norm
 
 ROWS = 64
 """Rows of A that every wgmma multiplies."""
+ISSUED = 128
+"""Instructions on one element that a multiprocessor issues in a cycle: its schedulers one of a warp each."""
+CHAIN_TOGETHER, CHAIN_ALONE = 0.55, 1.7
+"""Cycles that a chain takes over those of its instructions: behind stores in part where all warpgroups compute it, and
+with the latencies of a scheduler's only warp where one does. As measured on an H200 at 2048^3 with a bias and GELU: 0.8
+us in 128x256 that two share, 1.2 in 128x128 in turns.
+"""
 PAIR, TOGETHER = 2, 8
 """Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
 
@@ -84,8 +91,8 @@ class WarpgroupWork:
     """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
     `cluster` are its CTAs along M and N, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
-    `mma_flops` are of a multiprocessor in a cycle. Measured are `correction`, of a k-tile's cycles by the model, and
-    `overall`, of the whole time.
+    `mma_flops` are of a multiprocessor in a cycle, `chain` are instructions on the way to C, of an element. Measured
+    are `correction`, of a k-tile's cycles by the model, and `overall`, of the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -98,6 +105,7 @@ class WarpgroupWork:
     element_bytes: int
     result_bytes: int
     mma_flops: float
+    chain: float = 0.0
     correction: float = 1.0
     overall: float = 1.0
 
@@ -107,9 +115,10 @@ class Quantities:
     """Work of a kernel for a problem, counted: the constants say how long each takes.
 
     Of a k-tile: `tensor` and `shared` cycles, bytes that arrive, bytes that one CTA asks L2 for and those of all that
-    work at once, the stages that hide a copy, and the CTAs it is shared with. `whole_lines`, `half_lines` ... are 1
-    for where rows of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of
-    the first k-tile and of a stored tile, bytes of operands and of results, and of slices that are added.
+    work at once, the stages that hide a copy, and the CTAs it is shared with. `chain` are cycles of a tile.
+    `whole_lines`, `half_lines` ... are 1 for where rows of A and B begin, else 0. Of the launch: k-tiles of a slice,
+    `rounds` of tiles, CTAs at once, KiB of the first k-tile and of a stored tile, bytes of operands and of results,
+    and of slices that are added.
     """
 
     tensor: float
@@ -131,6 +140,7 @@ class Quantities:
     warpgroups: float
     cluster_steps: float
     stored_kib: float
+    chain: float
     exchanged: float
     turns: float
     operand_bytes: float
@@ -192,6 +202,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         warpgroups=work.warpgroups,
         cluster_steps=ctas_m + ctas_n + ctas_k - 3,
         stored_kib=rows * columns * stored_bytes / 1024,
+        chain=rows * columns * work.chain / ISSUED * (CHAIN_ALONE if work.pingpong else CHAIN_TOGETHER),
         exchanged=float(work.swap),
         turns=float(work.pingpong),
         operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
@@ -219,7 +230,7 @@ def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
 
 def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time of the multiprocessor with the most tiles, at the clock that long products leave it."""
-    stored = constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged)
+    stored = constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged) + q.chain
     multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
     together = q.rounds * (multiplied + stored)
     in_turns = q.rounds * larger(multiplied + constants.turn, (multiplied + stored) / 2) + stored

@@ -59,7 +59,7 @@ MEASURED = (
     Row((128, 144, 64), (1, 1), PINGPONG, ALONE, False, 1, 0.752, 1.16),
     Row((128, 144, 64), (1, 1), PINGPONG, (2, 1, 1), True, 1, 0.891, 1.04),
     Row((128, 128, 64), (2, 1), COOPERATIVE, ALONE, False, 1, 1.01, 0.882),
-    Row((128, 128, 64), (1, 1), PINGPONG, ALONE, True, 1, 0.89, 0.945),
+    Row((128, 128, 64), (1, 1), PINGPONG, ALONE, True, 1, 0.9, 0.93),
     Row((64, 256, 64), (1, 1), COOPERATIVE, (2, 1, 1), False, 1, 0.709, 1.11),
     Row((128, 112, 64), (2, 1), COOPERATIVE, (1, 2, 1), False, 1, 0.91, 1.02),
     Row((128, 112, 64), (1, 1), PINGPONG, ALONE, False, 1, 0.88, 0.955),

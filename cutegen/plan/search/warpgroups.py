@@ -24,6 +24,7 @@ from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
+from cutegen.plan.search.chain_cost import chain_instructions
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
@@ -217,6 +218,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
         element_bytes=dtype(spec.problem.a.dtype).bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
+        chain=chain_instructions(spec.epilogue.steps),
         correction=row.correction,
         overall=row.overall,
     )
