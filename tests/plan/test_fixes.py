@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
 from cutegen.plan import plan
-from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, SmemLayout, Tile
+from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from tests.plan.fma_specs import SPECS as OF_SIMT
 from tests.plan.specs import gemm
 from tests.plan.test_random_specs import QUICK, maybe
@@ -132,6 +132,19 @@ def test_a_thread_layout_that_is_suggested_shares_out_the_tile() -> None:
     asked = replace(spec, g2s=G2s(a=G2sCopy(bits=64, threads="(2,16):(16,1)")))
     assert followed(asked, "sm_80", print) == 1
     assert followed(replace(spec, mma=Mma(threads="(64,2):(2,1)")), "sm_80", print) == 1
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(16, 1), (8, 0)])
+def test_a_swizzle_is_suggested_where_one_has_a_period_that_divides_the_tile(rows: int, steps: int) -> None:
+    """The shortest of f16 is 32 elements: of a tile of 16 none is named."""
+    tile = Tile((rows, 64, 2), stages=3)
+    threads = Mma(threads=f"({rows},{256 // rows}):(1,{rows})")
+    spec = replace(gemm(tile=tile, smem=Smem(a=SmemLayout(swizzle=(1, 3, 3)))), family="simt", mma=threads)
+    error = refusal(spec, "sm_80")
+    assert error is not None
+    assert error.key == "smem.a.swizzle"
+    assert ("[1, 3, 1]" in error.fix, "a pad" in error.fix) == (bool(steps), not steps)
+    assert followed(spec, "sm_80", print) >= steps
 
 
 def test_the_alignment_that_is_suggested_suits_every_family() -> None:

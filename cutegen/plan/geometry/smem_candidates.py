@@ -28,6 +28,7 @@ VECTOR_BYTES = 16
 ATOM_ROWS = 8
 ATOM_WIDTHS_VECTORS = (8, 4, 2, 1)  # 128 bytes, one turn over the banks, and its halves
 PADS_VECTORS = range(1, 8)
+ANY_TILE = "a pad suits any tile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +139,19 @@ def _check_swizzle(
         )
     period, elems = 2 ** (bits + base + shift), tile[0] * tile[1]
     if bits and elems % period:
+        shortest = 2 ** (least + 2)
         raise spec.error(
             key,
             found=f"[{bits}, {base}, {shift}]: a period of 2^{bits + base + shift} = {period} elements",
             expected=f"a period that divides the tile's {extents(tile)} = {elems} elements",
-            fix=f"[1, {least}, 1] has the shortest, {2 ** (least + 2)}",
+            fix=ANY_TILE if elems % shortest else f"[1, {least}, 1] has the shortest, {shortest}",
         )
     if not atoms:
         raise spec.error(
             key,
             found=f"a tile of {extents(tile)}",
             expected=f"whole atoms of {ATOM_ROWS} rows of {vector_elems} elements",
-            fix="a pad suits any tile",
+            fix=ANY_TILE,
         )
 
 
