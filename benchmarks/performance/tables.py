@@ -163,8 +163,8 @@ def kinds(figures: Figures) -> str:
     """TFLOP/s of majors, types and epilogues, and how they compare with TN of f16 on the same problem."""
     problems = by_problem(figures.kinds, Regime.GRAPH)
     rows = []
-    of_torch = [name for name in (TORCH_SCALED, TORCH_INT) if any(name in row for row in problems.values())]
-    for name in (*KINDS, *of_torch):
+    measured = [name for name in (*KINDS, TORCH_SCALED, TORCH_INT) if any(name in row for row in problems.values())]
+    for name in measured:
         cells = [_code(name)]
         for row in problems.values():
             time = row.get(name)

@@ -36,6 +36,16 @@ def decided(found: GemmPlan, key: str) -> str:
     return next(decision.chosen for decision in found.decisions if decision.key == key)
 
 
+def test_what_a_spec_gives_of_its_mma_is_kept_where_the_problem_chooses_the_tile() -> None:
+    """Without a tile `promote_k` and `tf32` were lost: e4m3 was promoted all the same, and tf32 truncated."""
+    e4m3 = replace(gemm(dtype="e4m3", accumulator="f32", c_dtype="f16"), family="sm90")
+    for asked in (0, 256):
+        for problem in (SQUARE, SKINNY, (8192, 8192, 8192)):
+            found = plan(replace(e4m3, mma=Mma(promote_k=asked)), "sm_90", problem)
+            assert (found.promote_k, decided(found, "mma.promote_k")) == (asked, str(asked))
+    assert plan(gemm(dtype="tf32", mma=Mma(tf32="nearest")), "sm_80", SQUARE).rounds_to_tf32
+
+
 # Tile orders.
 
 

@@ -89,6 +89,6 @@ def _filled(spec: GemmSpec, option: Option) -> GemmSpec:
     return replace(
         spec,
         tile=Tile(candidate.cta, spec.tile.stages or (candidate.stages if tile_is_open(spec) else None)),
-        mma=Mma(spec.mma.atom, candidate.atom_layout, spec.mma.permutation) if tile_is_open(spec) else spec.mma,
+        mma=replace(spec.mma, atom_layout=candidate.atom_layout) if tile_is_open(spec) else spec.mma,
         schedule=schedule,
     )
