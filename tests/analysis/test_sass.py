@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from cutegen.analysis.sass import loops, main_loop
 from cutegen.api import compile as compile_spec
 from cutegen.build import Cache, disassemble
 from cutegen.errors import OutsideError
-from cutegen.spec import load_spec
+from cutegen.spec import Epilogue, load_spec
 
 LISTING = """\
 	.section	.text.other,"ax",@progbits
@@ -106,3 +109,23 @@ def test_what_becomes_of_mma_on_other_types(name: str, arch: str, mma: str, coun
     artifact = compile_spec(load_spec(name), arch, cache=kernels).artifact
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry)
     assert (loop.count(mma), loop.multiplications()) == (count, count)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", ["sm90_hgemm_tn", "sm90_e4m3_tn"])
+def test_warpgroups_have_their_stage_in_uniform_registers(name: str, kernels: Cache) -> None:
+    """Where ptxas does not see that a warp's threads agree, it asks each of them before every copy and descriptor."""
+    sass = disassemble(compile_spec(load_spec(name), "sm_90", cache=kernels).artifact.cubin)
+    assert "GMMA" in sass
+    assert "BRA.U.ANY" not in sass
+
+
+@pytest.mark.dsl
+def test_a_part_is_stored_before_the_next_is_computed(kernels: Cache) -> None:
+    """GELU of four parts of 64x64 a warpgroup: 32 elements of each a thread; `stmatrix` stores eight at a time."""
+    spec = replace(load_spec("sm90_hgemm_tn"), epilogue=Epilogue(ops=("gelu_tanh",)))
+    listing = disassemble(compile_spec(spec, "sm_90", cache=kernels).artifact.cubin)
+    order = re.findall("MUFU.EX2|STSM", listing)
+    assert (order.count("MUFU.EX2"), order.count("STSM")) == (4 * 32, 4 * 4)
+    second_part = [place for place, name in enumerate(order) if name == "STSM"][4]
+    assert order[:second_part].count("MUFU.EX2") <= 2 * 32
