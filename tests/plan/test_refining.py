@@ -1,0 +1,84 @@
+"""Constants that are refined stay where times are as predicted, and follow the kernel whose times are not."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.gpu import written  # noqa: E402
+from tests.gpu.estimates import compared_us, of_plans, row_of  # noqa: E402
+from tests.gpu.fit_kernels import Fitted, Samples, predicted, refined  # noqa: E402
+from tests.gpu.measured import Measured, load, row_of_setting  # noqa: E402
+from tests.gpu.settings import Setting  # noqa: E402
+
+PROBLEMS, STEPS = 24, 120
+SLOWER, DRAWN = 1.2, 0.4
+"""How much slower one kernel is made, and the share of it, in logs, that its corrections take up at least."""
+
+
+@pytest.fixture(autouse=True)
+def default_dtype() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
+
+
+def predicted_times(slower: Setting | None = None) -> list[Measured]:
+    """Problems whose kernels take what plans expect of them, but for the rows of one."""
+    table = []
+    for measured in load()[::60][:PROBLEMS]:
+        times = {setting: compared_us(setting, measured.problem) for setting in measured.us}
+        slow = {setting: SLOWER if row_of_setting(setting) == slower else 1.0 for setting in times}
+        kept = {setting: (us * slow[setting],) * 2 for setting, us in times.items() if math.isfinite(us)}
+        table.append(replace(measured, us=kept))
+    return table
+
+
+def corrections(samples: Samples, fitted: Fitted) -> dict[Setting, float]:
+    """Logs of what the rows of plans are corrected by, of a k-tile and of the whole together, beside what they are."""
+    rows = [(row_of(setting), setting, at) for setting, at in samples.rows.items() if setting.family == "sm90"]
+    return {
+        setting: fitted.k_tiles[at].item() + fitted.whole[at].item() - math.log(row.correction * row.overall)
+        for row, setting, at in rows
+    }
+
+
+def test_times_that_are_as_predicted_stay_so() -> None:
+    """The fastest kernels are made a little likelier all the same."""
+    samples, fitted = refined(predicted_times(), STEPS)
+    change = (predicted(samples, fitted) / samples.us).log().abs()
+    assert change.mean() < 0.02
+    assert change.max() < 0.1
+
+
+def test_a_kernel_that_is_slower_is_corrected_and_others_are_not() -> None:
+    slower = most_measured(predicted_times())
+    found = corrections(*refined(predicted_times(slower), STEPS))
+    change = found.pop(slower)
+    assert change > DRAWN * math.log(SLOWER)
+    assert max(map(abs, found.values())) < change / 3
+
+
+def most_measured(table: Sequence[Measured]) -> Setting:
+    """The row of plans that most of the problems have times of."""
+    rows = {row for row in map(row_of_setting, of_plans()) if row.family == "sm90"}
+    return max(rows, key=lambda row: sum(row in map(row_of_setting, each.us) for each in table))
+
+
+def test_what_stays_is_written_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, page = written.SEARCH / written.MODULES["sm90"], written.PAGE
+    for path in (module, page):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(written, "SEARCH", tmp_path)
+    monkeypatch.setattr(written, "PAGE", tmp_path / page.name)
+    samples, fitted = refined(predicted_times(), 0)
+    written.write_refined(samples.rows, fitted.constants, fitted.k_tiles.tolist(), fitted.whole.tolist())
+    assert (tmp_path / module.name).read_text() == module.read_text()
+    assert (tmp_path / page.name).read_text() == page.read_text()
