@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
@@ -47,8 +48,10 @@ def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int =
     limit_us = HOPELESS * (favourite.predicted_us or ranked[0].predicted_us or 0.0) if ranked else 0.0
     ranked = [each for each in ranked if each.predicted_us is not None and each.predicted_us <= limit_us]
     special = [*_of_other_families(favourite, ranked), *_variants(asked, favourite, target, problem)]
-    first = _distinct([favourite, *_spread(ranked)])[: max(1, most - len(special))]
-    return tuple(_distinct([*first, *special, *_spread(ranked)])[:most])
+    special = list(_accepted(special, target, problem))
+    following = list(islice(_accepted(_spread(ranked), target, problem), most))
+    first = _distinct([favourite, *following])[: max(1, most - len(special))]
+    return tuple(_distinct([*first, *special, *following])[:most])
 
 
 def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Proposed:
@@ -135,6 +138,16 @@ def _is(settled: GemmSpec, made: GemmPlan) -> bool:
         and (schedule.consumers == "pingpong") == made.pingpong
         and cluster == made.cluster
     )
+
+
+def _accepted(candidates: Iterable[Proposed], target: Target, problem: ProblemShape) -> Iterator[Proposed]:
+    """Return those that the rules can plan: the space knows what stages and sums take, and not every rule."""
+    for each in candidates:
+        try:
+            plan(each.settled, target, problem)
+        except SpecError:
+            continue
+        yield each
 
 
 def _spread(ranked: Iterable[Proposed]) -> Iterator[Proposed]:

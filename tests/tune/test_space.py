@@ -10,7 +10,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import target
 from cutegen.plan import GemmPlan, plan
-from cutegen.spec import GemmSpec, Raster, Schedule, Tile
+from cutegen.spec import GemmSpec, Raster, Schedule, Tile, load_spec
 from cutegen.tune.space import MOST, OF_ONE_TILE, name_of, proposed, ranked_space
 from cutegen.tuned.overlay import settled_plan
 from tests.tuned.made import open_spec
@@ -59,6 +59,16 @@ def test_what_the_spec_gives_is_kept() -> None:
         assert each.settled.tile.stages == 3
         assert each.settled.schedule.consumers == "cooperative"
         assert each.settled.schedule.raster == Raster("m", 4, False)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_none_is_refused_where_sums_are_promoted(problem: ProblemShape) -> None:
+    """13 of 16 were: the registers of promoted sums were no part of the space."""
+    asked = replace(load_spec("sm90_e4m3_tn"), tile=Tile())
+    found = proposed(asked, SM90, problem)
+    assert len(found) >= 8
+    for each in found:
+        assert planned(each.settled, problem).promote_k
 
 
 def test_of_a_given_tile_the_rest_is_varied() -> None:

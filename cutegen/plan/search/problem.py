@@ -27,7 +27,7 @@ Plan = TypeVar("Plan", bound=GemmPlan)
 class Settled:
     """A spec with nothing left open that the problem settles, and the decisions that did so, by their keys.
 
-    `fits` says whether shared memory holds the elements of its stages.
+    `fits` says whether shared memory holds the elements of its stages, and registers the sums of warpgroups.
     """
 
     spec: GemmSpec

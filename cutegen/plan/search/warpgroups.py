@@ -188,7 +188,9 @@ def _stage_bytes(spec: GemmSpec, cta: tuple[int, int, int]) -> int:
 
 
 def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
-    return _stage_bytes(spec, candidate.cta) * candidate.stages <= target.smem_per_cta_bytes
+    asked = replace(spec, schedule=replace(spec.schedule, consumers=candidate.consumers))
+    stages_fit = _stage_bytes(spec, candidate.cta) * candidate.stages <= target.smem_per_cta_bytes
+    return stages_fit and lacks_room(asked, candidate.atom_layout, candidate.cta, target) is None
 
 
 def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
