@@ -28,8 +28,10 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     beside = plain_tensors(plan, common["tensors"])
     if holds_vectors:
         beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
+    dialects = {"llvm": plan.promoted_sets == 2, "nvvm": common["adds_slices"]}
     return {
         **common,
+        "dialects": ", ".join(name for name, used in dialects.items() if used),
         "held_vectors": [x for x in beside if x.firsts],
         "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
         "steps": kernel_lines(plan.epilogue.fusion, part="", holds_vectors=holds_vectors),
