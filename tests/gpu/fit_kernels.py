@@ -6,6 +6,7 @@
                                                 `cutegen/plan/search` and docs/tile_model.md; three minutes
     python -m tests.gpu.fit_kernels --refine    fits those of `sm90` from where they are, and drawn to that, for what
                                                 was measured since; the rows stay
+    python -m tests.gpu.fit_kernels --refine-latest   fits so the corrections of kernels of the latest run alone
     python -m tests.gpu.fit_kernels --page      writes into that page what they are worth
 
 The constants follow the slope of a loss: how much slower the kernels are that the model takes for the fastest, how far
@@ -31,7 +32,7 @@ from cutegen.hardware import GPUS
 from cutegen.plan.search import bulk_tiles, cp_async_tiles, tile_model, warpgroup_model, warpgroup_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from tests.gpu.estimates import compared_us, of_plans, row_of, work_of
-from tests.gpu.measured import STORED, Measured, Regret, geometric_mean, held_out, load, regrets, row_of_setting
+from tests.gpu.measured import STORED, Measured, Regret, geometric_mean, held_out, latest, load, regrets, row_of_setting
 from tests.gpu.settings import TARGET, Setting
 from tests.gpu.written import write, write_refined, write_regrets
 
@@ -178,15 +179,19 @@ def fit(table: Sequence[Measured], steps: int = STEPS) -> tuple[Samples, Fitted]
     return samples, _detached(now())
 
 
-def refined(table: Sequence[Measured], steps: int = STEPS) -> tuple[Samples, Fitted]:
-    """Constants of `sm90`, and corrections of the rows that plans have, near what they are."""
+def refined(table: Sequence[Measured], steps: int = STEPS, only: Collection[Setting] = ()) -> tuple[Samples, Fitted]:
+    """Constants of `sm90`, and corrections of the rows that plans have, near what they are.
+
+    With `only` these rows' corrections follow, and nothing else.
+    """
     torch.set_default_dtype(torch.float64)
     samples = samples_of([_of_compared(each) for each in table])
-    free = torch.tensor([float(_is_of_plans(setting)) for setting in samples.rows])
+    free = torch.tensor([float(_is_of_plans(each) and (not only or each in only)) for each in samples.rows])
     were = [_corrections(setting) for setting in samples.rows]
     k_tiles_were, whole_were = (torch.tensor(each).log() for each in zip(*were, strict=True))
     constants = {family: _tensors(asdict(MODELS[family][1])) for family in samples.parts}
-    changes = {name: torch.tensor(0.0, requires_grad=True) for name, value in constants["sm90"].items() if value > 0}
+    followed = [name for name, value in constants["sm90"].items() if value > 0 and not only]
+    changes = {name: torch.tensor(0.0, requires_grad=True) for name in followed}
     k_tiles, whole = (torch.zeros(len(samples.rows), requires_grad=True) for _ in range(2))
 
     def now() -> Fitted:
@@ -326,6 +331,7 @@ def main() -> int:
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--refine", action="store_true")
+    parser.add_argument("--refine-latest", action="store_true")
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
     table, apart = load(arguments.table), held_out(arguments.table)
@@ -335,10 +341,10 @@ def main() -> int:
         write(samples.rows, fitted.constants, fitted.k_tiles.tolist(), fitted.whole.tolist(), fitted_to)
         print("written: run without --write for what it is worth")
         return 0
-    if arguments.refine:
-        samples, fitted = refined(fitted_to)
+    if arguments.refine or arguments.refine_latest:
+        samples, fitted = refined(fitted_to, only=latest(arguments.table) if arguments.refine_latest else ())
         write_refined(samples.rows, fitted.constants, fitted.k_tiles.tolist(), fitted.whole.tolist())
-        print("written: run without --refine for what it is worth")
+        print("written: run without it for what it is worth")
         return 0
     if arguments.page:
         write_regrets({name: found for name, found, _ in _judged(table, apart)})

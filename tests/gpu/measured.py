@@ -1,8 +1,10 @@
 """What was measured of kernels on many problems, and what the choice of plans costs beside the best of it.
 
 A table is `{"device", "held_out", "runs": [{"names", "us"}]}`: of each run the kernels by their names, torch.matmul the
-first, and of each problem rows of `[kernel, microseconds in a graph, microseconds of one launch]`. `held_out` are
-problems that nothing is fitted to. Times of several runs of a problem count in the unit of torch.matmul's there.
+first, and of each problem rows of `[kernel, microseconds in a graph, microseconds of one launch]`, in some runs with a
+fourth, in a graph before which the GPU rested. `held_out` are problems that nothing is fitted to. Times of several runs
+of a problem count in the unit of torch.matmul's there. What a kernel takes in a graph is the geometric mean of both
+where both are known: nobody says to a plan whether its kernel is to run without a pause.
 """
 
 from __future__ import annotations
@@ -62,10 +64,10 @@ class Regret:
 def load(path: Path = STORED) -> tuple[Measured, ...]:
     """Every problem; of kernels in several orders of the tiles the one that plans have."""
     stored = json.loads(path.read_text())
-    found: dict[Shape, list[dict[str, Times]]] = {}
+    found: dict[Shape, list[dict[str, Sequence[float]]]] = {}
     for run in stored["runs"]:
         for text, rows in run["us"].items():
-            times = {run["names"][index]: (graph, launch) for index, graph, launch in rows}
+            times = {run["names"][index]: regimes for index, *regimes in rows}
             found.setdefault(shape_of(text), []).append(times)
     settings = {name: parsed(name) for run in stored["runs"] for name in run["names"] if name != TORCH}
     return tuple(_joined(shape, runs, settings) for shape, runs in found.items())
@@ -77,21 +79,27 @@ def held_out(path: Path = STORED) -> frozenset[Shape]:
     return frozenset(shape_of(text) for text in json.loads(path.read_text())["held_out"])
 
 
-def _joined(shape: Shape, runs: Sequence[Mapping[str, Times]], settings: Mapping[str, Setting]) -> Measured:
+def latest(path: Path = STORED) -> frozenset[Setting]:
+    """Rows of the kernels that were measured last."""
+    return frozenset(row_of_setting(parsed(name)) for name in json.loads(path.read_text())["runs"][-1]["names"][1:])
+
+
+def _joined(shape: Shape, runs: Sequence[Mapping[str, Sequence[float]]], settings: Mapping[str, Setting]) -> Measured:
     """A problem's times of all runs; those of a kernel that was in several are averaged."""
     graph, launch = (geometric_mean([run[TORCH][which] for run in runs]) for which in (0, 1))
-    times: dict[Setting, list[Times]] = {}
+    shares: dict[Setting, tuple[list[float], ...]] = {}
     for run in runs:
-        scale = graph / run[TORCH][0], launch / run[TORCH][1]
         for name, us in run.items():
             # Where K is split there are few tiles, and their order does nothing.
             if name != TORCH and (settings[name].slices > 1 or settings[name].has_order(shape)):
-                times.setdefault(settings[name], []).append((us[0] * scale[0], us[1] * scale[1]))
-    means = {
-        each: (geometric_mean([first for first, _ in seen]), geometric_mean([second for _, second in seen]))
-        for each, seen in times.items()
-    }
-    return Measured(shape, means, (graph, launch))
+                of_kernel = shares.setdefault(settings[name], ([], [], []))
+                for found, of_regime, of_torch in zip(of_kernel, us, run[TORCH], strict=False):
+                    found.append(of_regime / of_torch)
+    times: dict[Setting, Times] = {}
+    for setting, (busy, launched, rested) in shares.items():
+        in_graph = math.sqrt(geometric_mean(busy) * geometric_mean(rested or busy))
+        times[setting] = graph * in_graph, launch * geometric_mean(launched)
+    return Measured(shape, times, (graph, launch))
 
 
 def row_of_setting(setting: Setting) -> Setting:

@@ -6,11 +6,14 @@
 `build` takes `--names FILE`, kernels by their names in the order in which they are built, and `measure` takes
 `--problems FILE`, a line `MxNxK` for each; without them, those of `tests/gpu/settings.py` and the problems below.
 With `--contest` every kernel of INDEX.json is measured on every problem, in more rounds, and all times are printed: it
-decides between a few kernels that the model has alike.
+decides between a few kernels that the model has alike. `--behind` says how many times the least prediction a kernel may
+be expected to take; 1.4, and of a contest as many as it likes.
 
 Every result is checked before it is timed. Two times of each kernel and problem, torch.matmul's among them, kernels in
 a new random order each round, medians: of a launch in a CUDA graph that goes through more operands than the L2 holds,
-and of one launch with the host ahead and the L2 cold and clean, that is, read over and not written over.
+and of one launch with the host ahead and the L2 cold and clean, that is, read over and not written over. `--rested`
+takes a third: in a graph of a millisecond or more before which the GPU rests for two. What lowers the clock of a GPU
+that multiplies without a pause does not hold it up there, and other kernels are the fastest.
 """
 
 from __future__ import annotations
@@ -48,6 +51,8 @@ REPLAYS, LAUNCHES = 5, 3
 OF_A_CONTEST = 25, 25
 ROTATED_BYTES, MOST_SETS = 160 << 20, 32
 FLUSHED_BYTES = 256 << 20
+REST_S, RESTED_US = 0.002, 1000.0
+"""How long a GPU rests, and what it multiplies after that at least."""
 HOPELESS, BEHIND = 1.5, 1.4
 """Times the least bound, and the least prediction, of any kernel: one with more is not measured."""
 
@@ -113,18 +118,27 @@ def build_one(setting: Setting) -> tuple[str, int, int]:
     return str(artifact.path), artifact.manifest.registers, artifact.manifest.spill_bytes
 
 
-def worth_measuring(kernels: Iterable[str], shape: Shape) -> list[str]:
+def worth_measuring(kernels: Iterable[str], shape: Shape, behind: float = BEHIND) -> list[str]:
     """Leave out what no bound or prediction lets win, and orders of the tiles that no plan has for the problem."""
     settings = {name: parsed(name) for name in kernels}
     having = {name: each for name, each in settings.items() if each.slices > 1 or each.has_order(shape)}
     bounds = {name: bound_us(each, shape) for name, each in having.items()}
     times = {name: estimated_us(each, shape) for name, each in having.items()}
     least_us = min(*times.values(), *(estimated_us(each, shape) for each in of_plans()))
-    most, latest = HOPELESS * min(bounds.values()), BEHIND * least_us
+    most, latest = HOPELESS * min(bounds.values()), behind * least_us
     return [name for name in having if bounds[name] <= most and times[name] <= latest]
 
 
-def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float, *, contest: bool = False) -> int:
+def measure_all(
+    index: Path,
+    out: Path,
+    shapes: Sequence[Shape],
+    seconds: float,
+    *,
+    contest: bool = False,
+    behind: float | None = None,
+    rested: bool = False,
+) -> int:
     """Writes OUT after each problem, and begins none after `seconds`."""
     import torch
 
@@ -139,13 +153,15 @@ def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float,
     for shape in shapes:
         if time.monotonic() - begin > seconds:
             break
-        chosen = kernels if contest else {name: kernels[name] for name in worth_measuring(kernels, shape)}
+        all_of_them = contest and behind is None
+        chosen = kernels if all_of_them else {x: kernels[x] for x in worth_measuring(kernels, shape, behind or BEHIND)}
         rounds = OF_A_CONTEST if contest else (REPLAYS, LAUNCHES)
         flush = lambda: torch.sum(flushed, dim=1, out=total)  # noqa: E731
-        replayed, launched, failures = _measure(shape, chosen, flush, rounds)
+        times, failures = _measure(shape, chosen, flush, rounds, rested)
+        replayed, launched = times[:2]
         wrong += failures
         table["us"]["x".join(map(str, shape))] = [
-            [names.index(name), round(replayed[name], 2), round(launched[name], 2)] for name in replayed
+            [names.index(name), *(round(regime[name], 2) for regime in times)] for name in replayed
         ]
         out.write_text(json.dumps(table))
         best = min((name for name in replayed if name != "torch"), key=replayed.__getitem__, default="torch")
@@ -155,22 +171,22 @@ def measure_all(index: Path, out: Path, shapes: Sequence[Shape], seconds: float,
             flush=True,
         )
         if contest:
-            print(*ranked(replayed, launched), sep="\n", flush=True)
+            print(*ranked(times), sep="\n", flush=True)
     print(f"{len(table['us'])} problems, {wrong} wrong")
     return 1 if wrong else 0
 
 
-def ranked(replayed: Mapping[str, float], launched: Mapping[str, float]) -> Iterable[str]:
-    """A line for each kernel, the fastest in a graph first: microseconds in a graph and of a launch, and x torch."""
-    for name in sorted(replayed, key=replayed.__getitem__):
-        regimes = (f"{us[name]:9.2f} us {us['torch'] / us[name]:.3f}" for us in (replayed, launched))
+def ranked(times: Sequence[Mapping[str, float]]) -> Iterable[str]:
+    """A line for each kernel, the fastest in a graph first: microseconds of each regime, and x torch."""
+    for name in sorted(times[0], key=times[0].__getitem__):
+        regimes = (f"{us[name]:9.2f} us {us['torch'] / us[name]:.3f}" for us in times)
         yield f"  {'  '.join(regimes)}  {name}"
 
 
 def _measure(
-    shape: Shape, kernels: Mapping[str, Kernel], flush: Callable[[], object], rounds: tuple[int, int]
-) -> tuple[dict[str, float], dict[str, float], int]:
-    """Microseconds in a graph and of a launch, by name, and how many results were wrong, which are left out."""
+    shape: Shape, kernels: Mapping[str, Kernel], flush: Callable[[], object], rounds: tuple[int, int], rested: bool
+) -> tuple[list[dict[str, float]], int]:
+    """Microseconds of each regime, by name, and how many results were wrong, which are left out."""
     import torch
 
     m, n, k = shape
@@ -197,10 +213,15 @@ def _measure(
             wrong += 1
             print(f"WRONG {name} at {shape}: {error}", flush=True)
     replays, launches = rounds
-    return _replayed(calls, sets, replays), _launched(calls, sets[0], flush, launches), wrong
+    times = [_replayed(calls, sets, replays), _launched(calls, sets[0], flush, launches)]
+    if rested:
+        times.append(_replayed(calls, sets, replays, math.ceil(RESTED_US / len(sets) / times[0]["torch"]), REST_S))
+    return times, wrong
 
 
-def _replayed(calls: Calls, sets: Sequence[tuple[Any, ...]], rounds: int) -> dict[str, float]:
+def _replayed(
+    calls: Calls, sets: Sequence[tuple[Any, ...]], rounds: int, repeats: int = 1, rest_s: float = 0.0
+) -> dict[str, float]:
     """Microseconds of a launch in a graph that goes through all sets of operands."""
     import torch
 
@@ -211,12 +232,13 @@ def _replayed(calls: Calls, sets: Sequence[tuple[Any, ...]], rounds: int) -> dic
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=side):
-            for operands in sets:
+            for operands in (*sets,) * repeats:
                 call(*operands)
         graph.replay()
         graphs[name] = graph
     torch.cuda.synchronize()
-    return _medians({name: graph.replay for name, graph in graphs.items()}, rounds, 1 / len(sets), lambda: None)
+    replays = {name: graph.replay for name, graph in graphs.items()}
+    return _medians(replays, rounds, 1 / (len(sets) * repeats), lambda: None, rest_s)
 
 
 def _launched(calls: Calls, operands: tuple[Any, ...], flush: Callable[[], object], rounds: int) -> dict[str, float]:
@@ -226,7 +248,11 @@ def _launched(calls: Calls, operands: tuple[Any, ...], flush: Callable[[], objec
 
 
 def _medians(
-    calls: Mapping[str, Callable[[], object]], rounds: int, share: float, flush: Callable[[], object]
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int,
+    share: float,
+    flush: Callable[[], object],
+    rest_s: float = 0.0,
 ) -> dict[str, float]:
     import torch
 
@@ -234,6 +260,9 @@ def _medians(
     for _ in range(rounds):
         events = []
         for name, call in random.sample(list(calls.items()), len(calls)):
+            if rest_s:
+                torch.cuda.synchronize()
+                time.sleep(rest_s)
             torch.cuda._sleep(100_000)
             flush()
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -261,13 +290,16 @@ def main() -> int:
     measuring.add_argument("--problems", type=Path)
     measuring.add_argument("--seconds", type=float, default=180.0)
     measuring.add_argument("--contest", action="store_true")
+    measuring.add_argument("--behind", type=float)
+    measuring.add_argument("--rested", action="store_true")
     arguments = parser.parse_args()
     if arguments.verb == "build":
         names = arguments.names.read_text().split() if arguments.names else ()
         return build_all(arguments.index, {name: parsed(name) for name in names} or by_name(), arguments.workers)
     lines = arguments.problems.read_text().split() if arguments.problems else ()
     shapes = tuple(shape_of(line) for line in lines) or problems()
-    return measure_all(arguments.index, arguments.out, shapes, arguments.seconds, contest=arguments.contest)
+    how = {"contest": arguments.contest, "behind": arguments.behind, "rested": arguments.rested}
+    return measure_all(arguments.index, arguments.out, shapes, arguments.seconds, **how)
 
 
 def shape_of(text: str) -> Shape:

@@ -1,7 +1,8 @@
-"""Constants that are refined stay where times are as predicted, and follow the kernel whose times are not."""
+"""What was measured is joined and refined: times of two states count alike, constants follow only times that differ."""
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Iterator, Sequence
@@ -12,11 +13,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from cutegen.plan.search.warpgroup_tiles import H200  # noqa: E402
 from tests.gpu import written  # noqa: E402
 from tests.gpu.estimates import compared_us, of_plans, row_of  # noqa: E402
 from tests.gpu.fit_kernels import Fitted, Samples, predicted, refined  # noqa: E402
-from tests.gpu.measured import Measured, load, row_of_setting  # noqa: E402
-from tests.gpu.settings import Setting  # noqa: E402
+from tests.gpu.measured import Measured, latest, load, row_of_setting  # noqa: E402
+from tests.gpu.settings import Setting, parsed  # noqa: E402
 
 PROBLEMS, STEPS = 24, 120
 SLOWER, DRAWN = 1.2, 0.4
@@ -63,7 +65,40 @@ def test_a_kernel_that_is_slower_is_corrected_and_others_are_not() -> None:
     found = corrections(*refined(predicted_times(slower), STEPS))
     change = found.pop(slower)
     assert change > DRAWN * math.log(SLOWER)
-    assert max(map(abs, found.values())) < change / 3
+    assert max(map(abs, found.values())) < change / 2
+
+
+def test_where_some_rows_alone_are_refined_nothing_else_moves() -> None:
+    assert {row_of_setting(each) for each in of_plans()} & latest()
+    slower = most_measured(predicted_times())
+    other = next(row for row in map(row_of_setting, of_plans()) if row.family == "sm90" and row != slower)
+    moved = corrections(*refined(predicted_times(slower), STEPS, {slower}))
+    samples, fitted = refined(predicted_times(slower), STEPS, {other})
+    assert moved.pop(slower) > DRAWN * math.log(SLOWER)
+    assert max(map(abs, moved.values())) < 1e-12
+    assert abs(corrections(samples, fitted)[slower]) < 1e-12
+    assert all(value == getattr(H200, name) for name, value in fitted.constants["sm90"].items())
+
+
+def test_times_of_a_gpu_that_rested_count_as_much_as_of_one_that_did_not(tmp_path: Path) -> None:
+    kernels = ("128x128x64_cooperative_c1x1", "128x128x64_pingpong_c1x1", "128x256x64_cooperative_c2x1")
+    busy, rested, once = (f"sm90_{kernel}_k1_n8" for kernel in kernels)
+    runs = [
+        {"names": ["torch", busy, rested], "us": {"4096x4096x4096": [[0, 10, 20], [1, 20, 40], [2, 10, 20]]}},
+        {
+            "names": ["torch", once, rested],
+            "us": {"4096x4096x4096": [[0, 40, 80, 20], [1, 40, 80, 10], [2, 40, 80, 80]]},
+        },
+    ]
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"device": "", "held_out": [], "runs": runs}))
+    (measured,) = load(path)
+    assert measured.torch_us == pytest.approx((20, 40))
+    # Beside torch: twice in the first run; as much and four times; as much and half.
+    expected = {busy: 2.0, rested: 2.0, once: 0.5**0.5}
+    for name, times in expected.items():
+        assert measured.us[parsed(name)][0] == pytest.approx(20 * times)
+    assert measured.best == parsed(once)
 
 
 def most_measured(table: Sequence[Measured]) -> Setting:

@@ -89,7 +89,7 @@ def in_both_orders() -> Iterator[tuple[tuple[int, int], ProblemShape, dict[str, 
     for run in json.loads(STORED.read_text())["runs"]:
         names = {index: name for index, name in enumerate(run["names"]) if "_c1x1_k1_" in name and "sm90" in name}
         for text, rows in run["us"].items():
-            us = {names[index]: graph for index, graph, _ in rows if index in names}
+            us = {names[index]: graph for index, graph, *_ in rows if index in names}
             for name in us:
                 if "_m8" in name and (other := name.replace("_m8", "_n8")) in us:
                     m, n, k = shape_of(text)

@@ -225,7 +225,7 @@ def test_s8_that_stores_s32_is_exchanged(extent: int) -> None:
     assert (chosen.cta_tile, chosen.pingpong, chosen.swapped) == ((128, 128, 128), True, True)
 
 
-@pytest.mark.parametrize(("a", "b", "problem"), [("m", "n", (4096, 4096, 4096)), ("k", "n", (8192, 8192, 8192))])
+@pytest.mark.parametrize(("a", "b", "problem"), [("m", "n", (8192, 8192, 8192)), ("k", "n", (8192, 8192, 8192))])
 def test_columns_that_lie_side_by_side_fill_the_widest_swizzle(a: Any, b: Any, problem: tuple[int, int, int]) -> None:
     """Of 112 or 144 columns a product took 1.4 to 1.7 times as long on an H200; along K such tiles are chosen."""
     majors = replace(OPEN.problem, a=replace(OPEN.problem.a, major=a), b=replace(OPEN.problem.b, major=b))
@@ -242,7 +242,7 @@ def test_what_an_epilogue_computes_takes_part_in_the_choice(ops: tuple[str, ...]
     if ops and "bias_n" in ops:
         spec = replace(spec, problem=replace(spec.problem, bias=Bias("f32")))
     assert plan(spec, "sm_90", (2048, 2048, 2048)).pingpong is in_turns
-    assert plan(spec, "sm_90", (4096, 4096, 4096)).pingpong  # many tiles: each but the last is hidden
+    assert plan(spec, "sm_90", (8192, 8192, 8192)).pingpong  # many tiles: each but the last is hidden
 
 
 def test_a_chain_costs_nothing_while_the_other_warpgroup_multiplies() -> None:
