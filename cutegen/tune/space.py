@@ -7,6 +7,7 @@ fewer stages.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -47,8 +48,8 @@ def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int =
     ranked = ranked_space(asked, target, problem)
     limit_us = HOPELESS * (favourite.predicted_us or ranked[0].predicted_us or 0.0) if ranked else 0.0
     ranked = [each for each in ranked if each.predicted_us is not None and each.predicted_us <= limit_us]
-    special = [*_of_other_families(favourite, ranked), *_variants(asked, favourite, target, problem)]
-    special = list(_accepted(special, target, problem))
+    special = list(_of_other_families(favourite, ranked, target, problem))
+    special += _accepted(_variants(asked, favourite, target, problem), target, problem)
     following = list(islice(_accepted(_spread(ranked), target, problem), most))
     first = _distinct([favourite, *following])[: max(1, most - len(special))]
     return tuple(_distinct([*first, *special, *following])[:most])
@@ -160,14 +161,15 @@ def _spread(ranked: Iterable[Proposed]) -> Iterator[Proposed]:
             yield each
 
 
-def _of_other_families(favourite: Proposed, ranked: Iterable[Proposed]) -> Iterator[Proposed]:
-    """The best of each family but the favourite's, unless it is far off."""
-    seen = {favourite.settled.family}
-    for each in ranked:
-        within = favourite.predicted_us is None or (each.predicted_us or 0.0) <= OF_OTHERS * favourite.predicted_us
-        if each.settled.family not in seen and within:
-            seen.add(each.settled.family)
-            yield each
+def _of_other_families(
+    favourite: Proposed, ranked: Iterable[Proposed], target: Target, problem: ProblemShape
+) -> Iterator[Proposed]:
+    """The best of each family but the favourite's that the rules accept, unless it is far off."""
+    limit_us = math.inf if favourite.predicted_us is None else OF_OTHERS * favourite.predicted_us
+    near = [each for each in ranked if (each.predicted_us or 0.0) <= limit_us]
+    for family in dict.fromkeys(each.settled.family for each in near):
+        if family != favourite.settled.family:
+            yield from islice(_accepted((x for x in near if x.settled.family == family), target, problem), 1)
 
 
 def _variants(asked: GemmSpec, favourite: Proposed, target: Target, problem: ProblemShape) -> Iterator[Proposed]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import target
 from cutegen.plan import GemmPlan, plan
 from cutegen.spec import GemmSpec, Raster, Schedule, Tile, load_spec
+from cutegen.tune import space
 from cutegen.tune.space import MOST, OF_ONE_TILE, name_of, proposed, ranked_space
 from cutegen.tuned.overlay import settled_plan
 from tests.tuned.made import open_spec
@@ -69,6 +71,22 @@ def test_none_is_refused_where_sums_are_promoted(problem: ProblemShape) -> None:
     assert len(found) >= 8
     for each in found:
         assert planned(each.settled, problem).promote_k
+
+
+def test_a_family_whose_best_is_refused_has_its_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = ProblemShape(16, 4096, 4096)
+    first, *others = proposed(open_spec(), SM90, problem)
+    best = next(each for each in others if each.settled.family != first.settled.family)
+
+    def refusing(asked: GemmSpec, *rest: Any) -> object:
+        if asked == best.settled:
+            raise SpecError(file="", key="tile", found="the best", expected="the next")
+        return plan(asked, *rest)
+
+    monkeypatch.setattr(space, "plan", refusing)
+    found = proposed(open_spec(), SM90, problem)
+    assert best.name not in {each.name for each in found}
+    assert best.settled.family in {each.settled.family for each in found}
 
 
 def test_of_a_given_tile_the_rest_is_varied() -> None:
