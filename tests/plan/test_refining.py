@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,10 +63,13 @@ def test_times_that_are_as_predicted_stay_so() -> None:
 
 def test_a_kernel_that_is_slower_is_corrected_and_others_are_not() -> None:
     slower = most_measured(predicted_times())
-    found = corrections(*refined(predicted_times(slower), STEPS))
+    table = predicted_times(slower)
+    found = corrections(*refined(table, STEPS))
     change = found.pop(slower)
     assert change > DRAWN * math.log(SLOWER)
-    assert max(map(abs, found.values())) < change / 2
+    # A row that one problem alone has goes wherever that likes.
+    times = Counter(row_of_setting(setting) for measured in table for setting in measured.us)
+    assert max(abs(moved) for row, moved in found.items() if times[row] > 1) < change / 3
 
 
 def test_where_some_rows_alone_are_refined_nothing_else_moves() -> None:
