@@ -21,3 +21,5 @@ SCHEDULERS = 4
 """Warp schedulers of a multiprocessor, each of which issues an instruction a cycle (the same guide)."""
 SWIZZLE_ROWS = 8
 """Rows after which the swizzle of a tensor map, or of a descriptor, begins anew (PTX ISA, "Tensor swizzling modes")."""
+BULK_ALIGN_BYTES = 128
+"""A tensor map's box begins at a multiple of it in shared memory (PTX ISA, "cp.async.bulk.tensor")."""

@@ -10,7 +10,7 @@ from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
-from cutegen.hardware.units import REGISTER_BITS, SWIZZLE_ROWS, WARP, WARPGROUP
+from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
@@ -88,7 +88,8 @@ def _prove_boxes(
     Bits 4 to 6 of a byte's address are XORed with bits 7 to 9 of it, as many of them as the swizzle has.
     """
     width, rows = copy.box[0], copy.box[1] * copy.shares
-    _demand(copy.shares == 1 or copy.box[1] % SWIZZLE_ROWS == 0, f"{key} begins within the swizzle's period")
+    share_bytes = copy.box[0] * copy.box[1] * matrix.dtype.bytes
+    _demand(copy.shares == 1 or share_bytes % BULK_ALIGN_BYTES == 0, f"{key} begins where no box may")
     _demand(matrix.align_bytes % ROW_BYTES == 0, f"{key} needs addresses and strides of whole 16 bytes")
     _demand((width * copy.boxes, rows) == (tile[matrix.major_mode], tile[1 - matrix.major_mode]), f"{key} leaves gaps")
     element = np.arange(tile[0] * tile[1])

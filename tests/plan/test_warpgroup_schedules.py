@@ -66,7 +66,7 @@ def test_slices_are_ctas_beside_each_other() -> None:
     [
         ({"consumers": "pingpong", "groups": (2, 1, 1)}, "expected 1x1x1"),
         ({"consumers": "pingpong", "cta": (128, 256, 64)}, "256 registers a thread for sums"),
-        ({"cluster": (8, 1), "cta": (64, 24, 64)}, "shares are whole groups of 8 rows"),
+        ({"cluster": (8, 1), "cta": (64, 24, 32)}, "a divisor of 12: shares are whole groups of 2 rows"),
         ({"cluster": (1, 2), "split_k": 2}, "beside tiles along M, the CTAs of a cluster are slices of K"),
         ({"consumers": "pingpong", "split_k": 2}, "count its slices together"),
     ],

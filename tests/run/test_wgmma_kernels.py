@@ -22,7 +22,7 @@ from tests.gpu.prebuild import planted
 from tests.run.wgmma import CASES
 
 pytestmark = pytest.mark.dsl
-QUICK = ("tn", "nt", "fused")
+QUICK = ("tn", "nt", "fused", "shares_of_ten_rows")
 SLOW = (
     "two_atoms_a_warpgroup",
     "three_warpgroups",

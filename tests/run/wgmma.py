@@ -73,6 +73,7 @@ CASES: Mapping[str, GemmSpec] = {
         spec("cluster_along_m", cta=(64, 64, 64), stages=3, cluster=(2, 1)),
         spec("cluster_along_n", "mnm", cta=(128, 64, 64), cluster=(1, 2)),
         spec("cluster_of_two_boxes", "mnn", cta=(128, 128, 64), cluster=(2, 2)),
+        spec("shares_of_ten_rows", cta=(64, 40, 64), cluster=(4, 2)),
         spec("cluster_taking_turns", "kkm", cta=(64, 64, 128), consumers="pingpong", cluster=(2, 1)),
         spec("cluster_of_e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128), cluster=(1, 4)),
         spec("split_k", cta=(64, 64, 64), split_k=3),

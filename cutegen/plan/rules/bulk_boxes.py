@@ -14,7 +14,7 @@ from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, TiledMm
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
-from cutegen.hardware.units import LINE_BYTES, SWIZZLE_ROWS
+from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape
 from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_shapes, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
@@ -158,13 +158,18 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
 
 
 def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:
-    """Each CTA's share of the rows. Raises SpecError where it begins within the swizzle's period of 8 rows."""
+    """Each CTA's share of the rows. Raises SpecError where one would begin where no box may.
+
+    It may begin within the swizzle's period of 8 rows: hardware swizzles by the address.
+    """
     width, rows = copy.box
-    if rows % (shares * SWIZZLE_ROWS):
+    together = max(1, BULK_ALIGN_BYTES // (width * x.dtype.bytes))
+    if rows % (shares * together):
+        of_rows = "" if together == 1 else f": shares are whole groups of {together} rows"
         raise spec.error(
             "schedule.cluster",
             found=f"{shares} CTAs that share boxes of {rows} rows of {x.operand}",
-            expected=f"a divisor of {rows // SWIZZLE_ROWS}: shares are whole groups of {SWIZZLE_ROWS} rows",
+            expected=f"a divisor of {rows // together}{of_rows}",
             fix="use a smaller cluster, or another tile.cta",
         )
     return replace(copy, atom=TMA_LOAD_MULTICAST, box=(width, rows // shares), shares=shares)
