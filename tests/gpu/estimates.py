@@ -44,7 +44,7 @@ def row_of(setting: Setting) -> Row:
 @cache
 def _measured() -> dict[Row, Row]:
     """Rows that plans choose from, by what they are without their corrections."""
-    return {replace(row, correction=UNMEASURED, overall=UNMEASURED): row for row in MEASURED}
+    return {_bare(row): row for row in MEASURED}
 
 
 @cache
@@ -85,17 +85,27 @@ def of_plans() -> tuple[Setting, ...]:
 
 
 @cache
-def _compared(shape: tuple[int, int, int]) -> frozenset[Row]:
-    """Rows of warpgroups that plans compare for a problem."""
+def _compared(shape: tuple[int, int, int]) -> dict[Row, Row]:
+    """Rows of warpgroups that plans compare for a problem, by what they are without their corrections."""
     problem, gpu = ProblemShape(*shape), GPUS[TARGET]
-    return frozenset((*MEASURED, *map(as_nearest, fitted_rows(problem, gpu)), *fitted_slices(problem, gpu)))
+    rows = (*map(as_nearest, fitted_rows(problem, gpu)), *fitted_slices(problem, gpu), *MEASURED)
+    return {_bare(row): row for row in rows}
 
 
 def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     """The same of a kernel that plans compare for the problem, whatever the family; infinity of others."""
-    if setting.family == "sm90" and row_of(setting) not in _compared(shape):
+    if setting.family != "sm90":
+        return estimated_us(setting, shape)
+    row = _compared(shape).get(_bare(row_of(setting)))
+    if row is None:
         return math.inf
-    return estimated_us(setting, shape)
+    work = work_of(setting)
+    assert isinstance(work, WarpgroupWork)
+    return _estimated_us(replace(work, correction=row.correction, overall=row.overall), setting, shape)
+
+
+def _bare(row: Row) -> Row:
+    return replace(row, correction=UNMEASURED, overall=UNMEASURED)
 
 
 def estimated_us(setting: Setting, shape: tuple[int, int, int]) -> float:
@@ -103,6 +113,11 @@ def estimated_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     m, n, k = shape
     work, gpu = work_of(setting), GPUS[TARGET]
     if isinstance(work, WarpgroupWork):
-        problem = ProblemShape(n, m, k) if setting.swap else ProblemShape(m, n, k)
-        return estimate_warpgroups(work, problem, gpu, H200).us
+        return _estimated_us(work, setting, shape)
     return estimate_tiles(work, ProblemShape(m, n, k), gpu, CP_ASYNC if setting.family == "sm80" else BULK).us
+
+
+def _estimated_us(work: WarpgroupWork, setting: Setting, shape: tuple[int, int, int]) -> float:
+    m, n, k = shape
+    problem = ProblemShape(n, m, k) if setting.swap else ProblemShape(m, n, k)
+    return estimate_warpgroups(work, problem, GPUS[TARGET], H200).us

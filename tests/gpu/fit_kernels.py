@@ -31,7 +31,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan.search import bulk_tiles, cp_async_tiles, tile_model, warpgroup_model, warpgroup_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
-from tests.gpu.estimates import compared_us, of_plans, row_of, work_of
+from tests.gpu.estimates import compared_us, estimated_us, of_plans, row_of, work_of
 from tests.gpu.measured import STORED, Measured, Regret, geometric_mean, held_out, latest, load, regrets, row_of_setting
 from tests.gpu.settings import TARGET, Setting
 from tests.gpu.written import write, write_refined, write_regrets
@@ -209,8 +209,12 @@ def refined(table: Sequence[Measured], steps: int = STEPS, only: Collection[Sett
 
 
 def _of_compared(measured: Measured) -> Measured:
-    """A problem with no other kernels than plans compare for it."""
-    us = {setting: us for setting, us in measured.us.items() if math.isfinite(compared_us(setting, measured.problem))}
+    """A problem with no other kernels than plans compare for it by corrections of their own row.
+
+    Those by size are of no row, and none of what is refined would change them.
+    """
+    shape = measured.problem
+    us = {each: us for each, us in measured.us.items() if compared_us(each, shape) == estimated_us(each, shape)}
     return replace(measured, us=us)
 
 

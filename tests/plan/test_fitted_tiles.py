@@ -11,6 +11,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search.fitted_tiles import COLUMNS, COLUMNS_OF_SECTORS, WAVES, fitted_rows
+from cutegen.plan.search.sized_tiles import OF_ROWS, of_size
 from cutegen.plan.search.warpgroup_tiles import Row
 from tests.plan.specs import gemm
 
@@ -36,12 +37,50 @@ def test_grids_fill_the_gpu_and_tiles_are_no_wider_than_that_takes() -> None:
         for row in set(fitted_rows(problem, H200)):
             n, room = row.cta[1], at_once(row)
             waves = -(-ctas(problem, row, n) // room)
-            step = max(COLUMNS if row.swap else COLUMNS_OF_SECTORS, COLUMNS * row.cluster[0])
-            assert waves <= max(WAVES), (problem, row)
+            whole = max(COLUMNS if row.swap else COLUMNS_OF_SECTORS, COLUMNS * row.cluster[0])
+            step, narrowest, most = (COLUMNS, 40, 1) if is_of_its_size(row) else (whole, 64, max(WAVES))
+            assert waves <= most, (problem, row)
             assert n % step == 0, (problem, row)
-            assert n == step or -(-ctas(problem, row, n - step) // room) > waves or n - step < 64, (problem, row)
+            assert n == step or -(-ctas(problem, row, n - step) // room) > waves or n - step < narrowest, (problem, row)
             seen.add((row.cta[0], row.cluster, row.swap, waves))
     assert len(seen) > 50
+
+
+def is_of_its_size(row: Row) -> bool:
+    """Return whether its corrections are those of tiles of its size."""
+    return row.cta[0] in OF_ROWS and row == of_size(row)
+
+
+def test_a_kernel_has_one_row() -> None:
+    for problem in (ProblemShape(1248, 264, 2336), ProblemShape(240, 6976, 4328), ProblemShape(512, 1560, 4400)):
+        kernels = [(row.cta, row.cluster, row.swap) for row in fitted_rows(problem, H200)]
+        assert len(kernels) == len(set(kernels))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(512, 1560, 504), (4096, 4096, 4096), (2048, 2048, 2048)],
+    ids=["the store decides", "power decides", "just so"],
+)
+def test_problems_that_no_size_was_measured_on_keep_their_rows(shape: tuple[int, int, int]) -> None:
+    assert not any(map(is_of_its_size, fitted_rows(ProblemShape(*shape), H200)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "cluster", "swapped"),
+    [
+        ((512, 1560, 4400), (64, 112), (4, 2), False),
+        ((264, 3056, 1576), (64, 136), (4, 2), True),
+        ((5016, 536, 1656), (128, 184), (4, 1), False),
+        ((784, 704, 6816), (64, 80), (4, 2), True),
+    ],
+)
+def test_tiles_and_clusters_that_cublas_has_are_compared(
+    shape: tuple[int, int, int], tile: tuple[int, int], cluster: tuple[int, int], swapped: bool
+) -> None:
+    """As the names of its kernels say, on an H200."""
+    found = {(row.cta[:2], row.cluster[:2], row.swap) for row in fitted_rows(ProblemShape(*shape), H200)}
+    assert (tile, cluster, swapped) in found
 
 
 def test_a_batch_has_none() -> None:

@@ -1,7 +1,8 @@
 """Tiles whose N follows the problem: as wide as it must be for the tiles to fill the GPU once, or a few times.
 
 A grid of tiles that fills the multiprocessors a little more than once takes as long as two, and an instruction has any
-multiple of 8 columns. Where the pitch of rows is odd, and L2 what limits, the widest tiles and clusters win.
+multiple of 8 columns. Where the pitch of rows is odd, and L2 what limits, the widest tiles and clusters win; and where
+a product of middle size fills it just once, clusters of 8.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from cutegen.hardware import Gpu, dtype
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.rules.consumers import COOPERATIVE
 from cutegen.plan.rules.wgmma_sums import MOST_SUMS, sum_registers
+from cutegen.plan.search.sized_tiles import is_sized, of_size
 from cutegen.plan.search.warpgroup_model import PAIR, TOGETHER
 from cutegen.plan.search.warpgroup_tiles import Row
 
 WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}
 """Of tiles of so many rows."""
 CLUSTERS: tuple[Extents, ...] = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1))
+CLUSTERS_OF_SIZED: tuple[Extents, ...] = (*CLUSTERS, (2, 4, 1), (4, 2, 1))
 WAVES, WAVES_OF_LARGE_CLUSTERS = (1, 2, 3, 4), (1, 2)
 K_TILE = 64
 COLUMNS = 8
 """Of an instruction, and of a CTA's share of B."""
 COLUMNS_OF_SECTORS = 16
 """Of a tile whose rows are C's: its parts are rows of whole sectors."""
-NARROWEST, WIDEST = 64, {1: 256, 2: 256, 3: 200}
+NARROWEST, NARROWEST_SIZED, WIDEST = 64, 40, {1: 256, 2: 256, 3: 200}
 """The most by warpgroups: of three a thread has registers for the sums of so wide an instruction (C7602)."""
 CORRECTIONS = {64: 1.2, 128: 1.03, 192: 1.03, 256: 1.03}
 """Of a k-tile's cycles by the model, by rows of a tile that none that was measured is like.
@@ -38,22 +41,44 @@ Of 36 random problems where such tiles took the place of those that do not follo
 
 def fitted_rows(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
     """Rows for `problem`, exchanged and not, each once; none for a batch, whose results are shared out one by one."""
+    sized = (_sized_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS, CLUSTERS_OF_SIZED))
     found = (_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS, CLUSTERS, WAVES))
     if problem.batch == 1:
-        yield from dict.fromkeys(row for row in found if row is not None)
+        # Of two rows of a kernel the one with the corrections of its size stays.
+        rows = {(row.cta, row.cluster, row.swap): row for row in (*found, *sized) if row is not None}
+        yield from rows.values()
+
+
+def _sized_row(problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents) -> Row | None:
+    """The row that fills the GPU once, as narrow as an instruction can be, with the corrections of its size."""
+    n = _columns(problem, gpu, swap, m, cluster, 1, COLUMNS)
+    if n is None or n < NARROWEST_SIZED or not is_sized((m, n), problem) or not _has_room((m, n)):
+        return None
+    return of_size(Row((m, n, K_TILE), (WARPGROUPS[m], 1), COOPERATIVE, cluster, swap))
 
 
 def _row(problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents, waves: int) -> Row | None:
+    if cluster[0] * cluster[1] > PAIR and waves not in WAVES_OF_LARGE_CLUSTERS:
+        return None
+    step = max(COLUMNS if swap else COLUMNS_OF_SECTORS, COLUMNS * cluster[0])
+    n = _columns(problem, gpu, swap, m, cluster, waves, step)
+    if n is None or n < NARROWEST or not _has_room((m, n)):
+        return None
+    return Row((m, n, K_TILE), (WARPGROUPS[m], 1), COOPERATIVE, cluster, swap, 1, CORRECTIONS[m])
+
+
+def _columns(
+    problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents, waves: int, step: int
+) -> int | None:
+    """The least multiple of `step` whose tiles are `waves` of CTAs; None where so many rows are more already."""
     of_m, of_n = (problem.n, problem.m) if swap else (problem.m, problem.n)
     ctas_m, ctas_n, _ = cluster
     room = gpu.sms if ctas_m * ctas_n <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
     along_m = -(-of_m // (m * ctas_m)) * ctas_m
     along_n = room * waves // along_m // ctas_n * ctas_n
-    if along_n == 0 or (ctas_m * ctas_n > PAIR and waves not in WAVES_OF_LARGE_CLUSTERS):
-        return None
-    step = max(COLUMNS if swap else COLUMNS_OF_SECTORS, COLUMNS * ctas_m)
-    n = -(-of_n // (along_n * step)) * step
-    sums = sum_registers((m, n), dtype("f32"), WARPGROUPS[m] * WARPGROUP)
-    if not NARROWEST <= n <= WIDEST[WARPGROUPS[m]] or sums > MOST_SUMS:
-        return None
-    return Row((m, n, K_TILE), (WARPGROUPS[m], 1), COOPERATIVE, cluster, swap, 1, CORRECTIONS[m])
+    return -(-of_n // (along_n * step)) * step if along_n else None
+
+
+def _has_room(tile: tuple[int, int]) -> bool:
+    warpgroups = WARPGROUPS[tile[0]]
+    return tile[1] <= WIDEST[warpgroups] and sum_registers(tile, dtype("f32"), warpgroups * WARPGROUP) <= MOST_SUMS

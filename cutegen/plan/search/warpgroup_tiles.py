@@ -47,6 +47,7 @@ MEASURED = (
     Row((128, 256, 64), (2, 1), COOPERATIVE, (2, 1, 1), True, 1, 1.01, 0.982),
     Row((192, 160, 64), (3, 1), COOPERATIVE, (1, 2, 1), True, 1, 1.11, 0.83),
     Row((128, 224, 64), (2, 1), COOPERATIVE, (2, 1, 1), False, 1, 0.911, 0.975),
+    Row((128, 192, 64), (2, 1), COOPERATIVE, (1, 1, 4), False, 4, 0.863, 1.05),
     Row((128, 192, 64), (1, 1), PINGPONG, (2, 1, 1), False, 1, 0.931, 0.894),
     Row((128, 192, 64), (1, 1), PINGPONG, (2, 1, 1), True, 1, 0.885, 0.919),
     Row((128, 176, 64), (1, 1), PINGPONG, (2, 1, 1), False, 1, 0.807, 1.15),
@@ -57,6 +58,7 @@ MEASURED = (
     Row((128, 160, 64), (2, 1), COOPERATIVE, (2, 1, 1), True, 1, 0.943, 0.935),
     Row((128, 160, 64), (1, 1), PINGPONG, ALONE, False, 1, 0.838, 0.998),
     Row((128, 160, 64), (1, 1), PINGPONG, ALONE, True, 1, 0.842, 0.99),
+    Row((192, 96, 64), (3, 1), COOPERATIVE, (1, 1, 4), False, 4, 1.07, 0.885),
     Row((192, 96, 64), (3, 1), COOPERATIVE, (1, 2, 1), True, 1, 0.991, 0.826),
     Row((128, 144, 64), (1, 1), PINGPONG, ALONE, False, 1, 0.803, 1.12),
     Row((128, 144, 64), (1, 1), PINGPONG, ALONE, True, 1, 0.744, 1.19),
@@ -68,12 +70,16 @@ MEASURED = (
     Row((128, 112, 64), (1, 1), PINGPONG, ALONE, False, 1, 0.88, 1.04),
     Row((128, 112, 64), (1, 1), PINGPONG, (2, 4, 1), True, 1, 0.938, 0.959),
     Row((128, 96, 64), (2, 1), COOPERATIVE, ALONE, False, 1, 0.955, 0.889),
+    Row((128, 96, 64), (2, 1), COOPERATIVE, (1, 1, 4), False, 4, 1.19, 0.956),
     Row((128, 96, 64), (2, 1), COOPERATIVE, (2, 4, 1), False, 1, 0.978, 0.87),
+    Row((128, 96, 64), (2, 1), COOPERATIVE, (1, 1, 4), True, 4, 1.1, 1.03),
     Row((128, 96, 64), (1, 1), PINGPONG, (1, 2, 1), True, 1, 0.972, 0.938),
     Row((64, 192, 64), (1, 1), PINGPONG, (2, 2, 1), False, 1, 0.926, 0.871),
     Row((64, 192, 64), (1, 1), PINGPONG, ALONE, True, 1, 0.823, 0.939),
     Row((64, 192, 64), (1, 1), PINGPONG, (2, 1, 1), True, 1, 1.01, 0.858),
     Row((128, 80, 64), (2, 1), COOPERATIVE, (2, 2, 1), False, 1, 0.962, 0.974),
+    Row((64, 160, 64), (1, 1), COOPERATIVE, (1, 1, 2), False, 2, 0.987, 1.05),
+    Row((64, 160, 64), (1, 1), COOPERATIVE, (1, 1, 4), False, 4, 1.01, 1.06),
     Row((64, 160, 64), (1, 1), COOPERATIVE, (4, 1, 1), False, 1, 0.687, 1.06),
     Row((64, 128, 64), (1, 1), COOPERATIVE, (1, 1, 4), False, 4, 1.04, 0.998),
     Row((64, 128, 64), (1, 1), COOPERATIVE, (1, 1, 8), False, 8, 0.881, 1.13),
@@ -81,25 +87,33 @@ MEASURED = (
     Row((64, 128, 64), (1, 1), COOPERATIVE, (4, 1, 2), False, 2, 0.858, 1.03),
     Row((64, 128, 64), (1, 1), COOPERATIVE, ALONE, True, 1, 0.875, 0.983),
     Row((64, 128, 64), (1, 1), COOPERATIVE, (1, 1, 4), True, 4, 0.99, 1.03),
+    Row((64, 128, 64), (1, 1), COOPERATIVE, (2, 4, 1), True, 1, 0.868, 0.954),
     Row((64, 128, 64), (1, 1), COOPERATIVE, (4, 2, 1), True, 1, 0.975, 0.897),
     Row((64, 128, 64), (1, 1), PINGPONG, ALONE, False, 1, 0.954, 0.87),
     Row((64, 128, 64), (1, 1), PINGPONG, (2, 2, 1), False, 1, 1.14, 0.786),
     Row((64, 128, 128), (1, 1), COOPERATIVE, (1, 1, 2), True, 2, 0.955, 0.968),
+    Row((64, 96, 64), (1, 1), COOPERATIVE, (1, 1, 4), False, 4, 1.01, 1.08),
     Row((64, 96, 64), (1, 1), COOPERATIVE, (2, 2, 1), False, 1, 1.02, 1.0),
     Row((64, 96, 64), (1, 1), COOPERATIVE, (2, 4, 1), False, 1, 0.961, 0.974),
     Row((64, 96, 64), (1, 1), COOPERATIVE, (4, 2, 1), False, 1, 0.965, 0.971),
     Row((64, 96, 64), (1, 1), COOPERATIVE, (1, 1, 4), True, 4, 1.11, 1.02),
     Row((64, 96, 128), (1, 1), COOPERATIVE, ALONE, True, 1, 0.842, 0.985),
     Row((64, 80, 64), (1, 1), COOPERATIVE, ALONE, True, 1, 1.14, 0.992),
+    Row((64, 80, 64), (1, 1), COOPERATIVE, (1, 4, 1), True, 1, 1.06, 1.0),
+    Row((64, 80, 64), (1, 1), COOPERATIVE, (2, 4, 1), True, 1, 0.941, 1.0),
     Row((128, 32, 128), (2, 1), COOPERATIVE, ALONE, True, 1, 0.981, 0.846),
     Row((64, 64, 64), (1, 1), COOPERATIVE, (2, 1, 1), False, 1, 1.22, 0.942),
     Row((64, 64, 64), (1, 1), COOPERATIVE, (2, 4, 1), False, 1, 1.01, 0.934),
     Row((64, 64, 64), (1, 1), COOPERATIVE, (4, 1, 1), False, 1, 1.1, 0.891),
+    Row((64, 64, 64), (1, 1), COOPERATIVE, (4, 2, 1), False, 1, 0.897, 0.998),
     Row((64, 64, 64), (1, 1), COOPERATIVE, (8, 1, 1), False, 1, 0.945, 0.926),
+    Row((64, 64, 64), (1, 1), COOPERATIVE, (2, 4, 1), True, 1, 0.886, 0.996),
     Row((64, 64, 64), (1, 1), COOPERATIVE, (4, 1, 1), True, 1, 1.08, 0.896),
     Row((64, 64, 128), (1, 1), COOPERATIVE, (1, 1, 4), False, 4, 1.2, 0.944),
+    Row((64, 64, 128), (1, 1), COOPERATIVE, (4, 2, 1), False, 1, 0.941, 0.915),
     Row((64, 64, 128), (1, 1), COOPERATIVE, ALONE, True, 1, 1.01, 0.949),
     Row((64, 64, 128), (1, 1), COOPERATIVE, ALONE, True, 8, 0.984, 1.05),
+    Row((64, 64, 128), (1, 1), COOPERATIVE, (2, 4, 1), True, 1, 0.977, 0.884),
     Row((64, 48, 128), (1, 1), COOPERATIVE, ALONE, True, 1, 0.941, 0.961),
     Row((64, 32, 64), (1, 1), COOPERATIVE, ALONE, True, 1, 1.48, 0.909),
     Row((64, 32, 64), (1, 1), COOPERATIVE, (1, 1, 4), True, 4, 1.57, 0.939),
@@ -128,19 +142,20 @@ def as_nearest(row: Row) -> Row:
     A row that was measured is that one, and one with a correction of its own stays; one that nothing is like is
     doubted alone.
     """
-    if row.overall != UNMEASURED:
-        return row
     alike = [
         each
         for each in MEASURED
         if (each.cta[0], each.cta[2], each.warpgroups, each.consumers, each.cluster, each.swap, each.slices)
         == (row.cta[0], row.cta[2], row.warpgroups, row.consumers, row.cluster, row.swap, row.slices)
     ]
-    if not alike:
+    nearest = min(alike, key=lambda each: abs(each.cta[1] - row.cta[1]), default=None)
+    if nearest is not None and nearest.cta == row.cta:
+        return nearest
+    if row.overall != UNMEASURED:
+        return row
+    if nearest is None:
         return replace(row, overall=DOUBTED)
-    nearest = min(alike, key=lambda each: abs(each.cta[1] - row.cta[1]))
-    doubt = 1.0 if nearest.cta == row.cta else DOUBTED
-    return replace(row, correction=nearest.correction, overall=nearest.overall * doubt)
+    return replace(row, correction=nearest.correction, overall=nearest.overall * DOUBTED)
 
 
 PROMOTED = (
