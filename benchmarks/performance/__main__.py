@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.performance import documents
+from benchmarks.performance import choice, documents
 from benchmarks.performance.figures import dumped, loaded
 from benchmarks.performance.measure import Asked, compiled, measure
 from benchmarks.performance.merged import merged
@@ -42,11 +42,13 @@ def main(words: list[str] | None = None) -> int:
     asked = Asked(cutlass=tuple(arguments.cutlass), quick=arguments.quick, seconds=arguments.seconds)
     try:
         if arguments.verb == "build":
-            compiled(asked, print, arguments.arch)
+            with choice.untuned():
+                compiled(asked, print, arguments.arch)
             return 0
         paths = arguments.figures or [documents.FIGURES]
         if arguments.verb != "write":
-            measure(asked, lambda found: paths[0].write_text(dumped(found), encoding="utf-8"))
+            with choice.untuned():
+                measure(asked, lambda found: paths[0].write_text(dumped(found), encoding="utf-8"))
         if arguments.verb != "measure":
             figures = merged([loaded(path.read_text(encoding="utf-8")) for path in paths])
             documents.FIGURES.write_text(dumped(figures), encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -45,7 +45,15 @@ def _demand_alike(first: Figures, other: Figures) -> None:
     for name in ("device", "sms", "driver", "cuda", "versions", "rounds", "chosen"):
         mine, its = getattr(first, name), getattr(other, name)
         if mine != its:
-            raise OutsideError(f"runs with another {name} are not one: {mine} and {its}")
+            raise OutsideError(f"runs with another {name} are not one: {_unlike(mine, its)}")
+
+
+def _unlike(mine: object, its: object) -> str:
+    """What both are; of two mappings the first entry that they have not both."""
+    if not isinstance(mine, Mapping) or not isinstance(its, Mapping):
+        return f"{mine} and {its}"
+    key = next(key for key in (*mine, *its) if mine.get(key) != its.get(key))
+    return f"{key} is {mine.get(key)} and {its.get(key)}"
 
 
 def _groups(rows: Iterable[Sequence[_T]], key: Callable[[_T], Hashable]) -> list[list[_T]]:

@@ -255,6 +255,9 @@ def test_of_several_processes_the_median_counts(figures: Figures) -> None:
     assert loaded(dumped(found)) == found
     with pytest.raises(OutsideError, match="another driver"):
         merged([figures, replace(figures, driver="1.0")])
+    problem, kernel = next(iter(figures.chosen.items()))
+    with pytest.raises(OutsideError, match=f"another chosen are not one: {problem} is {kernel} and another$"):
+        merged([figures, replace(figures, chosen={**figures.chosen, problem: "another"})])
 
 
 def test_only_what_stands_between_markers_is_written(figures: Figures) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ from cutegen.bench.measure import Graph, Measurement, Regime
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.spec import GemmSpec
+from cutegen.tuned.store import folder
 from cutegen.verify import random_extras, random_operands
 from examples.hopper_ladder import ladder
 
@@ -50,6 +52,14 @@ def test_the_choice_is_the_plans_own(problem: ProblemShape) -> None:
     tile = "x".join(map(str, made.cta_tile))
     assert said.startswith(f"{made.family} {tile}, {made.stages} stages")
     assert ("exchanged" in said) == made.swapped
+
+
+def test_what_was_tuned_here_takes_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_TUNED_DIR", str(tmp_path))
+    assert folder().is_dir()
+    with choice.untuned():
+        assert not folder().is_dir()
+    assert folder() == tmp_path
 
 
 class _Built:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.errors import SpecError
+from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.prove import prove
+from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import Mma, Operand, Schedule
 from tests.run.wgmma import spec
 
@@ -74,6 +76,18 @@ def test_slices_are_ctas_beside_each_other() -> None:
 def test_what_cannot_be_is_refused(parts: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         planned(**parts)
+
+
+def test_a_share_that_begins_where_no_box_may_is_noticed() -> None:
+    """Of 24 rows of 64 bytes, four CTAs have 6 each, whose boxes begin at multiples of 128; eight would have 3."""
+    right = planned(cta=(64, 24, 32), cluster=(4, 1))
+    prove(right)
+    copy = right.b.g2s
+    assert isinstance(copy, BulkTensorCopy)
+    assert (copy.box, copy.shares) == ((32, 6), 4)
+    spoiled = replace(copy, box=(32, 3), shares=8)
+    with pytest.raises(ProofError, match=r"g2s\.b begins where no box may"):
+        prove(replace(right, b=replace(right.b, g2s=spoiled)))
 
 
 def test_atomics_are_another_familys() -> None:
