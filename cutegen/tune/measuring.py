@@ -21,7 +21,7 @@ from typing import Any
 
 from cutegen.support.environment import seeing_gpu
 from cutegen.support.typed_json import read
-from cutegen.tune.deciding import WORSE_ELSEWHERE, gain, is_faster, leaders
+from cutegen.tune.deciding import winner
 from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result, as_json
 from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.times import Status, Times
@@ -114,7 +114,7 @@ class _Run:
 
     def measured(self, seconds: float) -> Measured:
         """The answer."""
-        winner, tie = self._winner()
+        won, tie = self._winner()
         job = self.job
         order = [self.results[each.name] for each in job.candidates if each.name in self.results]
         return Measured(
@@ -124,34 +124,22 @@ class _Run:
             target=job.target,
             problem=job.problem,
             results=tuple(order),
-            winner=winner,
+            winner=won,
             tie=tie,
             decide_by=job.settings.decide_by,
             device=None if self.device is None else DeviceFacts(**self.device),
             versions=self.versions,
             measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=seconds,
-            why=None if winner else self.why or "no candidate is right",
+            why=None if won else self.why or "no candidate is right",
         )
 
     def _winner(self) -> tuple[str | None, bool]:
-        """The fastest of the last rounds where that is beyond noise, else the model's favourite; whether it is a tie.
-
-        One that is much slower in the other regime does not win.
-        """
+        """The winner of the last rounds, and whether the favourite stays in a tie; None without last rounds."""
         if self.duel is None:
             return None, False
-        favourite, by = self.duel["favourite"], self.job.settings.decide_by
-        decisive, other = self.duel[by], self.duel["launch" if by == "graph" else "graph"]
-        near = leaders(decisive, favourite, len(decisive))
-        faster = [
-            name
-            for name in near[1:]
-            if is_faster(decisive, name, favourite) and gain(other, name, favourite)[0] > 1 - WORSE_ELSEWHERE
-        ]
-        if faster:
-            return faster[0], False
-        return favourite, any(gain(decisive, name, favourite)[0] > 1 for name in near[1:])
+        by = self.job.settings.decide_by
+        return winner(self.duel[by], self.duel["launch" if by == "graph" else "graph"], self.duel["favourite"])
 
 
 def _one_process(run: _Run, gpu: str | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cutegen.tune.deciding import gain, is_faster, is_settled, leaders, times_of
+from cutegen.tune.deciding import gain, is_faster, is_settled, leaders, times_of, winner
 
 
 def noisy(us: float, share: float, seed: int, rounds: int = 36) -> list[float]:
@@ -40,6 +40,30 @@ def test_what_moves_all_alike_is_no_noise() -> None:
 def test_the_favourite_leads_the_list_whatever_its_time() -> None:
     samples: dict[str, Sequence[float]] = {"a": [3.0], "favourite": [9.0], "b": [1.0], "c": [2.0]}
     assert leaders(samples, "favourite", 3) == ["favourite", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("graph_gain", "launch_gain", "wins"),
+    [(1.04, 1.0, True), (1.04, 0.97, True), (1.04, 0.95, False), (1.02, 0.975, False), (1.1, 0.95, True)],
+)
+def test_a_winner_gains_in_one_regime_what_it_loses_in_the_other(
+    graph_gain: float, launch_gain: float, wins: bool
+) -> None:
+    graph = {"favourite": noisy(10.0, 0.003, 1), "other": noisy(10.0 / graph_gain, 0.003, 2)}
+    launch = {"favourite": noisy(13.0, 0.003, 3, 15), "other": noisy(13.0 / launch_gain, 0.003, 4, 15)}
+    assert winner(graph, launch, "favourite") == (("other", False) if wins else ("favourite", True))
+
+
+def test_noise_of_the_other_regime_refuses_nobody() -> None:
+    graph = {"favourite": noisy(10.0, 0.003, 1), "other": noisy(9.7, 0.003, 2)}
+    launch = {"favourite": noisy(13.0, 0.2, 3, 15), "other": noisy(13.4, 0.2, 4, 15)}
+    assert winner(graph, launch, "favourite") == ("other", False)
+
+
+def test_the_next_wins_where_the_fastest_may_not() -> None:
+    graph = {"favourite": noisy(10.0, 0.003, 1), "fastest": noisy(9.0, 0.003, 2), "next": noisy(9.5, 0.003, 3)}
+    launch = {"favourite": noisy(13.0, 0.003, 4), "fastest": noisy(16.0, 0.003, 5), "next": noisy(13.0, 0.003, 6)}
+    assert winner(graph, launch, "favourite") == ("next", False)
 
 
 def test_medians_and_quartiles_are_those_of_the_samples() -> None:
