@@ -80,10 +80,10 @@ def changed(value: int) -> set[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MANY)
 def test_every_constant_changed_is_refused_with_its_name_or_followed(name: str) -> None:
+    """Each in one of the ways, drawn anew."""
     text = emitted(name, MANY[name])
     for names, node, value in numbers(text):
-        for new in changed(value):
-            check_changed(text, names, node, new, MANY[name])
+        check_changed(text, names, node, random.choice([*changed(value)]), MANY[name])
 
 
 def read_gemm(text: str, arch: str) -> tuple[ReadKernel, GemmPlan]:
