@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.settings import settings
+from cutegen.run.call.dynamo import guards_of, with_latest
 from cutegen.torch_ops import remembered
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import tf32_allowed
@@ -60,7 +61,6 @@ def quick_fused(call: Call) -> Tensor | None:
             out_dtype,
             alpha is None,
             out is None,
-            out is c,
             *[x is None for x in given],
         )
         some = table.fused.get(key)
@@ -69,7 +69,7 @@ def quick_fused(call: Call) -> Tensor | None:
     if some is None or table.changes != providers.changes + settings.changes:
         return None
     tensors = [a, b, *[x for x in given if x is not None]]
-    if out is not None and out is not c:
+    if out is not None:
         tensors.append(out)
     for known in some:
         if known.guards(*tensors):
@@ -110,13 +110,13 @@ def shorten_fused(call: Call, result: Tensor) -> None:
         return
     given = (call.bias, call.residual, call.c, call.scale_a, call.scale_b)
     tensors = [call.a, call.b, *[x for x in given if x is not None]]
-    if call.out is not None and call.out is not call.c:
+    if call.out is not None:
         tensors.append(call.out)
-    guards = remembered.guards_of(tensors)
-    if not guards(*tensors):  # they take no tensor twice
+    guards = guards_of(tensors)
+    if not guards(*tensors):
         return
     nothing = [x is None for x in given]
     shapes = (call.a.shape, call.b.shape, call.activation, call.out_dtype)
-    key = (*shapes, call.alpha is None, call.out is None, call.out is call.c, *nothing)
-    others = [each for each in remembered.table.fused.get(key, ()) if not each.guards(*tensors)]
-    remembered.table.fused[key] = [Fused(known, call, guards, result), *others[: remembered.FORMS_OF_SHAPES - 1]]
+    key = (*shapes, call.alpha is None, call.out is None, *nothing)
+    made = Fused(known, call, guards, result)
+    remembered.table.fused[key] = with_latest(remembered.table.fused.get(key, ()), made, tensors)

@@ -20,12 +20,11 @@ from cutegen.dispatch.providers import providers
 from cutegen.dispatch.ready import Ready, ordered
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
+from cutegen.run.call.dynamo import guards_of, with_latest
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import tf32_allowed
 
 _REMEMBERED_CALLS = 1024
-FORMS_OF_SHAPES = 8
-"""Calls with the same shapes: of other strides, types, devices."""
 
 # Names of their own, because every call looks each of them up.
 is_traced = torch.compiler.is_dynamo_compiling
@@ -114,14 +113,6 @@ def allocator(ordinal: int) -> Callable[..., Tensor]:
     return found
 
 
-def guards_of(tensors: list[Tensor]) -> Callable[..., bool]:
-    """Return a question to as many tensors: whether they are like these in all but values and addresses."""
-    sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
-    made = _dynamos.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-    check: Callable[..., bool] = made.check
-    return check
-
-
 def is_undisturbed() -> bool:
     """Return whether nothing of torch's comes in between a call and its kernel but autocast and autograd."""
     return not (_dispatch_modes() or _function_modes() or _functorch() or _forward_ad._current_level >= 0)
@@ -208,10 +199,9 @@ def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
     key = (call.a.shape, second.shape, call.activation, call.bias is None, call.out is None, weight is not None)
     tensors = [x for x in (call.a, second, call.out, call.bias) if x is not None]
     made = Simple(known, call, tensors, result, across=weight is not None)
-    if made.guards(*tensors):  # they take no tensor twice
+    if made.guards(*tensors):
         whole = (*key, _is_grad_enabled())
-        others = [each for each in table.simple.get(whole, ()) if not each.guards(*tensors)]
-        table.simple[whole] = [made, *others[: FORMS_OF_SHAPES - 1]]
+        table.simple[whole] = with_latest(table.simple.get(whole, ()), made, tensors)
 
 
 def known_here(call: Call) -> Known | None:

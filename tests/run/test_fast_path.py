@@ -1,91 +1,78 @@
-"""Plain calls with torch tensors that are made again, with stand-ins for tensors of a GPU."""
+"""Plain calls with torch tensors that are made again, with tensors of the host and a stand-in for the launch."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from cutegen.errors import OperandError
 from cutegen.run.call.check import check_call
 from cutegen.run.call.fast_path import QuickCalls, QuickFusedCalls
-from cutegen.run.call.operands import Form
+from cutegen.run.call.operands import view_of
 
 M, N, K = 16, 24, 32
 STREAM = 77
+HALF = torch.float16
 
 
-@dataclass(frozen=True)
-class FakeTensor:
-    """As much of a torch tensor as a quick call looks at."""
-
-    address: int
-    shape: tuple[int, int]
-    strides: tuple[int, int]
-    requires_grad: bool = False
-    dtype: str = "f16"
-    device: str = "cuda:0"
-    negative: bool = False
-
-    def stride(self) -> tuple[int, int]:
-        return self.strides
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def is_neg(self) -> bool:
-        return self.negative
+def new(rows: int, columns: int, offset: int = 0, dtype: torch.dtype = HALF) -> torch.Tensor:
+    """A row-major matrix `offset` elements into memory of its own."""
+    return torch.zeros(rows * columns + offset, dtype=dtype)[offset:].view(rows, columns)
 
 
-A = FakeTensor(0x10000, (M, K), (K, 1))
-B = FakeTensor(0x20000, (K, N), (1, K))
-OUT = FakeTensor(0x30000, (M, N), (N, 1))
+def without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, whose memory is given back."""
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+# One piece of memory, so that B lies behind A, and room for C before, between and behind them.
+MEMORY = torch.zeros(M * N + M * K + K * N + M * N, dtype=HALF)
+AT_A, AT_B = M * N, M * N + M * K
+A, B = MEMORY[AT_A:AT_B].view(M, K), MEMORY[AT_B : AT_B + K * N].view(N, K).T
+OUT = new(M, N)
+
+
+def result_at(element: int) -> torch.Tensor:
+    """A result that begins at that element of the operands' memory."""
+    return MEMORY[element : element + M * N].view(M, N)
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What was launched; torch allocates at 0x40000."""
-
-    def empty_strided(shape: Any, strides: Any, *, dtype: Any, device: Any) -> FakeTensor:
-        return FakeTensor(0x40000, shape, strides, False, dtype, device)
-
-    counted: list[FakeTensor] = []
-    torch = SimpleNamespace(
-        Tensor=FakeTensor,
-        empty_strided=empty_strided,
-        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda index: STREAM + index),
-        autograd=SimpleNamespace(
-            forward_ad=SimpleNamespace(_current_level=-1),
-            graph=SimpleNamespace(increment_version=counted.append, counted=counted),
-        ),
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    """What was launched."""
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: STREAM + index, raising=False)
     return []
 
 
 @pytest.fixture
 def calls(launches: list[tuple[Any, ...]], contract: Any) -> QuickCalls:
     """Remembers A, B and OUT, with out= and without."""
-    forms = (Form(x.shape, x.strides, "f16", ("cuda", 0), "torch", False) for x in (A, B, OUT))
-    call, known = check_call(contract("kkn"), *forms), QuickCalls()
+    known = QuickCalls()
     for out in (OUT, None):
-        known.remember(A, B, out, OUT, call, lambda *arguments: launches.append(arguments))
+        remember(known, contract, A, B, out, launches)
     return known
 
 
+def remember(known: QuickCalls, contract: Any, a: Any, b: Any, out: Any, launches: list[Any]) -> None:
+    call = check_call(contract("kkn"), *(view_of(x, "x").form for x in (a, b, OUT)))
+    known.remember(a, b, out, OUT, call, lambda *arguments: launches.append(arguments))
+
+
 def test_a_known_call_is_launched_on_the_new_addresses(calls: QuickCalls, launches: list[Any]) -> None:
-    a, b, out = (replace(x, address=x.address + 0x100000) for x in (A, B, OUT))
+    a, b, out = new(M, K), new(N, K).T, new(M, N)
     assert calls(a, b, out, None) is out
-    assert launches == [((a.address, b.address, out.address), (), STREAM)]
+    assert launches == [((a.data_ptr(), b.data_ptr(), out.data_ptr()), (), STREAM)]
 
 
 def test_a_result_is_allocated_as_the_first_one_was(calls: QuickCalls, launches: list[Any]) -> None:
     out = calls(A, B, None, None)
     assert (out.shape, out.stride(), out.dtype, out.device) == (OUT.shape, OUT.stride(), OUT.dtype, OUT.device)
-    assert launches == [((A.address, B.address, out.address), (), STREAM)]
+    assert launches == [((A.data_ptr(), B.data_ptr(), out.data_ptr()), (), STREAM)]
 
 
 def test_the_callers_stream_is_used(calls: QuickCalls, launches: list[Any]) -> None:
@@ -101,25 +88,28 @@ def test_memory_for_a_result_on_the_callers_stream_is_not_taken_here(calls: Quic
 @pytest.mark.parametrize(
     ("a", "b", "out"),
     [
-        (replace(A, shape=(M + 1, K)), B, OUT),
-        (replace(A, strides=(K + 8, 1)), B, OUT),
-        (A, replace(B, dtype="bf16"), OUT),
-        (A, B, replace(OUT, device="cuda:1")),
-        (replace(A, requires_grad=True), B, OUT),
-        (A, replace(B, requires_grad=True), OUT),
-        (A, B, replace(OUT, requires_grad=True)),
-        (replace(A, negative=True), B, OUT),
-        (A, replace(B, negative=True), None),
-        (A, B, replace(OUT, negative=True)),
-        (replace(A, address=0), B, OUT),
-        (A, replace(B, address=0), None),
-        (A, B, replace(OUT, address=0)),
-        (replace(A, address=A.address + 8), B, OUT),
-        (A, replace(B, address=B.address + 2), OUT),
-        (A, B, replace(OUT, address=OUT.address + 8)),
-        (A, B, replace(OUT, address=A.address)),
-        (A, B, replace(OUT, address=A.address - 16)),
-        (A, B, replace(OUT, address=B.address + (N * K - 8) * 2)),
+        (new(M + 1, K), B, OUT),
+        (torch.zeros(M, K + 8, dtype=HALF)[:, :K], B, OUT),
+        (A, new(N, K, dtype=torch.bfloat16).T, OUT),
+        (A, B, OUT.to("meta")),
+        (A.clone().requires_grad_(), B, OUT),
+        (A, B.clone().requires_grad_(), OUT),
+        (A, B, OUT.clone().requires_grad_()),
+        (torch._neg_view(A), B, OUT),
+        (A, torch._neg_view(B), None),
+        (A, B, torch._neg_view(OUT)),
+        (A.to_sparse(), B, OUT),
+        (torch.nn.Parameter(A, requires_grad=False), B, OUT),
+        (without_memory(new(M, K)), B, OUT),
+        (A, without_memory(new(N, K).T), None),
+        (A, B, without_memory(new(M, N))),
+        (new(M, K, 4), B, OUT),
+        (A, new(N, K, 1).T, OUT),
+        (A, B, new(M, N, 4)),
+        (A, B, result_at(AT_A)),
+        (A, B, result_at(AT_A - 8)),
+        (A, B, result_at(AT_B + N * K - 8)),
+        (A.numpy(), B, OUT),
         ([[1.0]], B, OUT),
         (A, B, "text"),
     ],
@@ -132,26 +122,53 @@ def test_whatever_is_out_of_the_ordinary_goes_the_thorough_way(
 
 
 def test_within_forward_mode_ad_every_call_goes_the_thorough_way(calls: QuickCalls, launches: list[Any]) -> None:
-    sys.modules["torch"].autograd.forward_ad._current_level = 0
-    assert calls(A, B, OUT, None) is None
+    with torch.autograd.forward_ad.dual_level():
+        assert calls(A, B, OUT, None) is None
     assert launches == []
 
 
+def test_what_was_multiplied_without_gradients_is_not_known_with_them(contract: Any, launches: list[Any]) -> None:
+    known, graded = QuickCalls(), A.clone().requires_grad_()
+    with torch.no_grad():
+        remember(known, contract, graded, B, OUT, launches)
+    assert known(graded, B, OUT, None) is None
+
+
+def test_a_tensor_may_be_both_operands(contract: Any, launches: list[Any]) -> None:
+    known, square, out = QuickCalls(), new(K, K), new(K, K)
+    call = check_call(contract("knn"), *(view_of(x, "x").form for x in (square, square, out)))
+    known.remember(square, square, out, out, call, lambda *arguments: launches.append(arguments))
+    assert known(square, square, out, None) is out
+    assert known(square, new(K, K), out, None) is None
+    assert len(launches) == 1
+
+
+def test_tensors_of_the_same_shapes_are_known_beside_each_other(
+    calls: QuickCalls, contract: Any, launches: list[Any]
+) -> None:
+    wide = torch.zeros(M, K + 8, dtype=HALF)[:, :K]
+    remember(calls, contract, wide, B, OUT, launches)
+    assert calls(wide, B, OUT, None) is OUT
+    assert calls(A, B, OUT, None) is OUT
+    assert [addresses[0] for addresses, _, _ in launches] == [wide.data_ptr(), A.data_ptr()]
+
+
 def test_torch_is_told_of_what_the_caller_sees_written(calls: QuickCalls) -> None:
+    before = OUT._version
     calls(A, B, None, None)
+    assert OUT._version == before
     calls(A, B, OUT, None)
-    assert sys.modules["torch"].autograd.graph.counted == [OUT]
+    assert OUT._version == before + 1
 
 
 def test_neighbours_in_memory_are_apart(calls: QuickCalls, launches: list[Any]) -> None:
-    after = replace(OUT, address=A.address + M * K * 2)
+    before, after = result_at(AT_A - M * N), result_at(AT_B + K * N)
     assert calls(A, B, after, None) is after
-    before = replace(OUT, address=A.address - M * N * 2)
     assert calls(A, B, before, None) is before
     assert len(launches) == 2
 
 
-BIAS, AUX = FakeTensor(0x50000, (N,), (1,)), FakeTensor(0x60000, (M, N), (N, 1))  # type: ignore[arg-type]
+BIAS, AUX = torch.zeros(N, dtype=HALF), new(M, N)
 NAMED = (("bias", BIAS), ("aux", AUX))
 
 
@@ -193,9 +210,9 @@ def fused(prepared: FakePrepared) -> QuickFusedCalls:
 def test_a_fused_call_is_checked_launched_and_announced_with_its_operands(
     fused: QuickFusedCalls, prepared: FakePrepared
 ) -> None:
-    a, bias = replace(A, address=0x110000), replace(BIAS, address=0x150000)
+    a, bias = new(M, K), BIAS.clone()
     assert fused(a, B, OUT, None, (("bias", bias), ("aux", AUX)), (2.0,)) is OUT
-    pointers = (a.address, B.address, OUT.address, bias.address, AUX.address)
+    pointers = tuple(x.data_ptr() for x in (a, B, OUT, bias, AUX))
     assert prepared.checked == [pointers]
     assert prepared.launches == [(pointers, (2.0,), STREAM)]
     assert prepared.announced == [((OUT, AUX), pointers)]
@@ -203,7 +220,8 @@ def test_a_fused_call_is_checked_launched_and_announced_with_its_operands(
 
 def test_a_fused_result_is_allocated_and_nobody_is_told_of_it(fused: QuickFusedCalls, prepared: FakePrepared) -> None:
     out = fused(A, B, None, None, NAMED, ())
-    assert (out.address, out.shape) == (0x40000, OUT.shape)
+    assert (out.shape, out.stride(), out.dtype) == (OUT.shape, OUT.stride(), OUT.dtype)
+    assert prepared.launches[0][0][2] == out.data_ptr()
     assert prepared.announced[0][0] == (None, AUX)
     assert fused(A, B, None, 5, NAMED, ()) is None
 
@@ -212,20 +230,22 @@ def test_addresses_of_a_fused_call_are_checked_before_it_is_launched(
     fused: QuickFusedCalls, prepared: FakePrepared
 ) -> None:
     with pytest.raises(OperandError):
-        fused(A, B, replace(OUT, address=A.address), None, NAMED, ())
+        fused(A, B, result_at(AT_A), None, NAMED, ())
     assert prepared.launches == []
 
 
 @pytest.mark.parametrize(
     ("a", "named"),
     [
-        (replace(A, shape=(M + 1, K)), NAMED),
-        (A, (("bias", replace(BIAS, dtype="f32")), ("aux", AUX))),
-        (A, (("bias", replace(BIAS, shape=(1,))), ("aux", AUX))),
-        (A, (("bias", replace(BIAS, requires_grad=True)), ("aux", AUX))),
-        (A, (("bias", BIAS), ("aux", replace(AUX, negative=True)))),
-        (A, (("bias", replace(BIAS, address=0)), ("aux", AUX))),
+        (new(M + 1, K), NAMED),
+        (A, (("bias", BIAS.float()), ("aux", AUX))),
+        (A, (("bias", BIAS[:1]), ("aux", AUX))),
+        (A, (("bias", BIAS.clone().requires_grad_()), ("aux", AUX))),
+        (A, (("bias", BIAS), ("aux", torch._neg_view(AUX)))),
+        (A, (("bias", without_memory(BIAS.clone())), ("aux", AUX))),
         (A, (("bias", BIAS),)),
+        (A, (("bias", BIAS), ("aux", OUT))),
+        (A, (("bias", BIAS.numpy()), ("aux", AUX))),
         ("text", NAMED),
     ],
 )
@@ -237,5 +257,13 @@ def test_whatever_is_out_of_the_ordinary_in_a_fused_call_goes_the_thorough_way(
 
 
 def test_a_fused_call_within_forward_mode_ad_goes_the_thorough_way(fused: QuickFusedCalls) -> None:
-    sys.modules["torch"].autograd.forward_ad._current_level = 0
-    assert fused(A, B, OUT, None, NAMED, ()) is None
+    with torch.autograd.forward_ad.dual_level():
+        assert fused(A, B, OUT, None, NAMED, ()) is None
+
+
+def test_a_fused_result_may_be_what_is_added(prepared: FakePrepared) -> None:
+    known, c = QuickFusedCalls(), new(M, N)
+    known.remember(A, B, c, c, (("c", c),), prepared)
+    assert known(A, B, c, None, (("c", c),), (1.0, 0.5)) is c
+    assert prepared.launches == [((A.data_ptr(), B.data_ptr(), c.data_ptr(), c.data_ptr()), (1.0, 0.5), STREAM)]
+    assert known(A, B, OUT, None, (("c", c),), (1.0, 0.5)) is None

@@ -70,6 +70,7 @@ def test_other_values_and_numbers_are_computed_after_one_look_up(monkeypatch: py
 def test_a_call_like_one_before_is_looked_up_by_guards_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     w, bias, c, out = half(32, 64).T, half(32), half(16, 32), torch.empty(16, 32, dtype=HALF)
     layer, scale = cutegen.Linear(64, 32, dtype=HALF).requires_grad_(False), torch.rand(16, 1)
+    square = half(16, 16)
     weight = layer.weight.double().T
 
     def in_place(a: Any) -> Any:
@@ -84,6 +85,7 @@ def test_a_call_like_one_before_is_looked_up_by_guards_alone(monkeypatch: pytest
         lambda a: (cutegen.matmul(a, w, alpha=2, residual=out), 2 * (a.double() @ w.double()) + out),
         lambda a: (cutegen.matmul(a, w, scale_a=scale), scale.double() * (a.double() @ w.double())),
         lambda a: (cutegen.matmul(a, w, out_dtype=torch.float32), a.double() @ w.double()),
+        lambda _: (cutegen.matmul(square, square), square.double() @ square.double()),
         in_place,
     ]
     for call in calls:

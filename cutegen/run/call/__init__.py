@@ -6,7 +6,7 @@
     memory_overlap.py    where they lie: alignment, shared memory
     epilogue_operands.py what a call hands in for the epilogue, and nothing else
     transposed_copies.py transposed copies of B, made once and kept
-    fast_path.py         a plain call with torch tensors again
+    fast_path.py         a call with torch tensors again; dynamo.py knows it by guards
     streams.py           which CUDA stream a call goes to
     bits.py              floats that NumPy has no type for
 

@@ -1,8 +1,8 @@
-"""A call with torch tensors again: known by the tensors' own attributes, so that no views are made for it.
+"""A call with torch tensors again: known by guards on the tensors, so that no views are made for it.
 
-Views and their look-up are half of what a small call costs the host. What depends on attributes was checked when the
-call was first made; addresses, overlap and autograd are looked at each time, and whatever is out of the ordinary is
-left to the thorough way, which knows the reason.
+Views and their look-up are half of what a small call costs the host. What guards see was checked when the call was
+first made; addresses, overlap and forward-mode AD are looked at each time, and whatever is out of the ordinary is left
+to the thorough way, which knows the reason.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from cutegen.run.call.check import CheckedCall
-from cutegen.run.call.operands import count_write, differs_from_memory
+from cutegen.run.call.dynamo import Guards, Known, guards_of, with_latest
+from cutegen.run.call.operands import count_write
 from cutegen.run.call.streams import stream_handle
 
-_REMEMBERED_CALLS = 256
+_REMEMBERED_SHAPES = 256
 
 Launch = Callable[[tuple[int, ...], tuple[float, ...], int], object]
 """Takes the addresses in the contract's order, the values of its scalars, and a stream."""
@@ -26,23 +27,28 @@ class QuickCalls:
     """The calls `kernel(a, b, out=)` that one thread has made with tensors of one GPU."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], _Known] = {}
+        self._known: dict[tuple[object, ...], list[_Known]] = {}
 
     def __call__(self, a: Any, b: Any, out: Any, stream: Any) -> Any:
         """Launch a call that is known and give its result; None when it must go the thorough way."""
         try:
-            known = self._known.get(_attributes(a, b, out))
-        except (AttributeError, RuntimeError, TypeError):  # no torch tensors, or some without strides
+            some = self._known.get((a.shape, b.shape, out is None))
+        except (AttributeError, RuntimeError, TypeError):  # no torch tensors, or some without a shape
             return None
-        if known is None or known.unusual(a) or known.unusual(b):
+        if some is None:
+            return None
+        for known in some:
+            if known.guards(a, b) if out is None else known.guards(a, b, out):
+                break
+        else:
+            return None
+        if known.forward_ad._current_level >= 0:
             return None
         given = out
         if out is None:
             if stream is not None:  # memory for the result belongs to that stream
                 return None
             out = known.allocate()
-        elif known.unusual(out):
-            return None
         at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), out.data_ptr()
         end = at_out + known.span_out
         apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
@@ -56,13 +62,13 @@ class QuickCalls:
 
     def remember(self, a: Any, b: Any, out: Any, result: Any, call: CheckedCall, launch: Launch) -> None:
         """Know this call from now on: `out` as it was handed in, `result` what came of it."""
-        if len(self._known) >= _REMEMBERED_CALLS:
-            self._known.clear()
-        torch = sys.modules["torch"]
+        tensors = [a, b] if out is None else [a, b, out]
+        if not (guards := _known_again(tensors)):
+            return
         span_a, span_b, span_out = (placed.span_bytes for placed in call.placed.values())
         low_a, low_b, low_out = (placed.tensor.contract.align_bytes - 1 for placed in call.placed.values())
-        like_result = {"dtype": result.dtype, "device": result.device}
-        self._known[_attributes(a, b, out)] = _Known(
+        known = _Known(
+            guards=guards,
             launch=launch,
             span_a=span_a,
             span_b=span_b,
@@ -70,10 +76,11 @@ class QuickCalls:
             low_a=low_a,
             low_b=low_b,
             low_out=low_out,
-            allocate=partial(torch.empty_strided, result.shape, result.stride(), **like_result),
-            stream=partial(torch._C._cuda_getCurrentRawStream, call.device[1]),
-            forward_ad=torch.autograd.forward_ad,
+            allocate=_allocator(result),
+            stream=partial(sys.modules["torch"]._C._cuda_getCurrentRawStream, call.device[1]),
+            forward_ad=sys.modules["torch"].autograd.forward_ad,
         )
+        _keep(self._known, (a.shape, b.shape, out is None), known, tensors)
 
 
 class QuickFusedCalls:
@@ -83,7 +90,7 @@ class QuickFusedCalls:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], _KnownFused] = {}
+        self._known: dict[tuple[object, ...], list[_KnownFused]] = {}
 
     def __call__(
         self, a: Any, b: Any, out: Any, stream: Any, named: Sequence[tuple[str, Any]], scalars: tuple[float, ...]
@@ -92,19 +99,24 @@ class QuickFusedCalls:
 
         Raises OperandError for addresses that do not fit.
         """
-        extras = [tensor for _, tensor in named]
         try:
-            known = self._known.get(_attributes_of_all(a, b, *extras, out))
-        except (AttributeError, RuntimeError, TypeError):  # no torch tensors, or some without strides
+            some = self._known.get((a.shape, b.shape, out is None, len(named)))
+        except (AttributeError, RuntimeError, TypeError):  # no torch tensors, or some without a shape
             return None
-        if known is None or (out is None and stream is not None):
+        if some is None or (out is None and stream is not None):
+            return None
+        tensors = [a, b, *[tensor for _, tensor in named]]
+        if out is not None:
+            tensors.append(out)
+        for known in some:
+            if known.guards(*tensors):
+                break
+        else:
+            return None
+        if known.forward_ad._current_level >= 0:
             return None
         result = known.allocate() if out is None else out
-        tensors = [a, b, result, *extras]
-        for tensor in tensors:
-            if tensor.requires_grad or differs_from_memory(tensor, known.forward_ad):
-                return None
-        pointers = tuple([tensor.data_ptr() for tensor in tensors])
+        pointers = tuple([x.data_ptr() for x in (a, b, result, *tensors[2 : 2 + len(named)])])
         if 0 in pointers:
             return None
         known.check_addresses(pointers)
@@ -117,20 +129,40 @@ class QuickFusedCalls:
     ) -> None:
         """Know this call from now on: `out` as it was handed in, `result` what came of it."""
         assert known.launch is not None
-        if len(self._known) >= _REMEMBERED_CALLS:
-            self._known.clear()
-        torch = sys.modules["torch"]
-        extras = [tensor for _, tensor in named]
-        self._known[_attributes_of_all(a, b, *extras, out)] = _KnownFused(
+        tensors = [a, b, *[tensor for _, tensor in named], *([] if out is None else [out])]
+        if not (guards := _known_again(tensors)):
+            return
+        made = _KnownFused(
+            guards=guards,
             launch=known.launch,
             check_addresses=known.check_addresses,
             announce=known.announce,
-            allocate=partial(
-                torch.empty_strided, result.shape, result.stride(), dtype=result.dtype, device=result.device
-            ),
-            stream=partial(torch._C._cuda_getCurrentRawStream, known.call.device[1]),
-            forward_ad=torch.autograd.forward_ad,
+            allocate=_allocator(result),
+            stream=partial(sys.modules["torch"]._C._cuda_getCurrentRawStream, known.call.device[1]),
+            forward_ad=sys.modules["torch"].autograd.forward_ad,
         )
+        _keep(self._known, (a.shape, b.shape, out is None, len(named)), made, tensors)
+
+
+def _known_again(tensors: list[Any]) -> Guards | None:
+    """Return guards by which tensors are known again; None where they are not.
+
+    Without gradients a tensor that requires them may be multiplied, and its guards would let it pass with them.
+    """
+    guards = guards_of(tensors)
+    return None if any(x.requires_grad for x in tensors) or not guards(*tensors) else guards
+
+
+def _allocator(result: Any) -> Callable[[], Any]:
+    """Return what makes another tensor like `result`."""
+    like = {"dtype": result.dtype, "device": result.device}
+    return partial(sys.modules["torch"].empty_strided, result.shape, result.stride(), **like)
+
+
+def _keep(table: dict[tuple[object, ...], list[Known]], key: tuple[object, ...], made: Known, tensors: Any) -> None:
+    if len(table) >= _REMEMBERED_SHAPES:
+        table.clear()
+    table[key] = with_latest(table.get(key, ()), made, tensors)
 
 
 class Prepared(Protocol):
@@ -150,6 +182,7 @@ class Prepared(Protocol):
 class _KnownFused(NamedTuple):
     """Work left for a known call."""
 
+    guards: Guards
     launch: Launch
     check_addresses: Callable[[tuple[int, ...]], None]
     announce: Callable[[tuple[Any, ...], tuple[int, ...]], None]
@@ -161,6 +194,7 @@ class _KnownFused(NamedTuple):
 class _Known(NamedTuple):
     """Work left for a known call: bytes from each first to each last element, address bits that must be 0."""
 
+    guards: Guards
     launch: Launch
     span_a: int
     span_b: int
@@ -171,18 +205,3 @@ class _Known(NamedTuple):
     allocate: Callable[[], Any]
     stream: Callable[[], int]
     forward_ad: Any
-
-    def unusual(self, tensor: Any) -> bool:
-        """Return whether there is more to a tensor than its attributes and its memory say."""
-        return tensor.requires_grad or differs_from_memory(tensor, self.forward_ad)
-
-
-def _attributes_of_all(*tensors: Any) -> tuple[object, ...]:
-    """All of the tensors but their addresses; a result that is not given has none."""
-    return tuple([None if x is None else (x.shape, x.stride(), x.dtype, x.device) for x in tensors])
-
-
-def _attributes(a: Any, b: Any, out: Any) -> tuple[object, ...]:
-    """All of the tensors but their addresses. Raises AttributeError for no tensor, RuntimeError for a sparse one."""
-    inputs = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device)
-    return inputs if out is None else (*inputs, out.shape, out.stride(), out.dtype, out.device)

@@ -136,17 +136,9 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
             expected="a dense tensor with an address",
             fix=f"`{name}.to_dense()` for a sparse one" if tensor.layout is not torch.strided else "",
         ) from error
-    if differs_from_memory(tensor, torch.autograd.forward_ad):
+    if tensor.is_neg() or torch.autograd.forward_ad._current_level >= 0:
         _check_memory_says_all(tensor, name, torch)
     return view
-
-
-def differs_from_memory(tensor: Any, forward_ad: Any) -> bool:
-    """Return whether a torch tensor may stand for more than its memory holds: a sign, or a tangent of forward-mode AD.
-
-    `forward_ad` is torch's module. Every call asks this of each tensor, so it looks no further than it must.
-    """
-    return bool(tensor.is_neg() or forward_ad._current_level >= 0)
 
 
 def _check_memory_says_all(tensor: Any, name: str, torch: Any) -> None:
