@@ -14,11 +14,10 @@ from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import OperandPlan, RegisterSplit, SplitPlan
+from cutegen.plan.values.gemm_plan import OperandPlan, RasterPlan, RegisterSplit, SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
-from cutegen.spec.values import RasterMode
 
 Operands = tuple[OperandChoices[Any], OperandChoices[Any]]
 
@@ -112,8 +111,8 @@ class Schedule(Protocol):
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError for a spec that shares out work otherwise."""
 
-    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
-        """The mode along which bands of tiles go where neither the spec nor the problem's traffic says."""
+    def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
+        """The order of the tiles where neither the spec nor the problem's traffic says."""
 
     def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
         """The slices of K, and the decision on them."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
-from cutegen.plan.rules.pipeline import sharing_of
+from cutegen.plan.rules.pipeline import BANDS_ALONG_N, order_of
 from cutegen.plan.rules.split_k import (
     WARPGROUP_VALUES_IN_FLIGHT,
     check_together,
@@ -15,10 +15,9 @@ from cutegen.plan.rules.split_k import (
     refuse_split_k,
 )
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.gemm_plan import SplitPlan
+from cutegen.plan.values.gemm_plan import RasterPlan, SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
-from cutegen.spec.values import RasterMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,9 @@ class CtaPerTile:
         refuse_clusters(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
-    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
-        """Along N."""
-        return "n"
+    def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
+        """In bands along N."""
+        return BANDS_ALONG_N
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """A CTA runs it once."""
@@ -77,9 +76,9 @@ class Persistent:
             spec, by.cta_tile, threads, by.atom, clustered=clustered, in_flight=WARPGROUP_VALUES_IN_FLIGHT
         )
 
-    def along(self, by: Multiplied, problem: ProblemShape | None) -> RasterMode:
-        """Along N, or where `shares_wider`, as CTAs side by side share more."""
-        return sharing_of(by.cta_tile[:2], by.cluster[:2], problem) if self.shares_wider else "n"
+    def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
+        """In bands along N, or where `shares_wider`, as CTAs side by side share more."""
+        return order_of(by.cta_tile[:2], by.cluster[:2], problem) if self.shares_wider else BANDS_ALONG_N
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""

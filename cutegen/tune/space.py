@@ -17,7 +17,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, Target
 from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
-from cutegen.plan.rules.pipeline import DEFAULT_RASTER_GROUP, DOUBLE_BUFFERED, sharing_of
+from cutegen.plan.rules.pipeline import BANDS_ALONG_N, DOUBLE_BUFFERED, given_order, order_of
 from cutegen.spec import GemmSpec, Raster, Schedule
 from cutegen.support.words import extents
 
@@ -118,13 +118,13 @@ def _proposed(settled: GemmSpec, raster: Raster, predicted_us: float | None) -> 
 
 def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster:
     """The order of the tiles that plans have of this tile, where the L2 cache decides nothing."""
-    given, along = asked.schedule.raster or Raster(), "n"
+    default = BANDS_ALONG_N
     if settled.family == "sm90" and settled.tile.cta is not None:
         m, n = (*(settled.schedule.cluster or (1, 1)),)[:2]
         shape = swapped.shape_multiplied(problem) if settled.schedule.swap else problem
-        along = sharing_of(settled.tile.cta[:2], (m, n), shape)
-    group = DEFAULT_RASTER_GROUP if given.group is None else given.group
-    return Raster(given.along or along, group, bool(given.zigzag))
+        default = order_of(settled.tile.cta[:2], (m, n), shape)
+    order = given_order(asked.schedule.raster or Raster(), default)
+    return Raster(order.along, order.group, order.zigzag)
 
 
 def _is(settled: GemmSpec, made: GemmPlan) -> bool:

@@ -13,8 +13,9 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan.predict.tile_orders import TileGrid, traffic
-from cutegen.plan.rules.pipeline import sharing_more, sharing_of
+from cutegen.plan.rules.pipeline import given_order, order_of, sharing_more
 from cutegen.plan.values.gemm_plan import RasterPlan
+from cutegen.spec import Raster
 from tests.gpu.families import FAMILIES
 from tests.gpu.measured import STORED, geometric_mean
 from tests.gpu.settings import parsed
@@ -23,6 +24,7 @@ from tests.gpu.sweep_kernels import shape_of
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
 TIMES_US = json.loads(FAMILIES["sm80"].table.read_text())["times_us"]
+ORDERS_OF_NARROW = STORED.with_name("h200_orders.json")
 LONG_US = 100
 KERNEL, SIDE, CTA_M, CTA_N = "128x256x64_2x4_s3_k1", 8192, 128, 256
 BYTES = 2  # of an f16
@@ -102,9 +104,51 @@ def test_narrow_grids_go_along_their_shorter_side() -> None:
     """As measured on an H200, where the wider tile says otherwise."""
     seen = []
     for tile, problem, us in in_both_orders():
-        along, other = sharing_of(tile, (1, 1), problem), sharing_more(tile, problem)
+        along, other = order_of(tile, (1, 1), problem).along, sharing_more(tile, problem)
         if along != other:
             seen.append(us[along] / us[other])
     assert len(seen) > 12
     assert geometric_mean(seen) < 0.98
     assert max(seen) < 1.005
+
+
+def test_grids_of_up_to_sixteen_tiles_are_one_band() -> None:
+    """As measured on an H200: each kernel in bands of 8 and in one of 16, of which the page says what comes of it."""
+    factors = []
+    for text, us in json.loads(ORDERS_OF_NARROW.read_text())["us"].items():
+        (eight, sixteen), (us_eight, us_sixteen) = us, us.values()
+        m, n, k = shape_of(text)
+        settings = [parsed(name) for name in (eight, sixteen)]
+        problem = ProblemShape(n, m, k) if settings[0].swap else ProblemShape(m, n, k)
+        order = order_of(settings[0].cta[:2], settings[0].cluster[:2], problem)
+        assert (order.along + str(order.group), settings[0].order[1]) == (settings[1].order, "8"), text
+        factors.append(us_sixteen / us_eight)
+    assert f"{geometric_mean(factors):.3f} times as long as in bands of 8 on average" in PAGE
+    slower = sum(factor >= 1.01 for factor in factors)
+    said = f"{min(factors):.2f} to {max(factors):.2f}, slower by 1 % or more on {slower} of {len(factors)}"
+    assert f"on average, {said}" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (None, "n8"),
+        ((1024, 1024, 64), "n8"),
+        ((2048, 1152, 64), "n16"),
+        ((1152, 2048, 64), "m16"),
+        ((4096, 2048, 64), "n16"),
+        ((2048, 2176, 64), "m16"),
+        ((2176, 2176, 64), "n8"),
+    ],
+)
+def test_the_width_of_bands_follows_the_grid(problem: tuple[int, int, int] | None, expected: str) -> None:
+    order = order_of((128, 128), (1, 1), ProblemShape(*problem) if problem else None)
+    assert f"{order.along}{order.group}" == expected
+
+
+def test_what_a_spec_says_of_an_order_is_kept() -> None:
+    default = RasterPlan("n", 16, False)
+    assert given_order(Raster(), default) == default
+    assert given_order(Raster(group=4, zigzag=True), default) == RasterPlan("n", 4, True)
+    assert given_order(Raster(along="n"), default) == default
+    assert given_order(Raster(along="m"), default) == RasterPlan("m", 8, False)

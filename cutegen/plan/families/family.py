@@ -94,7 +94,7 @@ class Family:
         threads = by.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
         in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction)
-        raster = choose_raster(spec, in_flight, self.schedule.along(by, problem))
+        raster = choose_raster(spec, in_flight, self.schedule.order(by, problem))
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, by.atom.instruction)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))

@@ -23,6 +23,9 @@ DEEPEST = range(1, 17)
 DEFAULT_MAX_STAGES = 4
 DOUBLE_BUFFERED = 2
 DEFAULT_RASTER_GROUP = 8
+ONE_BAND = 16
+"""A grid that is no wider is gone through in one band."""
+BANDS_ALONG_N = RasterPlan("n", DEFAULT_RASTER_GROUP, False)
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
 """Share of the tensor cores' time from which on device memory's is felt. Measured on an H200: with 8192x8192x8192 and
@@ -192,36 +195,48 @@ def sharing_more(block: tuple[int, int], problem: ProblemShape | None) -> Raster
     return "m" if m < n else "n"
 
 
-def sharing_of(tile: tuple[int, int], cluster: tuple[int, int], problem: ProblemShape | None) -> RasterMode:
-    """The mode along which bands go, for a tile and the CTAs of a cluster along M and N: as `sharing_more`, or, where a
-    grid of CTAs alone is no wider than a band, along its shorter side, so that neighbours share a tile of the longer.
+def order_of(tile: tuple[int, int], cluster: tuple[int, int], problem: ProblemShape | None) -> RasterPlan:
+    """The default order for a tile and the CTAs of a cluster along M and N, where grids are of clusters.
 
-    On an H200, of 14 kernels on such grids for which the wider tile says otherwise, 13 were faster by that, up to 7 %,
-    and one 0.2 % slower. Clusters share tiles already: the wider one decides there.
+    Bands go as `sharing_more` says, or, where a grid of CTAs alone is no wider than a band, along its shorter side, so
+    that neighbours share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile says
+    otherwise, 13 were faster by that, up to 7 %, and one 0.2 % slower. Clusters share tiles already: the wider one
+    decides there. A grid no wider than ONE_BAND is a single band, which on an H200 took 0.993 times as long as two on
+    average over 100 problems.
 
-    >>> sharing_of((64, 96), (1, 1), ProblemShape(1232, 448, 3840)), sharing_of((64, 96), (1, 1), None)
-    ('n', 'm')
+    >>> order_of((64, 96), (1, 1), ProblemShape(1232, 448, 3840))
+    RasterPlan(along='n', group=8, zigzag=False)
+    >>> order_of((64, 96), (1, 1), None).along, order_of((128, 128), (1, 1), ProblemShape(2048, 2048, 2048)).group
+    ('m', 16)
     """
     (m, n), (ctas_m, ctas_n) = tile, cluster
-    if problem is not None and cluster == (1, 1):
-        along_m, along_n = -(-problem.m // m), -(-problem.n // n)
-        if along_m != along_n and min(along_m, along_n) <= DEFAULT_RASTER_GROUP:
-            return "m" if along_m < along_n else "n"
-    return sharing_more((m * ctas_m, n * ctas_n), problem)
+    along = sharing_more((m * ctas_m, n * ctas_n), problem)
+    if problem is None:
+        return RasterPlan(along, DEFAULT_RASTER_GROUP, False)
+    across = {"m": -(-problem.m // (m * ctas_m)), "n": -(-problem.n // (n * ctas_n))}
+    if cluster == (1, 1) and across["m"] != across["n"] and min(across.values()) <= DEFAULT_RASTER_GROUP:
+        along = "m" if across["m"] < across["n"] else "n"
+    one_band = DEFAULT_RASTER_GROUP < across[along] <= ONE_BAND
+    return RasterPlan(along, ONE_BAND if one_band else DEFAULT_RASTER_GROUP, False)
 
 
-def choose_raster(spec: GemmSpec, in_flight: InFlight | None, along: RasterMode = "n") -> Choice[RasterPlan]:
+def given_order(given: Raster, default: RasterPlan) -> RasterPlan:
+    """`default` with what is given in its place; bands along the other mode have their usual width."""
+    usual = default.group if given.along in (None, default.along) else DEFAULT_RASTER_GROUP
+    group = usual if given.group is None else given.group
+    return RasterPlan(along=given.along or default.along, group=group, zigzag=bool(given.zigzag))
+
+
+def choose_raster(
+    spec: GemmSpec, in_flight: InFlight | None, default: RasterPlan = BANDS_ALONG_N
+) -> Choice[RasterPlan]:
     """The order in which CTAs visit tiles of C: bands of neighbours, so that CTAs in flight share operands in L2.
 
-    The default is `along` a mode. For a problem, of the orders that agree with the spec the one that reads least from
-    device memory; the default where that would not be felt.
+    For a problem, of the orders that agree with the spec the one that reads least from device memory; the `default`
+    where that would not be felt.
     """
     given = spec.schedule.raster or Raster()
-    default = RasterPlan(
-        along=given.along or along,
-        group=given.group if given.group is not None else DEFAULT_RASTER_GROUP,
-        zigzag=bool(given.zigzag),
-    )
+    default = given_order(given, default)
     if None not in (given.along, given.group, given.zigzag) or in_flight is None:
         all_given = None not in (given.along, given.group, given.zigzag)
         return Choice(default, Decision("schedule.raster", _order(default), _sharing(default), given=all_given))
