@@ -40,7 +40,7 @@ class CtaPerTile:
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
     def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
-        """In bands along N."""
+        """Bands along N."""
         return BANDS_ALONG_N
 
     def loop(self, of_a_tile: Loop) -> Loop:
@@ -77,7 +77,7 @@ class Persistent:
         )
 
     def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
-        """In bands along N, or where `shares_wider`, as CTAs side by side share more."""
+        """Bands along N, or where `shares_wider`, as CTAs side by side share more."""
         return order_of(by.cta_tile[:2], by.cluster[:2], problem) if self.shares_wider else BANDS_ALONG_N
 
     def loop(self, of_a_tile: Loop) -> Loop:
