@@ -35,7 +35,7 @@ SPECS = {
     "sm120": ("sm120_hgemm_tn", "sm_90"),
     "sm90": ("sm90_hgemm_tn", "sm_90"),
 }
-ELEMENTS = 4
+ELEMENTS = 2
 LEAST_VALUES = 100
 MOST_BYTES = 2 << 20
 
