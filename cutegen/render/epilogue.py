@@ -101,6 +101,8 @@ _NEEDED_BY = {
     "sigmoid": ("logistic",),
     "silu": ("sigmoid", "logistic"),
 }
+_BY_TANH = {"gelu_tanh"}
+"""Functions that are one instruction and need no other where every result is narrow."""
 _WIDTH = LINE_WIDTH - 8  # within a loop within a function
 
 
@@ -149,10 +151,10 @@ def _varies(expression: Expression) -> bool:
     return isinstance(expression, Call) or any(map(_varies, parts_of(expression)))
 
 
-def helpers(steps: tuple[Step, ...]) -> frozenset[str]:
+def helpers(steps: tuple[Step, ...], *, narrow: bool) -> frozenset[str]:
     """The functions that the kernel must define, by the names that `DSL` calls them."""
     called = {DSL.functions[name] for step in steps if step.expression for name in _calls(step.expression)}
-    needed = {needed for name in called for needed in _NEEDED_BY.get(name, ())}
+    needed = {needed for name in called - (_BY_TANH if narrow else set()) for needed in _NEEDED_BY.get(name, ())}
     return frozenset(name for name in called | needed if not name.startswith("cute."))
 
 

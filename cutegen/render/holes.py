@@ -29,8 +29,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     fusion = plan.epilogue.fusion
     steps = fusion.steps
     through_f32 = epilogue.goes_through_f32(plan)
-    helpers = epilogue.helpers(steps)
     narrow = all(x.bits <= NARROW_BITS for x in epilogue.stored_types(plan))
+    helpers = epilogue.helpers(steps, narrow=narrow)
     settled = {
         **_epilogue_constants(plan),
         **_split_constants(plan.split_k),
@@ -65,8 +65,6 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
         "helpers": helpers | epilogue.conversions(plan),
         "narrow_results": narrow,
-        # While another warpgroup multiplies, instructions are dearer than the wait for the special function unit.
-        "mixes_gelu_tanh": "gelu_tanh" in helpers and narrow and not plan.pingpong,
         "chain": chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion),
         "beta_guards_c": fusion.source_behind_beta,

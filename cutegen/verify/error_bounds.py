@@ -23,7 +23,9 @@ GELU_SHARE = 3e-7
 GELU_REACH = 6.5
 GELU_SLOPE = 1.13
 NARROW_LEAST = 2.0**-14
-"""Below it, the smallest normal f16, a narrow GELU is as near as there."""
+"""Below it, the smallest normal f16, a narrow GELU by erf is as near as there."""
+TANH_SHARE = 2.0**-16
+"""What tanh.approx.f32 may be off, of itself: 2**-16.4 at most on an H200 (`docs/ptx.md`), where PTX promises 2**-11."""
 SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
 
 
@@ -196,14 +198,17 @@ def _gelu(x: Bounded, share: Any) -> Bounded:
     return _rounded(value, GELU_SLOPE * x.error + of_share)
 
 
-def _narrow(gelu: Callable[[Bounded], Bounded]) -> Callable[[Bounded], Bounded]:
+def _narrow_gelu_erf(x: Bounded) -> Bounded:
     """The same to `NARROW_SHARE` of itself, as kernels compute it whose results are rounded to 16 bits or fewer."""
+    found = _gelu_erf(x)
+    return Bounded(found.value, found.error + NARROW_SHARE * (abs(found.value) + NARROW_LEAST))
 
-    def bounded(x: Bounded) -> Bounded:
-        found = gelu(x)
-        return Bounded(found.value, found.error + NARROW_SHARE * (abs(found.value) + NARROW_LEAST))
 
-    return bounded
+def _gelu_by_tanh(x: Bounded) -> Bounded:
+    """The same by `tanh.approx.f32`, as kernels compute it whose results are rounded to 16 bits or fewer."""
+    found = _gelu_tanh(x)
+    half = _smaller_of(abs(x.value) + x.error, GELU_REACH) / 2
+    return Bounded(found.value, found.error + TANH_SHARE * half)
 
 
 def _smaller_of(values: Any, most: float) -> Any:
@@ -235,7 +240,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Bounded]] = {
     "silu": _silu,
     "tanh": _tanh,
 }
-_NARROW = {**_FUNCTIONS, "gelu_erf": _narrow(_gelu_erf), "gelu_tanh": _narrow(_gelu_tanh)}
+_NARROW = {**_FUNCTIONS, "gelu_erf": _narrow_gelu_erf, "gelu_tanh": _gelu_by_tanh}
 
 
 def _is_torch(value: Any) -> bool:

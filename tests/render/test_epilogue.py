@@ -100,12 +100,12 @@ def test_the_file_defines_what_it_calls() -> None:
     for name in FUNCTIONS:
         arguments = "x, c" if FUNCTIONS[name].arity == 2 else "x"
         called = DSL.functions[name]
-        found = helpers((Step("expression", f"x -> {name}({arguments})"),))
+        found = helpers((Step("expression", f"x -> {name}({arguments})"),), narrow=False)
         assert (called in found) is not called.startswith("cute.")
     for case in CASES.values():
         text = render(plan(case, "sm_80")).text
         for helper in ("relu", "sigmoid", "silu", "gelu_tanh", "gelu_erf", "maximum", "minimum"):
-            assert (f"def {helper}(" in text) is (helper in helpers(case.epilogue.steps))
+            assert (f"def {helper}(" in text) is (helper in helpers(case.epilogue.steps, narrow=False))
         assert ("def load_operand(" in text) is any(x in text for x in ("tCrSource", "tCrResidual"))
         assert ("def load_vector(" in text) is any(x in text for x in ("tCrBias", "tCrScale"))
         assert ("def store_result(" in text) is (text.count("store_result(") > 1)
@@ -143,14 +143,20 @@ def test_the_files_own_check_says_the_same_in_pytorch() -> None:
             assert torch.allclose(local["expected_aux"], expected.aux.value), case.name
 
 
-def helper(name: str, result: str = "f32") -> Callable[[Any], Any]:
+def helper(name: str, result: str = "f32", *, tanh_units: int = 0) -> Callable[[Any], Any]:
     """A function that generated kernels with such a `result` define, run on float32 arrays: one rounding an operation,
-    as in registers.
+    as in registers, and tanh larger by so many units in the last place.
     """
     torch = pytest.importorskip("torch")
     case = spec("helper", "gelu_erf", "gelu_tanh", "silu", c=result)
     text = render(plan(case, "sm_80")).text
     single = {"dtype": torch.float32}
+
+    def tanh(x: Any, fastmath: bool) -> Any:
+        value = torch.tanh(x.double())
+        off = torch.where(x.abs() < 9, tanh_units * 2.0**-23, 0.0)  # beyond it is -1 or 1
+        return (value * (1 + off)).clamp(-1, 1).float()
+
     math = SimpleNamespace(
         absf=torch.abs,
         exp2=lambda x, fastmath: torch.exp2(x.double()).float(),
@@ -158,15 +164,12 @@ def helper(name: str, result: str = "f32") -> Callable[[Any], Any]:
         max=lambda a, b, propagate_nan: torch.maximum(a, b),
         min=lambda a, b, propagate_nan: torch.minimum(a, b),
         rcp=lambda x, approx, ftz: torch.reciprocal(x.double()).float(),
+        tanh=tanh,
     )
     cute = SimpleNamespace(math=math, full_like=lambda x, value: torch.full_like(x, value, **single))
     scope: dict[str, Any] = {"cute": cute}
     exec(text[text.index("def logistic(") : text.index("def tile_coordinate(")].replace("@cute.jit", ""), scope)
     return scope[name]  # type: ignore[no-any-return]
-
-
-WAYS = {("gelu_tanh", "f16"): ("gelu_tanh_by_polynomial", "gelu_tanh_by_logistic")}
-"""Functions that some elements go through, and others the others, where it is not one for all."""
 
 
 @pytest.mark.parametrize("result", ["f32", "f16"])
@@ -187,9 +190,10 @@ def test_a_function_of_the_kernel_is_within_its_bound(name: str, result: str) ->
         "sigmoid": torch.sigmoid,
     }[name](x.double())
     assert torch.allclose(expected.value, exact, rtol=1e-12, atol=1e-14)
-    for way in WAYS.get((name, result), (name,)):
-        found = helper(way, result)(x).double()
-        assert ((found - expected.value).abs() <= expected.error).all(), way
+    # 124 units in the last place is what an H200's tanh.approx.f32 was found to be off at most (docs/ptx.md).
+    for of_tanh in (0, 124, -124) if (name, result) == ("gelu_tanh", "f16") else (0,):
+        found = helper(name, result, tanh_units=of_tanh)(x).double()
+        assert ((found - expected.value).abs() <= expected.error).all(), of_tanh
 
 
 def test_functions_at_the_ends_of_the_numbers() -> None:
@@ -197,16 +201,15 @@ def test_functions_at_the_ends_of_the_numbers() -> None:
     torch = pytest.importorskip("torch")
     x = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0])
     for name, result in product(("gelu_erf", "gelu_tanh"), ("f32", "f16")):
-        for way in WAYS.get((name, result), (name,)):
-            found = helper(way, result)(x)
-            assert found[0] == torch.inf
-            if way in ("gelu_erf", "gelu_tanh_by_polynomial"):
-                assert found[1].to(getattr(torch, {"f32": "float32", "f16": "float16"}[result])) == 0
-                assert abs(found[1]) < 1e-13
-            else:
-                assert torch.isnan(found[1])
-            assert torch.isnan(found[2])
-            assert found[3] == 0
+        found = helper(name, result)(x)
+        assert found[0] == torch.inf
+        if name == "gelu_erf":
+            assert found[1].to(getattr(torch, {"f32": "float32", "f16": "float16"}[result])) == 0
+            assert abs(found[1]) < 1e-13
+        else:
+            assert torch.isnan(found[1])
+        assert torch.isnan(found[2])
+        assert found[3] == 0
 
 
 @pytest.mark.parametrize(
@@ -225,10 +228,8 @@ def rendered_for_hopper(*ops: str, consumers: str | None = None, **extras: Any) 
     return render(plan(case, "sm_90")).text
 
 
-@pytest.mark.parametrize(("consumers", "mixed"), [("pingpong", False), ("cooperative", True)])
-def test_gelu_by_tanh_takes_the_fewest_instructions_where_another_warpgroup_multiplies(
-    consumers: str, mixed: bool
-) -> None:
-    text = rendered_for_hopper("gelu_tanh", consumers=consumers)
-    assert ("gelu_tanh_by_polynomial" in text) is mixed
-    assert "logistic" in text
+@pytest.mark.parametrize(("result", "by_tanh"), [("f16", True), ("bf16", True), ("f32", False)])
+def test_gelu_by_tanh_is_one_instruction_where_results_are_narrow(result: str, by_tanh: bool) -> None:
+    """PyTorch's own fused call does so; float32 has more digits than that instruction gives."""
+    text = render(plan(spec("fused", "gelu_tanh", c=result), "sm_80")).text
+    assert ("cute.math.tanh(" in text, "def logistic(" in text) == (by_tanh, not by_tanh)
