@@ -102,7 +102,7 @@ _NEEDED_BY = {
     "silu": ("sigmoid", "logistic"),
 }
 _BY_TANH = {"gelu_tanh"}
-"""Functions that are one instruction and need no other where every result is narrow."""
+"""Functions that call no other where every result is narrow: `tanh.approx` does."""
 _WIDTH = LINE_WIDTH - 8  # within a loop within a function
 
 

@@ -25,7 +25,7 @@ GELU_SLOPE = 1.13
 NARROW_LEAST = 2.0**-14
 """Below it, the smallest normal f16, a narrow GELU by erf is as near as there."""
 TANH_SHARE = 2.0**-16
-"""What tanh.approx.f32 may be off, of itself: 2**-16.4 at most on an H200 (`docs/ptx.md`), where PTX promises 2**-11."""
+"""What tanh.approx.f32 may be off, of itself: on an H200 2**-16.4 at most (`docs/ptx.md`); PTX promises 2**-11."""
 SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
 
 

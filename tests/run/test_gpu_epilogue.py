@@ -9,7 +9,7 @@ import pytest
 import cutegen
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
-from tests.run.epilogues import CASES
+from tests.run.epilogues import CASES, spec
 from tests.run.on_gpu import check, made
 
 torch = pytest.importorskip("torch")
@@ -65,6 +65,18 @@ def test_rows_that_lie_more_than_2_to_the_31_elements_apart() -> None:
     for matrix in wide:
         matrix.copy_(torch.randn(2, 64, device="cuda"))
     check(kernel, wide[0], b, wide[1], {**extras, "c": wide[2]})
+
+
+@pytest.mark.parametrize("name", ["gelu_tanh", "gelu_erf", "silu"])
+@pytest.mark.parametrize("result", ["f16", "bf16", "f32"])
+def test_a_function_of_every_finite_f16(name: str, result: str) -> None:
+    """A times 1, so that sums are A's elements: what the special function unit makes of all of them."""
+    kernel = cutegen.compile(spec(name, name, c=result))
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32, device="cuda").to(torch.int16).view(torch.float16)
+    a = every[every.isfinite()].view(-1, 64)
+    one = torch.eye(64, dtype=torch.float16, device="cuda").T
+    types = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+    check(kernel, a, one, torch.full(a.shape, torch.nan, dtype=types[result], device="cuda"), {})
 
 
 def test_in_place_and_beta_zero() -> None:
