@@ -101,8 +101,8 @@ _NEEDED_BY = {
     "sigmoid": ("logistic",),
     "silu": ("sigmoid", "logistic"),
 }
-_BY_TANH = {"gelu_tanh"}
-"""Functions that call no other where every result is narrow: `tanh.approx` does."""
+_NEEDED_BY_NARROW = {**_NEEDED_BY, "gelu_tanh": ()}
+"""The same where every result is narrow: GELU by tanh is `tanh.approx` there, and no logistic."""
 _WIDTH = LINE_WIDTH - 8  # within a loop within a function
 
 
@@ -154,7 +154,8 @@ def _varies(expression: Expression) -> bool:
 def helpers(steps: tuple[Step, ...], *, narrow: bool) -> frozenset[str]:
     """The functions that the kernel must define, by the names that `DSL` calls them."""
     called = {DSL.functions[name] for step in steps if step.expression for name in _calls(step.expression)}
-    needed = {needed for name in called - (_BY_TANH if narrow else set()) for needed in _NEEDED_BY.get(name, ())}
+    needed_by = _NEEDED_BY_NARROW if narrow else _NEEDED_BY
+    needed = {needed for name in called for needed in needed_by.get(name, ())}
     return frozenset(name for name in called | needed if not name.startswith("cute."))
 
 

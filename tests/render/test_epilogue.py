@@ -19,7 +19,7 @@ from cutegen.plan.values.epilogue import Fusion
 from cutegen.render import render
 from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.spec import Bias, Binary, Extra, Name, Negation, Number, Schedule, Tile
+from cutegen.spec import Bias, Binary, Extra, Name, Negation, Number, Tile
 from cutegen.spec.expression import FUNCTIONS, ExpressionError, parse_expression
 from cutegen.spec.steps import OPERANDS, Step, chain_of, steps
 from cutegen.verify.error_bounds import Bounded, run_chain
@@ -223,8 +223,8 @@ def test_parts_are_kept_apart_where_a_chain_reads_nothing(ops: tuple[str, ...], 
     assert ("if m > -part:" in rendered_for_hopper(*ops, **extras)) is apart
 
 
-def rendered_for_hopper(*ops: str, consumers: str | None = None, **extras: Any) -> str:
-    case = replace(spec("fused", *ops, **extras), family="sm90", tile=Tile(), schedule=Schedule(consumers=consumers))
+def rendered_for_hopper(*ops: str, **extras: Any) -> str:
+    case = replace(spec("fused", *ops, **extras), family="sm90", tile=Tile())
     return render(plan(case, "sm_90")).text
 
 
