@@ -43,25 +43,37 @@ MMA_ORDER = frozenset({Action.MMA_FENCE, Action.MMA_COMMIT, Action.MMA_WAIT})
 
 
 class Mark(StrEnum):
-    """Begin or end of a run of k-tiles; `whole` are the leading k-tiles that the turns take."""
+    """Begin or end of a run of k-tiles; `whole` are the leading k-tiles that the turns take.
+
+    From `in_turns` on, the k-tiles that are left fit into the stages.
+    """
 
     FIRST = "0"
     ONE = "1"
     FIRST_WHOLE = "min(whole, 1)"
     FILLED = "stages - 1"
     WHOLE = "whole"
+    FIRST_ALIKE = "min(in_turns, 1)"
+    LAST_ALIKE = "max(in_turns - 1, 0)"
+    IN_TURNS = "in_turns"
+    NEXT_IN_TURNS = "in_turns + 1"
     LAST = "k_tiles - 1"
     END = "k_tiles"
     FETCHED = "max(k_tiles, 1)"
 
     def of(self, k_tiles: int, whole: int, stages: int) -> int:
         """The k-tile that it stands for, in a loop of `k_tiles`."""
+        in_turns = max(k_tiles - stages, 0)
         return {
             Mark.FIRST: 0,
             Mark.ONE: 1,
             Mark.FIRST_WHOLE: min(whole, 1),
             Mark.FILLED: stages - 1,
             Mark.WHOLE: whole,
+            Mark.FIRST_ALIKE: min(in_turns, 1),
+            Mark.LAST_ALIKE: max(in_turns - 1, 0),
+            Mark.IN_TURNS: in_turns,
+            Mark.NEXT_IN_TURNS: in_turns + 1,
             Mark.LAST: k_tiles - 1,
             Mark.END: k_tiles,
             Mark.FETCHED: max(k_tiles, 1),

@@ -104,21 +104,29 @@ def produced(stages: int, k_blocks: int) -> Loop:
     return _produced(stages, k_blocks, fetch, consume)
 
 
-def multiplied_from_shared(stages: int, k_blocks: int) -> Loop:
+def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool = False) -> Loop:
     """One warp sends for k-tiles as in `produced`; warpgroups multiply them where they lie, one group a k-tile.
 
     A group is waited for when the next one is under way, so that tensor cores always have work; only then is its stage
-    released. The first k-tile stands apart: its first multiplication does not read the accumulators.
+    released. The first k-tile stands apart: its first multiplication does not read the accumulators. Where the loop
+    `ends_in_turns`, two warpgroups multiply the last `stages` k-tiles one after the other, as a run of their own.
     """
     fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
     finish = (Step(Action.MMA_WAIT, pending=1), Step(Action.RELEASE, -1))
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
-    consume = (
-        Part(PartName.PROLOGUE, _multiplied(k_blocks), Mark.FIRST, Mark.ONE),
-        Part(PartName.TURN, (*_multiplied(k_blocks), finish), Mark.ONE, Mark.END),
-        Part(PartName.TAIL, (drain,), Mark.LAST, Mark.END),
-    )
-    return _produced(stages, k_blocks, fetch, consume)
+
+    def run(first: Mark, second: Mark, last: Mark, end: Mark) -> tuple[Part, ...]:
+        return (
+            Part(PartName.PROLOGUE, _multiplied(k_blocks), first, second),
+            Part(PartName.TURN, (*_multiplied(k_blocks), finish), second, end),
+            Part(PartName.TAIL, (drain,), last, end),
+        )
+
+    if not ends_in_turns:
+        return _produced(stages, k_blocks, fetch, run(Mark.FIRST, Mark.ONE, Mark.LAST, Mark.END))
+    alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.LAST_ALIKE, Mark.IN_TURNS)
+    in_turns = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.LAST, Mark.END)
+    return _produced(stages, k_blocks, fetch, (*alike, *in_turns))
 
 
 def promoted(stages: int, k_blocks: int, sets: int = 1) -> Loop:

@@ -44,6 +44,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "sum_threads": "SUM_THREADS",
         "stmatrix": plan.epilogue.stmatrix is not None,
         "pingpong": plan.pingpong,
+        "ends_in_turns": plan.ends_in_turns,
+        "takes_turns": plan.pingpong or plan.ends_in_turns,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
         "promoted_sets": plan.promoted_sets,
         "promotes_each": plan.promote_k == plan.cta_tile[2],
@@ -148,6 +150,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", *_warps(plan)),
         "mma.promote_k": _promotion(plan),
         "schedule.consumers": (),  # a comment: the decision shows in the loop over tiles
+        "schedule.last_k_tiles": (),  # likewise, in the loop over k-tiles
         "schedule.cluster": _cluster_constants(plan),
         **_eviction_constants(plan),
         "epilogue.smem": (*_part_constants(plan), *c_constants(plan)),

@@ -62,13 +62,14 @@ def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
 
 
 def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
-    """A part's slots: a prologue's for each of its k-tiles, a turn's for those that are shown."""
+    """A part's slots: a prologue's for each of its k-tiles, a turn's for those that are shown.
+
+    As in a loop so long that its k-tiles lie whole in the matrices, and that those behind fill the stages.
+    """
+    first, last = (mark.of(k_tiles + loop.stages, k_tiles, loop.stages) for mark in (part.first, part.last))
     if part.name is PartName.TURN:
-        first = part.first.of(k_tiles, k_tiles, loop.stages)
         yield from (_slot(slot, k_tile, k_tile) for k_tile in range(first, k_tiles) for slot in part.slots)
-    elif part.name is PartName.PROLOGUE:
-        # As in a loop so long that its k-tiles lie whole in the matrices.
-        first, last = (mark.of(k_tiles, k_tiles, loop.stages) for mark in (part.first, part.last))
+    elif part.name is PartName.PROLOGUE and first < k_tiles:
         yield from (_slot(slot, None, k_tile) for k_tile in range(first, last) for slot in part.slots)
 
 

@@ -145,12 +145,12 @@ class Mistake:
     after: str
 
 
-RELEASED = "warpgroup.wait_group(1)\n                release(empty + previous)"
+RELEASED = "warpgroup.wait_group(1)\n        release(empty + last)"
 MISTAKES: Mapping[str, Mistake] = {
     PLANTED + "released_before_it_is_read": Mistake(
         "sanitize_wgmma_cooperative",
         RELEASED,
-        "release(empty + previous)\n                warpgroup.wait_group(1)",
+        "release(empty + last)\n        warpgroup.wait_group(1)",
     ),
     PLANTED + "stored_before_it_is_written": Mistake(
         "sanitize_wgmma_cooperative", "cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)", "pass"

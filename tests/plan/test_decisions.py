@@ -44,6 +44,7 @@ OPTIONAL_KEYS = {
     "problem.aux",
     "schedule.registers",
     "schedule.persistent",
+    "schedule.last_k_tiles",
     "schedule.split_k",
 }
 

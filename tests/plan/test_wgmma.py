@@ -100,10 +100,12 @@ def test_a_stage_is_released_when_the_next_is_being_multiplied() -> None:
     for k_tiles in (0, 1):  # of an empty K one k-tile of zeros is multiplied
         assert loop.executed(Action.MULTIPLY, k_tiles).total == 1
     _, consumers = loop.roles
-    (turn,) = (part for part in consumers.parts if part.name == "turn")
-    released = [step.ahead for step in turn.steps if step.action is Action.RELEASE]
-    pending = [step.pending for step in turn.steps if step.action is Action.MMA_WAIT]
-    assert (released, pending) == ([-1], [1])
+    turns = [part for part in consumers.parts if part.name == "turn"]
+    assert len(turns) == 2, "alike, and in turns"
+    for turn in turns:
+        released = [step.ahead for step in turn.steps if step.action is Action.RELEASE]
+        pending = [step.pending for step in turn.steps if step.action is Action.MMA_WAIT]
+        assert (released, pending) == ([-1], [1])
 
 
 def test_descriptors_step_as_the_dsl_has_them() -> None:

@@ -73,6 +73,16 @@ def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     check(compiled(CASES[name]), CASES[name], 384, 192, 320, policy=policy)
 
 
+@pytest.mark.parametrize("k", [8, 48, 56, 200])
+@pytest.mark.parametrize("policy", ["in-order", "reversed", "random:7"])
+@pytest.mark.parametrize("name", ["ends_in_turns", "cluster_ends_in_turns"])
+def test_last_k_tiles_in_turns(compiled: Any, name: str, policy: str, k: int) -> None:
+    """All k-tiles of a tile in turns, or the last ones, of several tiles that one CTA computes."""
+    kernel = compiled(CASES[name])
+    assert "mbarrier_wait(turn + group" in kernel.artifact.source
+    check(kernel, CASES[name], 1160, 400, k, policy=policy)
+
+
 @pytest.mark.parametrize("k", [1024, 1296, 2200])
 def test_promoted_sums_take_two_sets_of_registers_in_turn(compiled: Any, k: int) -> None:
     """A whole turn of eight k-tiles, a turn with three left over, two turns with two: sums of both sets are added."""

@@ -70,6 +70,8 @@ CASES: Mapping[str, GemmSpec] = {
         spec("pingpong_column_major", "mnm", cta=(128, 64, 64), consumers="pingpong"),
         spec("pingpong_from_registers", c=Operand("f16", "n", 2), cta=(64, 32, 64), consumers="pingpong"),
         spec("pingpong_e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128), consumers="pingpong"),
+        spec("ends_in_turns", cta=(128, 192, 16), stages=3),
+        spec("cluster_ends_in_turns", "mnm", "bf16", cta=(128, 256, 16), groups=(1, 2, 1), cluster=(2, 1)),
         spec("cluster_along_m", cta=(64, 64, 64), stages=3, cluster=(2, 1)),
         spec("cluster_along_n", "mnm", cta=(128, 64, 64), cluster=(1, 2)),
         spec("cluster_of_two_boxes", "mnn", cta=(128, 128, 64), cluster=(2, 2)),

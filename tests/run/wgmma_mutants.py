@@ -28,7 +28,7 @@ from cutegen.run import Kernel
 from cutegen.verify import compare, expected_outcome, random_operands
 from tests.run.wgmma import CASES
 
-KERNELS = ("tn", "nt", "pingpong", "cluster_along_m", "split_k", "e4m3")
+KERNELS = ("tn", "nt", "pingpong", "ends_in_turns", "cluster_along_m", "split_k", "e4m3")
 MANY_K_TILES, MANY_TILES = (136, 72, 328), (648, 136, 136)
 RUNS = (("in-order", MANY_K_TILES), ("reversed", MANY_K_TILES), ("in-order", MANY_TILES))
 """Orders and problems (M, N, K): with many tiles, buffers of C are used again."""

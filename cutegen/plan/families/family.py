@@ -116,6 +116,7 @@ class Family:
             promoted_sets=by.promoted_sets,
             evicted_first=evicted_first,
             pingpong=by.pingpong,
+            ends_in_turns=by.ends_in_turns,
             cluster=by.cluster,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,

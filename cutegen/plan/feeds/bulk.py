@@ -145,7 +145,7 @@ class Bulk:
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
         # Barriers by which warpgroups take turns, or a flag by which one thread tells others that it was the last.
-        beside_stages = by.pingpong or (spec.schedule.split_k or 1) > 1
+        beside_stages = by.pingpong or by.ends_in_turns or (spec.schedule.split_k or 1) > 1
         return Memory(
             stages=stages,
             epilogue=epilogue,

@@ -50,4 +50,4 @@ class DescribedTiles:
         """One group of multiplications a k-tile, each waited for where its sums may be promoted."""
         if by.promote_k:
             return promoted(stages, by.k_blocks, by.promoted_sets)
-        return multiplied_from_shared(stages, by.k_blocks)
+        return multiplied_from_shared(stages, by.k_blocks, ends_in_turns=by.ends_in_turns)

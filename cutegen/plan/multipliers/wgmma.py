@@ -10,6 +10,7 @@ from cutegen.hardware import Target
 from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.rules.cluster import choose_cluster
 from cutegen.plan.rules.consumers import choose_consumers
+from cutegen.plan.rules.last_k_tiles import choose_last_k_tiles
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.promotion import choose_promotion
 from cutegen.plan.rules.warpgroups import choose_warpgroups
@@ -37,12 +38,14 @@ class Wgmma:
         cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
         promotion = choose_promotion(spec, cta_tile.value)
         promote_k = promotion.value if promotion else 0
-        choices = (cta_tile, atom, warpgroups, consumers, cluster, *((promotion,) if promotion else ()))
+        last = choose_last_k_tiles(spec, warpgroups.value, cta_tile.value, promote_k)
+        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion))
         return Multiplied(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
             pingpong=consumers.value,
+            ends_in_turns=last is not None and last.value,
             cluster=cluster.value,
             promote_k=promote_k,
             promoted_sets=promoted_sets(spec, warpgroups.value, cta_tile.value, target, promote_k),

@@ -180,9 +180,9 @@ class PlannedGemm:
     how many sets of registers they take in turn. A plan made for a `problem` is right for every other too. Where
     `producer_threads` copy for those that multiply, C's tile and the barriers have shared memory behind the stages,
     and `registers` says how the two share the multiprocessor's. With `pingpong` two warpgroups have the tiled MMA and
-    a tile each, and take turns. The CTAs of a `cluster`, so many along M and along N, share what they copy, and those
-    along K add the sums of as many slices. Of the operands `evicted_first` the L2 cache gives up what is copied
-    before it gives up anything else.
+    a tile each, and take turns; where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The
+    CTAs of a `cluster`, so many along M and along N, share what they copy, and those along K add the sums of as many
+    slices. Of the operands `evicted_first` the L2 cache gives up what is copied before it gives up anything else.
     """
 
     spec: GemmSpec
@@ -208,6 +208,7 @@ class PlannedGemm:
     registers: RegisterSplit | None = None
     cluster: Extents = (1, 1, 1)
     pingpong: bool = False
+    ends_in_turns: bool = False
     swapped: bool = False
     predictions: Predictions
     launch: LaunchContract

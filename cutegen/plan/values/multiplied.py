@@ -15,8 +15,8 @@ class Multiplied:
 
     After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. They
     take `promoted_sets` of registers in turn. With `pingpong` two warpgroups have the tiled MMA and a tile each, and
-    take turns. The CTAs of a `cluster`, so many along M and along N, share what they copy, and those along K add the
-    sums of as many slices.
+    take turns; where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The CTAs of a
+    `cluster`, so many along M and along N, share what they copy, and those along K add the sums of as many slices.
     """
 
     cta_tile: Extents
@@ -26,6 +26,7 @@ class Multiplied:
     promote_k: int = 0
     promoted_sets: int = 1
     pingpong: bool = False
+    ends_in_turns: bool = False
     cluster: Extents = (1, 1, 1)
     decisions: tuple[Decision, ...]
 
