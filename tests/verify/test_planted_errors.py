@@ -107,14 +107,17 @@ def test_8_steps_of_f32_are_what_a_tensor_core_may_be_off_after_4096_products(ge
     assert compare(wrong, reference, dtype="f32").ok
 
 
-@pytest.mark.parametrize(("dtype", "share"), [("f32", 0.95), ("f16", 0.8), ("bf16", 0.3)])
+@pytest.mark.parametrize(("dtype", "share"), [("f32", 1.0), ("f16", 0.95), ("bf16", 0.75)])
 def test_a_product_that_is_missing_among_4096_is_found(
     generator: np.random.Generator, dtype: str, share: float
 ) -> None:
+    """Its factors are 1/4 at least: a product of nearly nothing is missing within the error of the sum."""
     a, b = operands(generator, 4096)
     missing = int(generator.integers(4096))
+    for factors in (a[:, missing], b[missing]):
+        factors += np.copysign(np.float16(0.25), factors)
     short = summed_in_f32(np.delete(a, missing, 1), np.delete(b, missing, 0))
-    assert compare(stored(short, dtype), float64_reference(a, b), dtype=dtype).wrong > share * short.size
+    assert compare(stored(short, dtype), float64_reference(a, b), dtype=dtype).wrong >= share * short.size
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
