@@ -20,8 +20,9 @@ NAME, IN_TURNS, SIDE_BY_SIDE = "schedule.last_k_tiles", "in turns", "side by sid
 LEAST_ALONE = ROWS * 192
 """Values of C that a warpgroup has at least where it multiplies alone.
 
-On an H200 a launch takes 1 to 4 % less in turns with 64 x 256, 128 x 128 and 192 x 96 values, 0.4 to 1 % less with
-64 x 192, 7 % less or 6 % more with 64 x 160, and 1 to 4 % more with 64 x 128; with 64 x 64 up to a quarter more.
+On an H200 a launch in a graph takes up to 4 % less in turns with 64 x 256, 128 x 128 and 192 x 96 values (0.1 % more
+at worst, 3000^3), 0.4 to 0.6 % less with 64 x 192, 7 % less or 6 % more with 64 x 160, up to 4 % more with 64 x 128,
+save in clusters of four, and up to a quarter more with 64 x 64.
 """
 
 
