@@ -109,15 +109,19 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool = 
 
     A group is waited for when the next one is under way, so that tensor cores always have work; only then is its stage
     released. The first k-tile stands apart: its first multiplication does not read the accumulators. Where the loop
-    `ends_in_turns`, two warpgroups multiply the last `stages` k-tiles one after the other, as a run of their own.
+    `ends_in_turns`, two warpgroups multiply the last `stages` k-tiles one after the other, as a run of their own. The
+    second drains what it has before it waits for its turn, as the parts say; the first goes on, and waits for that, and
+    releases its stage, behind the multiplications of the next k-tile.
     """
     fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
-    finish = (Step(Action.MMA_WAIT, pending=1), Step(Action.RELEASE, -1))
+    wait = Step(Action.MMA_WAIT, pending=1)
+    finish = (wait, Step(Action.RELEASE, -1))
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
 
-    def run(first: Mark, second: Mark, last: Mark, end: Mark) -> tuple[Part, ...]:
+    def run(first: Mark, second: Mark, last: Mark, end: Mark, *, behind: Slot = ()) -> tuple[Part, ...]:
+        begin = (*_multiplied(k_blocks), *((behind,) if behind else ()))
         return (
-            Part(PartName.PROLOGUE, _multiplied(k_blocks), first, second),
+            Part(PartName.PROLOGUE, begin, first, second),
             Part(PartName.TURN, (*_multiplied(k_blocks), finish), second, end),
             Part(PartName.TAIL, (drain,), last, end),
         )
@@ -125,7 +129,7 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool = 
     if not ends_in_turns:
         return _produced(stages, k_blocks, fetch, run(Mark.FIRST, Mark.ONE, Mark.LAST, Mark.END))
     alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.LAST_ALIKE, Mark.IN_TURNS)
-    in_turns = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.LAST, Mark.END)
+    in_turns = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.LAST, Mark.END, behind=(wait,))
     return _produced(stages, k_blocks, fetch, (*alike, *in_turns))
 
 

@@ -104,6 +104,15 @@ def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     return _estimated_us(replace(work, correction=row.correction, overall=row.overall), setting, shape)
 
 
+def since_in_turns(setting: Setting, shape: tuple[int, int, int]) -> float:
+    """What a kernel takes of the time that it took when warpgroups multiplied the last k-tiles side by side."""
+    work = work_of(setting)
+    if not isinstance(work, WarpgroupWork) or not work.ends_in_turns:
+        return 1.0
+    before = _estimated_us(replace(work, ends_in_turns=False), setting, shape)
+    return _estimated_us(work, setting, shape) / before
+
+
 def _bare(row: Row) -> Row:
     return replace(row, correction=UNMEASURED, overall=UNMEASURED)
 

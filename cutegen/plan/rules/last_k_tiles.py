@@ -26,17 +26,29 @@ save in clusters of four, and up to a quarter more with 64 x 64.
 """
 
 
-def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, promote_k: int) -> Choice[bool] | None:
-    """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None where they could not.
+def may_end_in_turns(warpgroups: Extents, *, pingpong: bool, promotes: bool, slices: int) -> bool:
+    """Return whether two warpgroups share a tile, and one can bring out its part while the other multiplies.
 
     The slices of a K are added by all of a CTA together, so that the first would wait; and a warpgroup that promotes
     its sums waits for each k-tile, so that alone it leaves tensor cores idle.
     """
-    if pingpong(spec) or prod(warpgroups) != 2 or promote_k or (spec.schedule.split_k or 1) > 1:
+    return prod(warpgroups) == 2 and not (pingpong or promotes or slices > 1)
+
+
+def busy_alone(warpgroups: Extents, cta_tile: Extents) -> bool:
+    """Return whether one of the warpgroups that share a tile keeps tensor cores busy while the others wait."""
+    return prod(cta_tile[:2]) // prod(warpgroups) >= LEAST_ALONE
+
+
+def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, promote_k: int) -> Choice[bool] | None:
+    """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None where they could not."""
+    if not may_end_in_turns(
+        warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.split_k or 1
+    ):
         return None
     share = cta_tile[0] // warpgroups[0], cta_tile[1] // warpgroups[1]
     of_warpgroup, least = f"{extents(share)} of C", f"{LEAST_ALONE} values"
-    if prod(share) < LEAST_ALONE:
+    if not busy_alone(warpgroups, cta_tile):
         why = f"{of_warpgroup} a warpgroup: with less than {least} it does not keep tensor cores busy alone"
         in_turns = Rejected(IN_TURNS, "tensor cores would wait for longer than C takes to leave")
         return Choice(False, Decision(NAME, SIDE_BY_SIDE, why, rejected=(in_turns,)))

@@ -31,6 +31,13 @@ CHAIN_TOGETHER, CHAIN_ALONE = 0.55, 1.7
 with the latencies of a scheduler's only warp where one does. As measured on an H200 at 2048^3 with a bias and GELU: 0.8
 us in 128x256 that two share, 1.2 in 128x128 in turns.
 """
+HIDDEN_IN_TURNS, HIDDEN_OF_WIDEST = 0.2, 0.4
+"""Share of the cycles for a result that multiplications hide where warpgroups take turns with a tile's last k-tiles:
+the second where an instruction has the most columns, which keeps tensor cores busy alone. As measured on an H200, and
+since the first warpgroup goes on without a pause on an H100.
+"""
+WIDEST = 256
+"""Columns of the widest wgmma."""
 PAIR, TOGETHER = 2, 8
 """Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
 
@@ -91,8 +98,9 @@ class WarpgroupWork:
     """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
     `cluster` are its CTAs along M and N, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
-    `mma_flops` are of a multiprocessor in a cycle, `chain` are instructions on the way to C, of an element. Measured
-    are `correction`, of a k-tile's cycles by the model, and `overall`, of the whole time.
+    `mma_flops` are of a multiprocessor in a cycle, `chain` are instructions on the way to C, of an element. Where a
+    tile `ends_in_turns` its warpgroups multiply the last k-tiles one after the other, each by instructions of so many
+    `columns`. Measured are `correction`, of a k-tile's cycles by the model, and `overall`, of the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -106,6 +114,8 @@ class WarpgroupWork:
     result_bytes: int
     mma_flops: float
     chain: float = 0.0
+    columns: int = 0
+    ends_in_turns: bool = False
     correction: float = 1.0
     overall: float = 1.0
 
@@ -115,10 +125,10 @@ class Quantities:
     """Work of a kernel for a problem, counted: the constants say how long each takes.
 
     Of a k-tile: `tensor` and `shared` cycles, bytes that arrive, bytes that one CTA asks L2 for and those of all that
-    work at once, the stages that hide a copy, and the CTAs it is shared with. `chain` are cycles of a tile.
-    `whole_lines`, `half_lines` ... are 1 for where rows of A and B begin, else 0. Of the launch: k-tiles of a slice,
-    `rounds` of tiles, CTAs at once, KiB of the first k-tile and of a stored tile, bytes of operands and of results,
-    and of slices that are added.
+    work at once, the stages that hide a copy, and the CTAs it is shared with. `chain` are cycles of a tile, `hidden`
+    is the share of those for its result that multiplications hide. `whole_lines`, `half_lines` ... are 1 for where
+    rows of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first
+    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added.
     """
 
     tensor: float
@@ -141,6 +151,7 @@ class Quantities:
     cluster_steps: float
     stored_kib: float
     chain: float
+    hidden: float
     exchanged: float
     turns: float
     operand_bytes: float
@@ -203,6 +214,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         cluster_steps=ctas_m + ctas_n + ctas_k - 3,
         stored_kib=rows * columns * stored_bytes / 1024,
         chain=rows * columns * work.chain / ISSUED * (CHAIN_ALONE if work.pingpong else CHAIN_TOGETHER),
+        hidden=work.ends_in_turns * (HIDDEN_OF_WIDEST if work.columns == WIDEST else HIDDEN_IN_TURNS),
         exchanged=float(work.swap),
         turns=float(work.pingpong),
         operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
@@ -230,8 +242,10 @@ def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
 
 def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time of the multiprocessor with the most tiles, at the clock that long products leave it."""
-    stored = constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged) + q.chain
     multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
+    stored = constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged)
+    # One warpgroup's multiplications, half of a tile's, hide no more than half of what they take: little of a short K.
+    stored = larger(stored * (1 - q.hidden), stored - multiplied / 4) + q.chain
     together = q.rounds * (multiplied + stored)
     in_turns = q.rounds * larger(multiplied + constants.turn, (multiplied + stored) / 2) + stored
     cycles = _start(q, constants) + (1 - q.turns) * together + q.turns * in_turns

@@ -19,6 +19,7 @@ from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.epilogue_parts import WIDTHS
+from cutegen.plan.rules.last_k_tiles import busy_alone, may_end_in_turns
 from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
@@ -207,6 +208,13 @@ def multiplying(row: Row) -> int:
     return 2 if row.consumers == PINGPONG else row.warpgroups[0] * row.warpgroups[1]
 
 
+def _ends_in_turns(spec: GemmSpec, row: Row) -> bool:
+    """Return whether the row's warpgroups take turns with the last k-tiles of a tile."""
+    alone = row.consumers == PINGPONG
+    may = may_end_in_turns(row.warpgroups, pingpong=alone, promotes=promotes(spec), slices=row.slices)
+    return may and busy_alone(row.warpgroups, row.cta)
+
+
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> WarpgroupWork:
     """A row as the model sees it."""
     return WarpgroupWork(
@@ -221,6 +229,8 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
         chain=chain_instructions(spec.epilogue.steps),
+        columns=row.cta[1] // row.warpgroups[1],
+        ends_in_turns=_ends_in_turns(spec, row),
         correction=row.correction,
         overall=row.overall,
     )
