@@ -210,9 +210,9 @@ def multiplying(row: Row) -> int:
 
 def _ends_in_turns(spec: GemmSpec, row: Row) -> bool:
     """Return whether the row's warpgroups take turns with the last k-tiles of a tile."""
-    alone = row.consumers == PINGPONG
-    may = may_end_in_turns(row.warpgroups, pingpong=alone, promotes=promotes(spec), slices=row.slices)
-    return may and busy_alone(row.warpgroups, row.cta)
+    alone, warpgroups = row.consumers == PINGPONG, (*row.warpgroups, 1)
+    may = may_end_in_turns(warpgroups, pingpong=alone, promotes=promotes(spec), slices=row.slices)
+    return may and busy_alone(warpgroups, row.cta)
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> WarpgroupWork:
