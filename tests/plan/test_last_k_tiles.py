@@ -90,3 +90,10 @@ def test_no_k_tile_is_left_under_way_when_a_warpgroup_waits_for_its_turn() -> No
     for k_tiles, stages, switch in ((10, 4, 6), (4, 4, 0), (3, 4, 0)):
         marks = (k_tiles, k_tiles, stages)
         assert before[-1].last.of(*marks) == after[0].first.of(*marks) == switch
+
+
+def test_the_first_warpgroup_goes_on_and_waits_behind_the_next_multiplications() -> None:
+    """It would leave tensor cores idle if it waited before; the second alone does."""
+    _, consumers = planned(cta=(128, 256, 64)).loop.roles
+    begins = [[step for step in part.steps if step.action is Action.MMA_WAIT] for part in consumers.parts[::3]]
+    assert [[step.pending for step in waits] for waits in begins] == [[], [1]]
