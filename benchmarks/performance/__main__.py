@@ -6,8 +6,8 @@
     python -m benchmarks.performance write OUT.json ...                  the second half, anywhere
 
 FILEs are CUTLASS's examples of the CuTe DSL: dense_gemm_persistent.py of Hopper, tensorop_gemm.py of Ampere. The
-figures are kept in performance.json beside docs/performance.md. Of several OUT.json of one machine, each a process,
-`write` takes the median of each time.
+figures are kept in performance.json beside docs/performance.md, those of an H100 in performance_h100.json beside its
+page. Of several OUT.json of one machine, each a process, `write` takes the median of each time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.performance import choice, documents
-from benchmarks.performance.figures import dumped, loaded
+from benchmarks.performance.figures import Figures, dumped, loaded
 from benchmarks.performance.measure import Asked, compiled, measure
 from benchmarks.performance.merged import merged
 from cutegen.errors import CutegenError
@@ -30,7 +30,7 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("verb", nargs="?", choices=("build", "measure", "write"), help="one part alone (default: all)")
     parser.add_argument(
-        "figures", nargs="*", type=Path, help="default: performance.json in docs; `write` takes several"
+        "figures", nargs="*", type=Path, help="default: where those of the device are kept; `write` takes several"
     )
     parser.add_argument(
         "--cutlass", type=Path, metavar="FILE", nargs="*", default=[], help="examples; their columns stay out without"
@@ -45,14 +45,19 @@ def main(words: list[str] | None = None) -> int:
             with choice.untuned():
                 compiled(asked, print, arguments.arch)
             return 0
-        paths = arguments.figures or [documents.FIGURES]
+        measured: list[Figures] = []
         if arguments.verb != "write":
+
+            def keep(found: Figures) -> None:
+                path = next(iter(arguments.figures), documents.place(found.device)[0])
+                path.write_text(dumped(found), encoding="utf-8")
+                measured[:] = [found]
+
             with choice.untuned():
-                measure(asked, lambda found: paths[0].write_text(dumped(found), encoding="utf-8"))
+                measure(asked, keep)
         if arguments.verb != "measure":
-            figures = merged([loaded(path.read_text(encoding="utf-8")) for path in paths])
-            documents.FIGURES.write_text(dumped(figures), encoding="utf-8")
-            documents.write(figures)
+            paths = arguments.figures or [documents.FIGURES]
+            documents.write(merged(measured or [loaded(path.read_text(encoding="utf-8")) for path in paths]))
     except (CutegenError, OSError) as error:
         print(f"benchmarks.performance: {error}", file=sys.stderr)
         return 1

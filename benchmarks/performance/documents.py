@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.performance.figures import Figures
+from benchmarks.performance.figures import Figures, dumped, loaded
 from benchmarks.performance.tables import BLOCKS
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "docs" / "performance.json"
 DOCUMENTS = (ROOT / "docs" / "performance.md", ROOT / "README.md")
+OF_DEVICE: Mapping[str, tuple[Path, tuple[Path, ...]]] = {
+    "H100": (ROOT / "docs" / "performance_h100.json", (ROOT / "docs" / "performance_h100.md",)),
+}
+"""Devices that have a file and a page of their own, by what is in their names; all others share the first."""
 
 _BLOCK = re.compile(r"(<!-- performance: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -25,7 +30,17 @@ def asked_for(text: str) -> list[str]:
     return [match[2] for match in _BLOCK.finditer(text)]
 
 
+def place(device: str) -> tuple[Path, tuple[Path, ...]]:
+    """Where the figures of a device are kept, and the documents that have its tables."""
+    return next((found for name, found in OF_DEVICE.items() if name in device), (FIGURES, DOCUMENTS))
+
+
 def write(figures: Figures) -> None:
-    """Every document's tables."""
-    for path in DOCUMENTS:
-        path.write_text(filled(path.read_text(encoding="utf-8"), figures), encoding="utf-8")
+    """Keep the figures, and write every table of their device's documents."""
+    path, documents = place(figures.device)
+    text = dumped(figures)
+    path.write_text(text, encoding="utf-8")
+    # The file rounds: tables are of what it keeps.
+    kept = loaded(text)
+    for document in documents:
+        document.write_text(filled(document.read_text(encoding="utf-8"), kept), encoding="utf-8")

@@ -272,12 +272,15 @@ def test_the_documents_ask_for_every_block_once() -> None:
     assert sorted(asked) == sorted(tables.BLOCKS)
 
 
-@pytest.mark.parametrize("path", documents.DOCUMENTS, ids=lambda path: path.name)
-def test_the_documents_have_the_figures_that_are_kept(path: Path) -> None:
-    text = path.read_text()
-    assert documents.filled(text, loaded(documents.FIGURES.read_text())) == text, (
-        "python -m benchmarks.performance write"
-    )
+@pytest.mark.parametrize("device", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
+def test_the_documents_have_the_figures_that_are_kept(device: str) -> None:
+    kept, pages = documents.place(device)
+    figures = loaded(kept.read_text())
+    assert figures.device == device
+    for path in pages:
+        text = path.read_text()
+        assert "claims" in documents.asked_for(text) or path.name == "README.md"
+        assert documents.filled(text, figures) == text, "python -m benchmarks.performance write"
 
 
 def test_write_rewrites_the_documents_and_keeps_the_figures(
@@ -291,6 +294,21 @@ def test_write_rewrites_the_documents_and_keeps_the_figures(
     assert door.main(["write", str(measured)]) == 0
     assert "| NT | 272 | 0.99 |" in document.read_text()
     assert loaded(kept.read_text()) == figures
+
+
+def test_a_device_that_has_a_page_leaves_the_others_alone(
+    figures: Figures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own, kept = tmp_path / "doc.md", tmp_path / "own.md", tmp_path / "own.json"
+    for page in (shared, own):
+        page.write_text("<!-- performance: kinds -->\n<!-- end -->\n")
+    monkeypatch.setattr(documents, "DOCUMENTS", (shared,))
+    monkeypatch.setattr(documents, "OF_DEVICE", {"H100": (kept, (own,))})
+    before = shared.read_text()
+    of_other = replace(figures, device="NVIDIA H100 80GB HBM3")
+    documents.write(of_other)
+    assert loaded(kept.read_text()) == of_other
+    assert shared.read_text() == before != own.read_text()
 
 
 def test_without_a_gpu_it_is_said_and_nothing_is_written(

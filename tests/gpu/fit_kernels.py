@@ -32,7 +32,18 @@ from cutegen.hardware import GPUS
 from cutegen.plan.search import bulk_tiles, cp_async_tiles, tile_model, warpgroup_model, warpgroup_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from tests.gpu.estimates import compared_us, estimated_us, of_plans, row_of, work_of
-from tests.gpu.measured import STORED, Measured, Regret, geometric_mean, held_out, latest, load, regrets, row_of_setting
+from tests.gpu.measured import (
+    STORED,
+    STORED_H100,
+    Measured,
+    Regret,
+    geometric_mean,
+    held_out,
+    latest,
+    load,
+    regrets,
+    row_of_setting,
+)
 from tests.gpu.settings import TARGET, Setting
 from tests.gpu.written import write, write_refined, write_regrets
 
@@ -331,14 +342,15 @@ def _judged(
 def main() -> int:
     """0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("table", type=Path, nargs="?", default=STORED)
+    parser.add_argument("tables", type=Path, nargs="*", help="each of a GPU; those of both without")
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--refine", action="store_true")
     parser.add_argument("--refine-latest", action="store_true")
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
-    table, apart = load(arguments.table), held_out(arguments.table)
+    tables = arguments.tables or [STORED, STORED_H100]
+    table, apart = load(*tables), held_out(tables[0])
     fitted_to = [each for each in table if each.problem not in apart]
     if arguments.write:
         samples, fitted = fit(fitted_to)
@@ -346,7 +358,7 @@ def main() -> int:
         print("written: run without --write for what it is worth")
         return 0
     if arguments.refine or arguments.refine_latest:
-        samples, fitted = refined(fitted_to, only=latest(arguments.table) if arguments.refine_latest else ())
+        samples, fitted = refined(fitted_to, only=latest(tables[-1]) if arguments.refine_latest else ())
         write_refined(samples.rows, fitted.constants, fitted.k_tiles.tolist(), fitted.whole.tolist())
         print("written: run without it for what it is worth")
         return 0

@@ -4,8 +4,10 @@ A table is `{"device", "held_out", "runs": [{"names", "us"}]}`: of each run the 
 first, and of each problem rows of `[kernel, microseconds in a graph, microseconds of one launch]`, in some runs with a
 fourth, in a graph before which the GPU rested. `held_out` are problems that nothing is fitted to. Times of several runs
 of a problem count in the unit of torch.matmul's there. What a kernel takes in a graph is the geometric mean of both
-where both are known: nobody says to a plan whether its kernel is to run without a pause. Kernels that end in turns were
-measured before they did, and count as what the model of time says that they gained.
+where both are known: nobody says to a plan whether its kernel is to run without a pause. Nor does anybody say on which
+GPU: of a kernel that was measured on two, a time is the geometric mean of both, in the unit of all such kernels.
+Where a table is not `in_turns`, kernels that end so were measured before they did, and count as what the model of time
+says that they gained.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from tests.gpu.settings import Setting, parsed
 from tests.gpu.sweep_kernels import LAYERS, SUITE, Shape, shape_of
 
 STORED = Path(__file__).parent / "h200_kernels.json"
+STORED_H100 = Path(__file__).parent / "h100_kernels.json"
+"""Large products alone: an H100 has as many multiprocessors as an H200, and slower memory."""
 TORCH = "torch"
 Times = tuple[float, float]
 
@@ -63,8 +67,19 @@ class Regret:
         return self.measured.torch_us[regime] / self.measured.us[self.chosen][regime]
 
 
-def load(path: Path = STORED) -> tuple[Measured, ...]:
-    """Every problem; of kernels in several orders of the tiles the one that plans have."""
+def load(*paths: Path) -> tuple[Measured, ...]:
+    """Every problem of the first table, in its unit; of kernels in several orders of the tiles the one that plans have.
+
+    What was measured in the others, too, counts as much. Without `paths`, those of both GPUs.
+    """
+    first, *others = paths or (STORED, STORED_H100)
+    found = _loaded(first)
+    for other in others:
+        found |= {shape: _on_both(found[shape], each) for shape, each in _loaded(other).items()}
+    return tuple(found.values())
+
+
+def _loaded(path: Path) -> dict[Shape, Measured]:
     stored = json.loads(path.read_text())
     found: dict[Shape, list[dict[str, Sequence[float]]]] = {}
     for run in stored["runs"]:
@@ -72,7 +87,22 @@ def load(path: Path = STORED) -> tuple[Measured, ...]:
             times = {run["names"][index]: regimes for index, *regimes in rows}
             found.setdefault(shape_of(text), []).append(times)
     settings = {name: parsed(name) for run in stored["runs"] for name in run["names"] if name != TORCH}
-    return tuple(_joined(shape, runs, settings) for shape, runs in found.items())
+    since = (lambda _setting, _shape: 1.0) if stored.get("in_turns") else since_in_turns
+    return {shape: _joined(shape, runs, settings, since) for shape, runs in found.items()}
+
+
+def _on_both(measured: Measured, other: Measured) -> Measured:
+    """A problem's times on two GPUs, in the unit of the first: of the kernels that were measured on both."""
+    on_both = measured.us.keys() & other.us.keys()
+    if not on_both:
+        return measured
+    units = [geometric_mean([measured.us[x][regime] / other.us[x][regime] for x in on_both]) for regime in (0, 1)]
+    us = dict(measured.us)
+    for setting, times in other.us.items():
+        graph, launch = (of_other * unit for of_other, unit in zip(times, units, strict=True))
+        was = us.get(setting, (graph, launch))
+        us[setting] = math.sqrt(was[0] * graph), math.sqrt(was[1] * launch)
+    return replace(measured, us=us)
 
 
 @cache
@@ -86,7 +116,12 @@ def latest(path: Path = STORED) -> frozenset[Setting]:
     return frozenset(row_of_setting(parsed(name)) for name in json.loads(path.read_text())["runs"][-1]["names"][1:])
 
 
-def _joined(shape: Shape, runs: Sequence[Mapping[str, Sequence[float]]], settings: Mapping[str, Setting]) -> Measured:
+def _joined(
+    shape: Shape,
+    runs: Sequence[Mapping[str, Sequence[float]]],
+    settings: Mapping[str, Setting],
+    since_measured: Callable[[Setting, Shape], float],
+) -> Measured:
     """A problem's times of all runs; those of a kernel that was in several are averaged."""
     graph, launch = (geometric_mean([run[TORCH][which] for run in runs]) for which in (0, 1))
     shares: dict[Setting, tuple[list[float], ...]] = {}
@@ -100,7 +135,7 @@ def _joined(shape: Shape, runs: Sequence[Mapping[str, Sequence[float]]], setting
     times: dict[Setting, Times] = {}
     for setting, (busy, launched, rested) in shares.items():
         in_graph = math.sqrt(geometric_mean(busy) * geometric_mean(rested or busy))
-        since = since_in_turns(setting, shape)
+        since = since_measured(setting, shape)
         times[setting] = since * graph * in_graph, since * launch * geometric_mean(launched)
     return Measured(shape, times, (graph, launch))
 

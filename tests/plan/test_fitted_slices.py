@@ -18,7 +18,7 @@ from cutegen.plan.search.warpgroup_tiles import MEASURED, Row, as_nearest
 from cutegen.plan.search.warpgroups import candidate_of, work_of
 from cutegen.plan.swapped import shape_multiplied
 from tests.gpu.estimates import row_of
-from tests.gpu.measured import load
+from tests.gpu.measured import STORED, load
 from tests.plan.specs import gemm
 
 H200, DEVICE = GPUS["sm_90"], target("sm_90")
@@ -92,7 +92,7 @@ def test_none_is_ahead_but_where_k_is_deep() -> None:
 
 def test_where_k_is_deep_the_choice_is_near_what_was_fastest_on_an_h200() -> None:
     seen = 0
-    for measured in load():
+    for measured in load(STORED):
         problem = ProblemShape(*measured.problem)
         if rows := ahead(problem):
             chosen = min(rows, key=lambda row: predicted_us(row, problem))

@@ -18,7 +18,7 @@ from cutegen.plan.search.warpgroup_tiles import H200  # noqa: E402
 from tests.gpu import written  # noqa: E402
 from tests.gpu.estimates import compared_us, of_plans, row_of  # noqa: E402
 from tests.gpu.fit_kernels import Fitted, Samples, predicted, refined  # noqa: E402
-from tests.gpu.measured import Measured, latest, load, row_of_setting  # noqa: E402
+from tests.gpu.measured import STORED, Measured, latest, load, row_of_setting  # noqa: E402
 from tests.gpu.settings import Setting, parsed  # noqa: E402
 
 PROBLEMS, STEPS = 24, 120
@@ -36,7 +36,7 @@ def default_dtype() -> Iterator[None]:
 def predicted_times(slower: Setting | None = None) -> list[Measured]:
     """Problems whose kernels take what plans expect of them, but for the rows of one."""
     table = []
-    for measured in load()[::60][:PROBLEMS]:
+    for measured in load(STORED)[::60][:PROBLEMS]:
         times = {setting: compared_us(setting, measured.problem) for setting in measured.us}
         slow = {setting: SLOWER if row_of_setting(setting) == slower else 1.0 for setting in times}
         kept = {setting: (us * slow[setting],) * 2 for setting, us in times.items() if math.isfinite(us)}
@@ -64,12 +64,12 @@ def test_times_that_are_as_predicted_stay_so() -> None:
 def test_a_kernel_that_is_slower_is_corrected_and_others_are_not() -> None:
     slower = most_measured(predicted_times())
     table = predicted_times(slower)
-    found = corrections(*refined(table, STEPS))
+    found, otherwise = corrections(*refined(table, STEPS)), corrections(*refined(predicted_times(), STEPS))
     change = found.pop(slower)
     assert change > DRAWN * math.log(SLOWER)
-    # A row that one problem alone has goes wherever that likes.
+    # A row that one problem alone has goes wherever that likes; others a little where nothing is slower, too.
     times = Counter(row_of_setting(setting) for measured in table for setting in measured.us)
-    assert max(abs(moved) for row, moved in found.items() if times[row] > 1) < change / 3
+    assert max(abs(moved - otherwise[row]) for row, moved in found.items() if times[row] > 1) < change / 3
 
 
 def test_where_some_rows_alone_are_refined_nothing_else_moves() -> None:

@@ -251,7 +251,7 @@ def test_s8_that_stores_s32_is_exchanged(extent: int) -> None:
 @pytest.mark.parametrize(("a", "b"), [("m", "n"), ("k", "n")])
 def test_columns_that_lie_side_by_side_fill_the_widest_swizzle(a: Any, b: Any) -> None:
     """Of 112 or 144 columns a product took 1.4 to 1.7 times as long on an H200; along K such tiles are chosen."""
-    problem = (8192, 8192, 8192)
+    problem = (8192, 8192, 2048)
     majors = replace(OPEN.problem, a=replace(OPEN.problem.a, major=a), b=replace(OPEN.problem.b, major=b))
     planned = made(replace(OPEN, problem=majors), problem)
     side_by_side = a == "m" if planned.swapped else b == "n"
@@ -259,15 +259,16 @@ def test_columns_that_lie_side_by_side_fill_the_widest_swizzle(a: Any, b: Any) -
     assert made(OPEN, problem).cta_tile[1] % 64 > 0
 
 
-@pytest.mark.parametrize(("ops", "in_turns"), [(None, False), (("bias_n", "gelu_tanh"), True), (("silu",), True)])
+@pytest.mark.parametrize(("ops", "in_turns"), [(None, True), (("relu",), True), (("bias_n", "gelu_erf"), False)])
 def test_what_an_epilogue_computes_takes_part_in_the_choice(ops: tuple[str, ...] | None, in_turns: bool) -> None:
-    """Of warpgroups that take turns with tiles each chain but the last is hidden: of four tiles, and not of one."""
+    """GELU by erf took up to 16 % with tiles in turns on an H100 at 8192^3, and 2 to 4 % on 128x256."""
     spec = replace(OPEN, epilogue=Epilogue(ops=ops))
     if ops and "bias_n" in ops:
         spec = replace(spec, problem=replace(spec.problem, bias=Bias("f32")))
-    assert plan(spec, "sm_90", (4096, 4096, 2048)).pingpong is in_turns
-    assert not plan(spec, "sm_90", (2048, 2048, 2048)).pingpong
-    assert plan(spec, "sm_90", (8192, 8192, 8192)).pingpong
+    assert plan(spec, "sm_90", (8192, 8192, 2048)).pingpong is in_turns
+    assert plan(spec, "sm_90", (16384, 4096, 4096)).pingpong
+    for extent in (2048, 8192):
+        assert not plan(spec, "sm_90", (extent,) * 3).pingpong
 
 
 def test_kernels_that_end_in_turns_are_predicted_faster_by_what_was_measured() -> None:
@@ -284,8 +285,8 @@ def test_kernels_that_end_in_turns_are_predicted_faster_by_what_was_measured() -
         assert since_in_turns(other, (2048, 2048, 2048)) == 1.0
 
 
-def test_a_chain_costs_nothing_while_the_other_warpgroup_multiplies() -> None:
-    """In turns all but the last tile's is hidden, however many tiles there are."""
+def test_a_chain_costs_less_while_the_other_warpgroup_multiplies() -> None:
+    """In turns with tiles a share of all but the last tile's is hidden."""
     plain = WarpgroupWork(
         cta=(128, 128, 64),
         warpgroups=2,
@@ -304,6 +305,8 @@ def test_a_chain_costs_nothing_while_the_other_warpgroup_multiplies() -> None:
         times = (estimate(replace(work, chain=chain), problem, GPUS["sm_90"], H200).us for chain in (10.0, 0.0))
         return next(times) - next(times)
 
-    assert cost_us(plain, 16) == pytest.approx(cost_us(plain, 4), rel=0.1)
     together = replace(plain, pingpong=False)
     assert cost_us(together, 16) > 3 * cost_us(together, 4)
+    # One warpgroup alone has the latencies of a chain, too.
+    alone, hidden = cost_us(replace(plain, warpgroups=1), 1), (cost_us(plain, 16) - cost_us(plain, 4)) / 12
+    assert 0 < hidden < alone / 3
