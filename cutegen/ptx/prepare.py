@@ -8,6 +8,7 @@ import numpy as np
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.instructions import lower_instruction
+from cutegen.ptx.instructions.effects import register_change
 from cutegen.ptx.instructions.mbarrier import mbarrier_wait
 from cutegen.ptx.instructions.wgmma import group_wait, held_rows
 from cutegen.ptx.machine import blocks as ends
@@ -138,6 +139,8 @@ class _BlockLowering:
                 return ends.cluster_wait(instruction, predicate, self._following(), self._context.site)
             case "wgmma":
                 return group_wait(self._context, instruction, predicate, self._following())
+            case "setmaxnreg":
+                return register_change(self._context, instruction, predicate, self._following())
             case _:
                 return ends.barrier(self._context, instruction, predicate, self._following())
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from cutegen.ptx.instructions.order import fence_order
+from cutegen.ptx.machine.blocks import End
 from cutegen.ptx.machine.lowering import Lowering, Step
-from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.machine.registers import RegisterPool
+from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction
 from cutegen.ptx.watch.violations import ViolationKind
 
@@ -49,10 +53,12 @@ def lower_fence(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.fences.fence(warp, semantics)
 
 
-def lower_setmaxnreg(context: Lowering, instruction: Instruction) -> Step:
-    """`setmaxnreg.inc|dec.sync.aligned.u32 n`: registers are not counted here; the whole warpgroup must execute it."""
+def register_change(
+    context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int
+) -> End:
+    """The end of a block with `setmaxnreg.inc|dec.sync.aligned.u32 n`, which the whole warpgroup must execute."""
     modifiers = context.modifiers(instruction, 1)
-    modifiers.need("inc", "dec")
+    increase = modifiers.need("inc", "dec") == "inc"
     for word in ("sync", "aligned", "u32"):
         modifiers.need(word)
     modifiers.finish()
@@ -61,7 +67,22 @@ def lower_setmaxnreg(context: Lowering, instruction: Instruction) -> Step:
     if not isinstance(count, int) or not 24 <= count <= 256 or count % 8:
         raise instruction.error("the number of registers is a multiple of 8 from 24 to 256")
     site = context.site
-    return lambda warp: warp.cta.warpgroups.of(warp, site).note(warp, site)
+
+    def end(warp: Warp, path: Path) -> RegisterPool | None:
+        saved = warp.mask, warp.count
+        if predicate is not None:
+            mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
+            warp.set_mask(mask, int(np.count_nonzero(mask)))
+        group = warp.cta.warpgroups.of(warp, site) if warp.count else None
+        warp.set_mask(*saved)
+        if group is not None:
+            if not warp.cta.registers.change(warp, count, increase=increase):
+                return warp.cta.registers
+            group.note(warp, site)
+        path.block = following
+        return None
+
+    return end
 
 
 def lower_trap(context: Lowering, instruction: Instruction) -> Step:
@@ -74,6 +95,5 @@ def lower_trap(context: Lowering, instruction: Instruction) -> Step:
 LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
     **dict.fromkeys(_WITHOUT_EFFECT, lower_nothing),
     **dict.fromkeys(("fence", "membar"), lower_fence),
-    "setmaxnreg": lower_setmaxnreg,
     "trap": lower_trap,
 }

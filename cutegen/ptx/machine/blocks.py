@@ -36,8 +36,8 @@ class Arrival:
 
 
 class Awaited(Protocol):
-    """Object that a warp may have to wait for, until its `phase` changes: an mbarrier, or the other warps of its
-    warpgroup.
+    """Object that a warp may have to wait for, until its `phase` changes: an mbarrier, the other warps of its
+    warpgroup, or registers.
     """
 
     @property

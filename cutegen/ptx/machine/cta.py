@@ -22,6 +22,7 @@ from cutegen.ptx.machine.grid import Grid, volume
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Schedule
+from cutegen.ptx.machine.registers import RegisterPool, launch_registers
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
@@ -129,6 +130,7 @@ class Cta:
         self.has_ended = False
         parts = Parts(shared=self.shared, ordering=self.ordering, schedule=schedule, tensor_core=self.tensor_core)
         self.warpgroups = Warpgroups(self._warps, parts)
+        self.registers = RegisterPool(count, launch_registers(executable.entry, threads))
         self._blocked: set[int] = set()
         self._barriers: dict[int, _Barrier] = {}
         self._asleep: dict[int, _Sleep] = {}

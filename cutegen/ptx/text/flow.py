@@ -30,7 +30,8 @@ _WAITS = (("mbarrier", "try_wait"), ("mbarrier", "test_wait"), ("wgmma", "wait_g
 
 def is_wait(instruction: Instruction) -> bool:
     """True for a wait that has a block of its own, because it may be executed again until it is over."""
-    return instruction.parts[:2] in _WAITS or instruction.parts[:3] == ("barrier", "cluster", "wait")
+    is_cluster_wait = instruction.parts[:3] == ("barrier", "cluster", "wait")
+    return instruction.parts[:2] in _WAITS or is_cluster_wait or instruction.parts[0] == "setmaxnreg"
 
 
 def ends_block(instruction: Instruction) -> bool:

@@ -132,6 +132,9 @@ class _EntryReader:
             required_cluster=_dim3(directives.get(".reqnctapercluster")),
             needs_cluster=".explicitcluster" in directives,
             max_cluster_size=next(iter(directives.get(".maxclusterrank", ())), None),
+            max_block=_dim3(directives.get(".maxntid")),
+            min_ctas=next(iter(directives.get(".minnctapersm", ())), 1),
+            max_registers=next(iter(directives.get(".maxnreg", ())), None),
         )
 
     def _end(self, line: int) -> None:

@@ -158,6 +158,11 @@ class Entry:
     needs_cluster: bool = False
     """Whether a launch must name its clusters (`.explicitcluster`)."""
     max_cluster_size: int | None = None
+    max_block: tuple[int, int, int] | None = None
+    min_ctas: int = 1
+    """Of a multiprocessor, that ptxas leaves room for (`.minnctapersm`)."""
+    max_registers: int | None = None
+    """Of a thread (`.maxnreg`)."""
 
     @property
     def parameter_bytes(self) -> int:

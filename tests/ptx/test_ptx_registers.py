@@ -1,0 +1,77 @@
+"""`setmaxnreg` hands over no more registers than a CTA has, and waits for those that others have not given yet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels import kernel
+
+from cutegen.ptx import Program, ViolationKind
+from cutegen.ptx.watch.violations import ExecutionFault
+
+WARPGROUP = 128
+POLICIES = ("in-order", "random:1", "random:2", "random:3")
+
+
+def shared_out(most: int, least: int, directives: str, *, gives: bool = True) -> str:
+    """Warpgroup 0 keeps `least` registers a thread, the others want `most`."""
+    text = kernel(
+        f"""
+    setp.lt.u32 %p1, %r0, {WARPGROUP};
+    @%p1 bra GIVES;
+    setmaxnreg.inc.sync.aligned.u32 {most};
+    bra MEET;
+    GIVES:
+    {f"setmaxnreg.dec.sync.aligned.u32 {least};" if gives else ""}
+    MEET:
+    mov.u32 %r3, 7;
+"""
+    )
+    return text.replace("(.param .u64 out)", f"(.param .u64 out) {directives}")
+
+
+def results(text: str, warpgroups: int, policy: str) -> np.ndarray:
+    out = np.zeros(warpgroups * WARPGROUP, np.uint32)
+    Program.parse(text).launch("k", grid=1, block=len(out), args=[out], policy=policy)
+    return out
+
+
+# Of 65,536 registers 384 threads begin with 168 each, 640 with 96, and 256 that leave room for a second CTA with 128.
+FITTING = [
+    (3, 232, 40, ".reqntid 384, 1, 1 .minnctapersm 1"),
+    (3, 232, 40, ".maxntid 384, 1, 1"),
+    (5, 112, 24, ".reqntid 640, 1, 1 .minnctapersm 1"),
+    (2, 104, 24, ".maxnreg 64"),
+    (2, 232, 24, ".reqntid 256, 1, 1 .minnctapersm 2"),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("warpgroups", "most", "least", "directives"), FITTING)
+def test_what_a_cta_has_is_shared_out_in_any_order(
+    warpgroups: int, most: int, least: int, directives: str, policy: str
+) -> None:
+    assert (results(shared_out(most, least, directives), warpgroups, policy) == 7).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("warpgroups", "most", "least", "directives"), FITTING)
+def test_eight_more_for_each_are_waited_for_without_an_end(
+    warpgroups: int, most: int, least: int, directives: str, policy: str
+) -> None:
+    with pytest.raises(ExecutionFault, match="waits for registers: its CTA has") as found:
+        results(shared_out(most + 8, least, directives), warpgroups, policy)
+    assert found.value.violation.kind is ViolationKind.BARRIER
+    assert "setmaxnreg.inc" in str(found.value)
+
+
+def test_what_nobody_gives_is_waited_for_without_an_end() -> None:
+    """Four warpgroups of 120 beside one of 24 hung on an H100: they want 504 of 480."""
+    with pytest.raises(ExecutionFault, match="waits for registers"):
+        results(shared_out(232, 40, ".reqntid 384, 1, 1 .minnctapersm 1", gives=False), 3, "in-order")
+    with pytest.raises(ExecutionFault, match="waits for registers"):
+        results(shared_out(120, 24, ".reqntid 640, 1, 1 .minnctapersm 1"), 5, "in-order")
+
+
+def test_without_a_directive_nobody_knows_how_many_there_are() -> None:
+    assert (results(shared_out(256, 24, ""), 3, "in-order") == 7).all()
