@@ -67,6 +67,7 @@ class Regret:
         return self.measured.torch_us[regime] / self.measured.us[self.chosen][regime]
 
 
+@cache
 def load(*paths: Path) -> tuple[Measured, ...]:
     """Every problem of the first table, in its unit; of kernels in several orders of the tiles the one that plans have.
 
