@@ -37,7 +37,10 @@ class RegisterPool:
         return f"registers: its CTA has {self._free} a thread of one warp left, and its warpgroups have {have} a thread"
 
     def change(self, warp: Warp, count: int, *, increase: bool) -> bool:
-        """Let `warp` have `count` registers a thread; False where it must wait until others have given theirs."""
+        """Let `warp` have `count` registers a thread; False where it must wait until others have given theirs.
+
+        An increase to fewer and a decrease to more, which PTX leaves open, change nothing.
+        """
         has = self._of_warp[warp.number]
         if has is None or (count > has) is not increase:
             return True
