@@ -105,6 +105,24 @@ def test_times_of_a_gpu_that_rested_count_as_much_as_of_one_that_did_not(tmp_pat
     assert measured.best == parsed(once)
 
 
+def test_times_of_two_gpus_count_as_much_in_the_unit_of_what_both_have(tmp_path: Path) -> None:
+    first, second, only = (
+        parsed(f"sm90_{x}_k1_n8")
+        for x in ("128x128x64_cooperative_c1x1", "128x128x64_pingpong_c1x1", "128x128x64_cooperative_c2x1")
+    )
+    paths = []
+    for number, us in enumerate(({first: (10, 20), second: (20, 40)}, {first: (4, 8), second: (2, 4), only: (8, 16)})):
+        rows = [[0, 30, 60], *([at + 1, *times] for at, times in enumerate(us.values()))]
+        run = {"names": ["torch", *(setting.name for setting in us)], "us": {"4096x4096x4096": rows}}
+        paths.append(tmp_path / f"{number}.json")
+        paths[-1].write_text(json.dumps({"device": "", "in_turns": True, "held_out": [], "runs": [run]}))
+    (measured,) = load(*paths)
+    # What both have takes sqrt(10 * 20) and sqrt(4 * 2): a microsecond of the second counts as five of the first.
+    assert measured.torch_us == pytest.approx((30, 60))
+    expected = {first: (10 * 20) ** 0.5, second: (20 * 10) ** 0.5, only: 40.0}
+    assert {setting: us[0] for setting, us in measured.us.items()} == pytest.approx(expected)
+
+
 def most_measured(table: Sequence[Measured]) -> Setting:
     """The row of plans that most of the problems have times of."""
     rows = {row for row in map(row_of_setting, of_plans()) if row.family == "sm90"}
