@@ -80,9 +80,10 @@ def changed(value: int) -> set[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MANY)
 def test_every_constant_changed_is_refused_with_its_name_or_followed(name: str) -> None:
-    """Each in one of the ways, drawn anew."""
+    """Two thirds of them, and each in one of the ways, drawn anew."""
     text = emitted(name, MANY[name])
-    for names, node, value in numbers(text):
+    found = [*numbers(text)]
+    for names, node, value in random.sample(found, -(-2 * len(found) // 3)):
         check_changed(text, names, node, random.choice([*changed(value)]), MANY[name])
 
 

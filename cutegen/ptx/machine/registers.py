@@ -24,7 +24,7 @@ def launch_registers(entry: Entry, threads: int) -> int | None:
 
 
 class RegisterPool:
-    """What the `warps` of a CTA have of its registers, `each` a thread at first; `phase` counts how often one gave."""
+    """Registers that the `warps` of a CTA have, `each` a thread at first; `phase` counts how often one gave some."""
 
     def __init__(self, warps: int, each: int | None) -> None:
         self.phase = 0
