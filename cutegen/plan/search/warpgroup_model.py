@@ -4,12 +4,12 @@ A k-tile takes a multiprocessor the longest of what its tensor cores, its shared
 L2 cache, and the latency of a copy over the stages that hide it take; these overlap in part. The CTAs of a cluster
 read once what they share. Rows that begin between lines of the L2 cache take more of it. A persistent CTA fills its
 stages once. Warpgroups that share a tile compute its chain and store it before they go on; those that take turns do so
-while the other multiplies, all but the last tile. Device memory moves the operands and the result at its rates
-meanwhile, and what a GPU does at full power for long lowers its clock.
+while the other multiplies, which the chain holds up a little, all but the last tile. Device memory moves the operands
+and the result at its rates meanwhile, and what a GPU does at full power for long lowers its clock.
 
 The constants are fitted to times on an H200 (`docs/tile_model.md`), with two corrections for each kernel that was
-measured; for other tiles only the rates of the hardware are known, and times are estimates. The formula is arithmetic
-alone: `tests/gpu/fit_kernels.py` puts tensors in place of numbers, to follow its slope.
+measured there or on an H100; for other tiles only the rates of the hardware are known, and times are estimates. The
+formula is arithmetic alone: `tests/gpu/fit_kernels.py` puts tensors in place of numbers, to follow its slope.
 """
 
 from __future__ import annotations
