@@ -21,13 +21,19 @@ A message has an address and a way out: where, what was found, what was expected
 
 from __future__ import annotations
 
-from typing import ClassVar
+import copyreg
+from typing import Any, ClassVar
 
 
 class CutegenError(Exception):
     """Root of the tree; `exit_code` is what the command line returns for it."""
 
     exit_code: ClassVar[int] = 3
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception calls the class with `args` again, which a keyword-only __init__ refuses: an error out of a
+        # process of a pool would then break the pool.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class RequestError(CutegenError):

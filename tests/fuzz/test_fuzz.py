@@ -12,9 +12,9 @@ from tests.fuzz.case import ACCEPTED, FOUND, KINDS, REFUSED, Case, Kind, Outcome
 from tests.fuzz.judge import judge
 from tests.fuzz.workers import verdicts
 
-SHARE = {"specs": 40, "ptx_texts": 100, "operands": 20, "caches": 10, "packs": 200, "kills": 2}
+SHARE = {"specs": 30, "ptx_texts": 75, "operands": 15, "caches": 10, "packs": 150, "kills": 2}
 """How many seeds of each kind are tried with every run of the tests; building takes seconds, and is a slow test."""
-SLOW = pytest.param("built", 4, marks=pytest.mark.slow)
+SLOW = pytest.param("built", 3, marks=pytest.mark.slow)
 KEPT = sorted(Path(__file__).with_name("kept").glob("*/*"))
 
 

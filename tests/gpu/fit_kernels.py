@@ -326,17 +326,16 @@ def summary(what: str, found: Collection[Regret], shown: int = 0) -> Iterable[st
         yield f"    {name} {geometric_mean(times):.3f} times as fast as torch.matmul, {min(times):.2f} at worst"
 
 
-def _judged(
-    table: Sequence[Measured], apart: Collection[tuple[int, int, int]]
-) -> Iterable[tuple[str, list[Regret], int]]:
+def _judged(table: Sequence[Measured]) -> Iterable[tuple[str, list[Regret], int]]:
     """The choice of plans on all problems, on those of each kind, and on those that nothing was fitted to."""
     found = list(regrets(table, compared_us))
     yield "all", found, SHOWN
     for kind in COUNTS:
         if of_kind := [each for each in found if each.measured.kind == kind]:
             yield kind, of_kind, 0
-    if of_apart := [each for each in found if each.measured.problem in apart]:
-        yield "held out", of_apart, SHOWN // 2
+    for name, path in (("held out", STORED), ("held out, H100", STORED_H100)):
+        if of_apart := [each for each in found if each.measured.problem in held_out(path)]:
+            yield name, of_apart, SHOWN // 2
 
 
 def main() -> int:
@@ -350,7 +349,7 @@ def main() -> int:
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
     tables = arguments.tables or [STORED, STORED_H100]
-    table, apart = load(*tables), held_out(tables[0])
+    table, apart = load(*tables), held_out(*tables)
     fitted_to = [each for each in table if each.problem not in apart]
     if arguments.write:
         samples, fitted = fit(fitted_to)
@@ -363,14 +362,14 @@ def main() -> int:
         print("written: run without it for what it is worth")
         return 0
     if arguments.page:
-        write_regrets({name: found for name, found, _ in _judged(table, apart)})
+        write_regrets({name: found for name, found, _ in _judged(table)})
         return 0
     if arguments.folds:
         found = cross_validated(fitted_to, arguments.folds)
         print(*summary("by others", found, SHOWN), sep="\n")
         print(*summary("random, by others", [x for x in found if x.measured.kind == "random"]), sep="\n")
         return 0
-    for name, found, shown in _judged(table, apart):
+    for name, found, shown in _judged(table):
         print(*summary(name, found, shown), sep="\n")
     return 0
 

@@ -24,12 +24,23 @@ from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
 from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile
 from tests.gpu import estimates
 from tests.gpu.estimates import compared_us, of_plans, since_in_turns
-from tests.gpu.measured import STORED, TORCH, Measured, Regret, geometric_mean, held_out, load, regrets, row_of_setting
+from tests.gpu.measured import (
+    STORED,
+    STORED_H100,
+    TORCH,
+    Measured,
+    Regret,
+    geometric_mean,
+    held_out,
+    load,
+    regrets,
+    row_of_setting,
+)
 from tests.gpu.settings import Setting, parsed
 from tests.plan.specs import gemm
 
 ON_AVERAGE, AT_MOST = 1.05, 1.25
-HELD_OUT = 60
+HELD_OUT, FRESH = 60, 149
 LARGE, BEHIND_TORCH = 2**33, 0.96
 """Multiply-adds of what was measured in both states of a GPU, and times as fast as torch that is not far behind it."""
 MOST_ESTIMATES = 260
@@ -48,8 +59,8 @@ def found() -> tuple[Regret, ...]:
     return tuple(regrets(table(), compared_us))
 
 
-def apart() -> tuple[Regret, ...]:
-    return tuple(each for each in found() if each.measured.problem in held_out())
+def apart(path: Path = STORED) -> tuple[Regret, ...]:
+    return tuple(each for each in found() if each.measured.problem in held_out(path))
 
 
 def factors(which: Sequence[Regret]) -> list[float]:
@@ -78,9 +89,15 @@ def test_choices_are_nearly_the_best_that_was_measured() -> None:
     assert geometric_mean(factors(found())) <= ON_AVERAGE
 
 
+def test_so_they_are_on_fresh_problems_of_another_gpu() -> None:
+    """On average; at the worst they are farther off, which the page says."""
+    assert len(apart(STORED_H100)) == FRESH
+    assert geometric_mean(factors(apart(STORED_H100))) <= ON_AVERAGE
+
+
 def test_the_page_says_how_good_they_are() -> None:
     text = PAGE.read_text()
-    for name, regret in (("all", found()), ("held out", apart())):
+    for name, regret in (("all", found()), ("held out", apart()), ("held out, H100", apart(STORED_H100))):
         pattern = rf"^{name}: (\d+) problems: ([\d.]+) times the best on average, ([\d.]+) at most"
         said = re.search(pattern, text, re.M)
         assert said is not None
@@ -261,16 +278,16 @@ def test_columns_that_lie_side_by_side_fill_the_widest_swizzle(a: Any, b: Any) -
     assert made(OPEN, problem).cta_tile[1] % 64 > 0
 
 
-@pytest.mark.parametrize(("ops", "in_turns"), [(None, True), (("relu",), True), (("bias_n", "gelu_erf"), False)])
+@pytest.mark.parametrize(("ops", "in_turns"), [(None, False), (("relu",), False), (("bias_n", "gelu_erf"), True)])
 def test_what_an_epilogue_computes_takes_part_in_the_choice(ops: tuple[str, ...] | None, in_turns: bool) -> None:
-    """GELU by erf took 6 to 11 % with tiles in turns on an H100 at 8192^3, and 2 to 3 % on 128x256."""
+    """Tiles in turns hide GELU but the last one's: at 8192^3 by erf 1 % on an H100, on 128x256 2 to 3 %."""
     spec = replace(OPEN, epilogue=Epilogue(ops=ops))
     if ops and "bias_n" in ops:
         spec = replace(spec, problem=replace(spec.problem, bias=Bias("f32")))
-    assert plan(spec, "sm_90", (8192, 8192, 2048)).pingpong is in_turns
-    assert plan(spec, "sm_90", (16384, 4096, 4096)).pingpong
-    for extent in (2048, 8192):
-        assert not plan(spec, "sm_90", (extent,) * 3).pingpong
+    assert plan(spec, "sm_90", (8192, 8192, 8192)).pingpong is in_turns
+    for shape in ((8192, 8192, 2048), (16384, 4096, 4096)):
+        assert plan(spec, "sm_90", shape).pingpong
+    assert not plan(spec, "sm_90", (2048, 2048, 2048)).pingpong
 
 
 def test_kernels_that_end_in_turns_are_predicted_faster_by_what_was_measured() -> None:

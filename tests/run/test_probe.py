@@ -101,7 +101,9 @@ EVERY = [
     for atom in MMA_ATOMS
     if bits_of(atom) == 16
     for repeat in REPEATS
+    if repeat == max(REPEATS) or atom in ONE_OF_EACH_K
 ]
+"""Every atom; fewer of it beside one another only of one of each K, since other 16-bit types are loaded alike."""
 OTHER_WIDTHS = (
     "SM80_16x8x8_F32TF32TF32F32_TN",
     "SM80_16x8x32_S32S8S8S32_TN_SATURATE",

@@ -77,7 +77,7 @@ def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     ("policy", "k"),
     [
         (policy, k)
-        for policy, ks in {"in-order": (8, 48, 56, 200), "reversed": (56, 200), "random:7": (48, 200)}.items()
+        for policy, ks in {"in-order": (8, 56, 200), "reversed": (48,), "random:7": (200,)}.items()
         for k in ks
     ],
 )

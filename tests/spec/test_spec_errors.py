@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cutegen.errors import SpecError
+from cutegen.errors import CompileError, CutegenError, OperandError, PtxFault, PtxSyntaxError, SpecError
 from cutegen.spec import (
     Epilogue,
     G2s,
@@ -151,3 +152,26 @@ def test_the_spec_makes_errors_for_the_plan() -> None:
     spec = GemmSpec(family="sm80", problem=TN, file="x.toml", name="x")
     error = spec.error("mma.permutation", found="30 along N", expected="a divisor of 128", fix="32 is the nearest")
     assert str(error) == "x.toml: mma.permutation: found 30 along N; expected a divisor of 128; 32 is the nearest"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SpecError(file="mine.toml", key="tile.cta", found="3", expected="4", fix="write 4"),
+        OperandError(operand="a", found="f32", expected="f16"),
+        PtxSyntaxError("no such opcode", line=3, instruction="mad"),
+        PtxFault("a barrier that nobody reaches", line=7),
+        CompileError("the compiler refused"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_whole_out_of_another_process(error: CutegenError) -> None:
+    """One that cannot be unpickled ends a pool of processes, and nothing says why."""
+    with ProcessPoolExecutor(1) as pool:
+        there = pool.submit(_returned, error).result()
+    assert type(there) is type(error)
+    assert (str(there), vars(there)) == (str(error), vars(error))
+
+
+def _returned(error: CutegenError) -> CutegenError:
+    return error

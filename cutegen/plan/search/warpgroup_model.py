@@ -31,9 +31,9 @@ CHAIN_TOGETHER, CHAIN_ALONE = 0.55, 1.7
 with the latencies of a scheduler's only warp where one does. As measured on an H200 at 2048^3 with a bias and GELU: 0.8
 us in 128x256 that two share, 1.2 in 128x128 in turns.
 """
-CHAIN_BESIDE = 0.25
+CHAIN_BESIDE = 0.1
 """Share of a chain's cycles by which it holds up the multiplications of the other warpgroup, where they take turns with
-tiles. At 8192^3, 128x144, GELU by tanh takes 1 % on an H200 and 0 to 1 % on an H100, by erf 1 % and 6 to 11 %.
+tiles: GELU takes 1 % at 8192x8192x2048 and at 8192^3 on 128x144, 0 to 1 % at 16384x4096x4096 on 128x160 (an H100).
 """
 HIDDEN_IN_TURNS, HIDDEN_OF_WIDEST = 0.2, 0.4
 """Share of the cycles for a result that multiplications hide where warpgroups take turns with a tile's last k-tiles:

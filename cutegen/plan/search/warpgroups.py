@@ -16,6 +16,7 @@ from cutegen.hardware import GPUS, Instruction, Target, dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
+from cutegen.plan.rules.chain_cost import chain_instructions
 from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.epilogue_parts import WIDTHS
@@ -25,7 +26,6 @@ from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
-from cutegen.plan.search.chain_cost import chain_instructions
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open

@@ -1,4 +1,4 @@
-"""Counts what an epilogue's chain takes of each element, as the model of time wants it."""
+"""Counts what an epilogue's chain takes of each element, as the model of time and the rule for parts want it."""
 
 from __future__ import annotations
 
