@@ -82,6 +82,29 @@ def test_parts_across_lines_have_any_multiple_of_8_columns(tile: str, columns: i
     assert planned(spec_text("f16", tile="cta = [64, 40, 64]")).epilogue.parts.tile == (64, 8)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("ops", "consumers", "columns"),
+    [
+        ("gelu_erf", "pingpong", 16),
+        ("silu", "pingpong", 16),
+        ("relu", "pingpong", 64),
+        ("gelu_erf", "cooperative", 64),
+    ],
+)
+@pytest.mark.parametrize("swap", ["true", "false"])
+def test_functions_beside_the_other_warpgroups_wgmma_go_in_narrow_parts(
+    ops: str, consumers: str, columns: int, swap: str
+) -> None:
+    """On an H100 GELU by erf takes 5 to 12 % of a product where tiles go in turns in parts of 24 to 48 columns."""
+    schedule = f'consumers = "{consumers}"\nswap = {swap}'
+    found = planned(spec_text("f16", epilogue=f'ops = ["{ops}"]', tile="cta = [128, 128, 64]", schedule=schedule))
+    assert found.epilogue.parts is not None
+    assert found.epilogue.parts.tile == (64, columns)
+    (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
+    said = [x.what for x in decision.rejected if "holds up the other warpgroup's wgmma" in x.why]
+    assert ("64x64 parts" in said) == (columns == 16)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
