@@ -326,14 +326,14 @@ def summary(what: str, found: Collection[Regret], shown: int = 0) -> Iterable[st
         yield f"    {name} {geometric_mean(times):.3f} times as fast as torch.matmul, {min(times):.2f} at worst"
 
 
-def _judged(table: Sequence[Measured]) -> Iterable[tuple[str, list[Regret], int]]:
+def _judged(table: Sequence[Measured], paths: Sequence[Path]) -> Iterable[tuple[str, list[Regret], int]]:
     """The choice of plans on all problems, on those of each kind, and on those that nothing was fitted to."""
     found = list(regrets(table, compared_us))
     yield "all", found, SHOWN
     for kind in COUNTS:
         if of_kind := [each for each in found if each.measured.kind == kind]:
             yield kind, of_kind, 0
-    for name, path in (("held out", STORED), ("held out, H100", STORED_H100)):
+    for name, path in zip(("held out", "held out, H100"), paths, strict=False):
         if of_apart := [each for each in found if each.measured.problem in held_out(path)]:
             yield name, of_apart, SHOWN // 2
 
@@ -362,14 +362,14 @@ def main() -> int:
         print("written: run without it for what it is worth")
         return 0
     if arguments.page:
-        write_regrets({name: found for name, found, _ in _judged(table)})
+        write_regrets({name: found for name, found, _ in _judged(table, tables)})
         return 0
     if arguments.folds:
         found = cross_validated(fitted_to, arguments.folds)
         print(*summary("by others", found, SHOWN), sep="\n")
         print(*summary("random, by others", [x for x in found if x.measured.kind == "random"]), sep="\n")
         return 0
-    for name, found, shown in _judged(table):
+    for name, found, shown in _judged(table, tables):
         print(*summary(name, found, shown), sep="\n")
     return 0
 

@@ -35,7 +35,8 @@ columns)."""
 COLUMNS_OF_FUNCTIONS = 16
 """Of a part with a chain of functions beside the `wgmma` of the other warpgroup's tile: what one `stmatrix` writes. The
 instructions of a wider part stand together, and hold up a warpgroup that wants to issue few. On an H100 GELU by erf
-takes 1 % at 8192x8192x2048 and 0.4 % at 16384x4096x4096 with these, 4 to 12 % with 24 to 48.
+takes 1 % at 8192x8192x2048 and 0.4 % at 16384x4096x4096 with these, 4 to 13 % with 24 to 48 (results of 16 bits; others
+are not measured).
 """
 
 

@@ -34,7 +34,7 @@ us in 128x256 that two share, 1.2 in 128x128 in turns.
 CHAIN_BESIDE = 0.15
 """Share of a chain's cycles by which it holds up the multiplications of the other warpgroup, where they take turns with
 tiles: GELU takes 1 % at 8192x8192x2048 and at 8192^3 on 128x144, 0 to 1 % at 16384x4096x4096 on 128x160 (an H100). With
-a tenth 128x144 is chosen at 8192^3, which takes 3 % less there on a GPU that multiplies without a pause and 3 to 5 %
+a tenth 128x144 is chosen at 8192^3, which takes 1 to 4 % less there on a GPU that multiplies without a pause and 3 %
 more on one that rests.
 """
 HIDDEN_IN_TURNS, HIDDEN_OF_WIDEST = 0.2, 0.4
