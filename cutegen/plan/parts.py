@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cutegen.algebra import Extents
-from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
+from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import OperandPlan, RasterPlan, RegisterSplit, SplitPlan
@@ -111,8 +111,8 @@ class Schedule(Protocol):
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError for a spec that shares out work otherwise."""
 
-    def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
-        """The order of the tiles where neither the spec nor the problem's traffic says."""
+    def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
+        """The order of the tiles."""
 
     def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
         """The slices of K, and the decision on them."""

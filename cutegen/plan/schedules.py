@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
-from cutegen.plan.rules.pipeline import BANDS_ALONG_N, order_of
 from cutegen.plan.rules.split_k import (
     WARPGROUP_VALUES_IN_FLIGHT,
     check_together,
@@ -14,7 +12,8 @@ from cutegen.plan.rules.split_k import (
     refuse_clusters,
     refuse_split_k,
 )
-from cutegen.plan.values.decision import Decision
+from cutegen.plan.rules.tile_order import InFlight, least_read, shared_most
+from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import RasterPlan, SplitPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
@@ -39,9 +38,9 @@ class CtaPerTile:
         refuse_clusters(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
-    def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
-        """Bands along N."""
-        return BANDS_ALONG_N
+    def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
+        """The order of the tiles that reads least from device memory."""
+        return least_read(spec, in_flight)
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """A CTA runs it once."""
@@ -59,7 +58,7 @@ class Persistent:
     why: str
     splits: bool = False
     ctas_per_multiprocessor: int | None = 1
-    shares_wider: bool = False
+    short_of_l2: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -76,9 +75,11 @@ class Persistent:
             spec, by.cta_tile, threads, by.atom, clustered=clustered, in_flight=WARPGROUP_VALUES_IN_FLIGHT
         )
 
-    def order(self, by: Multiplied, problem: ProblemShape | None) -> RasterPlan:
-        """Bands along N, or where `shares_wider`, as CTAs side by side share more."""
-        return order_of(by.cta_tile[:2], by.cluster[:2], problem) if self.shares_wider else BANDS_ALONG_N
+    def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
+        """The order of the tiles that reads least from device memory, or where L2 is short, that shares most of it."""
+        if self.short_of_l2:
+            return shared_most(spec, by.cta_tile[:2], by.cluster[:2], in_flight)
+        return least_read(spec, in_flight)
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""

@@ -17,7 +17,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, Target
 from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
-from cutegen.plan.rules.pipeline import BANDS_ALONG_N, DOUBLE_BUFFERED, given_order, order_of
+from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
+from cutegen.plan.rules.tile_order import BANDS_ALONG_N, bands_of, given_order
 from cutegen.spec import GemmSpec, Raster, Schedule
 from cutegen.support.words import extents
 
@@ -122,7 +123,7 @@ def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster
     if settled.family == "sm90" and settled.tile.cta is not None:
         m, n = (*(settled.schedule.cluster or (1, 1)),)[:2]
         shape = swapped.shape_multiplied(problem) if settled.schedule.swap else problem
-        default = order_of(settled.tile.cta[:2], (m, n), shape)
+        default = bands_of(settled.tile.cta[:2], (m, n), shape)
     order = given_order(asked.schedule.raster or Raster(), default)
     return Raster(order.along, order.group, order.zigzag)
 

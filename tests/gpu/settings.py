@@ -9,7 +9,8 @@ from typing import Any
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.plan.rules.bulk_memory import capacity_bytes
-from cutegen.plan.rules.pipeline import DEEPEST, sharing_more
+from cutegen.plan.rules.pipeline import DEEPEST
+from cutegen.plan.rules.tile_order import mode_of_bands
 from cutegen.plan.search.bulk_tiles import CANDIDATES as SM120_TILES
 from cutegen.plan.search.cp_async_tiles import CANDIDATES as SM80_TILES
 from cutegen.spec import GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
@@ -58,10 +59,10 @@ class Setting:
         return self.cta[0] * self.cluster[0], self.cta[1] * self.cluster[1]
 
     def has_order(self, shape: tuple[int, int, int]) -> bool:
-        """Return whether a plan for the problem would have this order of the tiles."""
+        """Return whether bands go along the mode of the sweep: as if a cluster was a CTA of its tiles."""
         m, n, k = shape
         problem = ProblemShape(n, m, k) if self.swap else ProblemShape(m, n, k)
-        return self.family != "sm90" or self.order[0] == sharing_more(self.block, problem)
+        return self.family != "sm90" or self.order[0] == mode_of_bands(self.block, (1, 1), problem)
 
     @property
     def open_spec(self) -> GemmSpec:
@@ -163,9 +164,9 @@ def _extents(text: str) -> tuple[int, int]:
 
 
 def _orders(cta: tuple[int, int, int], cluster: tuple[int, int]) -> tuple[str, ...]:
-    """The order of the tiles that a plan has; of equal sides the problem decides."""
+    """The order of the tiles that the sweep has; of equal sides the problem decides."""
     block = cta[0] * cluster[0], cta[1] * cluster[1]
-    return ("m8", "n8") if block[0] == block[1] else (f"{sharing_more(block, None)}8",)
+    return ("m8", "n8") if block[0] == block[1] else (f"{mode_of_bands(block, (1, 1), None)}8",)
 
 
 def _slices(text: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from cutegen.plan.explain import ranking, ranking_lines
 from cutegen.plan.families.choice import _decision, _Option
 from cutegen.plan.predict.occupancy import estimate_registers
 from cutegen.plan.prove import prove
-from cutegen.plan.rules import fma_threads, pipeline, plain_stages
+from cutegen.plan.rules import fma_threads, pipeline, plain_stages, tile_order
 from cutegen.plan.rules.register_staging import expected_registers
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search import bulk, cp_async, cp_async_tiles
@@ -339,7 +339,7 @@ def test_slices_go_through_the_tiles_once_each() -> None:
     found = plan(gemm(schedule=Schedule(split_k=4)), "sm_80")
     shape = ProblemShape(1024, 1024, 4096, 3)
     one, four = (
-        pipeline.tiles_in_flight(shape, found.target, found.a, found.b, found.predictions.occupancy, split)
+        tile_order.tiles_in_flight(shape, found.target, found.a, found.b, found.predictions.occupancy, split)
         for split in (None, found.split_k)
     )
     assert one is not None

@@ -78,7 +78,8 @@ SURVIVORS = {
     "kk": dict(zip(EQUIVALENT, (1, 3, 1, 1, 3, 12, 2, 1, 3, 1), strict=True)),
     "mn": dict(zip(EQUIVALENT, (1, 3, 1, 1, 4, 11, 2, 1, 3, 1), strict=True)),
 }
-"""How many instructions of each pattern have a mutant that survives."""
+"""How many instructions of each pattern have a mutant that survives, of all mutants."""
+SHARE = 0.5
 
 
 class Problem:
@@ -122,7 +123,10 @@ class Problem:
 @pytest.mark.dsl
 @pytest.mark.slow
 def test_every_mutant_of_a_generated_kernel_is_caught(tmp_path: Path, kernels: Cache) -> None:
-    """Of one combination of majors, drawn anew: a minute and a half each."""
+    """Half of those of one combination of majors, both drawn anew: all of one take more than a minute.
+
+    A mutant that survives is a known one, and of each kind no more survive than have when all were tried.
+    """
     majors = random.choice(["kk", "mn"])
     path = tmp_path / "small.toml"
     path.write_text(SPEC.format(*majors))
@@ -135,8 +139,8 @@ def test_every_mutant_of_a_generated_kernel_is_caught(tmp_path: Path, kernels: C
         return all(problem.verdict(program) is None for problem in problems)
 
     assert survives(text)
-    found_right = [x for x in mutants(text, stage_literals=STAGE_LITERALS) if survives(x.text)]
-    survivors = {(mutant.line, mutant.before) for mutant in found_right}
+    drawn = [x for x in mutants(text, stage_literals=STAGE_LITERALS) if random.random() < SHARE]
+    survivors = {(mutant.line, mutant.before) for mutant in drawn if survives(mutant.text)}
     found = {pattern: sum(bool(re.fullmatch(pattern, before)) for _, before in survivors) for pattern in EQUIVALENT}
-    assert found == SURVIVORS[majors]
-    assert sum(found.values()) == len(survivors)
+    assert sum(found.values()) == len(survivors), survivors
+    assert all(found[pattern] <= most for pattern, most in SURVIVORS[majors].items()), found

@@ -21,8 +21,9 @@ from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, p
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.eviction import choose_eviction
 from cutegen.plan.rules.fusion import choose_fusion
-from cutegen.plan.rules.pipeline import check_stage, choose_raster, tiles_in_flight
+from cutegen.plan.rules.pipeline import check_stage
 from cutegen.plan.rules.programmatic import choose_programmatic
+from cutegen.plan.rules.tile_order import tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions
@@ -94,7 +95,7 @@ class Family:
         threads = by.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
         in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction)
-        raster = choose_raster(spec, in_flight, self.schedule.order(by, problem))
+        raster = self.schedule.order(spec, by, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, by.atom.instruction)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))

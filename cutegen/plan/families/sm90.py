@@ -20,7 +20,7 @@ SM90 = Family(
     schedule=Persistent(
         "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves",
         splits=True,
-        shares_wider=True,
+        short_of_l2=True,
     ),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,

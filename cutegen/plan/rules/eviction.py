@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.hardware import Instruction
-from cutegen.plan.rules.pipeline import InFlight
+from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec
 

@@ -1,0 +1,238 @@
+"""Rules for the tile order: in which order CTAs visit tiles of C, so that those in flight share rows of A and B.
+
+Kernels of mma.sync take the order that reads least from device memory, by a model of the L2 cache. Kernels of wgmma ask
+L2 for more than it gives, and there it counts what the CTAs of a GPC ask for together. A launch without clusters fills
+one GPC after the other with CTAs side by side; clusters go to the eight GPCs in turn (`%smid` on an H100). The order
+that reads least took up to 28 % longer there than bands of 8 in which a GPC shares the wider of its tiles, and gained
+nothing anywhere (`docs/tile_model.md`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS, SM_RATES, Gpu, Instruction, Target
+from cutegen.plan.predict.tile_orders import TileGrid, Traffic, orders, traffic
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
+from cutegen.spec import GemmSpec, Raster
+from cutegen.spec.values import RasterMode
+
+BAND = 8
+ONE_BAND = (9, 10, 16)
+"""Widths of grids that are one band: of 9 and 10 a band of 8 leaves next to nothing, and of 16 are two."""
+BANDS_ALONG_N = RasterPlan("n", BAND, False)
+WORTH_A_CHANGE = 1.02
+FELT = 0.25
+"""Share of the tensor cores' time from which on device memory's is felt. Measured on an H200: with 8192x8192x8192 and
+a share of 0.15, no order was faster than the default; of 0.30, 3 % slower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A problem's tiles on a GPU that runs `ctas` of them at once, for which an order of tiles is chosen.
+
+    The tiles are gone through `passes` times, once for each slice of K and each of a batch. `tensor_us` is what tensor
+    cores take for it all at least, None where their rate is not known.
+    """
+
+    problem: ProblemShape
+    gpu: Gpu
+    grid: TileGrid
+    passes: int
+    ctas: int
+    tensor_us: float | None
+
+
+def tiles_in_flight(
+    problem: ProblemShape | None,
+    target: Target,
+    a: OperandPlan,
+    b: OperandPlan,
+    occupancy: Occupancy,
+    split_k: SplitPlan | None = None,
+    by: Instruction = Instruction.MMA_SYNC,
+) -> InFlight | None:
+    """A problem's tiles on the GPU that stands for the target; None without a problem."""
+    if problem is None:
+        return None
+    slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
+    share = -(-problem.k // slices)
+    flops = 2 * problem.batch * problem.m * problem.n * problem.k
+    rate = SM_RATES[target.name].flops_of(by, a.dtype.name)
+    return InFlight(
+        problem=problem,
+        gpu=gpu,
+        grid=TileGrid(
+            tiles_m=-(-problem.m // a.tile[0]),
+            tiles_n=-(-problem.n // b.tile[0]),
+            bytes_a=a.tile[0] * share * a.dtype.bytes,
+            bytes_b=b.tile[0] * share * b.dtype.bytes,
+        ),
+        passes=slices * problem.batch,
+        ctas=gpu.sms * occupancy.ctas_per_sm,
+        tensor_us=None if rate is None else flops / (rate * gpu.sms * gpu.clock_hz) * 1e6,
+    )
+
+
+def mode_of_bands(tile: tuple[int, int], cluster: tuple[int, int], problem: ProblemShape | None) -> RasterMode:
+    """The mode along which bands of 8 have the CTAs of a GPC share the wider of their tiles.
+
+    Those of one column of such a band are side by side, and share a tile of the other mode; every eighth cluster is in
+    the same row of its column, and shares that of a cluster of this mode. Of equal ones, the mode that a cluster is
+    longer along, else the shorter side of the problem's result.
+
+    >>> mode_of_bands((64, 256), (1, 1), None), mode_of_bands((128, 96), (2, 1), None)
+    ('m', 'm')
+    >>> mode_of_bands((128, 256), (2, 1), None), mode_of_bands((64, 64), (1, 1), ProblemShape(128, 512, 64))
+    ('m', 'm')
+    """
+    ctas_m, ctas_n = cluster
+    m, n = tile[0] * ctas_m, tile[1] * ctas_n
+    if m != n:
+        return "m" if (m < n) == (cluster == (1, 1)) else "n"
+    if ctas_m != ctas_n:
+        return "m" if ctas_m > ctas_n else "n"
+    return "m" if problem is not None and problem.m < problem.n else "n"
+
+
+def bands_of(tile: tuple[int, int], cluster: tuple[int, int], problem: ProblemShape | None) -> RasterPlan:
+    """Bands for a tile and the CTAs of a cluster along M and N, where grids are of clusters.
+
+    They go as `mode_of_bands` says, or, where a grid of CTAs alone is no wider than a band, along its shorter side, so
+    that neighbours share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile says
+    otherwise, 13 were faster by that, up to 7 %, and one 0.2 % slower.
+
+    >>> bands_of((64, 96), (1, 1), ProblemShape(1232, 448, 3840))
+    RasterPlan(along='n', group=8, zigzag=False)
+    >>> bands_of((64, 96), (1, 1), None).along, bands_of((128, 128), (1, 1), ProblemShape(2048, 2048, 2048)).group
+    ('m', 16)
+    """
+    (m, n), (ctas_m, ctas_n) = tile, cluster
+    along = mode_of_bands(tile, cluster, problem)
+    if problem is None:
+        return RasterPlan(along, BAND, False)
+    across = {"m": -(-problem.m // (m * ctas_m)), "n": -(-problem.n // (n * ctas_n))}
+    if _is_narrow(cluster, across):
+        along = "m" if across["m"] < across["n"] else "n"
+    return RasterPlan(along, max(ONE_BAND) if across[along] in ONE_BAND else BAND, False)
+
+
+def _is_narrow(cluster: tuple[int, int], across: dict[str, int]) -> bool:
+    return cluster == (1, 1) and across["m"] != across["n"] and min(across.values()) <= BAND
+
+
+def given_order(given: Raster, default: RasterPlan) -> RasterPlan:
+    """`default` with what is given in its place; bands along the other mode have their usual width."""
+    usual = default.group if given.along in (None, default.along) else BAND
+    group = usual if given.group is None else given.group
+    return RasterPlan(along=given.along or default.along, group=group, zigzag=bool(given.zigzag))
+
+
+def shared_most(
+    spec: GemmSpec, tile: tuple[int, int], cluster: tuple[int, int], in_flight: InFlight | None
+) -> Choice[RasterPlan]:
+    """Choose the order in which CTAs side by side share the most, as `bands_of` has it, but for what the spec says."""
+    given = spec.schedule.raster or Raster()
+    default = bands_of(tile, cluster, in_flight.problem if in_flight else None)
+    chosen = given_order(given, default)
+    if given.along is not None or given.group is not None:
+        all_given = None not in (given.along, given.group, given.zigzag)
+        return Choice(chosen, Decision("schedule.raster", _order(chosen), _sharing(chosen), given=all_given))
+    arithmetic = "" if in_flight is None else _for_problem(in_flight, chosen, _read(in_flight, chosen))
+    why, rejected = _shared_in_gpc(chosen, tile, cluster)
+    decision = Decision("schedule.raster", _order(chosen), why, rejected=rejected, for_problem=arithmetic)
+    return Choice(chosen, decision)
+
+
+def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]:
+    """Choose, of the orders that agree with the spec, the one that reads least from device memory.
+
+    Bands along N where that would not be felt, and without a problem.
+    """
+    given = spec.schedule.raster or Raster()
+    default = given_order(given, BANDS_ALONG_N)
+    if None not in (given.along, given.group, given.zigzag) or in_flight is None:
+        all_given = None not in (given.along, given.group, given.zigzag)
+        return Choice(default, Decision("schedule.raster", _order(default), _sharing(default), given=all_given))
+    read = {order: _read(in_flight, order) for order in orders(given.along, given.group, given.zigzag, default)}
+    ranked = sorted(read, key=lambda order: read[order].bytes)
+    felt = in_flight.tensor_us is None or _memory_us(in_flight, read[default]) > FELT * in_flight.tensor_us
+    worth_it = felt and read[default].bytes > WORTH_A_CHANGE * read[ranked[0]].bytes
+    chosen = ranked[0] if worth_it else default
+    rejected = tuple(
+        Rejected(_order(order), f"{_megabytes(read[order].bytes)} from device memory")
+        for order in ranked
+        if read[order].bytes > read[chosen].bytes
+    )
+    arithmetic = _for_problem(in_flight, chosen, read[chosen])
+    why = Decision("schedule.raster", _order(chosen), _sharing(chosen), rejected=rejected, for_problem=arithmetic)
+    return Choice(chosen, why)
+
+
+def _read(in_flight: InFlight, order: RasterPlan) -> Traffic:
+    return traffic(order, in_flight.grid, in_flight.passes, in_flight.ctas, in_flight.gpu.l2_bytes)
+
+
+def _order(plan: RasterPlan) -> str:
+    other = "m" if plan.along == "n" else "n"
+    back = ", every second one backwards" if plan.zigzag else ""
+    if plan.group == 1:
+        return f"one tile after the other along {other}, then the next along {plan.along}{back}"
+    return f"bands of {plan.group} tiles along {plan.along}, each swept along {other}{back}"
+
+
+def _sharing(plan: RasterPlan) -> str:
+    if plan.group == 1:
+        shared, own = ("B", "A") if plan.along == "n" else ("A", "B")
+        return f"CTAs in flight share their rows of {shared}, and each reads its own rows of {own}"
+    return (
+        f"CTAs in flight cover a block {plan.group} tiles wide, so that they read fewer different rows of A and B "
+        "than a single line of tiles would"
+    )
+
+
+def _shared_in_gpc(
+    plan: RasterPlan, tile: tuple[int, int], cluster: tuple[int, int]
+) -> tuple[str, tuple[Rejected, ...]]:
+    """Say what the CTAs of a GPC share, and what they would share in bands along the other mode."""
+    alone, rows = cluster == (1, 1), {"A": tile[0] * cluster[0], "B": tile[1] * cluster[1]}
+    if not alone and plan.group != BAND:
+        return _sharing(plan), ()
+    shared, own = ("B", "A") if (plan.along == "m") == alone else ("A", "B")
+    who = "CTAs side by side, which are on one GPC," if alone else f"the clusters of a GPC, every {BAND}th,"
+    why = f"{who} share {rows[shared]} rows of {shared}, and ask L2 for them together"
+    if rows[shared] <= rows[own]:
+        return why, ()
+    other = RasterPlan("n" if plan.along == "m" else "m", BAND, False)
+    return why, (Rejected(_order(other), f"they would share {rows[own]} rows of {own}"),)
+
+
+def _for_problem(in_flight: InFlight, chosen: RasterPlan, read: Traffic) -> str:
+    """The arithmetic of the chosen order."""
+    grid, gpu = in_flight.grid, in_flight.gpu
+    across = grid.tiles_n if chosen.along == "n" else grid.tiles_m
+    band = f", one band of {across} along {chosen.along}," if across < chosen.group else ","
+    wave = read.rows_a * grid.bytes_a + read.rows_b * grid.bytes_b
+    beside = "" if in_flight.tensor_us is None else f", beside {in_flight.tensor_us:,.0f} us of tensor cores"
+    fits = "fit" if wave <= gpu.l2_bytes else "do not fit"
+    tiles = (
+        f"{in_flight.problem} is {grid.tiles_m} x {grid.tiles_n} tiles{band} and {gpu} has room for "
+        f"{in_flight.ctas} CTAs"
+    )
+    if grid.tiles_m * grid.tiles_n <= in_flight.ctas:
+        return f"{tiles}: all of them are in flight at once"
+    return (
+        f"{tiles}; so many need {read.rows_a} rows of tiles of A and {read.rows_b} of B, {_megabytes(wave)}, which "
+        f"{fits} its L2 of {_megabytes(gpu.l2_bytes)}; {_megabytes(read.bytes)} from device memory in all, "
+        f"{_memory_us(in_flight, read):,.0f} us at its peak{beside}"
+    )
+
+
+def _memory_us(in_flight: InFlight, read: Traffic) -> float:
+    return read.bytes / in_flight.gpu.memory_bytes_per_s * 1e6
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
