@@ -78,7 +78,7 @@ class Persistent:
     def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
         """The order of the tiles that reads least from device memory, or where L2 is short, that shares most of it."""
         if self.short_of_l2:
-            return shared_most(spec, by.cta_tile[:2], by.cluster[:2], in_flight)
+            return shared_most(spec, by.cta_tile, by.cluster, in_flight)
         return least_read(spec, in_flight)
 
     def loop(self, of_a_tile: Loop) -> Loop:

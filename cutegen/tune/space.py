@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, Target
@@ -121,9 +122,8 @@ def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster
     """The order of the tiles that plans have of this tile, where the L2 cache decides nothing."""
     default = BANDS_ALONG_N
     if settled.family == "sm90" and settled.tile.cta is not None:
-        m, n = (*(settled.schedule.cluster or (1, 1)),)[:2]
         shape = swapped.shape_multiplied(problem) if settled.schedule.swap else problem
-        default = bands_of(settled.tile.cta[:2], (m, n), shape)
+        default = bands_of(settled.tile.cta, _cluster(settled), shape)
     order = given_order(asked.schedule.raster or Raster(), default)
     return Raster(order.along, order.group, order.zigzag)
 
@@ -131,15 +131,20 @@ def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster
 def _is(settled: GemmSpec, made: GemmPlan) -> bool:
     """Tell whether a plan is that of a settled spec."""
     schedule = settled.schedule
-    cluster = (*(schedule.cluster or (1, 1)), 1)[:3]
     return (
         settled.tile.cta == made.cta_tile
         and settled.tile.stages in (None, made.stages)
         and bool(schedule.swap) == made.swapped
         and (schedule.split_k or 1) == (made.split_k.slices if made.split_k else 1)
         and (schedule.consumers == "pingpong") == made.pingpong
-        and cluster == made.cluster
+        and _cluster(settled) == made.cluster
     )
+
+
+def _cluster(settled: GemmSpec) -> Extents:
+    """CTAs along M, N and K."""
+    m, n, k = (*(settled.schedule.cluster or (1, 1)), 1)[:3]
+    return m, n, k
 
 
 def _accepted(candidates: Iterable[Proposed], target: Target, problem: ProblemShape) -> Iterator[Proposed]:

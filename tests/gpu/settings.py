@@ -62,7 +62,7 @@ class Setting:
         """Return whether bands go along the mode of the sweep: as if a cluster was a CTA of its tiles."""
         m, n, k = shape
         problem = ProblemShape(n, m, k) if self.swap else ProblemShape(m, n, k)
-        return self.family != "sm90" or self.order[0] == mode_of_bands(self.block, (1, 1), problem)
+        return self.family != "sm90" or self.order[0] == mode_of_bands((*self.block, 1), (1, 1, 1), problem)
 
     @property
     def open_spec(self) -> GemmSpec:
@@ -166,7 +166,7 @@ def _extents(text: str) -> tuple[int, int]:
 def _orders(cta: tuple[int, int, int], cluster: tuple[int, int]) -> tuple[str, ...]:
     """The order of the tiles that the sweep has; of equal sides the problem decides."""
     block = cta[0] * cluster[0], cta[1] * cluster[1]
-    return ("m8", "n8") if block[0] == block[1] else (f"{mode_of_bands(block, (1, 1), None)}8",)
+    return ("m8", "n8") if block[0] == block[1] else (f"{mode_of_bands((*block, 1), (1, 1, 1), None)}8",)
 
 
 def _slices(text: str) -> dict[str, Any]:
