@@ -22,6 +22,7 @@ from cutegen.spec import GemmSpec, Raster
 from cutegen.spec.values import RasterMode
 
 GPCS = 8
+"""Of an H100 and an H200, most of them with 16 or 18 multiprocessors."""
 BAND = GPCS
 ONE_BAND = (9, 10, 16)
 """Widths of grids that are one band: of 9 and 10 a band of 8 leaves next to nothing, and of 16 are two."""
@@ -125,9 +126,7 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     m, n = _block(tile, cluster)
     across = {"m": -(-problem.m // m), "n": -(-problem.n // n)}
     if cluster[2] > 1:
-        widths = sorted(
-            range(1, min(max(across.values()), max(ONE_BAND)) + 1), key=lambda width: (width != BAND, width)
-        )
+        widths = (BAND, *range(1, min(max(across.values()), max(ONE_BAND)) + 1))  # of equal ones the first
         every = [RasterPlan(mode, width, False) for width, mode in product(widths, _both_modes(along))]
         return min(every, key=lambda order: _asked_by_gpcs(order, (across["m"], across["n"]), (m, n)))
     if _is_alone(cluster) and across["m"] != across["n"] and min(across.values()) <= BAND:
