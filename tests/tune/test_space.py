@@ -49,6 +49,21 @@ def test_they_are_no_near_copies(problem: ProblemShape) -> None:
     assert max(map(tiles.count, tiles)) <= OF_ONE_TILE + 3  # with the favourite's other orders
 
 
+@pytest.mark.parametrize("problem", PROBLEMS[:3], ids=str)
+def test_the_favourite_comes_in_other_orders(problem: ProblemShape) -> None:
+    first, *others = proposed(open_spec(), SM90, problem)
+    assert first.settled.family == "sm90"
+    alike = [each.settled for each in others if _without_order(each.settled) == _without_order(first.settled)]
+    raster = first.settled.schedule.raster
+    assert raster is not None
+    orders = {(each.schedule.raster.along, each.schedule.raster.group) for each in alike if each.schedule.raster}
+    assert orders == {("n" if raster.along == "m" else "m", group) for group in (4, 8)}
+
+
+def _without_order(settled: GemmSpec) -> GemmSpec:
+    return replace(settled, schedule=replace(settled.schedule, raster=None))
+
+
 def test_what_the_spec_gives_is_kept() -> None:
     asked = replace(
         open_spec(),
