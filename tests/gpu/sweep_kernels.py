@@ -157,7 +157,7 @@ def measure_all(
         chosen = kernels if all_of_them else {x: kernels[x] for x in worth_measuring(kernels, shape, behind or BEHIND)}
         rounds = OF_A_CONTEST if contest else (REPLAYS, LAUNCHES)
         flush = lambda: torch.sum(flushed, dim=1, out=total)  # noqa: E731
-        times, failures = _measure(shape, chosen, flush, rounds, rested)
+        times, failures = measure_problem(shape, chosen, flush, rounds, rested)
         replayed, launched = times[:2]
         wrong += failures
         table["us"]["x".join(map(str, shape))] = [
@@ -183,7 +183,7 @@ def ranked(times: Sequence[Mapping[str, float]]) -> Iterable[str]:
         yield f"  {'  '.join(regimes)}  {name}"
 
 
-def _measure(
+def measure_problem(
     shape: Shape, kernels: Mapping[str, Kernel], flush: Callable[[], object], rounds: tuple[int, int], rested: bool
 ) -> tuple[list[dict[str, float]], int]:
     """Microseconds of each regime, by name, and how many results were wrong, which are left out."""

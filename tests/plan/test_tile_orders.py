@@ -24,6 +24,7 @@ from tests.gpu.measured import STORED, geometric_mean
 from tests.gpu.settings import Setting, parsed
 from tests.gpu.sweep import RASTERS
 from tests.gpu.sweep_kernels import shape_of
+from tests.gpu.sweep_orders import grid_of, merged, multiplied, order_of
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
 TIMES_US = json.loads(FAMILIES["sm80"].table.read_text())["times_us"]
@@ -149,18 +150,12 @@ def orders_of_wgmma() -> Iterator[tuple[ProblemShape, dict[str, Any], dict[Raste
     that does not.
     """
     for text, row in ORDERS_OF_WGMMA.items():
-        m, n, k = shape_of(text)
-        problem = ProblemShape(n, m, k) if row["swap"] else ProblemShape(m, n, k)
-        tile, cluster = row["tile"], row["cluster"]
-        grid = -(-problem.m // (tile[0] * cluster[0])), -(-problem.n // (tile[1] * cluster[1]))
-        times = {_order(name): math.sqrt(us[0] * us[2]) for name, us in row["us"].items() if name != "torch"}
-        taken = [x.tolist() for x in tile_order(bands_of(tuple(tile), tuple(cluster), problem), *grid)]
+        shape = shape_of(text)
+        problem, grid = multiplied(row, shape), grid_of(row, shape)
+        times = {order_of(name): math.sqrt(us[0] * us[2]) for name, us in row["us"].items() if name != "torch"}
+        taken = [x.tolist() for x in tile_order(bands_of(tuple(row["tile"]), tuple(row["cluster"]), problem), *grid)]
         alike = next(order for order in times if [x.tolist() for x in tile_order(order, *grid)] == taken)
         yield problem, row, times, alike
-
-
-def _order(name: str) -> RasterPlan:
-    return RasterPlan("m" if name[0] == "m" else "n", int(name[1:].rstrip("z")), name.endswith("z"))
 
 
 def test_the_page_says_how_good_the_order_of_warpgroups_is() -> None:
@@ -185,6 +180,15 @@ def test_the_page_says_how_good_the_order_of_warpgroups_is() -> None:
         assert f"{said} at most, on {len(factors)} {which}" in PAGE
     said = f"{min(beside_least):.3f} to {max(beside_least):.2f} times as long, {geometric_mean(beside_least):.3f}"
     assert f"{said} on average, on {len(beside_least)}" in PAGE
+
+
+def test_times_of_several_files_are_one() -> None:
+    row = {"tile": [64, 64, 64], "cluster": [1, 1, 1], "swap": False}
+    first = {"device": "GPU", "problems": {"8x8x8": {**row, "us": {"torch": [2, 2, 2], "m8": [1, 2, 9]}}}}
+    other = {"device": "GPU", "problems": {"8x8x8": {**row, "us": {"torch": [8, 2, 2], "m8": [4, 8, 4]}}}}
+    found = merged([first, other])
+    assert found["problems"]["8x8x8"]["us"] == {"torch": [4, 2, 2], "m8": [2, 4, 6]}
+    assert found["problems"]["8x8x8"]["tile"] == row["tile"]
 
 
 def test_bytes_decide_nothing_where_tensor_cores_read_shared_memory() -> None:
