@@ -182,6 +182,21 @@ def test_the_page_says_how_good_the_order_of_warpgroups_is() -> None:
     assert f"{said} on average, on {len(beside_least)}" in PAGE
 
 
+def test_the_page_on_speed_has_what_was_measured() -> None:
+    """Each row: the tile, and two orders with what their times are of torch.matmul's, in a graph and rested."""
+    text = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
+    order, times = r"bands of (\d+) along (\w)(, zigzag)?", r"([\d.]+) \| ([\d.]+)"
+    rows = re.findall(rf"^\| ([\d x]+) \| (\d+ x \d+)[^|]* \| {order} \| {times} \| {order} \| {times} \|$", text, re.M)
+    assert len(rows) == 9
+    for problem, tile, *both in rows:
+        row = ORDERS_OF_WGMMA[problem.replace(" ", "")]
+        assert tile == " x ".join(map(str, row["tile"][:2]))
+        for group, along, zigzag, graph, rested in (both[:5], both[5:]):
+            us = row["us"][f"{along}{group}{'z' if zigzag else ''}"]
+            said = [f"{torch_us / own_us:.2f}" for torch_us, own_us in zip(row["us"]["torch"], us, strict=True)]
+            assert [graph, rested] == [said[0], said[2]]
+
+
 def test_times_of_several_files_are_one() -> None:
     row = {"tile": [64, 64, 64], "cluster": [1, 1, 1], "swap": False}
     first = {"device": "GPU", "problems": {"8x8x8": {**row, "us": {"torch": [2, 2, 2], "m8": [1, 2, 9]}}}}
