@@ -130,7 +130,7 @@ def _joined(
     shares: dict[Setting, tuple[list[float], ...]] = {}
     for run in runs:
         for name, us in run.items():
-            # Where K is split there are few tiles, and their order does nothing.
+            # Of slices of K every order counts: which one a plan has, the grid says.
             if name != TORCH and (settings[name].slices > 1 or settings[name].has_order(shape)):
                 of_kernel = shares.setdefault(settings[name], ([], [], []))
                 for found, of_regime, of_torch in zip(of_kernel, us, run[TORCH], strict=False):

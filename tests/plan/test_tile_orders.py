@@ -18,13 +18,13 @@ from cutegen.plan import plan
 from cutegen.plan.predict.tile_orders import TileGrid, tile_order, traffic
 from cutegen.plan.rules.tile_order import ONE_BAND, bands_of, given_order, mode_of_bands
 from cutegen.plan.values.gemm_plan import RasterPlan
-from cutegen.spec import GemmSpec, Operand, Problem, Raster, Tile
+from cutegen.spec import GemmSpec, Operand, Problem, Raster, Schedule, Tile
 from tests.gpu.families import FAMILIES
 from tests.gpu.measured import STORED, geometric_mean
 from tests.gpu.settings import Setting, parsed
 from tests.gpu.sweep import RASTERS
 from tests.gpu.sweep_kernels import shape_of
-from tests.gpu.sweep_orders import grid_of, merged, multiplied, order_of
+from tests.gpu.sweep_orders import grid_of, merged, multiplied, name_of, order_of
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
 TIMES_US = json.loads(FAMILIES["sm80"].table.read_text())["times_us"]
@@ -144,7 +144,7 @@ def _across(setting: Setting, shape: str) -> int:
 
 
 def orders_of_wgmma() -> Iterator[tuple[ProblemShape, dict[str, Any], dict[RasterPlan, float], RasterPlan]]:
-    """Of each problem, as the kernel multiplies it, seconds of each order, and which of them the rule takes.
+    """Of each problem, as the kernel multiplies it, microseconds of each order, and which of them the rule takes.
 
     Orders that go through a grid alike were measured once. A time is the geometric mean of a GPU that rests and of one
     that does not.
@@ -204,6 +204,39 @@ def test_times_of_several_files_are_one() -> None:
     found = merged([first, other])
     assert found["problems"]["8x8x8"]["us"] == {"torch": [4, 2, 2], "m8": [2, 4, 6]}
     assert found["problems"]["8x8x8"]["tile"] == row["tile"]
+
+
+def test_a_large_grid_with_slices_in_clusters_has_bands_of_eight() -> None:
+    """Of a few clusters the widths are tried, where 8 is not the best; of many they are not, which would take long."""
+    tile, cluster = (64, 96, 64), (1, 1, 4)
+    assert bands_of(tile, cluster, ProblemShape(272, 456, 3680)).group == 4
+    assert bands_of(tile, cluster, ProblemShape(64 * 20_000, 96 * 20_000, 3680)).group == 8
+
+
+@pytest.mark.parametrize(
+    ("raster", "cluster", "expected", "said"),
+    [
+        (None, None, "m8", "CTAs side by side, which are on one GPC, share 256 rows of B"),
+        (None, (2, 1), "m8", "every 8th, share 256 rows of A"),
+        (Raster(zigzag=True), None, "m8z", "CTAs in flight cover a block 8 tiles wide"),
+        (Raster(along="n"), None, "n8", "CTAs in flight cover a block 8 tiles wide"),
+        (Raster("m", 1, False), None, "m1", "CTAs in flight share their rows of A"),
+    ],
+)
+def test_a_plan_says_what_is_shared(
+    raster: Raster | None, cluster: tuple[int, int] | None, expected: str, said: str
+) -> None:
+    row = Operand("f16", "k")
+    problem = Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32")
+    schedule = Schedule(raster=raster, cluster=cluster, swap=False)
+    tile = Tile((CTA_M, CTA_N, 64))
+    spec = GemmSpec(family="sm90", problem=problem, tile=tile, schedule=schedule, name="orders")
+    made = plan(spec, "sm_90", (SIDE, SIDE, SIDE))
+    assert name_of(made.raster) == expected
+    (why,) = (each for each in made.decisions if each.key == "schedule.raster")
+    assert said in why.why
+    assert why.given == (raster == Raster("m", 1, False))
+    assert bool(why.for_problem) != why.given
 
 
 def test_bytes_decide_nothing_where_tensor_cores_read_shared_memory() -> None:

@@ -3,12 +3,13 @@
 Kernels of mma.sync take the order that reads least from device memory, by a model of the L2 cache. Kernels of wgmma ask
 L2 for more than it gives, and there it counts what the CTAs of a GPC ask for together. A launch without clusters fills
 one GPC after the other with CTAs side by side; clusters go to the eight GPCs in turn (`%smid` on an H100). The order
-that reads least took up to 28 % longer there than bands of 8 in which a GPC shares the wider of its tiles, and gained
-nothing anywhere (`docs/tile_model.md`).
+that reads least takes up to 28 % longer there than bands of 8 in which a GPC shares the wider of its tiles, and 0.5 %
+less at best (`docs/tile_model.md`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -26,6 +27,8 @@ GPCS = 8
 BAND = GPCS
 ONE_BAND = (9, 10, 16)
 """Widths of grids that are one band: of 9 and 10 a band of 8 leaves next to nothing, and of 16 are two."""
+FEW_CLUSTERS = 128
+"""So many at most may be in flight at once: an order of more is not looked for among all widths of bands."""
 BANDS_ALONG_N = RasterPlan("n", BAND, False)
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
@@ -109,7 +112,7 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     that neighbours share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile says
     otherwise, 13 were faster by that, up to 7 %, and one 0.2 % slower. Clusters along K are for few tiles: there
     every width of bands is tried, and the one taken by which the GPCs ask for the fewest rows, which on 48 problems of
-    an H100 takes 0.9 % less than the rest of this rule, 6 % at most.
+    an H100 takes 0.9 % less on average than bands of 8, 6 % less at best.
 
     >>> bands_of((64, 96, 64), (1, 1, 1), ProblemShape(1232, 448, 3840))
     RasterPlan(along='n', group=8, zigzag=False)
@@ -124,8 +127,8 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     if problem is None:
         return RasterPlan(along, BAND, False)
     m, n = _block(tile, cluster)
-    across = {"m": -(-problem.m // m), "n": -(-problem.n // n)}
-    if cluster[2] > 1:
+    across = _across(tile, cluster, problem)
+    if _is_searched(cluster, across):
         widths = (BAND, *range(1, min(max(across.values()), max(ONE_BAND)) + 1))  # of equal ones the first
         every = [RasterPlan(mode, width, False) for width, mode in product(widths, _both_modes(along))]
         return min(every, key=lambda order: _asked_by_gpcs(order, (across["m"], across["n"]), (m, n)))
@@ -137,6 +140,16 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
 def _block(tile: Extents, cluster: Extents) -> tuple[int, int]:
     """Rows of A and of B that a cluster multiplies."""
     return tile[0] * cluster[0], tile[1] * cluster[1]
+
+
+def _across(tile: Extents, cluster: Extents, problem: ProblemShape) -> dict[RasterMode, int]:
+    """Clusters of a grid along each mode."""
+    m, n = _block(tile, cluster)
+    return {"m": -(-problem.m // m), "n": -(-problem.n // n)}
+
+
+def _is_searched(cluster: Extents, across: Mapping[RasterMode, int]) -> bool:
+    return cluster[2] > 1 and across["m"] * across["n"] <= FEW_CLUSTERS
 
 
 def _is_alone(cluster: Extents) -> bool:
@@ -166,13 +179,13 @@ def given_order(given: Raster, default: RasterPlan) -> RasterPlan:
 def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFlight | None) -> Choice[RasterPlan]:
     """Choose the order in which the CTAs of a GPC share the most, as `bands_of` has it, but for what the spec says."""
     given = spec.schedule.raster or Raster()
-    default = bands_of(tile, cluster, in_flight.problem if in_flight else None)
-    chosen = given_order(given, default)
-    if given.along is not None or given.group is not None:
-        all_given = None not in (given.along, given.group, given.zigzag)
-        return Choice(chosen, Decision("schedule.raster", _order(chosen), _sharing(chosen), given=all_given))
+    problem = in_flight.problem if in_flight else None
+    chosen = given_order(given, bands_of(tile, cluster, problem))
+    if _is_whole(given):
+        return _without_arithmetic(given, chosen)
+    asked = given != Raster()
+    why, rejected = (_sharing(chosen), ()) if asked else _shared_in_gpc(chosen, tile, cluster, problem)
     arithmetic = "" if in_flight is None else _for_problem(in_flight, chosen, _read(in_flight, chosen))
-    why, rejected = _shared_in_gpc(chosen, tile, cluster)
     decision = Decision("schedule.raster", _order(chosen), why, rejected=rejected, for_problem=arithmetic)
     return Choice(chosen, decision)
 
@@ -184,9 +197,8 @@ def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]
     """
     given = spec.schedule.raster or Raster()
     default = given_order(given, BANDS_ALONG_N)
-    if None not in (given.along, given.group, given.zigzag) or in_flight is None:
-        all_given = None not in (given.along, given.group, given.zigzag)
-        return Choice(default, Decision("schedule.raster", _order(default), _sharing(default), given=all_given))
+    if _is_whole(given) or in_flight is None:
+        return _without_arithmetic(given, default)
     read = {order: _read(in_flight, order) for order in orders(given.along, given.group, given.zigzag, default)}
     ranked = sorted(read, key=lambda order: read[order].bytes)
     felt = in_flight.tensor_us is None or _memory_us(in_flight, read[default]) > FELT * in_flight.tensor_us
@@ -200,6 +212,15 @@ def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]
     arithmetic = _for_problem(in_flight, chosen, read[chosen])
     why = Decision("schedule.raster", _order(chosen), _sharing(chosen), rejected=rejected, for_problem=arithmetic)
     return Choice(chosen, why)
+
+
+def _is_whole(given: Raster) -> bool:
+    return None not in (given.along, given.group, given.zigzag)
+
+
+def _without_arithmetic(given: Raster, order: RasterPlan) -> Choice[RasterPlan]:
+    why = Decision("schedule.raster", _order(order), _sharing(order), given=_is_whole(given))
+    return Choice(order, why)
 
 
 def _read(in_flight: InFlight, order: RasterPlan) -> Traffic:
@@ -224,10 +245,14 @@ def _sharing(plan: RasterPlan) -> str:
     )
 
 
-def _shared_in_gpc(plan: RasterPlan, tile: Extents, cluster: Extents) -> tuple[str, tuple[Rejected, ...]]:
+def _shared_in_gpc(
+    plan: RasterPlan, tile: Extents, cluster: Extents, problem: ProblemShape | None
+) -> tuple[str, tuple[Rejected, ...]]:
     """Say what the CTAs of a GPC share, and what they would share in bands along the other mode."""
-    if not _is_alone(cluster) and (plan.group != BAND or cluster[2] > 1):
-        return f"the clusters of a GPC, every {GPCS}th, ask L2 for fewer rows of A and B than in other bands", ()
+    if problem is not None and _is_searched(cluster, _across(tile, cluster, problem)):
+        return f"no bands have the clusters of a GPC, every {GPCS}th, ask L2 for fewer rows of A and B", ()
+    if not _is_alone(cluster) and plan.group != BAND:
+        return _sharing(plan), ()
     rows = dict(zip("AB", _block(tile, cluster), strict=True))
     shared, own = ("B", "A") if (plan.along == "m") == _is_alone(cluster) else ("A", "B")
     who = (
