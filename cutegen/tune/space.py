@@ -198,10 +198,12 @@ def _other_orders(settled: GemmSpec, order: Raster, target: Target, problem: Pro
     these three 5 %.
     """
     other: RasterMode = "m" if order.along == "n" else "n"
-    tiles_m, tiles_n = _grid(settled, problem)
-    if settled.family == "sm90" and min(tiles_m, tiles_n) > 1:
-        yield from (Raster(other, BAND, False), Raster(other, BAND // 2, False))
-    if settled.family != "sm90" and tiles_m * tiles_n * problem.batch > GPUS[target.name].sms:
+    grid = dict(zip("mn", _grid(settled, problem), strict=True))
+    if settled.family == "sm90" and min(grid.values()) > 1:
+        # Four tiles or fewer are one band in either width.
+        widths = (BAND, BAND // 2) if grid[other] > BAND // 2 else (BAND,)
+        yield from (Raster(other, width, False) for width in widths)
+    elif settled.family != "sm90" and math.prod(grid.values()) * problem.batch > GPUS[target.name].sms:
         yield from (Raster(other, order.group, False), replace(order, zigzag=True))
 
 
