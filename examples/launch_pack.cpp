@@ -379,7 +379,10 @@ static void geometry(Geometry& made, const Json& launch, CUfunction function, in
   made.attributes[0].value.clusterDim.y = unsigned(y);
   made.attributes[0].value.clusterDim.z = 1;
   if (!launch["ctas_per_multiprocessor"].null()) {  // persistent CTAs: as many as the GPU holds at once
-    int64_t together = std::max<int64_t>(1, launch["ctas_per_multiprocessor"].number * multiprocessors / (x * y));
+    int64_t room = launch["ctas_per_multiprocessor"].number * multiprocessors;
+    int64_t together = std::max<int64_t>(1, room / (x * y));
+    bool spread = launch.has("spread") && launch["spread"].number;
+    if (spread && 2 * clusters * config.gridDimY <= room) clusters *= 2;  // every second leaves at once
     if (x * y > 1) {
       int active = 0;
       config.gridDimX = unsigned(clusters * x);

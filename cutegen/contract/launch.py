@@ -190,6 +190,9 @@ class LaunchContract:
     many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
     A `swapped` kernel multiplies B by A: what lies along its M are tiles along N here, and the other way round.
 
+    With `spread` a launch that leaves half of the GPU's room has twice as many CTAs along `grid.x`, and of two that
+    follow each other the second leaves at once: the first ones are then on multiprocessors that share nothing.
+
     With `programmatic` the kernel itself waits for what comes before it on the stream, so that it may be launched while
     that still runs (CUDA's programmatic dependent launch).
     """
@@ -208,6 +211,7 @@ class LaunchContract:
     given: tuple[TensorContract, ...] = ()
     cluster: tuple[int, int] = ONE_CTA
     swapped: bool = False
+    spread: bool = False
     programmatic: bool = False
 
     def tensor(self, role: str) -> TensorContract:
@@ -305,10 +309,13 @@ class LaunchContract:
         (3, 1, 1)
         """
         (x, y), clusters = self.cluster, self._clusters_of_one(problem)
+        grid_y = y if self.split is None else self.split.slices
         if self.ctas_per_multiprocessor is not None:
-            together = active_clusters or max(1, self.ctas_per_multiprocessor * multiprocessors // (x * y))
-            clusters = min(clusters, together)
-        grid = clusters * x, y if self.split is None else self.split.slices, problem.batch
+            room = self.ctas_per_multiprocessor * multiprocessors
+            if self.spread and 2 * clusters * grid_y * problem.batch <= room:
+                clusters *= 2
+            clusters = min(clusters, active_clusters or max(1, room // (x * y)))
+        grid = clusters * x, grid_y, problem.batch
         return LaunchGeometry(grid, (self.threads, 1, 1), self.dynamic_smem_bytes, (x, y, 1))
 
     def arguments(
@@ -351,12 +358,12 @@ class LaunchContract:
 
         Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
         """
-        absent = {"cluster": list(ONE_CTA), "swapped": False, "programmatic": False}
+        absent = {"cluster": list(ONE_CTA), "swapped": False, "spread": False, "programmatic": False}
         whole = {**absent, **table} if isinstance(table, dict) else table
         return read(cls, whole, file, "launch")
 
 
-_WHERE_THERE = {"cluster": ONE_CTA, "swapped": False, "programmatic": False}
+_WHERE_THERE = {"cluster": ONE_CTA, "swapped": False, "spread": False, "programmatic": False}
 """Fields that the plain form leaves out, and what they are then."""
 
 _EXCHANGED = {"m": "n", "n": "m"} | {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from cutegen.contract.launch import (
     BESIDE_RESULT,
+    ONE_CTA,
     OPERANDS,
     REGISTERS,
     RESULT,
@@ -120,6 +121,8 @@ def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
 
 def _of_cluster(contract: LaunchContract) -> Iterator[_Misfit]:
     x, y = contract.cluster
+    if contract.spread and (contract.cluster != ONE_CTA or contract.ctas_per_multiprocessor is None):
+        yield "spread", True, "false in clusters, and where CTAs are not persistent"
     if min(x, y) < 1 or x * y > MAX_CLUSTER_CTAS:
         yield "cluster", contract.cluster, f"extents of 1 and more, {MAX_CLUSTER_CTAS} CTAs in all"
     elif contract.split is not None and contract.split.slices % y:

@@ -45,6 +45,7 @@ def launch_contract(
     ctas_per_multiprocessor: int | None = None,
     maps: tuple[TensorMapContract, ...] = (),
     cluster: Extents = (*ONE_CTA, 1),
+    spread: bool = False,
     programmatic: bool = False,
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
@@ -63,6 +64,7 @@ def launch_contract(
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
         cluster=(cluster[0], cluster[1] if split_k is None else cluster[2]),
+        spread=spread and max(cluster) == 1,
         programmatic=programmatic,
         split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )

@@ -28,7 +28,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     beside = plain_tensors(plan, common["tensors"])
     if holds_vectors:
         beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
-    dialects = {"llvm": plan.promoted_sets == 2, "nvvm": common["adds_slices"]}
+    dialects = {"llvm": plan.promoted_sets == 2 or plan.launch.spread, "nvvm": common["adds_slices"]}
     return {
         **common,
         "dialects": ", ".join(name for name, used in dialects.items() if used),
@@ -59,6 +59,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "b_multicast": plan.cluster[0] > 1,
         "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
         "to_shared": _to_shared(plan.epilogue),
+        "spread_ctas": "2 * tiles * SPLIT_K * batches" if plan.split_k else "2 * tiles * batches",
     }
 
 

@@ -16,6 +16,7 @@ from cutegen.contract.launch import (
     Workspace,
     gemm_parameters,
 )
+from cutegen.contract.launch_check import check_launch
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract, TensorMapFields
 from cutegen.errors import ArtifactError, RequestError
@@ -151,6 +152,36 @@ def test_persistent_clusters_fit_the_multiprocessors() -> None:
     assert alone.geometry(ProblemShape(2048, 128, 64), multiprocessors=2).grid == (2, 2, 1), "at least one cluster"
 
 
+@pytest.mark.parametrize(
+    ("m", "slices", "batch", "multiprocessors", "ctas"),
+    [
+        (2048, 1, 1, 64, 64),
+        (2048, 1, 1, 63, 32),
+        (2049, 1, 1, 64, 34),
+        (2048, 2, 1, 127, 32),
+        (2048, 2, 1, 128, 64),
+        (2048, 1, 2, 127, 32),
+        (2048, 1, 2, 128, 64),
+        (2048, 1, 1, 2, 2),
+    ],
+)
+def test_few_ctas_have_one_to_spare_each(m: int, slices: int, batch: int, multiprocessors: int, ctas: int) -> None:
+    """Tiles of 128 x 64, N = 128, one CTA on a multiprocessor; workspace is that of the tiles."""
+    split = SplitContract(slices=slices, bytes_per_slice=64) if slices > 1 else None
+    side_by_side = replace(CONTRACT, ctas_per_multiprocessor=1, split=split)
+    contract, problem = replace(side_by_side, spread=True), ProblemShape(m, 128, 64, batch)
+    assert contract.geometry(problem, multiprocessors=multiprocessors).grid == (ctas, slices, batch)
+    assert contract.tiles(problem) == side_by_side.tiles(problem)
+    assert contract.workspace(problem) == side_by_side.workspace(problem)
+
+
+@pytest.mark.parametrize("changes", [{"cluster": (2, 1)}, {"ctas_per_multiprocessor": None}])
+def test_only_persistent_ctas_without_clusters_are_spread(changes: dict[str, object]) -> None:
+    check_launch(replace(CONTRACT, spread=True), "here")
+    with pytest.raises(ArtifactError, match=r"launch\.spread: found True; expected false in clusters"):
+        check_launch(replace(CONTRACT, spread=True, **changes), "here")  # type: ignore[arg-type]
+
+
 def test_a_cluster_may_hold_a_tiles_slices() -> None:
     split = SplitContract(slices=4, bytes_per_slice=64)
     contract = replace(CONTRACT, split=split, ctas_per_multiprocessor=None, cluster=(1, 4))
@@ -163,7 +194,8 @@ def test_a_cluster_may_hold_a_tiles_slices() -> None:
 def test_a_contract_names_its_clusters_where_it_has_any() -> None:
     """So that what had none is written, and read, as before."""
     assert "cluster" not in CONTRACT.to_json()
-    for contract in (CONTRACT, replace(CONTRACT, cluster=(2, 1))):
+    assert "spread" not in CONTRACT.to_json()
+    for contract in (CONTRACT, replace(CONTRACT, cluster=(2, 1)), replace(CONTRACT, spread=True)):
         assert LaunchContract.from_json(json.loads(json.dumps(contract.to_json()))) == contract
 
 

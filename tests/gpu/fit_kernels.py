@@ -138,7 +138,7 @@ def _counted(setting: Setting, shape: tuple[int, int, int]) -> Any:
     m, n, k = shape
     work: Any = replace(work_of(setting), overall=1.0)
     if isinstance(work, WarpgroupWork):
-        work = replace(work, correction=1.0)
+        work = replace(work, correction=1.0, spreads=False)  # few CTAs were side by side when they were measured
     problem = ProblemShape(n, m, k) if setting.swap else ProblemShape(m, n, k)
     return MODELS[setting.family][0].quantities(work, problem, GPUS[TARGET])
 

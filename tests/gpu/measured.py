@@ -7,7 +7,8 @@ of a problem count in the unit of torch.matmul's there. What a kernel takes in a
 where both are known: nobody says to a plan whether its kernel is to run without a pause. Nor does anybody say on which
 GPU: of a kernel that was measured on two, a time is the geometric mean of both, in the unit of all such kernels.
 Where a table is not `in_turns`, kernels that end so were measured before they did, and count as what the model of time
-says that they gained.
+says that they gained. Few CTAs were side by side in all of them, which takes 4 % longer on average than to spread them,
+and count as they were measured (`h100_spread.json` has both).
 """
 
 from __future__ import annotations

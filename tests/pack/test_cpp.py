@@ -139,6 +139,8 @@ def test_it_launches_what_the_contract_says(name: str, capability: int, run: Run
         {"split": SplitContract(2, 0), "cluster": (1, 2)},
         {"cluster": (2, 1), "swapped": True},
         {"split": SplitContract(4, 512), "cluster": (2, 1), "swapped": True},
+        {"spread": True, "ctas_per_multiprocessor": 32},
+        {"spread": True, "ctas_per_multiprocessor": 1, "split": SplitContract(64, 512)},
     ],
 )
 def test_clusters_slices_and_persistent_ctas_are_launched_as_the_contract_says(

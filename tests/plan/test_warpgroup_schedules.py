@@ -56,8 +56,10 @@ def test_a_cta_of_a_cluster_copies_its_share_of_what_it_shares(cluster: tuple[in
 
 def test_slices_are_ctas_beside_each_other() -> None:
     found = planned(cta=(64, 64, 64), split_k=3)
-    geometry = found.launch.geometry(ProblemShape(640, 64, 4096), multiprocessors=132)
+    geometry = found.launch.geometry(ProblemShape(640, 64, 4096), multiprocessors=59)
     assert geometry.grid == (10, 3, 1)
+    room_for_two = found.launch.geometry(ProblemShape(640, 64, 4096), multiprocessors=60)
+    assert room_for_two.grid == (20, 3, 1), "every second leaves at once"
     workspace = found.launch.workspace(ProblemShape(640, 64, 4096))
     assert workspace is not None
     assert workspace.sums_bytes == 10 * 3 * 64 * 64 * 4

@@ -13,6 +13,8 @@ import pytest
 
 from cutegen import api
 from cutegen.build import Cache
+from cutegen.contract.launch import LaunchContract, LaunchGeometry
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import PtxFault
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec
@@ -95,6 +97,22 @@ def test_promoted_sums_take_two_sets_of_registers_in_turn(compiled: Any, k: int)
     spec = CASES["e4m3"]
     assert "tCrQ" in compiled(spec).artifact.source
     check(compiled(spec), spec, 72, 64, k)
+
+
+@pytest.mark.parametrize("name", ["tn", "pingpong", "ends_in_turns", "split_k", "e4m3"])
+def test_every_tile_is_computed_by_however_many_ctas(compiled: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer than tiles, as many, or more: of twice as many, which a launch of few tiles has, every second leaves."""
+    kernel = compiled(CASES[name])
+    contract = kernel.contract
+    m, n, k = 2 * contract.cta_tile[0] + 8, 72, 136
+    tiles = contract.tiles(ProblemShape(m, n, k))
+    assert contract.spread
+    assert contract.geometry(ProblemShape(m, n, k), multiprocessors=1000).grid[0] == 2 * tiles > 4
+    for ctas in (1, 2, tiles - 1, tiles, tiles + 1, 2 * tiles - 1, 2 * tiles):
+        grid = (ctas, contract.split.slices if contract.split else 1, 1)
+        geometry = LaunchGeometry(grid, (contract.threads, 1, 1), contract.dynamic_smem_bytes)
+        monkeypatch.setattr(LaunchContract, "geometry", lambda *_, now=geometry, **__: now)
+        check(kernel, CASES[name], m, n, k)
 
 
 def test_a_batch(compiled: Any) -> None:

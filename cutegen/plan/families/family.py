@@ -151,6 +151,7 @@ class Family:
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
                 cluster=by.cluster,
+                spread=self.schedule.spreads,
                 programmatic=programmatic,
             ),
             decisions=(
@@ -162,7 +163,7 @@ class Family:
                 *split_decisions,
                 *launch_decisions,
                 *registers.decisions,
-                *self.schedule.decisions(raster.value.along),
+                *self.schedule.decisions(raster.value.along, by, in_flight),
             ),
         )
         prove(plan)

@@ -51,6 +51,11 @@ class InFlight:
     ctas: int
     tensor_us: float | None
 
+    @property
+    def leaves_half(self) -> bool:
+        """True where the GPU has two multiprocessors for each CTA."""
+        return 2 * self.grid.tiles_m * self.grid.tiles_n * self.passes <= self.gpu.sms
+
 
 def tiles_in_flight(
     problem: ProblemShape | None,

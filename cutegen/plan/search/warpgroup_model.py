@@ -45,6 +45,10 @@ since the first warpgroup goes on without a pause on an H100. Nothing is counted
 """
 WIDEST = 256
 """Columns of the widest wgmma."""
+SPREAD_LATENCY = 0.85
+"""Share of a copy's latency that is left where no other CTA works in a TPC. Set by what choices cost on 109 problems of
+an H100 (`docs/tile_model.md`): 0.8 is as good there.
+"""
 PAIR, TOGETHER = 2, 8
 """Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
 
@@ -107,7 +111,8 @@ class WarpgroupWork:
     `cluster` are its CTAs along M and N, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
     `mma_flops` are of a multiprocessor in a cycle, `chain` are instructions on the way to C, of an element. Where a
     tile `ends_in_turns` its warpgroups multiply the last k-tiles one after the other, each by instructions of so many
-    `columns`. Measured are `correction`, of a k-tile's cycles by the model, and `overall`, of the whole time.
+    `columns`. A launch without clusters that leaves half of the GPU `spreads` its CTAs. Measured are `correction`, of a
+    k-tile's cycles by the model, and `overall`, of the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -123,6 +128,7 @@ class WarpgroupWork:
     chain: float = 0.0
     columns: int = 0
     ends_in_turns: bool = False
+    spreads: bool = True
     correction: float = 1.0
     overall: float = 1.0
 
@@ -132,10 +138,11 @@ class Quantities:
     """Work of a kernel for a problem, counted: the constants say how long each takes.
 
     Of a k-tile: `tensor` and `shared` cycles, bytes that arrive, bytes that one CTA asks L2 for and those of all that
-    work at once, the stages that hide a copy, and the CTAs it is shared with. `chain` are cycles of a tile, `hidden`
-    is the share of those for its result that multiplications hide. `whole_lines`, `half_lines` ... are 1 for where
-    rows of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first
-    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added.
+    work at once, the stages that hide a copy, and the CTAs it is shared with; `spread` is 1 where each CTA has a TPC
+    for itself and fills a stage again, else 0. `chain` are cycles of a tile, `hidden` is the share of those for its
+    result that multiplications hide. `whole_lines`, `half_lines` ... are 1 for where rows of A and B begin, else 0. Of
+    the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first k-tile and of a stored tile, bytes
+    of operands and of results, and of slices that are added.
     """
 
     tensor: float
@@ -145,6 +152,7 @@ class Quantities:
     asked_by_all_bytes: float
     hiding_stages: float
     sharers: float
+    spread: float
     whole_lines: float
     half_lines: float
     quarter_lines: float
@@ -200,6 +208,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     begins = next(at for at in (LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4, 1) if pitch_bytes % at == 0)
     stored_bytes = work.result_bytes if work.slices == ctas_k else SUM_BYTES
     tile_bytes, whole = m * n * SUM_BYTES, -(-problem.k // k)
+    k_tiles = -(-whole // work.slices)
     return Quantities(
         tensor=2 * m * n * k / work.mma_flops,
         shared=(m + n * (m // ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
@@ -208,11 +217,12 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,
         hiding_stages=work.stages - 1,
         sharers=ctas_m + ctas_n - 2,
+        spread=float(work.spreads and max(work.cluster) == 1 and 2 * ctas <= gpu.sms and k_tiles > work.stages),
         whole_lines=float(begins == LINE_BYTES),
         half_lines=float(begins == LINE_BYTES // 2),
         quarter_lines=float(begins == LINE_BYTES // 4),
         eighth_lines=float(begins == 1),
-        k_tiles=-(-whole // work.slices),
+        k_tiles=k_tiles,
         rounds=rounds,
         ctas=at_once,
         crowd=max(min(along_m, at_once) / ctas_m, min(along_n, at_once) / ctas_n) - 1,
@@ -270,14 +280,14 @@ def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
 
 def k_tile_parts(q: Quantities, constants: WarpgroupConstants) -> dict[str, float]:
     """Cycles from one k-tile to the next, by what takes them."""
-    lines = _lines(q, constants)
+    lines, spread = _lines(q, constants), 1 - (1 - SPREAD_LATENCY) * q.spread
     return {
         "tensor cores": q.tensor,
         "shared memory": q.shared,
         "copies": q.arriving_bytes / constants.arrived,
         "L2 requests": q.asked_bytes * lines / constants.fetched,
         "the L2 cache": q.asked_by_all_bytes * lines / constants.l2,
-        "latency": constants.latency * (1 + constants.peers * q.sharers) / q.hiding_stages,
+        "latency": constants.latency * (1 + constants.peers * q.sharers) * spread / q.hiding_stages,
     }
 
 
