@@ -113,6 +113,9 @@ def test_every_tile_is_computed_by_however_many_ctas(compiled: Any, name: str, m
         geometry = LaunchGeometry(grid, (contract.threads, 1, 1), contract.dynamic_smem_bytes)
         monkeypatch.setattr(LaunchContract, "geometry", lambda *_, now=geometry, **__: now)
         check(kernel, CASES[name], m, n, k)
+    of_two = LaunchGeometry((2 * tiles, grid[1], 2), (contract.threads, 1, 1), contract.dynamic_smem_bytes)
+    monkeypatch.setattr(LaunchContract, "geometry", lambda *_, **__: of_two)
+    check(kernel, CASES[name], m, n, k, batch=2)
 
 
 def test_a_batch(compiled: Any) -> None:
