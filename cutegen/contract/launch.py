@@ -358,12 +358,12 @@ class LaunchContract:
 
         Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
         """
-        absent = {"cluster": list(ONE_CTA), "swapped": False, "spread": False, "programmatic": False}
+        absent = {key: list(value) if isinstance(value, tuple) else value for key, value in _WHERE_THERE.items()}
         whole = {**absent, **table} if isinstance(table, dict) else table
         return read(cls, whole, file, "launch")
 
 
-_WHERE_THERE = {"cluster": ONE_CTA, "swapped": False, "spread": False, "programmatic": False}
+_WHERE_THERE: dict[str, object] = {"cluster": ONE_CTA, "swapped": False, "spread": False, "programmatic": False}
 """Fields that the plain form leaves out, and what they are then."""
 
 _EXCHANGED = {"m": "n", "n": "m"} | {

@@ -64,7 +64,7 @@ def launch_contract(
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
         cluster=(cluster[0], cluster[1] if split_k is None else cluster[2]),
-        spread=spread and max(cluster) == 1,
+        spread=spread,
         programmatic=programmatic,
         split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
     )

@@ -120,9 +120,8 @@ class Schedule(Protocol):
     def loop(self, of_a_tile: Loop) -> Loop:
         """The loop over tiles around the loop of a tile."""
 
-    @property
-    def spreads(self) -> bool:
-        """True where CTAs without clusters that fill half of the GPU at most are on every second multiprocessor."""
+    def spreads(self, by: Multiplied) -> bool:
+        """True where CTAs that fill half of the GPU at most are on every second multiprocessor."""
 
     def decisions(self, along: str, by: Multiplied, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """Return the decisions about it; tiles are visited `along` a mode."""

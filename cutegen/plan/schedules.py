@@ -25,7 +25,6 @@ class CtaPerTile:
 
     splits: bool = True
     ctas_per_multiprocessor: int | None = None
-    spreads: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -47,6 +46,10 @@ class CtaPerTile:
         """A CTA runs it once."""
         return of_a_tile
 
+    def spreads(self, by: Multiplied) -> bool:
+        """Never."""
+        return False
+
     def decisions(self, along: str, by: Multiplied, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """Nothing was decided."""
         return ()
@@ -60,7 +63,7 @@ class Persistent:
     splits: bool = False
     ctas_per_multiprocessor: int | None = 1
     short_of_l2: bool = False
-    spreads: bool = False
+    spreads_alone: bool = False
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -87,10 +90,14 @@ class Persistent:
         """Tile after tile."""
         return replace(of_a_tile, persistent=True)
 
+    def spreads(self, by: Multiplied) -> bool:
+        """Those without clusters, with `spreads_alone`: clusters go to the GPCs in turn by themselves."""
+        return self.spreads_alone and max(by.cluster) == 1
+
     def decisions(self, along: str, by: Multiplied, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """The order in which a CTA visits tiles, and where CTAs are that are few."""
         where, why = "one CTA a multiprocessor", self.why
-        if self.spreads and max(by.cluster) == 1 and in_flight is not None and in_flight.leaves_half:
+        if self.spreads(by) and in_flight is not None and in_flight.leaves_half:
             where = "one CTA on every second multiprocessor"
             why += "; the two of a TPC share its way to L2, so that of twice as many CTAs every second leaves at once"
         return (Decision("schedule.persistent", f"{where}, tile after tile along {along}", why),)

@@ -59,7 +59,6 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "b_multicast": plan.cluster[0] > 1,
         "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
         "to_shared": _to_shared(plan.epilogue),
-        "spread_ctas": "2 * tiles * SPLIT_K * batches" if plan.split_k else "2 * tiles * batches",
     }
 
 

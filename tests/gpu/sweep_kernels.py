@@ -146,8 +146,7 @@ def measure_all(
     kernels = {name: Kernel.open(path) for name, path in json.loads(index.read_text()).items()}
     names = ["torch", *kernels]
     table: dict[str, Any] = {"device": torch.cuda.get_device_name(), "names": names, "us": {}}
-    flushed = torch.randn(FLUSHED_BYTES // 4, device="cuda").view(1, -1)
-    total = torch.empty(1, device="cuda")
+    flush = flusher()
     print(f"{len(kernels)} kernels opened in {time.monotonic() - begin:.1f} s", flush=True)
     wrong = 0
     for shape in shapes:
@@ -156,7 +155,6 @@ def measure_all(
         all_of_them = contest and behind is None
         chosen = kernels if all_of_them else {x: kernels[x] for x in worth_measuring(kernels, shape, behind or BEHIND)}
         rounds = OF_A_CONTEST if contest else (REPLAYS, LAUNCHES)
-        flush = lambda: torch.sum(flushed, dim=1, out=total)  # noqa: E731
         times, failures = measure_problem(shape, chosen, flush, rounds, rested)
         replayed, launched = times[:2]
         wrong += failures
@@ -174,6 +172,15 @@ def measure_all(
             print(*ranked(times), sep="\n", flush=True)
     print(f"{len(table['us'])} problems, {wrong} wrong")
     return 1 if wrong else 0
+
+
+def flusher() -> Callable[[], object]:
+    """Return what leaves the L2 cold and clean: it reads, and what a fill writes the next kernel would write back."""
+    import torch
+
+    read = torch.randn(FLUSHED_BYTES // 4, device="cuda").view(1, -1)
+    total = torch.empty(1, device="cuda")
+    return lambda: torch.sum(read, dim=1, out=total)
 
 
 def ranked(times: Sequence[Mapping[str, float]]) -> Iterable[str]:

@@ -27,7 +27,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import GPUS
 from cutegen.run import Kernel
 from tests.gpu.settings import TARGET, parsed
-from tests.gpu.sweep_kernels import FLUSHED_BYTES, Shape, measure_problem, shape_of
+from tests.gpu.sweep_kernels import Shape, flusher, measure_problem, shape_of
 
 ROUNDS = 25, 15
 FEWEST_CTAS, MOST_CTAS = 8, 264
@@ -88,12 +88,12 @@ def side_by_side(path: str) -> Kernel:
 def measured(shape: Shape, paths: Paths, flush: Any) -> dict[str, list[float]]:
     """Microseconds in a graph and of one launch; spread, and where that is another launch side by side."""
     kernels = {name: Kernel.open(path) for name, path in paths.items()}
-    room = {"multiprocessors": GPUS[TARGET].sms}
+    problem, sms = ProblemShape(*shape), GPUS[TARGET].sms
     for name, path in paths.items():
-        contract, alone = kernels[name].contract, side_by_side(path)
-        before = replace(contract, spread=False)
-        if contract.geometry(ProblemShape(*shape), **room) != before.geometry(ProblemShape(*shape), **room):
-            kernels[f"{name}, {SIDE_BY_SIDE}"] = alone
+        contract = kernels[name].contract
+        launches = (contract, replace(contract, spread=False))
+        if len({each.geometry(problem, multiprocessors=sms) for each in launches}) == 2:
+            kernels[f"{name}, {SIDE_BY_SIDE}"] = side_by_side(path)
     times, wrong = measure_problem(shape, kernels, flush, ROUNDS, rested=False)
     if wrong:
         raise SystemExit(f"{shape}: {wrong} wrong")
@@ -105,10 +105,9 @@ def measure_all(index: Path, out: Path) -> None:
     import torch
 
     table: dict[str, Any] = {"device": torch.cuda.get_device_name(), "problems": {}}
-    flushed = torch.randn(FLUSHED_BYTES // 4, device="cuda").view(1, -1)
-    total = torch.empty(1, device="cuda")
+    flush = flusher()
     for text, paths in json.loads(index.read_text()).items():
-        found = measured(shape_of(text), paths, lambda: torch.sum(flushed, dim=1, out=total))
+        found = measured(shape_of(text), paths, flush)
         table["problems"][text] = found
         out.write_text(json.dumps(table, separators=(",", ":")))
         best = min((name for name in found if name != "torch"), key=lambda name: found[name][0])

@@ -151,7 +151,7 @@ class Family:
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
                 cluster=by.cluster,
-                spread=self.schedule.spreads,
+                spread=self.schedule.spreads(by),
                 programmatic=programmatic,
             ),
             decisions=(

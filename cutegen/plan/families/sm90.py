@@ -21,7 +21,7 @@ SM90 = Family(
         "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves",
         splits=True,
         short_of_l2=True,
-        spreads=True,
+        spreads_alone=True,
     ),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,
