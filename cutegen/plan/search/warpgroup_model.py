@@ -47,7 +47,7 @@ WIDEST = 256
 """Columns of the widest wgmma."""
 SPREAD_LATENCY = 0.82
 """Share of a copy's latency that is left where no other CTA works in a TPC. Set by what choices cost on 178 problems of
-an H100 (`docs/tile_model.md`): 0.78 to 0.85 are as good there.
+an H100 (`docs/tile_model.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
 """
 PAIR, TOGETHER = 2, 8
 """Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
