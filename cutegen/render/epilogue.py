@@ -10,9 +10,10 @@ from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.hardware import DType
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor, Fusion
+from cutegen.render.chain import GELU, HALF_SUM, Link, links, links_by_halves, with_parts
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import (
-    OPS,
+    NARROW_BITS,
     STORE,
     VECTORS,
     Binary,
@@ -66,6 +67,7 @@ DSL = Dialect(
         "exp": "cute.math.exp",
         "gelu_erf": "gelu_erf",
         "gelu_tanh": "gelu_tanh",
+        HALF_SUM: "half_sum",
         "max": "maximum",
         "min": "minimum",
         "relu": "relu",
@@ -96,13 +98,12 @@ TORCH = Dialect(
 _MORE_ARGUMENTS = {("torch.nn.functional.gelu", "gelu_tanh"): ', approximate="tanh"'}
 
 _NEEDED_BY = {
-    "gelu_erf": ("gelu",),
     "gelu_tanh": ("logistic",),
     "sigmoid": ("logistic",),
     "silu": ("sigmoid", "logistic"),
 }
-_NEEDED_BY_NARROW = {**_NEEDED_BY, "gelu_tanh": ()}
-"""The same where every result is narrow: GELU by tanh is `tanh.approx` there, and no logistic."""
+_NEEDED_BY_NARROW = {**_NEEDED_BY, **dict.fromkeys(GELU, ("gelu_by_tanh",))}
+"""The same where every result is narrow: GELU is by `tanh.approx` there."""
 _WIDTH = LINE_WIDTH - 8  # within a loop within a function
 
 
@@ -153,10 +154,15 @@ def _varies(expression: Expression) -> bool:
 
 def helpers(steps: tuple[Step, ...], *, narrow: bool) -> frozenset[str]:
     """The functions that the kernel must define, by the names that `DSL` calls them."""
-    called = {DSL.functions[name] for step in steps if step.expression for name in _calls(step.expression)}
+    expressions = [link.expression for link in _links_of_kernel(steps, narrow=narrow) if link.expression]
+    called = {DSL.functions[name] for expression in expressions for name in _calls(expression)}
     needed_by = _NEEDED_BY_NARROW if narrow else _NEEDED_BY
     needed = {needed for name in called for needed in needed_by.get(name, ())}
     return frozenset(name for name in called | needed if not name.startswith("cute."))
+
+
+def _links_of_kernel(steps: tuple[Step, ...], *, narrow: bool) -> tuple[Link, ...]:
+    return links_by_halves(steps) if narrow else links(steps)
 
 
 def conversions(plan: GemmPlan) -> frozenset[str]:
@@ -164,6 +170,11 @@ def conversions(plan: GemmPlan) -> frozenset[str]:
     if not plan.epilogue.fusion.steps and not goes_through_f32(plan):
         return frozenset()
     return frozenset(f"to_{x.name}" for x in stored_types(plan) if x.is_integer)
+
+
+def is_narrow(plan: GemmPlan) -> bool:
+    """Return whether every result is, so that functions may be computed less exactly."""
+    return all(x.bits <= NARROW_BITS for x in stored_types(plan))
 
 
 def stored_types(plan: GemmPlan) -> tuple[DType, ...]:
@@ -215,20 +226,22 @@ def _of_torch(fusion: Fusion) -> Dialect:
     )
 
 
-def kernel_lines(fusion: Fusion, part: str = "[part]", *, holds_vectors: bool = False) -> tuple[str, ...]:
+def kernel_lines(
+    fusion: Fusion, part: str = "[part]", *, narrow: bool = False, holds_vectors: bool = False
+) -> tuple[str, ...]:
     """The chain in the DSL: x is a part of the accumulators. Each operand is loaded where it is first used.
 
-    `part` is the subscript that takes an operand's part, and empty where the kernel has made it beforehand. With
-    `holds_vectors` each warp has loaded its share of the vectors before the main loop.
+    `part` is the subscript that takes an operand's part, and empty where the kernel has made it beforehand. `narrow`
+    says that every result is. With `holds_vectors` each warp has loaded its share of the vectors before the main loop.
     """
     dialect = _of_dsl(fusion)
     lines: list[str] = []
     loaded: set[str] = set()
-    for step in fusion.steps:
-        if step.expression is None:
+    for link in _links_of_kernel(fusion.steps, narrow=narrow):
+        if link.expression is None:
             lines += _store_aux(fusion, part)
             continue
-        tensors = {dialect.operands[name]: name for name in names_of(step.expression) if name in dialect.operands}
+        tensors = {dialect.operands[name]: name for name in names_of(link.expression) if name in dialect.operands}
         for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
             if fragment not in loaded:
                 if name in VECTORS:
@@ -236,7 +249,7 @@ def kernel_lines(fusion: Fusion, part: str = "[part]", *, holds_vectors: bool = 
                 else:
                     lines.append(_load(fragment, part, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
-        lines += _assignments(step, dialect)
+        lines += _assignments(link, dialect)
     return tuple(lines)
 
 
@@ -268,15 +281,15 @@ def _load(fragment: str, part: str, *, guarded: bool) -> str:
     return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"
 
 
-def _assignments(step: Step, dialect: Dialect) -> tuple[str, ...]:
+def _assignments(link: Link, dialect: Dialect) -> tuple[str, ...]:
     """`x = ...` with what was asked for beside it; an expression too long for a line is taken apart first."""
-    assert step.expression is not None
-    line = f"x = {written(step.expression, dialect)}"
-    comment = f"  # {step.name if step.name in OPS else step.text}"
+    assert link.expression is not None
+    line = f"x = {written(link.expression, dialect)}"
+    comment = f"  # {link.said}"
     if len(line + comment) <= _WIDTH:
         return (line + comment,)
-    *parts, last = _taken_apart("x", step.expression, dialect, count())
-    return (f"# {step.text}", *parts, last)
+    *parts, last = _taken_apart("x", link.expression, dialect, count())
+    return (f"# {link.said}", *parts, last)
 
 
 def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: Iterator[int]) -> Iterator[str]:
@@ -293,20 +306,7 @@ def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: I
             temporary = Name(f"t{next(numbers)}")
             parts.append(temporary)
             yield from _taken_apart(temporary.name, part, dialect, numbers)
-    yield f"{name} = {_argument(_joined(expression, parts), dialect)}"
-
-
-def _joined(expression: Expression, parts: list[Expression]) -> Expression:
-    """The expression with other parts."""
-    match expression:
-        case Negation():
-            return Negation(*parts)
-        case Binary(symbol):
-            return Binary(symbol, *parts)
-        case Call(function):
-            return Call(function, tuple(parts))
-        case _:
-            return expression
+    yield f"{name} = {_argument(with_parts(expression, tuple(parts)), dialect)}"
 
 
 def torch_lines(fusion: Fusion) -> tuple[str, ...]:
@@ -314,6 +314,6 @@ def torch_lines(fusion: Fusion) -> tuple[str, ...]:
     dialect = _of_torch(fusion)
     return tuple(
         line
-        for step in fusion.steps
-        for line in (("expected_aux = x",) if step.text == STORE else _assignments(step, dialect))
+        for link in links(fusion.steps)
+        for line in (("expected_aux = x",) if link.expression is None else _assignments(link, dialect))
     )

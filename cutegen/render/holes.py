@@ -21,7 +21,7 @@ from cutegen.render.head import MEMORY, Name, head, memory_constants
 from cutegen.render.python_text import comment, constant, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
-from cutegen.spec import NARROW_BITS, STORE
+from cutegen.spec import STORE
 
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     fusion = plan.epilogue.fusion
     steps = fusion.steps
     through_f32 = epilogue.goes_through_f32(plan)
-    narrow = all(x.bits <= NARROW_BITS for x in epilogue.stored_types(plan))
+    narrow = epilogue.is_narrow(plan)
     helpers = epilogue.helpers(steps, narrow=narrow)
     settled = {
         **_epilogue_constants(plan),
@@ -66,7 +66,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "helpers": helpers | epilogue.conversions(plan),
         "narrow_results": narrow,
         "chain": chain_comment(plan),
-        "steps": epilogue.kernel_lines(fusion),
+        "steps": epilogue.kernel_lines(fusion, narrow=narrow),
         "beta_guards_c": fusion.source_behind_beta,
         "asynchronous": plan.asynchronous,
         "clusters": plan.cluster != (1, 1, 1),

@@ -34,7 +34,9 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "dialects": ", ".join(name for name, used in dialects.items() if used),
         "held_vectors": [x for x in beside if x.firsts],
         "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
-        "steps": kernel_lines(plan.epilogue.fusion, part="", holds_vectors=holds_vectors),
+        "steps": kernel_lines(
+            plan.epilogue.fusion, part="", narrow=common["narrow_results"], holds_vectors=holds_vectors
+        ),
         "plain_tensors": beside,
         "pins_parts": _pins_parts(plan),
         "operation": operation,

@@ -16,8 +16,8 @@ OPERANDS = (*SCALARS, *MATRICES, *VECTORS)
 STORE = "aux"
 
 NARROW_BITS = 16
-"""Where no result has more, GELU by erf is right to `NARROW_SHARE` of itself, a quarter of what f16 rounds to, and
-GELU by tanh as `tanh.approx.f32` is."""
+"""Where no result has more, GELU is as right as `tanh.approx.f32` is, and GELU by erf, whose argument of it is a
+polynomial, to `NARROW_SHARE` of itself beside that: a quarter of what f16 rounds to."""
 NARROW_SHARE = 1.25e-4
 
 OPS: Mapping[str, str] = {

@@ -22,10 +22,10 @@ HALF_STEP = 2.0**-150  # the rounding error of what is subnormal in float32
 GELU_SHARE = 3e-7
 GELU_REACH = 6.5
 GELU_SLOPE = 1.13
-NARROW_LEAST = 2.0**-14
-"""Below it, the smallest normal f16, a narrow GELU by erf is as near as there."""
 TANH_SHARE = 2.0**-16
 """What tanh.approx.f32 may be off, of itself: on an H200 2**-16.4 at most (`docs/ptx.md`); PTX promises 2**-11."""
+ERF_SHARE = 2.0**-19
+"""What tanh of a narrow GELU's polynomial is off erf at most where GELU is next to nothing, below -3.4."""
 SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
 
 
@@ -174,12 +174,10 @@ def _silu(x: Bounded) -> Bounded:
 
 
 def _gelu_tanh(x: Bounded) -> Bounded:
-    """Bound no value of -infinity, of which kernels have the limit or, as PyTorch, no number."""
     xp = _library(x.value)
     inner = 2 * math.sqrt(2 / math.pi) * (x.value + 0.044715 * x.value**3)
     small = xp.exp(-abs(inner))
-    found = _gelu(x, xp.where(inner < 0, small, 1.0) / (1 + small))
-    return Bounded(found.value, xp.where(x.value == -math.inf, math.inf, found.error))
+    return _no_limit(x, _gelu(x, xp.where(inner < 0, small, 1.0) / (1 + small)))
 
 
 def _gelu_erf(x: Bounded) -> Bounded:
@@ -198,17 +196,27 @@ def _gelu(x: Bounded, share: Any) -> Bounded:
     return _rounded(value, GELU_SLOPE * x.error + of_share)
 
 
+def _no_limit(x: Bounded, found: Bounded) -> Bounded:
+    """Bound no value of -infinity, of which kernels have the limit or, as PyTorch, no number."""
+    return Bounded(found.value, _library(x.value).where(x.value == -math.inf, math.inf, found.error))
+
+
 def _narrow_gelu_erf(x: Bounded) -> Bounded:
-    """The same to `NARROW_SHARE` of itself, as kernels compute it whose results are rounded to 16 bits or fewer."""
-    found = _gelu_erf(x)
-    return Bounded(found.value, found.error + NARROW_SHARE * (abs(found.value) + NARROW_LEAST))
+    """The same by `tanh.approx.f32` of a polynomial, which is right to `NARROW_SHARE` of GELU or to `ERF_SHARE`."""
+    found = _no_limit(x, _gelu_erf(x))
+    return _by_tanh(x, Bounded(found.value, found.error + NARROW_SHARE * abs(found.value)), TANH_SHARE + ERF_SHARE)
 
 
-def _gelu_by_tanh(x: Bounded) -> Bounded:
-    """The same by `tanh.approx.f32`, as kernels compute it whose results are rounded to 16 bits or fewer."""
-    found = _gelu_tanh(x)
+def _narrow_gelu_tanh(x: Bounded) -> Bounded:
+    return _by_tanh(x, _gelu_tanh(x), TANH_SHARE)
+
+
+def _by_tanh(x: Bounded, found: Bounded, share: float) -> Bounded:
+    """A GELU as kernels compute it whose results are rounded to 16 bits or fewer: half of x times 1 and a tanh that is
+    off by `share` of itself; from `GELU_REACH` on it is 1 or -1.
+    """
     half = _smaller_of(abs(x.value) + x.error, GELU_REACH) / 2
-    return Bounded(found.value, found.error + TANH_SHARE * half)
+    return Bounded(found.value, found.error + share * half)
 
 
 def _smaller_of(values: Any, most: float) -> Any:
@@ -240,7 +248,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Bounded]] = {
     "silu": _silu,
     "tanh": _tanh,
 }
-_NARROW = {**_FUNCTIONS, "gelu_erf": _narrow_gelu_erf, "gelu_tanh": _gelu_by_tanh}
+_NARROW = {**_FUNCTIONS, "gelu_erf": _narrow_gelu_erf, "gelu_tanh": _narrow_gelu_tanh}
 
 
 def _is_torch(value: Any) -> bool:
