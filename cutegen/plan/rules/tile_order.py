@@ -25,8 +25,10 @@ from cutegen.spec.values import RasterMode
 GPCS = 8
 """Of an H100 and an H200, most of them with 16 or 18 multiprocessors."""
 BAND = GPCS
-ONE_BAND = (9, 10, 16)
-"""Widths of grids that are one band: of 9 and 10 a band of 8 leaves next to nothing, and of 16 are two."""
+ONE_BAND = (9, 10)
+"""Widths of grids that are one band: a band of 8 leaves next to nothing of them."""
+WIDEST = 16
+"""Of the bands that such a grid is one of, and of those that are tried."""
 FEW_CLUSTERS = 128
 """So many at most may be in flight at once: an order of more is not looked for among all widths of bands."""
 BANDS_ALONG_N = RasterPlan("n", BAND, False)
@@ -123,7 +125,7 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     RasterPlan(along='n', group=8, zigzag=False)
     >>> bands_of((64, 96, 64), (1, 1, 1), None).along
     'm'
-    >>> bands_of((128, 128, 64), (1, 1, 1), ProblemShape(2048, 2048, 2048)).group
+    >>> bands_of((128, 128, 64), (1, 1, 1), ProblemShape(2048, 1152, 2048)).group
     16
     >>> bands_of((64, 96, 64), (1, 1, 4), ProblemShape(272, 456, 3680))
     RasterPlan(along='n', group=4, zigzag=False)
@@ -134,12 +136,12 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     m, n = _block(tile, cluster)
     across = _across(tile, cluster, problem)
     if _is_searched(cluster, across):
-        widths = (BAND, *range(1, min(max(across.values()), max(ONE_BAND)) + 1))  # of equal ones the first
+        widths = (BAND, *range(1, min(max(across.values()), WIDEST) + 1))  # of equal ones the first
         every = [RasterPlan(mode, width, False) for width, mode in product(widths, _both_modes(along))]
         return min(every, key=lambda order: _asked_by_gpcs(order, (across["m"], across["n"]), (m, n)))
     if _is_alone(cluster) and across["m"] != across["n"] and min(across.values()) <= BAND:
         along = "m" if across["m"] < across["n"] else "n"
-    return RasterPlan(along, max(ONE_BAND) if across[along] in ONE_BAND else BAND, False)
+    return RasterPlan(along, WIDEST if across[along] in ONE_BAND else BAND, False)
 
 
 def _block(tile: Extents, cluster: Extents) -> tuple[int, int]:
