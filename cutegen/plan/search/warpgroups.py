@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 from cutegen.contract.problem import ProblemShape
@@ -25,7 +26,7 @@ from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
-from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room
+from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room, promoted_sets
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
@@ -36,8 +37,7 @@ from cutegen.plan.search.warpgroup_tiles import (
     H200,
     MEASURED,
     PROMOTED,
-    PROMOTED_BY_THREE,
-    PROMOTED_CORRECTION,
+    PROMOTED_CORRECTIONS,
     UNMEASURED,
     WIDE_EXCHANGED,
     Row,
@@ -91,7 +91,7 @@ def _candidates(
     spec: GemmSpec, target: Target, problem: ProblemShape, compared: tuple[Row, ...], *, wide: bool = False
 ) -> Iterator[tuple[Row, Candidate]]:
     """Yield what agrees with the spec, each with the stages that it gives, else as many as fit."""
-    rows = list(_for_elements(spec, compared) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
+    rows = list(_for_elements(spec, target, compared) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
     if wide and not tile_is_open(spec):
         rows = [split for row in rows for split in splits_of_given(row)]
     schedule = spec.schedule
@@ -110,21 +110,24 @@ def _candidates(
             yield row, candidate
 
 
-def _for_elements(spec: GemmSpec, compared: tuple[Row, ...]) -> Iterator[Row]:
+def _for_elements(spec: GemmSpec, target: Target, compared: tuple[Row, ...]) -> Iterator[Row]:
     """Rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes whatever the type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
     if promotes(spec):  # of three warpgroups, those that were measured with promoted sums
         compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED)
     for row in compared:
         m, n, k = row.cta
-        corrections = row.correction * _of_bytes(spec, row) * _of_span(spec, row)
-        yield replace(row, cta=(m, n, k * 2 // element_bytes), correction=corrections)
+        of_elements = replace(row, cta=(m, n, k * 2 // element_bytes))
+        correction = row.correction * _of_bytes(spec, target, of_elements) * _of_span(spec, row)
+        yield replace(of_elements, correction=correction)
 
 
-def _of_bytes(spec: GemmSpec, row: Row) -> float:
-    """The correction of 8-bit elements beside that of f16, as measured on an H200 from 2048^3 to 8192^3."""
+def _of_bytes(spec: GemmSpec, target: Target, row: Row) -> float:
+    """The correction of 8-bit elements beside that of f16."""
     if promotes(spec):
-        return PROMOTED_BY_THREE if row.warpgroups == (3, 1) else PROMOTED_CORRECTION
+        asked = replace(spec, schedule=replace(spec.schedule, consumers=row.consumers))
+        sets = promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
+        return PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), UNMEASURED)
     a, c = (dtype(each.dtype) for each in (spec.problem.a, spec.problem.c))
     return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
 
