@@ -49,6 +49,11 @@ SPREAD_LATENCY = 0.82
 """Share of a copy's latency that is left where no other CTA works in a TPC. Set by what choices cost on 178 problems of
 an H100 (`docs/tile_model.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
 """
+THIN_STORE = 1.0
+"""Share that a result takes longer where its rows leave 16 bytes at a time: tiles whose N is an odd multiple of 8 have
+parts of 8 columns, by plain stores. On an H100 384x5696x1088 takes 14.9 us with 192x88 and 11.5 with 192x96, 14.1 with
+128x136 and 11.2 with 128x144. With 1 to 4 choices on 27 products there are the same.
+"""
 PAIR, TOGETHER = 2, 8
 """Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
 
@@ -111,8 +116,8 @@ class WarpgroupWork:
     `cluster` are its CTAs along M and N, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
     `mma_flops` are of a multiprocessor in a cycle, `chain` are instructions on the way to C, of an element. Where a
     tile `ends_in_turns` its warpgroups multiply the last k-tiles one after the other, each by instructions of so many
-    `columns`. A launch without clusters that leaves half of the GPU `spreads` its CTAs. Measured are `correction`, of a
-    k-tile's cycles by the model, and `overall`, of the whole time.
+    `columns`. Rows of a `thin` result leave 16 bytes at a time. A launch without clusters that leaves half of the GPU
+    `spreads` its CTAs. Measured are `correction`, of a k-tile's cycles by the model, and `overall`, of the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -127,6 +132,7 @@ class WarpgroupWork:
     mma_flops: float
     chain: float = 0.0
     columns: int = 0
+    thin: bool = False
     ends_in_turns: bool = False
     spreads: bool = True
     correction: float = 1.0
@@ -140,9 +146,9 @@ class Quantities:
     Of a k-tile: `tensor` and `shared` cycles, bytes that arrive, bytes that one CTA asks L2 for and those of all that
     work at once, the stages that hide a copy, and the CTAs it is shared with; `spread` is 1 where each CTA has a TPC
     for itself and fills a stage again, else 0. `chain` are cycles of a tile, `hidden` is the share of those for its
-    result that multiplications hide. `whole_lines`, `half_lines` ... are 1 for where rows of A and B begin, else 0. Of
-    the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first k-tile and of a stored tile, bytes
-    of operands and of results, and of slices that are added.
+    result that multiplications hide, `thin` is 1 for a thin one. `whole_lines`, `half_lines` ... are 1 for where rows
+    of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first
+    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added.
     """
 
     tensor: float
@@ -167,6 +173,7 @@ class Quantities:
     stored_kib: float
     chain: float
     hidden: float
+    thin: float
     exchanged: float
     turns: float
     operand_bytes: float
@@ -232,6 +239,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         stored_kib=rows * columns * stored_bytes / 1024,
         chain=rows * columns * work.chain / ISSUED * (CHAIN_ALONE if work.pingpong else CHAIN_TOGETHER),
         hidden=_hidden(work),
+        thin=float(work.thin),
         exchanged=float(work.swap),
         turns=float(work.pingpong),
         operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
@@ -267,7 +275,9 @@ def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
 def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time of the multiprocessor with the most tiles, at the clock that long products leave it."""
     multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
-    stored = constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged)
+    stored = (
+        constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged + THIN_STORE * q.thin)
+    )
     # One warpgroup's multiplications, half of a tile's, hide no more than half of what they take: little of a short K.
     stored = larger(stored * (1 - q.hidden), stored - multiplied / 4) + q.chain
     together = q.rounds * (multiplied + stored)

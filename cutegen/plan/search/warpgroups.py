@@ -46,6 +46,8 @@ from cutegen.plan.search.warpgroup_tiles import (
 from cutegen.spec import GemmSpec
 
 CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
+THIN_BYTES = 16
+"""Of a row of C's parts, with which a store takes several times as long (`THIN_STORE`)."""
 SPANS = {128: 1.0, 64: 1.04, 32: 1.65, 16: 3.0}
 """Corrections of a k-tile by the widest span of bytes that shared memory can be swizzled in, where N is contiguous.
 
@@ -199,11 +201,20 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 
 def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
     """As many as fit beside the parts of C: of each warpgroup two, 64 rows by a line of elements or fewer."""
+    parts_bytes = multiplying(row) * BUFFERS * ROWS * _part_row_bytes(spec, row)
+    return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
+
+
+def _part_row_bytes(spec: GemmSpec, row: Row) -> int:
+    """Bytes of a row of the parts in which C leaves, if its rows are the tile's."""
     c_bytes, columns = dtype(spec.problem.c.dtype).bytes, row.cta[1] // row.warpgroups[1]
     line = LINE_BYTES // c_bytes
-    width = next((wide for wide in WIDTHS if wide <= line and columns % wide == 0), columns)
-    parts_bytes = multiplying(row) * BUFFERS * ROWS * width * c_bytes
-    return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
+    return c_bytes * next((wide for wide in WIDTHS if wide <= line and columns % wide == 0), columns)
+
+
+def _is_thin(spec: GemmSpec, row: Row) -> bool:
+    """Return whether rows of C are the tile's, exchanged or not, and leave 16 bytes at a time."""
+    return (spec.problem.c.major == "n") != row.swap and _part_row_bytes(spec, row) <= THIN_BYTES
 
 
 def multiplying(row: Row) -> int:
@@ -233,6 +244,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
         chain=chain_instructions(spec.epilogue.steps),
         columns=row.cta[1] // row.warpgroups[1],
+        thin=_is_thin(spec, row),
         ends_in_turns=_ends_in_turns(spec, row),
         correction=row.correction,
         overall=row.overall,
