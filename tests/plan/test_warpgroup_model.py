@@ -19,7 +19,7 @@ from cutegen.hardware import GPUS, target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search import warpgroups
 from cutegen.plan.search.fitted_tiles import fitted_rows
-from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
+from cutegen.plan.search.warpgroup_model import WarpgroupWork, busy_us, estimate, quantities
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
 from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile
 from tests.gpu import estimates
@@ -265,6 +265,36 @@ def test_s8_that_stores_s32_is_exchanged(extent: int) -> None:
     """15.3 us against 16.8 at 2048^3, 92.3 against 99.5 at 4096^3 on an H200."""
     chosen = made(replace(gemm("kkn", "s8", "s32", c_dtype="s32"), family="sm90"), (extent,) * 3)
     assert (chosen.cta_tile, chosen.pingpong, chosen.swapped) == ((128, 128, 128), True, True)
+
+
+@pytest.mark.parametrize(
+    ("problem", "tiles"),
+    [
+        ((5728, 2320, 5616), {(192, 128)}),
+        ((6080, 1392, 1648), {(192, 128)}),
+        ((1472, 3136, 768), {(128, 96), (192, 128)}),
+        ((2048, 2048, 2048), {(128, 128)}),
+        ((4096, 4096, 4096), {(128, 128)}),
+    ],
+)
+def test_promoted_sums_want_other_multiplications_under_way(
+    problem: tuple[int, int, int], tiles: set[tuple[int, int]]
+) -> None:
+    """As measured on an H100: at 5728x2320x5616 64x160, whose warpgroup waits alone, takes 207 us and 192x128 141."""
+    chosen = made(replace(gemm("kkn", "e4m3", "f32", c_dtype="f16"), family="sm90"), problem)
+    assert chosen.cta_tile[:2] in tiles
+
+
+@pytest.mark.parametrize(("columns", "exchanged", "thin"), [(88, False, True), (88, True, False), (96, False, False)])
+def test_rows_of_16_bytes_cost_a_result_twice_its_time(columns: int, exchanged: bool, thin: bool) -> None:
+    """Parts of 8 columns have them, where rows of C are the tile's; lines of an exchanged one are whole."""
+    asked = replace(OPEN, tile=Tile((192, columns, 64)), schedule=Schedule(swap=exchanged))
+    row = Row((192, columns, 64), (3, 1), swap=exchanged)
+    work = warpgroups.work_of(asked, target("sm_90"), warpgroups.candidate_of(asked, target("sm_90"), row), row)
+    assert work.thin is thin
+    counted = quantities(work, ProblemShape(384, 5696, 1088), GPUS["sm_90"])
+    more = busy_us(counted, H200) / busy_us(replace(counted, thin=0.0), H200) - 1
+    assert (more > 0.03) is thin
 
 
 @pytest.mark.parametrize(("a", "b"), [("m", "n"), ("k", "n")])
