@@ -297,11 +297,13 @@ def test_k_tiles_are_joined_where_five_stages_of_two_fit(problem: tuple[int, int
 
 
 def test_what_is_given_of_k_tiles_is_kept() -> None:
+    """A tile, and after how much of K sums are promoted, which is in whole k-tiles."""
     problem = (640, 936, 1704)
-    given = made(replace(OPEN, tile=Tile(stages=9)), problem)
-    assert given.loop.stages == 9
-    promoted = replace(gemm("kkn", "e4m3", "f32", c_dtype="f16"), family="sm90", mma=Mma(promote_k=128))
-    assert made(promoted, problem).promote_k == 128
+    assert made(replace(OPEN, tile=Tile((64, 80, 64))), problem).cta_tile == (64, 80, 64)
+    promoted = replace(gemm("kkn", "e4m3", "f32", c_dtype="f16"), family="sm90")
+    problem = next(each for each in ((400, 976, 3392), (1248, 544, 6240)) if made(promoted, each).cta_tile[2] == 256)
+    asked = made(replace(promoted, mma=Mma(promote_k=128)), problem)
+    assert (asked.promote_k, asked.cta_tile[2]) == (128, 128)
 
 
 def test_tuning_compares_joined_k_tiles_and_others() -> None:

@@ -107,7 +107,7 @@ def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, can
     """The candidate with two k-tiles in one, 256 bytes of each row at a time, where that is no slower."""
     (m, n, k), element_bytes = row.cta, dtype(spec.problem.a.dtype).bytes
     is_line, is_long = k * element_bytes == LINE_BYTES, problem.k * element_bytes >= JOINED_LINES * LINE_BYTES
-    is_open = tile_is_open(spec) and spec.tile.stages is None and (spec.mma.promote_k or 0) % (2 * k) == 0
+    is_open = tile_is_open(spec) and (spec.mma.promote_k or 0) % (2 * k) == 0
     if not (is_line and is_long and is_open and row.slices == 1):
         return candidate
     joined = candidate_of(spec, target, replace(row, cta=(m, n, 2 * k)))
