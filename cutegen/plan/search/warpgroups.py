@@ -49,9 +49,9 @@ CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
 JOINED_STAGES, JOINED_LINES = 5, 8
 """Two k-tiles, each a line of K, are one where at least so many stages of it fit, and K is so many lines long.
 
-On an H100 tiles of 64 rows took 0.91 times as long so on average, alone and in clusters (K of 1592 to 7616). With four
-stages it is no gain everywhere (64x128 takes 1.01 to 1.04 times as long on an H200), with three a loss. On an H200 tiles of up to 48 columns took 0.73 to 0.95 times as long, wider ones
-0.93 to 1.02; shorter K took up to 1.08 times as long. Slices of K gain nothing.
+On an H100 tiles of 64 rows took 0.90 times as long so on average, alone and in clusters (`tests/gpu/h100_k_tiles.json`:
+K of 1592 to 7616), with four stages as long, with three longer. On an H200 tiles of up to 48 columns took 0.73 to 0.95
+times as long, wider ones 0.93 to 1.02; shorter K took up to 1.08 times as long. Slices of K gain nothing.
 """
 THIN_BYTES = 16
 """Of a row of C's parts, with which a store takes several times as long (`THIN_STORE`)."""
