@@ -10,7 +10,7 @@ from cutegen.spec import OPS, VECTORS, Binary, Call, Expression, Name, Negation,
 
 GELU = ("gelu_erf", "gelu_tanh")
 HALF_SUM = "half_sum"
-"""A function of kernels alone: half of what it is called with two of."""
+"""A function that kernels define beside those of specs: half the sum of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def links(steps: Iterable[Step]) -> tuple[Link, ...]:
 def links_by_halves(steps: Iterable[Step]) -> tuple[Link, ...]:
     """Return the chain for kernels whose GELU takes half of its argument.
 
-    The instruction that adds halves a sum, too, so a vector is added where the GELU behind it is called.
+    Where a vector is added before it, the sum is halved by the instruction that adds.
 
     >>> from cutegen.spec.steps import steps
     >>> [link.said for link in links_by_halves(steps(("alpha", "bias_n", "gelu_erf"), None))]

@@ -28,7 +28,7 @@ BAND = GPCS
 ONE_BAND = (9, 10)
 """Widths of grids that are one band: a band of 8 leaves next to nothing of them."""
 WIDEST = 16
-"""Of the bands that such a grid is one of, and of those that are tried."""
+"""Of the band that such a grid is, and of those that are tried."""
 FEW_CLUSTERS = 128
 """So many at most may be in flight at once: an order of more is not looked for among all widths of bands."""
 BANDS_ALONG_N = RasterPlan("n", BAND, False)

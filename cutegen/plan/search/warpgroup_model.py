@@ -40,8 +40,8 @@ more on one that rests.
 HIDDEN_IN_TURNS, HIDDEN_OF_WIDEST = 0.2, 0.4
 """Share of the cycles for a result that multiplications hide where warpgroups take turns with a tile's last k-tiles:
 the second where an instruction has the most columns, which keeps tensor cores busy alone. As measured on an H200, and
-since the first warpgroup goes on without a pause on an H100. Nothing is counted of results of 4 bytes: of s8 on an H100
-128x256 takes as long as 128x128 in turns at 2048^3, and 5 % longer at 4096^3.
+since the first warpgroup goes on without a pause on an H100. Nothing is counted of results of 4 bytes: s8 on an H100
+takes 3 to 5 % longer with 128x256 than with 128x128 in turns at 2048^3, and 5 % longer at 4096^3.
 """
 WIDEST = 256
 """Columns of the widest wgmma."""
