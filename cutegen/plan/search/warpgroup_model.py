@@ -275,9 +275,8 @@ def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
 def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time of the multiprocessor with the most tiles, at the clock that long products leave it."""
     multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
-    stored = (
-        constants.store_per_kib * q.stored_kib * (1 + constants.exchanged_store * q.exchanged + THIN_STORE * q.thin)
-    )
+    share_more = constants.exchanged_store * q.exchanged + THIN_STORE * q.thin
+    stored = constants.store_per_kib * q.stored_kib * (1 + share_more)
     # One warpgroup's multiplications, half of a tile's, hide no more than half of what they take: little of a short K.
     stored = larger(stored * (1 - q.hidden), stored - multiplied / 4) + q.chain
     together = q.rounds * (multiplied + stored)

@@ -180,7 +180,7 @@ Each k-tile is waited for, so that tensor cores are idle unless another warpgrou
 warpgroup's other set, are under way. As measured on an H100, 432 times on 15 problems.
 """
 WIDE_EXCHANGED = 0.9
-"""Correction of exchanged products of s8 that take turns to store s32."""
+"""Correction of exchanged products of s8 that take turns to store s32, as measured on an H200 from 2048^3 to 8192^3."""
 
 H200 = WarpgroupConstants(
     latency=3110.0,

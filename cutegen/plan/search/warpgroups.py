@@ -54,7 +54,7 @@ K of 1592 to 7616), with four stages as long, with three longer. On an H200 tile
 times as long, wider ones 0.93 to 1.02; shorter K took up to 1.08 times as long. Slices of K gain nothing.
 """
 THIN_BYTES = 16
-"""Of a row of C's parts, with which a store takes several times as long (`THIN_STORE`)."""
+"""Of a row of C's parts; with no more a result takes longer (`THIN_STORE`)."""
 SPANS = {128: 1.0, 64: 1.04, 32: 1.65, 16: 3.0}
 """Corrections of a k-tile by the widest span of bytes that shared memory can be swizzled in, where N is contiguous.
 
