@@ -97,7 +97,7 @@ def ladder() -> Iterator[Rung]:
         schedule=replace(bands, cluster=(2, 1)),
     )
     yield rung(
-        "taking turns",
+        "ping-pong",
         'tile.cta = [128, 128, 64], tile.stages = 5, mma.atom_layout = [1, 1, 1], schedule.consumers = "pingpong"',
         "one warpgroup brings out C while the other multiplies",
         tile=Tile((128, 128, 64), 5),

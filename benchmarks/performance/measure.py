@@ -180,7 +180,7 @@ def described(kernel: Kernel) -> str:
     cluster = decided.get("schedule.cluster", "1x1")
     more = (
         f", clusters of {cluster}" if cluster != "1x1" else "",
-        ", in turns" if decided.get("schedule.consumers") == "pingpong" else "",
+        ", ping-pong" if decided.get("schedule.consumers") == "pingpong" else "",
         f", K in {plan['split_k']['slices']}" if plan.get("split_k") else "",
         ", exchanged" if decided.get("schedule.swap", "").startswith("true") else "",
     )

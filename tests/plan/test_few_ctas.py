@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +18,9 @@ from tests.gpu.measured import STORED, TORCH, geometric_mean
 from tests.gpu.settings import parsed
 from tests.gpu.sweep_kernels import Shape, shape_of
 from tests.gpu.sweep_spread import SIDE_BY_SIDE, ctas_of, is_for
+from tests.plan.pages import words_of
 
-PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
+PAGE = words_of("tile_orders.md")
 US = {
     shape_of(text): us for text, us in json.loads(STORED.with_name("h100_spread.json").read_text())["problems"].items()
 }

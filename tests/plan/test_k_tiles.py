@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,9 @@ from cutegen.spec import GemmSpec, Operand, Problem
 from tests.gpu.measured import STORED, TORCH, geometric_mean
 from tests.gpu.settings import Setting, parsed
 from tests.gpu.sweep_kernels import Shape, shape_of
+from tests.plan.pages import words_of
 
-PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
+PAGE = words_of("tile_model.md")
 JOINED = json.loads(STORED.with_name("h100_k_tiles.json").read_text())["us"]
 PROMOTED = {
     shape_of(text): us for text, us in json.loads(STORED.with_name("h100_promoted.json").read_text())["us"].items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,10 @@ from cutegen.plan.search.tile_model import estimate
 from tests.gpu.families import FAMILIES, name_of
 from tests.gpu.fit import Measured, Regret, load, mean_factor, regrets, works
 from tests.gpu.sweep import problems
+from tests.plan.pages import DOCS, words_of
 
 ON_AVERAGE, AT_MOST = 1.07, 1.3
-PAGE = Path(__file__).parents[2] / "docs" / "tile_model.md"
+PAGE = "tile_model.md"
 TABLES = {name: load(family) for name, family in FAMILIES.items()}
 SOME = [pytest.param(name, row, id=f"{name} {row.problem}") for name, table in TABLES.items() for row in table[::9]]
 
@@ -36,7 +36,7 @@ def test_choices_are_nearly_the_best_that_was_measured(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_page_says_how_good_they_are(name: str) -> None:
     pattern = name + r": (\d+) problems: ([\d.]+) times the best on average, ([\d.]+) at most"
-    said = re.search(pattern, PAGE.read_text())
+    said = re.search(pattern, words_of(PAGE))
     assert said is not None
     assert (int(said[1]), float(said[2])) == (len(found(name)), round(mean_factor(found(name)), 3))
     assert float(said[3]) == round(max(each.factor for each in found(name)), 2)
@@ -44,13 +44,13 @@ def test_the_page_says_how_good_they_are(name: str) -> None:
 
 def test_the_page_has_the_constants() -> None:
     columns = [asdict(family.constants) for family in FAMILIES.values()]
-    found = dict(re.findall(r"^\| `(\w+)`, .*? \| (.*? \| .*?) \|$", PAGE.read_text(), re.M))
+    found = dict(re.findall(r"^\| `(\w+)`, .*? \| (.*? \| .*?) \|$", (DOCS / PAGE).read_text(), re.M))
     rows = {name: text for name, text in found.items() if name in columns[0]}
     assert rows == {name: " | ".join(f"{column[name]:g}" for column in columns) for name in columns[0]}
 
 
 def test_the_page_says_how_many_tiles_are_compared() -> None:
-    said = re.search(r"(\d+) tiles with (\d+) numbers of slices.*?`sm120` (\d+) tiles", PAGE.read_text(), re.DOTALL)
+    said = re.search(r"(\d+) tiles with (\d+) numbers of slices.*?`sm120` (\d+) tiles", words_of(PAGE))
     assert said is not None
     sm80, sm120 = FAMILIES["sm80"], FAMILIES["sm120"]
     assert tuple(map(int, said.groups())) == (len(sm80.candidates), len(sm80.splits), len(sm120.candidates))

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -25,8 +24,9 @@ from tests.gpu.settings import Setting, parsed
 from tests.gpu.sweep import RASTERS
 from tests.gpu.sweep_kernels import shape_of
 from tests.gpu.sweep_orders import grid_of, merged, multiplied, name_of, order_of
+from tests.plan.pages import DOCS, words_of
 
-PAGE = " ".join((Path(__file__).parents[2] / "docs" / "tile_model.md").read_text().split())
+PAGE = words_of("tile_orders.md")
 TIMES_US = json.loads(FAMILIES["sm80"].table.read_text())["times_us"]
 ORDERS_OF_NARROW = STORED.with_name("h200_orders.json")
 ORDERS_OF_WGMMA = json.loads(STORED.with_name("h100_orders.json").read_text())["problems"]
@@ -182,9 +182,9 @@ def test_the_page_says_how_good_the_order_of_warpgroups_is() -> None:
     assert f"{said} on average, on {len(beside_least)}" in PAGE
 
 
-def test_the_page_on_speed_has_what_was_measured() -> None:
+def test_the_page_of_experiments_has_what_was_measured() -> None:
     """Each row: the tile, and two orders with what their times are of torch.matmul's, in a graph and rested."""
-    text = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
+    text = (DOCS / "hopper_experiments.md").read_text()
     order, times = r"bands of (\d+) along (\w)(, zigzag)?", r"([\d.]+) \| ([\d.]+)"
     rows = re.findall(rf"^\| ([\d x]+) \| (\d+ x \d+)[^|]* \| {order} \| {times} \| {order} \| {times} \|$", text, re.M)
     assert len(rows) == 9

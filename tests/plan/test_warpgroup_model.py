@@ -37,6 +37,7 @@ from tests.gpu.measured import (
     row_of_setting,
 )
 from tests.gpu.settings import Setting, parsed
+from tests.plan.pages import DOCS, words_of
 from tests.plan.specs import gemm
 
 ON_AVERAGE, AT_MOST = 1.05, 1.25
@@ -44,7 +45,7 @@ HELD_OUT, FRESH = 60, 149
 LARGE, BEHIND_TORCH = 2**33, 0.96
 """Multiply-adds of what was measured in both states of a GPU, and times as fast as torch that is not far behind it."""
 MOST_ESTIMATES = 260
-PAGE = Path(__file__).parents[2] / "docs" / "tile_model.md"
+PAGE = "tile_model.md"
 OPEN = replace(gemm(), family="sm90")
 SOME = [(1024, 1024, 1024), (8192, 8192, 8192), (16, 4096, 4096), (128, 4096, 14336), (256, 256, 65536), (3000,) * 3]
 
@@ -96,7 +97,7 @@ def test_so_they_are_on_fresh_problems_of_another_gpu() -> None:
 
 
 def test_the_page_says_how_good_they_are() -> None:
-    text = PAGE.read_text()
+    text = (DOCS / PAGE).read_text()
     for name, regret in (("all", found()), ("held out", apart()), ("held out, H100", apart(STORED_H100))):
         pattern = rf"^{name}: (\d+) problems: ([\d.]+) times the best on average, ([\d.]+) at most"
         said = re.search(pattern, text, re.M)
@@ -104,12 +105,12 @@ def test_the_page_says_how_good_they_are() -> None:
         assert (int(said[1]), float(said[2])) == (len(regret), round(geometric_mean(factors(regret)), 3))
         assert float(said[3]) == round(max(factors(regret)), 2)
     of_apart = f"{geometric_mean(factors(apart())):.3f} times the best of all measured kernels on average and "
-    assert f"{of_apart}{max(factors(apart())):.2f} at most" in (PAGE.parent / "performance.md").read_text()
+    assert f"{of_apart}{max(factors(apart())):.2f} at most" in words_of("performance.md")
 
 
 def test_the_page_says_what_large_products_take_in_both_states() -> None:
     large = [each for each in found() if math.prod(each.measured.problem) >= LARGE]
-    said = re.search(r"on the (\d+) problems what is chosen takes ([\d.]+) times the best of both", PAGE.read_text())
+    said = re.search(r"on the (\d+) problems what is chosen takes ([\d.]+) times the best of both", words_of(PAGE))
     assert said is not None
     assert (int(said[1]), float(said[2])) == (len(large), round(geometric_mean(factors(large)), 3))
 
@@ -127,7 +128,7 @@ def test_no_choice_of_the_suite_is_far_behind_torch_in_either_state() -> None:
 
 
 def test_the_page_has_the_constants() -> None:
-    part = PAGE.read_text().partition("## Warpgroups")[2].partition("\n## ")[0]
+    part = (DOCS / PAGE).read_text().partition("## Warpgroups")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.e+-]+) \| \S.{8,} \|$", part, re.M))
     assert rows == {name: f"{value:g}" for name, value in asdict(H200).items()}
 
@@ -151,7 +152,7 @@ def test_a_model_that_does_not_know_it_would_choose_worse(
 
 
 def test_the_page_says_how_many_kernels_are_compared() -> None:
-    said = re.search(r"(\d+) kernels are compared \(`cutegen/plan/search/warpgroup_tiles.py`\)", PAGE.read_text())
+    said = re.search(r"(\d+) kernels are compared \(`cutegen/plan/search/warpgroup_tiles.py`\)", words_of(PAGE))
     assert said is not None
     assert int(said[1]) == len(MEASURED)
 

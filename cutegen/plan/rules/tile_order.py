@@ -4,7 +4,7 @@ Kernels of mma.sync take the order that reads least from device memory, by a mod
 L2 for more than it gives, and there it counts what the CTAs of a GPC ask for together. A launch without clusters fills
 one GPC after the other with CTAs side by side; clusters go to the eight GPCs in turn (`%smid` on an H100). The order
 that reads least takes up to 28 % longer there than bands of 8 in which a GPC shares the wider of its tiles, and 0.5 %
-less at best (`docs/tile_model.md`).
+less at best (`docs/tile_orders.md`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ISSUED = 128
 CHAIN_TOGETHER, CHAIN_ALONE = 0.55, 1.7
 """Cycles that a chain takes over those of its instructions: behind stores in part where all warpgroups compute it, and
 with the latencies of a scheduler's only warp where one does. As measured on an H200 at 2048^3 with a bias and GELU: 0.8
-us in 128x256 that two share, 1.2 in 128x128 in turns.
+us in 128x256 that two share, 1.2 in 128x128 ping-pong.
 """
 CHAIN_BESIDE = 0.15
 """Share of a chain's cycles by which it holds up the multiplications of the other warpgroup, where they take turns with
@@ -41,13 +41,13 @@ HIDDEN_IN_TURNS, HIDDEN_OF_WIDEST = 0.2, 0.4
 """Share of the cycles for a result that multiplications hide where warpgroups take turns with a tile's last k-tiles:
 the second where an instruction has the most columns, which keeps tensor cores busy alone. As measured on an H200, and
 since the first warpgroup goes on without a pause on an H100. Nothing is counted of results of 4 bytes: s8 on an H100
-takes 3 to 5 % longer with 128x256 than with 128x128 in turns at 2048^3, and 5 % longer at 4096^3.
+takes 3 to 5 % longer with 128x256 than with 128x128 ping-pong at 2048^3, and 5 % longer at 4096^3.
 """
 WIDEST = 256
 """Columns of the widest wgmma."""
 SPREAD_LATENCY = 0.82
 """Share of a copy's latency that is left where no other CTA works in a TPC. Set by what choices cost on 178 problems of
-an H100 (`docs/tile_model.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
+an H100 (`docs/tile_orders.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
 """
 THIN_STORE = 1.0
 """Share that a result takes longer where its rows leave 16 bytes at a time: tiles whose N is an odd multiple of 8 have
