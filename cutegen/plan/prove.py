@@ -22,6 +22,8 @@ from cutegen.plan.values.smem import SmemTile
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
+MOST_COUNTED = 127
+"""CTAs of a tile that share its slices out: a byte each of a signed counter says how many are how far."""
 
 
 def prove(plan: GemmPlan) -> None:
@@ -341,6 +343,24 @@ def _prove_split_k(plan: GemmPlan) -> None:
         needed is not None and needed.counters == m * k, "a launch would bring other counters than there are shares"
     )
     _demand(split.groups % split.in_flight == 0, "split-K loads slices that are not there")
+    if split.shared:
+        _demand(_shared_out(plan.epilogue.parts, split.groups), "CTAs that add slices would leave parts, or add twice")
+
+
+def _shared_out(parts: EpilogueParts | None, groups: int) -> bool:
+    """Return whether every part is one CTA's, however many of `groups` add, and a counter's bytes hold their number."""
+    if parts is None or parts.sharers != groups or groups > MOST_COUNTED:
+        return False
+    warpgroups = range(parts.warpgroups)
+    return all(
+        sorted(
+            (warpgroup, part)
+            for number, warpgroup in product(range(adding), warpgroups)
+            for part in range(parts.first(number, adding, warpgroup), parts.of_cta, adding)
+        )
+        == list(product(warpgroups, range(parts.of_cta)))
+        for adding in range(1, groups + 1)
+    )
 
 
 def _prove_capacity(plan: GemmPlan) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.split_k import (
-    WARPGROUP_VALUES_IN_FLIGHT,
     check_together,
     choose_split_k,
     refuse_clusters,
@@ -75,10 +74,7 @@ class Persistent:
         if not self.splits:
             return None, ()
         check_together(spec)
-        threads, clustered = by.tiled_mma.threads, by.cluster[2]
-        return choose_split_k(
-            spec, by.cta_tile, threads, by.atom, clustered=clustered, in_flight=WARPGROUP_VALUES_IN_FLIGHT
-        )
+        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom, clustered=by.cluster[2], shared=True)
 
     def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
         """The order of the tiles that reads least from device memory, or where L2 is short, that shares most of it."""

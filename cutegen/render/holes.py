@@ -140,6 +140,7 @@ def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
             if split_k.leaves_sums
             else f"SPLIT_K = {split_k.slices}",
             f"SUM_DTYPE, SUM_VECTOR = cutlass.{split_k.dtype.dsl_name}, {SUM_VECTOR_ELEMS}",
+            *(("BEGUN, ARRIVED, DONE, GONE = 0, 8, 16, 24  # bits at which a counter's bytes begin",) * split_k.shared),
         )
     }
 

@@ -28,10 +28,9 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     beside = plain_tensors(plan, common["tensors"])
     if holds_vectors:
         beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
-    dialects = {"llvm": plan.promoted_sets == 2 or plan.launch.spread, "nvvm": common["adds_slices"]}
     return {
         **common,
-        "dialects": ", ".join(name for name, used in dialects.items() if used),
+        "dialects": "llvm" if plan.promoted_sets == 2 or plan.launch.spread else "",
         "held_vectors": [x for x in beside if x.firsts],
         "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
         "steps": kernel_lines(
@@ -106,6 +105,7 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
     (m, _, k), accumulators = plan.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
     tile, tiles = ("(tile * CLUSTER_M + rank_m)", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
     owned = f"{tile} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile.strip('()')}, {tiles}"
+    one, of = ("own", "owned") if (m, k) != (1, 1) else ("tile", "tiles")
     return {
         "accumulators": accumulators,
         "converts_left": _converts_sums(plan) and k == 1,
@@ -113,7 +113,11 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
         "slices_left": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
         "first_part": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + part",
         "owned": owned if (m, k) != (1, 1) else "",
-        "counted": "own, owned" if (m, k) != (1, 1) else "tile, tiles",
+        "counted": f"{one}, {of}",
+        "counter": f"counters + (Int64(batch) * {of} + {one})",
+        "added_part": "share_part" if k > 1 else "part",
+        "parts_to_add": "PARTS // CLUSTER_K * (SUM_THREADS // 128)" if k > 1 else "PARTS * (SUM_THREADS // 128)",
+        "parts_of_cta": "PARTS // CLUSTER_K" if k > 1 else "PARTS",
     }
 
 

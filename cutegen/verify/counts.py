@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
 from cutegen.contract.launch import CallSize
 from cutegen.hardware import dtype
-from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP
+from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.accesses import AccessKey
@@ -176,6 +177,15 @@ def _sum_vectors(plan: GemmPlan) -> int:
     return plan.cta_tile[0] * plan.cta_tile[1] // (plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
 
 
+def _vectors_read(plan: GemmPlan) -> int:
+    """Vectors of a slice's sums that the text reads in one place: a tile's, or a part's where those are shared out."""
+    assert plan.split_k is not None
+    if not plan.split_k.shared:
+        return _sum_vectors(plan)
+    assert plan.epilogue.part is not None
+    return prod(plan.epilogue.part) // (WARPGROUP * SUM_VECTOR_ELEMS)
+
+
 def _clustered_vectors(plan: GemmPlan) -> int:
     """Those that it leaves in shared memory for its cluster, before whatever the epilogue stores there."""
     return _sum_vectors(plan) if plan.split_k is not None and plan.split_k.clustered > 1 else 0
@@ -217,10 +227,11 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
     if plan.split_k is not None and plan.split_k.leaves_sums:
         # The text has them before whatever the epilogue stores and loads.
         vectors = _sum_vectors(plan) // plan.split_k.clustered
-        for key, sites in (("write", stores[:vectors]), ("read", loads[: vectors * plan.split_k.in_flight])):
+        loaded = _vectors_read(plan) * plan.split_k.in_flight
+        for key, sites in (("write", stores[:vectors]), ("read", loads[:loaded])):
             unit, measured = plan.predictions.sectors[f"split_k.{key}"].predicted, sum(site.sectors for site in sites)
             counts[f"split_k.{key}"] = often.slice.predict(unit, measured)
-        stores, loads = stores[vectors:], loads[vectors * plan.split_k.in_flight :]
+        stores, loads = stores[vectors:], loads[loaded:]
     if not plan.launch.adds_to_result:  # the executor does not count the traffic of atomics
         counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:

@@ -35,9 +35,8 @@ def row_of(setting: Setting) -> Row:
     cluster = (*setting.cluster, along_k)
     consumers = "pingpong" if setting.consumers == "pingpong" else "cooperative"
     found = Row(setting.cta, setting.warps, consumers, cluster, setting.swap, setting.slices)
-    whole = _measured().get(replace(found, slices=1))
-    if found not in _measured() and whole is not None and along_k == 1 < setting.slices:
-        return in_slices(whole, setting.slices)
+    if along_k == 1 < setting.slices:
+        return in_slices(replace(found, slices=1), setting.slices)
     return _measured().get(found, as_nearest(found))
 
 
@@ -99,9 +98,8 @@ def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     row = _compared(shape).get(_bare(row_of(setting)))
     if row is None:
         return math.inf
-    work = work_of(setting)
-    assert isinstance(work, WarpgroupWork)
-    return _estimated_us(replace(work, correction=row.correction, overall=row.overall), setting, shape)
+    device, spec = target(TARGET), setting.open_spec
+    return _estimated_us(warpgroup_work(spec, device, candidate_of(spec, device, row), row), setting, shape)
 
 
 def since_in_turns(setting: Setting, shape: tuple[int, int, int]) -> float:

@@ -131,8 +131,10 @@ def _joined(
     shares: dict[Setting, tuple[list[float], ...]] = {}
     for run in runs:
         for name, us in run.items():
+            if name == TORCH or settings[name].left_to_one:
+                continue
             # Of slices of K every order counts: which one a plan has, the grid says.
-            if name != TORCH and (settings[name].slices > 1 or settings[name].has_order(shape)):
+            if settings[name].slices > 1 or settings[name].has_order(shape):
                 of_kernel = shares.setdefault(settings[name], ([], [], []))
                 for found, of_regime, of_torch in zip(of_kernel, us, run[TORCH], strict=False):
                     found.append(of_regime / of_torch)

@@ -54,6 +54,12 @@ class Setting:
         return f"k{self.slices}{'c' if self.reduction == 'cluster' else ''}{self.clustered or ''}"
 
     @property
+    def left_to_one(self) -> bool:
+        """True of slices that the last CTA added alone when the tables were measured: those kernels are no more."""
+        in_a_cluster = self.reduction == "cluster" and self.clustered in (None, self.slices)
+        return self.family == "sm90" and self.slices > 1 and not in_a_cluster
+
+    @property
     def block(self) -> tuple[int, int]:
         """The tiles of a cluster."""
         return self.cta[0] * self.cluster[0], self.cta[1] * self.cluster[1]

@@ -30,17 +30,17 @@ def planned(**parts: Any) -> GemmPlan:
     [
         ({}, (1, 1, 8), (64, 16)),
         ({"split_k": 12}, (1, 1, 4), (64, 32)),
-        ({"split_k": 6}, (1, 1, 2), (64, 64)),
+        ({"split_k": 6}, (1, 1, 2), (64, 16)),
         ({"cta": (64, 64, 64)}, (1, 1, 4), (64, 16)),
         ({"cta": (64, 64, 64), "c": Operand("f32", "n")}, (1, 1, 8), (64, 8)),
         ({"cta": (64, 64, 64), "c": Operand("f16", "m")}, (1, 1, 8), (64, 8)),
         ({"cta": (64, 64, 64), "cluster": (1, 1, 8)}, (1, 1, 8), (64, 8)),
-        ({"cta": (256, 128, 64)}, (1, 1, 8), (64, 32)),
-        ({"cluster": (2, 1)}, (2, 1, 4), (64, 32)),
-        ({"cluster": (2, 1, 2), "reduction": None}, (2, 1, 2), (64, 64)),
+        ({"cta": (256, 128, 64)}, (1, 1, 8), (64, 16)),
+        ({"cluster": (2, 1)}, (2, 1, 4), (64, 16)),
+        ({"cluster": (2, 1, 2), "reduction": None}, (2, 1, 2), (64, 16)),
         ({"split_k": None}, (1, 1, 1), (64, 64)),
-        ({"reduction": "workspace", "cluster": (4, 1)}, (4, 1, 1), (64, 64)),
-        ({"reduction": None, "cluster": (2, 1, 1)}, (2, 1, 1), (64, 64)),
+        ({"reduction": "workspace", "cluster": (4, 1)}, (4, 1, 1), (64, 16)),
+        ({"reduction": None, "cluster": (2, 1, 1)}, (2, 1, 1), (64, 16)),
     ],
 )
 def test_a_cluster_has_as_many_slices_as_share_the_tile_evenly(
@@ -76,14 +76,14 @@ def test_the_workspace_has_what_clusters_leave(split_k: int, cluster: tuple[int,
 
 
 @pytest.mark.parametrize(
-    ("split_k", "cluster", "far", "last"),
-    [(32, (1, 1, 8), 7 * 8192, 4 * 8192), (8, (1, 1, 8), 7 * 8192, 0), (28, (2, 1, 4), 3 * 16384, 7 * 16384)],
+    ("split_k", "cluster", "far", "read"),
+    [(32, (1, 1, 8), 7 * 8192, 8192), (8, (1, 1, 8), 7 * 8192, 0), (28, (2, 1, 4), 3 * 16384, 16384)],
 )
-def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far: int, last: int) -> None:
-    """Of 64 KB of sums: from other CTAs of its cluster, and, when it comes last, from the workspace."""
+def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far: int, read: int) -> None:
+    """Of 64 KB of sums: from other CTAs of its cluster, and its part of every slice out of the workspace."""
     split = planned(split_k=split_k, cluster=cluster).split_k
     assert split is not None
-    assert (split.far_bytes(TILE), split.last_bytes(TILE)) == (far, last)
+    assert (split.far_bytes(TILE), split.read_bytes(TILE)) == (far, read)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,14 @@ def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far:
     [
         ({"split_k": 28, "cluster": (2, 1, 4)}, 7),
         ({"split_k": 24, "cluster": (1, 1, 4)}, 6),
-        ({"split_k": 32, "cluster": (1, 1, 2)}, 4),
+        ({"split_k": 32, "cluster": (1, 1, 2)}, 16),
         ({"split_k": 8, "cluster": (1, 1, 8)}, 1),
-        ({"split_k": 28, "reduction": None}, 4),
+        ({"split_k": 28, "reduction": None}, 28),
+        ({"split_k": 2, "reduction": None}, 2),
     ],
 )
 def test_a_shares_slices_are_loaded_together(parts: dict[str, Any], in_flight: int) -> None:
-    """A thread has 64 sums of a tile, and at most 128 of a share on their way; of a whole tile's 256."""
+    """A thread has 64 sums of a tile, of which it adds a part: all slices of that are on their way at once."""
     split = planned(**parts).split_k
     assert split is not None
     assert split.in_flight == in_flight

@@ -1,7 +1,8 @@
-"""Slices of K that follow the problem: they fill the GPU once, and are chosen where they must gain a lot."""
+"""Slices of K that follow the problem: they fill the GPU once, where larger tiles gain more than slices cost."""
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -9,27 +10,32 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
-from cutegen.plan import GemmPlan, plan
+from cutegen.plan import GemmPlan, plan, swapped
+from cutegen.plan.search import warpgroup_model, warpgroups
 from cutegen.plan.search.fitted_slices import DOUBTED, SHORTEST, fitted_slices
-from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.warpgroup_model import estimate
 from cutegen.plan.search.warpgroup_tiles import H200 as CONSTANTS
 from cutegen.plan.search.warpgroup_tiles import MEASURED, Row, as_nearest
-from cutegen.plan.search.warpgroups import candidate_of, work_of
-from cutegen.plan.swapped import shape_multiplied
-from tests.gpu.estimates import row_of
-from tests.gpu.measured import STORED, load
+from tests.gpu.measured import STORED, TORCH, geometric_mean
+from tests.gpu.settings import parsed
+from tests.gpu.sweep_kernels import Shape, shape_of
+from tests.plan.pages import words_of
 from tests.plan.specs import gemm
 
 H200, DEVICE = GPUS["sm_90"], target("sm_90")
 OPEN = replace(gemm(), family="sm90")
-DEEP, MEASURED_DEEP = 16384, 7
-"""K from which on such slices are chosen, and problems that were measured with them."""
+TABLE = json.loads(STORED.with_name("h100_slices.json").read_text())
+US = {shape_of(text): us for text, us in TABLE["us"].items()}
+CHOICES = TABLE["choices"]
+PAGE = words_of("tile_model.md")
+
+Kernel = tuple[tuple[int, ...], str, tuple[int, ...], bool, int]
+"""Tile, consumers, CTAs of a cluster along M, N and K, exchanged or not, slices."""
 
 
 def tiles(problem: ProblemShape, row: Row) -> int:
     m, n = (problem.n, problem.m) if row.swap else (problem.m, problem.n)
-    return -(-m // row.cta[0]) * -(-n // row.cta[1])
+    return -(-m // row.cta[0]) * -(-n // row.cta[1]) * problem.batch
 
 
 def made(problem: tuple[int, int, int], precision: str = "f16") -> GemmPlan:
@@ -40,70 +46,96 @@ def made(problem: tuple[int, int, int], precision: str = "f16") -> GemmPlan:
     return found
 
 
-def test_slices_fill_the_gpu_once_and_are_long() -> None:
+def test_slices_fill_the_gpu_once_and_have_the_corrections_of_the_tile_with_k_whole() -> None:
     seen = set()
     for _ in range(300):
         m, n = (8 * round(2 ** random.uniform(1, 8)) for _ in "mn")
-        problem = ProblemShape(m, n, 8 * round(2 ** random.uniform(6, 14)))
+        problem = ProblemShape(m, n, 8 * round(2 ** random.uniform(6, 14)), random.choice((1, 1, 3)))
         for row in fitted_slices(problem, H200):
             assert row.slices > 1
             assert tiles(problem, row) * row.slices <= H200.sms, (problem, row)
             assert problem.k // row.slices >= SHORTEST, (problem, row)
-            whole = next(each for each in MEASURED if replace(each, slices=row.slices, overall=row.overall) == row)
-            assert (whole.slices, row.overall) == (1, pytest.approx(DOUBTED * whole.overall))
+            whole = as_nearest(Row(row.cta, row.warpgroups, row.consumers, row.cluster, row.swap))
+            assert (row.correction, row.overall) == (whole.correction, pytest.approx(DOUBTED * whole.overall))
             seen.add((row.cta, row.slices))
-    assert len({slices for _, slices in seen}) > 8
-
-
-def test_a_batch_has_none() -> None:
-    assert not list(fitted_slices(ProblemShape(512, 512, 16384, 2), H200))
+    assert len({slices for _, slices in seen}) > 30
 
 
 @pytest.mark.parametrize(
     "problem", [(512, 512, 16384), (1024, 256, 16384), (96, 2048, 32768), (128, 128, 65536)], ids=str
 )
 def test_few_tiles_of_deep_k_are_one_wave(problem: tuple[int, int, int]) -> None:
-    """Measured rows of 8 slices would be up to four waves of CTAs, or leave half of the multiprocessors idle."""
+    """Slices in clusters would be up to four waves of CTAs, or leave half of the multiprocessors idle."""
     found = made(problem)
     assert found.split_k is not None
     extents = problem[::-1][1:] if found.swapped else problem[:2]
     grid = -(-extents[0] // found.cta_tile[0]) * -(-extents[1] // found.cta_tile[1]) * found.split_k.slices
-    assert 0.9 * H200.sms < grid <= H200.sms
+    assert 0.7 * H200.sms < grid <= H200.sms
 
 
-def predicted_us(row: Row, problem: ProblemShape) -> float:
-    work = work_of(OPEN, DEVICE, candidate_of(OPEN, DEVICE, row), row)
-    return estimate(work, shape_multiplied(problem) if row.swap else problem, H200, CONSTANTS).us
+@pytest.mark.parametrize("precision", ["f16", "e4m3", "s8"])
+def test_every_type_has_them(precision: str) -> None:
+    found = made((256, 256, 65536), precision)
+    assert found.split_k is not None
+    assert found.split_k.shared
+    assert found.cluster == (1, 1, 1)
 
 
-def ahead(problem: ProblemShape) -> list[Row]:
-    """Those that the model has ahead of all that were measured with the slices that they have."""
-    compared = (*MEASURED, *map(as_nearest, fitted_rows(problem, H200)))
-    least_us = min(predicted_us(row, problem) for row in compared)
-    return [row for row in fitted_slices(problem, H200) if predicted_us(row, problem) <= least_us]
+def kernel_of(name: str) -> Kernel:
+    setting = parsed(name)
+    along_k = (setting.clustered or setting.slices) if setting.reduction == "cluster" else 1
+    return setting.cta, setting.consumers, (*setting.cluster, along_k), setting.swap, setting.slices
 
 
-def test_none_is_ahead_but_where_k_is_deep() -> None:
-    """`DOUBTED` says so: below, such slices were seldom the fastest."""
-    shallow = [measured.problem for measured in load(STORED) if measured.problem[2] < DEEP]
-    for drawn in random.sample(shallow, 400):
-        problem = ProblemShape(*drawn)
-        assert not ahead(problem), problem
+def predicted(shape: Shape) -> dict[Kernel, float]:
+    """Microseconds of what a plan compares, k-tiles joined where it joins them."""
+    problem, found = ProblemShape(*shape), dict[Kernel, float]()
+    compared = (*MEASURED, *warpgroups._fitted(OPEN, DEVICE, problem))
+    for row, candidate in warpgroups._candidates(OPEN, DEVICE, problem, compared):
+        joined = warpgroups._joined(OPEN, DEVICE, problem, row, candidate)
+        if warpgroups._fits(OPEN, DEVICE, joined):
+            multiplied = swapped.shape_multiplied(problem) if row.swap else problem
+            us = estimate(warpgroups.work_of(OPEN, DEVICE, candidate, row), multiplied, H200, CONSTANTS).us
+            found.setdefault((joined.cta, row.consumers, row.cluster, row.swap, row.slices), us)
+    return found
 
 
-def test_where_k_is_deep_the_choice_is_near_what_was_fastest_on_an_h200() -> None:
-    seen = 0
-    for measured in load(STORED):
-        problem = ProblemShape(*measured.problem)
-        if problem.k >= DEEP and (rows := ahead(problem)):
-            chosen = min(rows, key=lambda row: predicted_us(row, problem))
-            times = {row_of(setting): us for setting, (us, _) in measured.us.items() if setting.family == "sm90"}
-            assert times[chosen] <= 1.01 * min(times.values()), problem
-            seen += 1
-    assert seen == MEASURED_DEEP
+def chosen(shape: Shape) -> tuple[float, float]:
+    """(torch's time over that of what is chosen among those measured, the latter over the best of them)."""
+    us = {kernel_of(name): time for name, time in US[shape].items() if name != TORCH}
+    compared = {kernel: time for kernel, time in predicted(shape).items() if kernel in us}
+    taken = us[min(compared, key=compared.__getitem__)]
+    return US[shape][TORCH] / taken, taken / min(us.values())
 
 
-def test_other_elements_have_those_that_were_measured() -> None:
-    rows = {row.slices for row in MEASURED}
-    found = made((512, 512, 16384), "e4m3")
-    assert found.split_k is None or found.split_k.slices in rows
+def test_the_page_says_how_good_the_choice_is() -> None:
+    beside_torch, beside_best = zip(*map(chosen, US), strict=True)
+    said = f"{geometric_mean(beside_best):.3f} times as long as the best of those measured, {max(beside_best):.2f} at"
+    assert f"{said} most, and is {geometric_mean(beside_torch):.3f} times as fast as torch" in PAGE
+    assert len(US) == 81
+
+
+def test_without_such_slices_or_what_they_wait_for_the_choice_would_be_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for nobody is chosen too often."""
+    known = geometric_mean([beside for beside, _ in map(chosen, US)])
+    monkeypatch.setattr(warpgroups, "fitted_slices", lambda problem, gpu: ())
+    whole = geometric_mean([beside for beside, _ in map(chosen, US)])
+    assert f"by kernels without such slices {whole:.3f} times" in PAGE
+    monkeypatch.undo()
+    monkeypatch.setattr(warpgroup_model.math, "sqrt", lambda x: 0.0)
+    free = geometric_mean([beside for beside, _ in map(chosen, US)])
+    assert whole < free < known
+
+
+def test_the_page_says_what_choices_gained() -> None:
+    """On problems drawn for it, where the kernel is another one: of those before the last CTA alone added slices."""
+    for shape, row in CHOICES.items():
+        times = predicted(shape_of(shape))
+        assert min(times, key=times.__getitem__) == kernel_of(row["since"][0]), shape
+    before, since, share = (
+        geometric_mean([row[TORCH] / row["before"][1] for row in CHOICES.values()]),
+        geometric_mean([row[TORCH] / row["since"][1] for row in CHOICES.values()]),
+        [row["since"][1] / row["before"][1] for row in CHOICES.values()],
+    )
+    said = f"{geometric_mean(share):.2f} times as long, {min(share):.2f} to {max(share):.2f}"
+    assert f"of {len(CHOICES)} problems {said}: {before:.2f} times as fast as torch before, {since:.2f} since" in PAGE

@@ -18,6 +18,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search import warpgroups
+from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, busy_us, estimate, quantities
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
@@ -75,7 +76,8 @@ def made(spec: Any, problem: tuple[int, int, int]) -> GemmPlan:
 
 
 def compared_for(shape: ProblemShape) -> tuple[Row, ...]:
-    return tuple(dict.fromkeys((*MEASURED, *map(as_nearest, fitted_rows(shape, GPUS["sm_90"])))))
+    gpu = GPUS["sm_90"]
+    return tuple(dict.fromkeys((*MEASURED, *map(as_nearest, fitted_rows(shape, gpu)), *fitted_slices(shape, gpu))))
 
 
 def work_of_row(row: Row) -> WarpgroupWork:

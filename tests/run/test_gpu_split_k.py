@@ -13,6 +13,7 @@ import cutegen
 from cutegen.run import Kernel
 from cutegen.spec import Tile
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from tests.run import wgmma
 from tests.run.epilogues import spec
 from tests.run.split_k import CASES, split
 
@@ -24,12 +25,20 @@ pytestmark = [
 ]
 
 PLAIN = "plain_split_3"
-LARGE = split(spec("large", tile=Tile(cta=(128, 128, 64), stages=3)), 8)
+LARGE = {
+    "large": split(spec("large", tile=Tile(cta=(128, 128, 64), stages=3)), 8),
+    "shared": wgmma.spec("shared", cta=(128, 128, 64), stages=4, split_k=8),
+    "cluster": wgmma.spec("cluster", cta=(128, 128, 64), stages=4, split_k=8, cluster=(2, 1, 2)),
+}
+"""One whose last CTA adds a tile's slices, and two whose CTAs share that."""
+large = pytest.mark.parametrize("name", LARGE)
 
 
 @cache
 def compiled(name: str) -> Kernel:
-    return cutegen.compile(LARGE if name == "large" else CASES[name])
+    if name in LARGE and LARGE[name].family == "sm90" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("no wgmma")
+    return cutegen.compile(LARGE.get(name) or CASES[name])
 
 
 def operands(kernel: Kernel, m: int, n: int, k: int, seed: int = 0, batch: int | None = None) -> tuple[Any, Any, Any]:
@@ -55,8 +64,9 @@ def test_right_against_float64(name: str, m: int, n: int, k: int, batch: int | N
     check(kernel, a, b, out, extras)
 
 
-def test_every_run_has_the_same_bits() -> None:
-    kernel = compiled("large")
+@large
+def test_every_run_has_the_same_bits(name: str) -> None:
+    kernel = compiled(name)
     a, b, first = operands(kernel, 512, 640, 16384)
     kernel(a, b, out=first)
     check(kernel, a, b, first)
@@ -64,8 +74,9 @@ def test_every_run_has_the_same_bits() -> None:
         assert torch.equal(kernel(a, b), first)
 
 
-def test_one_workspace_serves_problems_of_every_size_in_turn() -> None:
-    kernel = compiled("large")
+@large
+def test_one_workspace_serves_problems_of_every_size_in_turn(name: str) -> None:
+    kernel = compiled(name)
     sets = [operands(kernel, m, n, 2048, seed=m) for m, n in ((128, 128), (1024, 1024), (40, 24), (512, 2048))]
     for _ in range(5):
         for a, b, out in sets:
@@ -75,8 +86,10 @@ def test_one_workspace_serves_problems_of_every_size_in_turn() -> None:
         check(kernel, a, b, out)
 
 
-def test_streams_at_once() -> None:
-    kernel = compiled("large")
+@large
+def test_streams_at_once(name: str) -> None:
+    """Launches that want more CTAs than the GPU holds: some begin when others of their tile have gone."""
+    kernel = compiled(name)
     streams = [torch.cuda.Stream() for _ in range(8)]
     sets = [operands(kernel, 256, 256, 4096, seed=index) for index in range(8)]
     torch.cuda.synchronize()
@@ -87,9 +100,10 @@ def test_streams_at_once() -> None:
         check(kernel, a, b, out)
 
 
-def test_threads_at_once() -> None:
+@large
+def test_threads_at_once(name: str) -> None:
     """All on the default stream, with sizes that outgrow each other's workspace."""
-    kernel = compiled("large")
+    kernel = compiled(name)
     sets = [operands(kernel, 128 * (index + 1), 256, 1024, seed=index) for index in range(8)]
     torch.cuda.synchronize()
     failures: list[BaseException] = []
@@ -111,10 +125,11 @@ def test_threads_at_once() -> None:
         check(kernel, a, b, out)
 
 
+@large
 @pytest.mark.parametrize("warm", [True, False])
-def test_a_graph_has_a_workspace_of_its_own(warm: bool) -> None:
+def test_a_graph_has_a_workspace_of_its_own(name: str, warm: bool) -> None:
     """Replayed on one stream while the kernel is called on another."""
-    kernel = Kernel.open(compiled("large").artifact.path)
+    kernel = Kernel.open(compiled(name).artifact.path)
     a, b, out = operands(kernel, 512, 512, 2048, seed=1)
     other_a, other_b, other = operands(kernel, 512, 512, 2048, seed=2)
     if warm:
@@ -153,8 +168,9 @@ def _new_stream() -> int:
     return int(load_driver().call("cuStreamCreate", 1))
 
 
-def test_a_quick_call_uses_the_workspace_too() -> None:
-    kernel = compiled("large")
+@large
+def test_a_quick_call_uses_the_workspace_too(name: str) -> None:
+    kernel = compiled(name)
     a, b, out = operands(kernel, 256, 256, 2048)
     for _ in range(3):
         out.fill_(torch.nan)

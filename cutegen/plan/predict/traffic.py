@@ -74,7 +74,7 @@ def predict_sectors(
 
 
 def predict_split_sectors(split_k: SplitPlan | None, cta_tile: Extents) -> dict[str, Sectors]:
-    """Sectors of the workspace that one slice of one tile writes, and that the tile's last CTA reads: whole vectors.
+    """Sectors of the workspace that one slice of one tile writes, and that are read to be added: whole vectors.
 
     Where a cluster adds slices, of the share of the tile that a CTA leaves; none where all of them are in one cluster.
     """

@@ -71,7 +71,7 @@ def _adds(spec: GemmSpec, along_k: int | None = None) -> bool:
 
 
 def _why(k: int, slices: int) -> str:
-    then = "nothing is left to add" if k == slices else f"of {slices // k} such shares the last CTA to arrive adds all"
+    then = "nothing is left to add" if k == slices else f"{slices // k} such shares come together in the workspace"
     return f"each of {k} CTAs adds 1/{k} of the tile out of the shared memory of all, from its own slice on; {then}"
 
 

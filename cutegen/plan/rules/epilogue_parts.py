@@ -2,16 +2,18 @@
 
 While a part leaves, a thread holds its sums, the part's addresses in shared memory, which the compiler makes once for
 all tiles, and with a chain the part's values in float32. What does not fit would go through local memory in every tile.
-A chain of functions also wants narrow parts where the other warpgroup multiplies its own tile meanwhile.
+A chain of functions also wants narrow parts where the other warpgroup multiplies its own tile meanwhile, and CTAs that
+add the slices of a tile together want as many parts as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutegen.algebra import TiledMma
 from cutegen.hardware import WGMMA_ATOMS, MmaAtom, StmatrixAtom, dtype
-from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS
 from cutegen.plan.rules.chain_cost import SPECIAL_INSTRUCTIONS, chain_instructions
 from cutegen.plan.rules.wgmma_sums import sum_registers
@@ -19,7 +21,7 @@ from cutegen.plan.values.decision import Rejected
 from cutegen.plan.values.epilogue import EpilogueParts, Fusion
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
-from cutegen.support.words import extents
+from cutegen.support.words import extents, plural
 
 WIDTHS = (128, 64, 32, 16, 8)
 """Of parts whose rows are C's. Where columns of a part are, it may have any number of them."""
@@ -49,12 +51,18 @@ class PartsChoice:
 
 
 def choose_parts(
-    x: OperandTile, fusion: Fusion, by: Multiplied, registers: int, columns_held: int | None = None
+    x: OperandTile,
+    fusion: Fusion,
+    by: Multiplied,
+    registers: int,
+    columns_held: int | None = None,
+    sharers: int = 1,
 ) -> PartsChoice:
     """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow, and shared memory.
 
     That holds `columns_held` of a part, where it is known. Each of a cluster's CTAs that have slices of the tile brings
-    out as many whole parts of a warpgroup as any other.
+    out as many whole parts of a warpgroup as any other. Up to `sharers` CTAs add what slices leave in the workspace, a
+    part each: of widths the one by which the busiest of them has the fewest columns.
     """
     rows, columns, _ = by.atom.shape_mnk
     line, ctas = LINE_BYTES // x.dtype.bytes, by.cluster[2]
@@ -67,10 +75,20 @@ def choose_parts(
     ]
     needed = {wide: _registers(x, fusion, by, wide) for wide in widths}
     functions = by.pingpong and chain_instructions(fusion.steps) >= SPECIAL_INSTRUCTIONS
-    why_not = {wide: _why_not(wide, needed[wide], registers, columns_held, functions) for wide in widths}
+    busiest = _busiest(x, {wide: held // (wide * ctas) * warpgroups for wide in widths}, sharers)
+    why_not = {
+        wide: _why_not(wide, needed[wide], registers, columns_held, functions)
+        or _unshared(busiest[wide], min(busiest.values()), sharers)
+        for wide in widths
+    }
     width = next((wide for wide in widths if why_not[wide] is None), widths[-1])
     parts = EpilogueParts(
-        tile=(rows, width), columns=columns // width, count=held // width, warpgroups=warpgroups, ctas=ctas
+        tile=(rows, width),
+        columns=columns // width,
+        count=held // width,
+        warpgroups=warpgroups,
+        ctas=ctas,
+        sharers=sharers,
     )
     wider = ((wide, why_not[wide]) for wide in widths[: widths.index(width)])
     rejected = (Rejected(f"{extents((rows, wide))} parts", why) for wide, why in wider if why is not None)
@@ -85,6 +103,24 @@ def _why_not(wide: int, needed: int, registers: int, columns_held: int | None, f
     if functions and wide > COLUMNS_OF_FUNCTIONS:
         return "so much of the chain at a time holds up the other warpgroup's wgmma"
     return None
+
+
+def _busiest(x: OperandTile, parts: Mapping[int, int], sharers: int) -> dict[int, int]:
+    """Return of each width the columns that the busiest of `sharers` CTAs brings out of so many parts.
+
+    A sector at least: rows of C that leave in less are written by halves.
+    """
+    sector = SECTOR_BYTES // x.dtype.bytes if x.major_mode == 1 else MATRIX_ROWS
+    return {wide: -(-count // sharers) * max(wide, sector) for wide, count in parts.items()}
+
+
+def _unshared(busiest: int, least: int, sharers: int) -> str | None:
+    """Return why so many columns are not for one of the CTAs that add slices."""
+    if sharers == 1 or busiest == least:
+        return None
+    return (
+        f"the busiest of {sharers} CTAs would add slices of {plural(busiest, 'column')}, of {least} by narrower parts"
+    )
 
 
 def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:

@@ -6,6 +6,8 @@ written to the warpgroup's other buffer, and nobody waits for other warpgroups.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cutegen.algebra import TiledMma
@@ -21,7 +23,7 @@ from cutegen.plan.rules.epilogue import DIRECT
 from cutegen.plan.rules.epilogue_parts import MATRIX_ROWS, PartsChoice, choose_parts, pair_elems, part_mma, stmatrix_of
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.spec import GemmSpec
@@ -40,7 +42,8 @@ def choose_parted_epilogue(
     Of `registers` each thread that multiplies has so many.
     """
     whole = operand_tile(spec, "c", by.cta_tile)
-    of_parts = choose_parts(whole, fusion, by, registers, _columns_held(spec, whole, by, stage_bytes, capacity_bytes))
+    held = _columns_held(spec, whole, by, stage_bytes, capacity_bytes)
+    of_parts = choose_parts(whole, fusion, by, registers, held, sharers=(spec.schedule.split_k or 1) // by.cluster[2])
     parts = of_parts.parts
     if spec.epilogue.smem is False:
         return _direct(whole, fusion, of_parts, "given", given=True)
@@ -81,15 +84,7 @@ def choose_parted_epilogue(
         fusion=fusion,
         smem=staged,
         store=store,
-        parts=EpilogueParts(
-            tile=parts.tile,
-            columns=parts.columns,
-            count=parts.count,
-            warpgroups=parts.warpgroups,
-            ctas=parts.ctas,
-            buffers=buffers,
-            stmatrix=stmatrix,
-        ),
+        parts=replace(parts, buffers=buffers, stmatrix=stmatrix),
     )
     return Choice(plan, decision)
 

@@ -1,8 +1,10 @@
 """Rule for split-K: over how many CTAs the K of one tile is spread, and how their sums come together.
 
-Every CTA multiplies its slice of the k-tiles and leaves the sums in a workspace. The last of a tile's CTAs to arrive,
-which a counter tells, adds the slices in their order and runs the epilogue: nobody waits for anybody, every run gives
-the same bits, and C is rounded once. In a cluster the CTAs wait for each other anyhow, and a tile's slices are added
+Every CTA multiplies its slice of the k-tiles and leaves the sums in a workspace, and a counter tells who has. Slices
+are added in their order, so that every run gives the same bits, and C is rounded once, behind the epilogue. Threads
+that copy and multiply leave that to the last of a tile's CTAs to arrive: nobody waits for anybody. Warpgroups share it:
+a CTA that arrives when all of the tile's have begun waits for those behind it, which wait for nobody before they
+arrive, and adds a part of the tile. In a cluster the CTAs wait for each other anyhow, and a tile's slices are added
 there first (`cluster.py`), each CTA its share: then the workspace has fewer sums, or none. Atomic additions to C are
 for who asks for them.
 """
@@ -18,11 +20,8 @@ from cutegen.spec import GemmSpec
 
 SUM_TYPE = "f32"
 VALUES_IN_FLIGHT = 64
-WARPGROUP_VALUES_IN_FLIGHT = 256
-"""Of warpgroups, which have more registers and no other CTA beside them: 16 slices of 64 x 128 sums took 3.4 us less on
-an H200 than two at a time."""
-CLUSTERED_VALUES_IN_FLIGHT = 128
-"""Of a share, whose sums fill few of the registers that a tile's had: each round waits for L2 once."""
+SHARED_VALUES_IN_FLIGHT = 256
+"""Of a part that one of several CTAs adds, whose tile's sums no longer fill registers: each round waits for L2 once."""
 
 
 def choose_split_k(
@@ -32,12 +31,11 @@ def choose_split_k(
     atom: MmaAtom,
     *,
     clustered: int = 1,
-    in_flight: int = VALUES_IN_FLIGHT,
+    shared: bool = False,
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 
-    The CTAs of a cluster have `clustered` of them, and add those first. A thread asks for about `in_flight` of
-    the sums at once.
+    The CTAs of a cluster have `clustered` of them, and add those first. With `shared` all of a tile's CTAs add.
     Raises SpecError where atomics are asked for and C cannot be added to.
     """
     if spec.schedule.reduction == "atomics":
@@ -55,17 +53,18 @@ def choose_split_k(
         plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
         return plan, (Decision("schedule.split_k", f"{slices}, by atomics", why, given=True),)
     values, groups = cta_tile[0] * cta_tile[1] // (threads * clustered), slices // clustered
-    most = (in_flight if clustered == 1 else CLUSTERED_VALUES_IN_FLIGHT) // values
+    most = SHARED_VALUES_IN_FLIGHT * groups // values if shared else VALUES_IN_FLIGHT // values
     slices_in_flight = max(x for x in range(1, groups + 1) if groups % x == 0 and (x == 1 or x <= most))
     sums = atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE]
-    plan = SplitPlan(slices, sums, slices_in_flight, clustered=clustered)
+    plan = SplitPlan(slices, sums, slices_in_flight, clustered=clustered, shared=shared and groups > 1)
     if clustered > 1:
         return plan, (
             Decision("schedule.split_k", f"{slices}, {clustered} a cluster", _clustered(plan, cta_tile), given=True),
         )
+    adds = "every CTA that finds all begun adds a part of" if shared else "the last CTA to arrive adds"
     why = (
         f"given; each slice leaves {plan.slice_bytes(cta_tile):,} bytes of {plan.dtype.name} sums a tile, which "
-        "the last CTA to arrive adds in the slices' order, before the epilogue"
+        f"{adds} in the slices' order, before the epilogue"
     )
     return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
 
@@ -77,8 +76,8 @@ def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
     if not plan.leaves_sums:
         return f"{why}, and no workspace is needed"
     return (
-        f"{why}, and leaves {plan.slice_bytes(cta_tile):,} for the last of {plan.groups} CTAs to arrive, which adds "
-        "them in the clusters' order, before the epilogue"
+        f"{why}, and leaves {plan.slice_bytes(cta_tile):,} of its share; each of {plan.groups} CTAs that finds "
+        "all begun adds a part of those in the clusters' order, before the epilogue"
     )
 
 

@@ -1,46 +1,60 @@
-"""Slices of K whose number follows the problem: as many as let a few tiles fill the GPU, where K is deep.
+"""Slices of K whose number follows the problem: as many as let a few tiles fill the GPU.
 
-Kernels that were measured have two, four or eight slices. By these a dozen tiles leave multiprocessors idle, and half a
-hundred are several waves of CTAs; where K is tens of thousands, sums of any number of slices cost little beside it.
+A dozen tiles leave multiprocessors idle, and tiles so small that they do not bring in many bytes for each multiply-add.
+Slices of larger tiles cost the sums that CTAs leave in a workspace and add together, which K soon pays for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.plan import swapped
 from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE
-from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
+from cutegen.plan.search.fitted_tiles import K_TILE, WARPGROUPS
+from cutegen.plan.search.warpgroup_tiles import Row, as_nearest
 
-SHORTEST = 2048
-"""K of a slice at least: with less, filling stages and adding sums decide, which the model knows worse."""
-COUNTS = (2, 3, 4, 6, *range(8, 65, 4))
-"""Numbers of slices: the last CTA of a tile asks for as many at once as divide them, and each round waits for L2."""
-DOUBTED = 1.25
-"""Of the whole. On an H200 tiles in slices through a workspace took 0.88 to 1.48 times what the model says by the
-corrections of the tile with K whole where K is 4096 to 8192, and were the fastest on 5 of 55 such problems; 0.79 to
-1.04 times where K is 16384 or more. So much a number of slices must gain by the model: on no problem of the sweep with
-less K one does, and on those with as much it was within 1 % of the fastest that was measured."""
+MOST = 64
+"""Slices that a spec may ask for."""
+SHORTEST = 256
+"""K of a slice at least: of 66 problems that were measured with less none was fastest so."""
+DOUBTED = 1.03
+"""Of the whole. Of 47 problems drawn for it on an H100 those where a number of slices is ahead by no more take up to
+1.15 times as long so, those where it is further ahead 0.62 to 1.07 times."""
+COLUMNS: Mapping[int, tuple[int, ...]] = {
+    64: (8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192),
+    128: (32, 48, 64, 80, 96, 112, 128, 160, 192),
+    192: (80, 96, 112, 128, 160),
+}
+"""Of tiles of so many rows, as they were measured in slices."""
+NARROW, NARROW_K_TILE = 16, 256
+"""So few columns have long k-tiles, and are for problems that have few themselves and fill a tile's rows: on others an
+H100 took 1.07 to 1.15 times as long by them as by wider tiles."""
 
 
 def fitted_slices(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
-    """Rows that were measured with K whole, in as many slices as fill the GPU once; none for a batch."""
-    if problem.batch > 1:
-        return
-    for row in MEASURED:
-        if (row.cluster, row.consumers, row.slices) == (ALONE, COOPERATIVE, 1):
-            m, n, k = row.cta
-            multiplied = swapped.shape_multiplied(problem) if row.swap else problem
-            tiles = -(-multiplied.m // m) * -(-multiplied.n // n)
-            most = min(gpu.sms // tiles, problem.k // max(k, SHORTEST))
-            if slices := max((count for count in COUNTS if count <= most), default=None):
-                yield in_slices(row, slices)
+    """Tiles of which two or more slices fit the GPU at once, in as many as do and in three quarters of that.
+
+    They have the corrections of the tile with K whole: what slices cost the model counts.
+    """
+    for swap, m in product((False, True), COLUMNS):
+        multiplied = swapped.shape_multiplied(problem) if swap else problem
+        for n in COLUMNS[m]:
+            if n <= NARROW and (multiplied.m < m or multiplied.n > 2 * NARROW):
+                continue
+            tiles = -(-multiplied.m // m) * -(-multiplied.n // n) * problem.batch
+            most = min(gpu.sms // tiles, problem.k // SHORTEST, MOST)
+            for slices in sorted({most, most * 3 // 4}):
+                if slices > 1:
+                    cta = m, n, NARROW_K_TILE if n <= NARROW else K_TILE
+                    yield in_slices(Row(cta, (WARPGROUPS[m], 1), COOPERATIVE, ALONE, swap), slices)
 
 
-def in_slices(row: Row, slices: int) -> Row:
-    """A row that was measured with K whole, as if in `slices` through a workspace."""
+def in_slices(whole: Row, slices: int) -> Row:
+    """The tile in `slices` through a workspace, with the corrections that it or the nearest has with K whole."""
+    row = as_nearest(whole)
     return replace(row, slices=slices, overall=row.overall * DOUBTED)

@@ -14,6 +14,7 @@ formula is arithmetic alone: `tests/gpu/fit_kernels.py` puts tensors in place of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cutegen.algebra import Extents
@@ -54,6 +55,11 @@ THIN_STORE = 1.0
 parts of 8 columns, by plain stores. On an H100 384x5696x1088 takes 14.9 us with 192x88 and 11.5 with 192x96, 14.1 with
 128x136 and 11.2 with 128x144. With 1 to 4 choices on 27 products there are the same.
 """
+LEFT_TIMES = 2.0
+"""What slices leave in a workspace counts so many times in device memory, written and read, where the operands
+overflow L2. Set by 128x4096x14336, which takes 47 to 48 us on an H100 with two slices in a cluster, and 50 to 52 with
+two to four through a workspace.
+"""
 PAIR, TOGETHER = 2, 8
 """Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
 
@@ -68,7 +74,8 @@ class WarpgroupConstants:
     in a cluster's row and column, and `crowd` of each CTA more that wants the same first rows, where a cluster
     counts once; `peers` is the share that `latency` grows by with each CTA that shares copies. In bytes a cycle:
     `arrived` reach one multiprocessor, `fetched` it asks L2 for, `l2` leave the L2 cache for all of them, `summed`
-    are added where K is split, after `sum_us`, and `cluster_summed` in a cluster, after `cluster_sum_us`.
+    are left and added where K is split, beside `sum_us` times the root of how many CTAs wait for each other, and
+    `cluster_summed` in a cluster, after `cluster_sum_us`.
     `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at
     multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work.
     `memory_share` is of the device memory's peak for reading, which `torn_lines` take a share more of, and
@@ -148,7 +155,9 @@ class Quantities:
     for itself and fills a stage again, else 0. `chain` are cycles of a tile, `hidden` is the share of those for its
     result that multiplications hide, `thin` is 1 for a thin one. `whole_lines`, `half_lines` ... are 1 for where rows
     of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first
-    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added.
+    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added: those that a CTA reads
+    in its cluster, and those of a tile in the workspace. `waits` are the root of the CTAs that share these, 0 of none,
+    and `left_bytes` are those of all CTAs that leave L2 before they are read.
     """
 
     tensor: float
@@ -181,8 +190,9 @@ class Quantities:
     torn_results: float
     clustered: float
     far_bytes: float
-    split: float
+    waits: float
     added_bytes: float
+    left_bytes: float
     clock_per_us: float
     memory_bytes_per_us: float
     correction: float
@@ -247,13 +257,20 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         torn_results=float(c_pitch_bytes % LINE_BYTES > 0),
         clustered=float(ctas_k > 1),
         far_bytes=tile_bytes * (ctas_k - 1) / ctas_k,
-        split=float(work.slices > ctas_k),
-        added_bytes=float(work.slices // ctas_k * tile_bytes),
+        waits=math.sqrt(work.slices // ctas_k) if work.slices > ctas_k else 0.0,
+        added_bytes=tile_bytes / ctas_k if work.slices > ctas_k else 0.0,
+        left_bytes=_left_bytes(work, problem, gpu, ctas * tile_bytes / ctas_k),
         clock_per_us=gpu.clock_hz / 1e6,
         memory_bytes_per_us=gpu.memory_bytes_per_s / 1e6,
         correction=work.correction,
         overall=work.overall,
     )
+
+
+def _left_bytes(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, sums_bytes: float) -> float:
+    """Bytes of sums that leave L2 before they are added: those of a problem whose operands overflow it."""
+    operands = problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes
+    return sums_bytes if work.slices > work.cluster[2] and operands > gpu.l2_bytes else 0.0
 
 
 def _hidden(work: WarpgroupWork) -> float:
@@ -267,8 +284,8 @@ def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time of a launch."""
     clock = constants.clock_share * q.clock_per_us
     clustered = constants.cluster_sum_us + q.far_bytes / constants.cluster_summed / clock
-    split = constants.sum_us + q.added_bytes / constants.summed / clock
-    around = constants.launch_us + constants.sm_us * q.ctas + q.clustered * clustered + q.split * split
+    split = constants.sum_us * q.waits + q.added_bytes / constants.summed / clock
+    around = constants.launch_us + constants.sm_us * q.ctas + q.clustered * clustered + split
     return (around + norm((busy_us(q, constants), memory_us(q, constants)), constants.joined)) * q.overall
 
 
@@ -304,7 +321,8 @@ def memory_us(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time that device memory takes for each element once."""
     read = q.operand_bytes * (1 + constants.torn_lines * (1 - q.whole_lines)) / constants.memory_share
     written = q.result_bytes * (1 + constants.torn_writes * q.torn_results) / constants.write_share
-    return (read + written) / q.memory_bytes_per_us
+    left = q.left_bytes * LEFT_TIMES * (1 / constants.memory_share + 1 / constants.write_share)
+    return (read + written + left) / q.memory_bytes_per_us
 
 
 def _start(q: Quantities, constants: WarpgroupConstants) -> float:

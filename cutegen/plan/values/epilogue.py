@@ -55,6 +55,7 @@ class EpilogueParts:
 
     A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
     Of several `ctas` that have the tile each brings out as many parts of every warpgroup, one CTA behind the other.
+    Where K is split up to `sharers` CTAs add what slices left, each a part at a time: which, is known at run time.
     Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
     among them; `stmatrix` writes them where that is not None, else plain stores.
     """
@@ -64,13 +65,14 @@ class EpilogueParts:
     count: int
     warpgroups: int
     ctas: int = 1
+    sharers: int = 1
     buffers: int = 0
     stmatrix: StmatrixAtom | None = None
 
     @property
     def vectors_held(self) -> bool:
         """True where a warp loads its share of vectors before the main loop: it knows its parts then."""
-        return self.ctas == 1
+        return self.ctas == self.sharers == 1
 
     def elements_held(self, mode: str) -> int:
         """The elements that a lane holds of a vector along M or N: a warp has 16 rows of a part, and all columns."""
@@ -83,8 +85,20 @@ class EpilogueParts:
 
     @property
     def of_cta(self) -> int:
-        """Parts that one CTA brings out of one warpgroup's sums."""
+        """Parts that one CTA may bring out of one warpgroup's sums."""
         return self.count // self.ctas
+
+    @property
+    def written_out(self) -> int:
+        """Parts that the text of a kernel has one behind the other: a loop goes through those that are shared."""
+        return self.of_cta if self.sharers == 1 else 1
+
+    def first(self, number: int, adding: int, warpgroup: int) -> int:
+        """The first part of a warpgroup that the `number`-th of `adding` CTAs adds, from 0; then every `adding`-th.
+
+        Warpgroups' parts are counted one warpgroup behind the other: a CTA beyond one's parts has another's, or none.
+        """
+        return (number - warpgroup * self.of_cta) % adding
 
     @property
     def stmatrix_opcodes(self) -> dict[str, int]:
@@ -92,7 +106,7 @@ class EpilogueParts:
         if self.stmatrix is None:
             return {}
         matrices = self.tile[1] // 8 * 2
-        return {self.stmatrix.ptx: self.of_cta * matrices // self.stmatrix.matrices}
+        return {self.stmatrix.ptx: self.written_out * matrices // self.stmatrix.matrices}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,5 +166,5 @@ class EpiloguePlan:
 
     def store_opcodes(self) -> dict[str, int]:
         """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
-        written = self.parts.of_cta if self.parts else 1
+        written = self.parts.written_out if self.parts else 1
         return {opcode: written * boxes for opcode, boxes in (self.store.boxes_issued if self.store else {}).items()}

@@ -87,10 +87,11 @@ SUM_VECTOR_ELEMS = 4
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """K in `slices`, each for a CTA of its own; the last of a tile's CTAs adds all their sums, kept as `dtype`.
+    """K in `slices`, each for a CTA of its own, whose sums come together in a workspace, kept as `dtype`.
 
-    `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no such last CTA:
-    each adds its sums to C. Where the CTAs of a cluster have `clustered` slices of a tile, each adds its share of them
+    The last of a tile's CTAs adds them, or where they are `shared` every one that can wait for the others adds a part.
+    `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no workspace: each
+    CTA adds its sums to C. Where the CTAs of a cluster have `clustered` slices of a tile, each adds its share of them
     in shared memory first, and what comes together in the workspace are the sums of `groups` clusters, share by share.
     """
 
@@ -99,10 +100,11 @@ class SplitPlan:
     in_flight: int
     atomics: bool = False
     clustered: int = 1
+    shared: bool = False
 
     @property
     def groups(self) -> int:
-        """Number of sums of a share of a tile, or of a whole one, that the last CTA adds; 1 where a cluster has all."""
+        """Number of sums of a share of a tile, or of a whole one, in the workspace; 1 where a cluster has all."""
         return self.slices // self.clustered
 
     @property
@@ -124,9 +126,9 @@ class SplitPlan:
         """Bytes that a CTA reads in the shared memory of its cluster's other CTAs: its share of their sums."""
         return self.sums_bytes(cta_tile) // self.clustered * (self.clustered - 1)
 
-    def last_bytes(self, cta_tile: Extents) -> int:
-        """Bytes that the last CTA reads in the workspace, by itself and after all others, of a tile or of its share."""
-        return self.groups * self.slice_bytes(cta_tile)
+    def read_bytes(self, cta_tile: Extents) -> int:
+        """Bytes that a CTA reads in the workspace after all others have left theirs, of a tile or of its share."""
+        return (1 if self.shared else self.groups) * self.slice_bytes(cta_tile)
 
 
 @dataclass(frozen=True, slots=True)
