@@ -105,19 +105,20 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
     (m, _, k), accumulators = plan.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
     tile, tiles = ("(tile * CLUSTER_M + rank_m)", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
     owned = f"{tile} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile.strip('()')}, {tiles}"
+    parts = "PARTS // CLUSTER_K" if k > 1 else "PARTS"
     one, of = ("own", "owned") if (m, k) != (1, 1) else ("tile", "tiles")
     return {
         "accumulators": accumulators,
         "converts_left": _converts_sums(plan) and k == 1,
         "sums_left": "tCrX" if k > 1 else accumulators,
         "slices_left": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
-        "first_part": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + part",
+        "part_begin": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + part",
         "owned": owned if (m, k) != (1, 1) else "",
         "counted": f"{one}, {of}",
         "counter": f"counters + (Int64(batch) * {of} + {one})",
         "added_part": "share_part" if k > 1 else "part",
-        "parts_to_add": "PARTS // CLUSTER_K * (SUM_THREADS // 128)" if k > 1 else "PARTS * (SUM_THREADS // 128)",
-        "parts_of_cta": "PARTS // CLUSTER_K" if k > 1 else "PARTS",
+        "parts_of_cta": parts,
+        "parts_to_add": f"{parts} * (SUM_THREADS // 128)",
     }
 
 

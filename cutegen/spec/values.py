@@ -38,6 +38,8 @@ from cutegen.spec.steps import OPERANDS, OPS
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
 ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS}
 """What a spec can name: by warps, or by warpgroups."""
+MOST_SLICES = 64
+"""CTAs that a spec may have share the K of one tile."""
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
@@ -74,4 +76,4 @@ RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
 Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "cluster", "atomics"))]
 ClusterCtas: TypeAlias = Annotated[tuple[int, ...], ClusterExtents()]
 Consumers: TypeAlias = Annotated[str, OneOf(("cooperative", "pingpong"))]
-SliceCount: TypeAlias = Annotated[int, Integer(1, 64, "1 leaves K whole")]
+SliceCount: TypeAlias = Annotated[int, Integer(1, MOST_SLICES, "1 leaves K whole")]

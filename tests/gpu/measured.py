@@ -8,7 +8,8 @@ where both are known: nobody says to a plan whether its kernel is to run without
 GPU: of a kernel that was measured on two, a time is the geometric mean of both, in the unit of all such kernels.
 Where a table is not `in_turns`, kernels that end so were measured before they did, and count as what the model of time
 says that they gained. Few CTAs were side by side in all of them, which takes 4 % longer on average than to spread them,
-and count as they were measured (`h100_spread.json` has both).
+and count as they were measured (`h100_spread.json` has both). Where a table has no `slices_shared`, the last CTA of a
+tile added what slices left in a workspace when it was measured: times of such kernels of warpgroups are left out.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def _loaded(path: Path) -> dict[Shape, Measured]:
             found.setdefault(shape_of(text), []).append(times)
     settings = {name: parsed(name) for run in stored["runs"] for name in run["names"] if name != TORCH}
     since = (lambda _setting, _shape: 1.0) if stored.get("in_turns") else since_in_turns
-    return {shape: _joined(shape, runs, settings, since) for shape, runs in found.items()}
+    gone = () if stored.get("slices_shared") else [each for each in settings.values() if each.through_workspace]
+    return {shape: _joined(shape, runs, settings, since, frozenset(gone)) for shape, runs in found.items()}
 
 
 def _on_both(measured: Measured, other: Measured) -> Measured:
@@ -125,13 +127,14 @@ def _joined(
     runs: Sequence[Mapping[str, Sequence[float]]],
     settings: Mapping[str, Setting],
     since_measured: Callable[[Setting, Shape], float],
+    gone: frozenset[Setting],
 ) -> Measured:
-    """A problem's times of all runs; those of a kernel that was in several are averaged."""
+    """A problem's times of all runs, but for kernels that are no more; of one that was in several the average."""
     graph, launch = (geometric_mean([run[TORCH][which] for run in runs]) for which in (0, 1))
     shares: dict[Setting, tuple[list[float], ...]] = {}
     for run in runs:
         for name, us in run.items():
-            if name == TORCH or settings[name].left_to_one:
+            if name == TORCH or settings[name] in gone:
                 continue
             # Of slices of K every order counts: which one a plan has, the grid says.
             if settings[name].slices > 1 or settings[name].has_order(shape):

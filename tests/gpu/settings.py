@@ -54,8 +54,8 @@ class Setting:
         return f"k{self.slices}{'c' if self.reduction == 'cluster' else ''}{self.clustered or ''}"
 
     @property
-    def left_to_one(self) -> bool:
-        """True of slices that the last CTA added alone when the tables were measured: those kernels are no more."""
+    def through_workspace(self) -> bool:
+        """True of slices that warpgroups leave in a workspace, all of them or a cluster's."""
         in_a_cluster = self.reduction == "cluster" and self.clustered in (None, self.slices)
         return self.family == "sm90" and self.slices > 1 and not in_a_cluster
 

@@ -17,9 +17,8 @@ from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE
 from cutegen.plan.search.fitted_tiles import K_TILE, WARPGROUPS
 from cutegen.plan.search.warpgroup_tiles import Row, as_nearest
+from cutegen.spec.values import MOST_SLICES
 
-MOST = 64
-"""Slices that a spec may ask for."""
 SHORTEST = 256
 """K of a slice at least: of 66 problems that were measured with less none was fastest so."""
 DOUBTED = 1.03
@@ -47,7 +46,7 @@ def fitted_slices(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
             if n <= NARROW and (multiplied.m < m or multiplied.n > 2 * NARROW):
                 continue
             tiles = -(-multiplied.m // m) * -(-multiplied.n // n) * problem.batch
-            most = min(gpu.sms // tiles, problem.k // SHORTEST, MOST)
+            most = min(gpu.sms // tiles, problem.k // SHORTEST, MOST_SLICES)
             for slices in sorted({most, most * 3 // 4}):
                 if slices > 1:
                     cta = m, n, NARROW_K_TILE if n <= NARROW else K_TILE

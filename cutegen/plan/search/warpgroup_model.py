@@ -225,6 +225,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     begins = next(at for at in (LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4, 1) if pitch_bytes % at == 0)
     stored_bytes = work.result_bytes if work.slices == ctas_k else SUM_BYTES
     tile_bytes, whole = m * n * SUM_BYTES, -(-problem.k // k)
+    sharers = work.slices // ctas_k if work.slices > ctas_k else 0  # CTAs that add a tile, or share of one, together
     k_tiles = -(-whole // work.slices)
     return Quantities(
         tensor=2 * m * n * k / work.mma_flops,
@@ -257,9 +258,9 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         torn_results=float(c_pitch_bytes % LINE_BYTES > 0),
         clustered=float(ctas_k > 1),
         far_bytes=tile_bytes * (ctas_k - 1) / ctas_k,
-        waits=math.sqrt(work.slices // ctas_k) if work.slices > ctas_k else 0.0,
-        added_bytes=tile_bytes / ctas_k if work.slices > ctas_k else 0.0,
-        left_bytes=_left_bytes(work, problem, gpu, ctas * tile_bytes / ctas_k),
+        waits=math.sqrt(sharers),
+        added_bytes=tile_bytes / ctas_k if sharers else 0.0,
+        left_bytes=ctas * tile_bytes / ctas_k if sharers and _overflows_l2(work, problem, gpu) else 0.0,
         clock_per_us=gpu.clock_hz / 1e6,
         memory_bytes_per_us=gpu.memory_bytes_per_s / 1e6,
         correction=work.correction,
@@ -267,10 +268,9 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     )
 
 
-def _left_bytes(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, sums_bytes: float) -> float:
-    """Bytes of sums that leave L2 before they are added: those of a problem whose operands overflow it."""
-    operands = problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes
-    return sums_bytes if work.slices > work.cluster[2] and operands > gpu.l2_bytes else 0.0
+def _overflows_l2(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> bool:
+    """Return whether A and B push out of L2 what slices leave, before it is added."""
+    return problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes > gpu.l2_bytes
 
 
 def _hidden(work: WarpgroupWork) -> float:

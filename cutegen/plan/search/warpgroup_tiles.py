@@ -210,4 +210,4 @@ H200 = WarpgroupConstants(
     sharpness=2.97,
     joined=2.42,
 )
-"""Fitted to an H200 by `tests/gpu/fit_kernels.py`."""
+"""Fitted to an H200 by `tests/gpu/fit_kernels.py`; `sum_us` and `summed` to an H100 (`tests/gpu/h100_slices.json`)."""
