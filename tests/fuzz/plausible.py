@@ -23,6 +23,8 @@ LOADS = ("universal", *(atom.name for atom in COPY_ATOMS.values() if isinstance(
 WIDTHS = (8, 16, 32, 64, 128)
 WARPS = (1, 1, 2, 2, 2, 4, 4, 3, 5, 6, 7)
 WARPGROUPS = ((1, 1), (2, 1), (2, 1), (1, 2), (3, 1), (1, 3))
+CLUSTERS = ([1, 1], [2, 1], [2, 1], [1, 2], [1, 2], [4, 1], [1, 4], [2, 2], [8, 1], [1, 1, 2], [1, 1, 4], [2, 1, 2])
+REDUCTIONS = {BY_WARPGROUP: "cluster", "sm80": "atomics"}
 OPS = (
     "alpha",
     "beta",
@@ -87,7 +89,7 @@ def plausible(rng: random.Random, family: str, arch: str, extents: Sequence[int]
         (0.2, _g2s),
         (0.08, _s2r),
         (0.4, _epilogue),
-        (0.3, _schedule),
+        (0.6 if family == BY_WARPGROUP else 0.3, _schedule),
         (0.04, lambda rng, family, table: {"kind": text("ldmatrix_probe")}),
     )
     for share, section in sections:
@@ -116,6 +118,8 @@ def _problem(rng: random.Random, family: str, arch: str) -> Table:
 
 def _operand(rng: random.Random, family: str, name: str, element: str) -> Table:
     likely = {"a": "kkm", "b": "kkn", "c": "nnm"}[name]
+    if family == BY_WARPGROUP and name != "c" and dtype(element).bytes == 1 and chance(rng, 0.9):
+        likely = "k"
     keys = {"dtype": text(element), "major": text(rng.choice(likely))}
     if chance(rng, 0.3):
         least = 16 if family in BULK and name != "c" and chance(rng, 0.9) else dtype(element).bytes
@@ -174,7 +178,7 @@ def _mma(rng: random.Random, family: str, table: Table) -> Table:
         rows = rng.choice([x for x in (1, 2, 4, 8, 16, 32) if threads % x == 0])
         return {"mma.threads": text(dense_layout(rng, (rows, threads // rows)))}
     if family == BY_WARPGROUP:
-        return {"mma.atom_layout": str([*rng.choice(WARPGROUPS), 1])}
+        return _warpgroups(rng, table)
     made: Table = {}
     m, n, _ = cta_of(table)
     warps = [rng.choice([w for w in WARPS if extent % (atom * w) == 0] or [1]) for extent, atom in ((m, 16), (n, 8))]
@@ -189,6 +193,16 @@ def _mma(rng: random.Random, family: str, table: Table) -> Table:
         made["mma.permutation"] = str([16 * warps[0] * repeats[0], 8 * warps[1] * repeats[1], rng.choice((16, 16, 32))])
     if element_of(table, "a") == "tf32" and chance(rng, 0.5):
         made["mma.tf32"] = text(rng.choice(("truncate", "nearest")))
+    return made
+
+
+def _warpgroups(rng: random.Random, table: Table) -> Table:
+    """How warpgroups share the tile, which ping-pong ones do not, and when sums of 8-bit floats are promoted."""
+    made: Table = {}
+    if chance(rng, 0.7):
+        made["mma.atom_layout"] = str([*rng.choice(WARPGROUPS), 1])
+    if element_of(table, "a").startswith("e") and chance(rng, 0.7):
+        made["mma.promote_k"] = str(rng.choice((0, 1, 1, 2, 4)) * cta_of(table)[2])
     return made
 
 
@@ -217,7 +231,10 @@ def _g2s(rng: random.Random, family: str, table: Table) -> Table:
 
 def _copy(rng: random.Random, family: str, table: Table, name: str) -> str:
     if family in BULK:
-        return f"{{ op = {text(rng.choice(('cp.async.bulk.tensor',) * 5 + ('cp.async.cg',)))} }}"
+        keys = [f"op = {text(rng.choice(('cp.async.bulk.tensor',) * 5 + ('cp.async.cg',)))}"]
+        if chance(rng, 0.5 if family == BY_WARPGROUP else 0.03):
+            keys.append(f"l2 = {text(rng.choice(('evict_first', 'evict_normal')))}")
+        return f"{{ {', '.join(keys)} }}"
     op = "universal" if family == "simt" else rng.choice(("cp.async.ca", "cp.async.cg", "universal"))
     keys = [f"op = {text(op)}"] if chance(rng, 0.8) else []
     least = 32 if op == "cp.async.ca" else 8 * dtype(element_of(table, name)).bytes
@@ -300,11 +317,32 @@ def _schedule(rng: random.Random, family: str, table: Table) -> Table:
             f"zigzag = {rng.choice(('true', 'false'))}",
         ]
         made["schedule.raster"] = f"{{ {', '.join(rng.sample(keys, rng.randint(0, 3)))} }}"
-    if family == "sm80" and chance(rng, 0.5):
-        made["schedule.split_k"] = str(rng.choice((1, 2, 2, 3, 4, 5, 16, 64)))
+    if family in (BY_WARPGROUP, "sm80") and chance(rng, 0.5):
+        made["schedule.split_k"] = str(rng.choice((1, 2, 2, 3, 4, 5, 8, 16, 64)))
         if chance(rng, 0.3):
-            made["schedule.reduction"] = text(rng.choice(("workspace", "workspace", "atomics")))
+            made["schedule.reduction"] = text(rng.choice(("workspace", "workspace", REDUCTIONS[family])))
+    return (
+        made | _schedule_of_warpgroups(rng, int(made.get("schedule.split_k", "1"))) if family == BY_WARPGROUP else made
+    )
+
+
+def _schedule_of_warpgroups(rng: random.Random, slices: int) -> Table:
+    """Clusters and whose tile it is, which mostly fit so many slices of K; what else the family alone has."""
+    made: Table = {}
+    if chance(rng, 0.4):
+        made["schedule.cluster"] = str(rng.choice(CLUSTERS if chance(rng, 0.1) else _clusters(slices)))
+    if slices == 1 or chance(rng, 0.05):
+        made |= {"schedule.consumers": text(rng.choice(("pingpong", "cooperative")))} if chance(rng, 0.3) else {}
+    for key in ("swap", "programmatic"):
+        if chance(rng, 0.3):
+            made[f"schedule.{key}"] = rng.choice(("true", "false"))
     return made
+
+
+def _clusters(slices: int) -> list[list[int]]:
+    if slices == 1:
+        return [cluster for cluster in CLUSTERS if len(cluster) == 2]
+    return [cluster for cluster in CLUSTERS if cluster[1] == 1 and slices % ([*cluster, 1][2]) == 0]
 
 
 def toml(table: Table) -> str:

@@ -2,7 +2,8 @@
 
     python -m tests.gpu.random_kernels --family sm90 --seed 0 --count 200 --jobs 16 [--folder F [--build]]
 
-The specs are the fuzzer's (`tests/fuzz/plausible.py`). Each kernel multiplies problems of every size: within a tile,
+The specs are the fuzzer's (`tests/fuzz/plausible.py`); some say nothing of how, and are planned for a problem, which
+chooses tile, clusters and slices of K. Each kernel multiplies problems of every size: within a tile,
 over the edges of tiles, many tiles a CTA, K of 0 and of many k-tiles, several matrices at once. A line for each kernel
 as it ends; exit status 1 when anything is wrong, printed with its spec. With --folder the kernels stay there, and a
 call that finds them builds none: with --build they are built and not run, which needs no GPU (name --arch).
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -35,6 +37,11 @@ from tests.fuzz.case import random_of
 from tests.fuzz.plausible import plausible, toml
 
 TRIES = 60
+PLANNED_FOR_A_PROBLEM, WHOLE_CHUNKS = 0.35, 0.8
+"""Shares of the specs, and of extents that are multiples of 8."""
+HOW = ("tile.", "mma.", "smem.", "g2s.", "s2r.", "schedule.")
+MOST_WORK = 2**33
+"""Multiply-adds of a problem, which the reference has to do in float64."""
 RUNNERS = 4
 """Processes that share the GPU: a kernel that ends the CUDA context of one leaves those of the others."""
 
@@ -51,11 +58,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The text of a spec that is accepted, its artifact's folder, and what is wrong with its build."""
+    """An accepted spec, its artifact's folder or what is wrong with its build, and the problem it is planned for."""
 
     text: str
     artifact: str = ""
     error: str = ""
+    problem: tuple[int, ...] = ()
 
 
 def main() -> int:
@@ -106,7 +114,7 @@ def run_all(jobs: list[Job], built: list[Built], seconds: float) -> int:
             taken_s = time.monotonic() - start_s
             print(f"{taken_s:5.1f} s, seed {job.seed}: {finding or f'right on {problems} problems'}", flush=True)
             if finding:
-                print(one.text, flush=True)
+                print(f"# {one.problem}\n{one.text}", flush=True)
     left = len(jobs) - right - wrong
     unreached = f", {left} not reached" if left else ""
     print(f"{right} of {right + wrong} kernels right{unreached}, {time.monotonic() - start_s:.0f} s")
@@ -129,17 +137,31 @@ def _build(job: Job) -> Built:
     for _ in range(TRIES):
         table = plausible(rng, job.family, job.arch)
         table.pop("kind", None)
+        problem = _log_uniform(rng) if rng.random() < PLANNED_FOR_A_PROBLEM else ()
+        if problem:
+            table = {key: value for key, value in table.items() if not key.startswith(HOW)}
         text = toml(table)
         try:
-            plan(parse_spec(text, name="case"), job.arch)
+            plan(parse_spec(text, name="case"), job.arch, problem or None)
         except CutegenError:
             continue
         try:
-            request = build_request(parse_spec(text, name="case"), job.arch)
-            return Built(text, str(build(request, Cache(job.folder / "cache")).path))
+            request = build_request(parse_spec(text, name="case"), job.arch, problem=problem or None)
+            return Built(text, str(build(request, Cache(job.folder / "cache")).path), problem=problem)
         except CutegenError as error:
-            return Built(text, error=f"accepted and not built: {type(error).__name__}: {str(error)[:300]}")
+            wrong = f"accepted and not built: {type(error).__name__}: {str(error)[:300]}"
+            return Built(text, error=wrong, problem=problem)
     return Built("", error=f"none of {TRIES} specs is accepted")
+
+
+def _log_uniform(rng: random.Random) -> tuple[int, ...]:
+    """M, N, K and perhaps a batch, of every order of magnitude that takes a moment."""
+    while True:
+        extents = [round(math.exp(rng.uniform(0, math.log(most)))) for most in (2048, 2048, 65536)]
+        extents = [8 * math.ceil(extent / 8) if rng.random() < WHOLE_CHUNKS else extent for extent in extents]
+        batch = rng.choice((1, 1, 1, 3))
+        if batch * math.prod(extents) <= MOST_WORK:
+            return (*extents, batch) if batch > 1 else tuple(extents)
 
 
 def _run(built: Built, job: Job, end_s: float) -> tuple[str, int]:
@@ -152,7 +174,8 @@ def _run(built: Built, job: Job, end_s: float) -> tuple[str, int]:
         return "", 0
     kernel, problems = Kernel.open(Path(built.artifact)), 0
     k_tile = json.loads(kernel.artifact.plan_json)["tile"][2]
-    for size in _problems(random_of("problems", job.seed), *kernel.contract.cta_tile, k_tile):
+    sizes = [ProblemShape(*built.problem)] if built.problem else []
+    for size in (*sizes, *_problems(random_of("problems", job.seed), *kernel.contract.cta_tile, k_tile)):
         try:
             check(kernel, *made(kernel, size.m, size.n, size.k, size.batch if size.batch > 1 else None))
         except Exception as error:  # a CUDA error is torch's RuntimeError
