@@ -59,7 +59,8 @@ THIN_BYTES = 16
 NARROW_PARTS = 1.06
 """Correction of the whole where CTAs share a tile out to add its slices, and its rows are C's: parts are a sector wide.
 As measured on an H100, 505 times of kernels with slices beside those of exchanged operands, whose parts are lines."""
-SPANS = {128: 1.0, 64: 1.04, 32: 1.65, 16: 3.0}
+NARROWEST_SPAN = 16
+SPANS = {128: 1.0, 64: 1.04, 32: 1.65, NARROWEST_SPAN: 3.0}
 """Corrections of a k-tile by the widest span of bytes that shared memory can be swizzled in, where N is contiguous.
 
 As measured on an H200 at 4096^3 and 8192^3 (f16, tiles of 128 columns, 160, and 112 and 144); none had a span of 16.
@@ -170,7 +171,8 @@ def _of_span(spec: GemmSpec, row: Row) -> float:
     if operand.major == "k":
         return 1.0
     column_bytes = row.cta[1] * dtype(operand.dtype).bytes
-    return next(correction for span, correction in SPANS.items() if column_bytes % span == 0)
+    # A box has 16 bytes at least: of narrower tiles the rules refuse each.
+    return next((correction for span, correction in SPANS.items() if column_bytes % span == 0), SPANS[NARROWEST_SPAN])
 
 
 def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
