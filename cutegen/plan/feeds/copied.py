@@ -33,7 +33,7 @@ class CopiedFragments:
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
         """Fragments decide the shared layout, and the layout decides the boxes."""
-        check_bulk(spec, x, asked="tile.cta")
+        check_bulk(spec, x)
         s2r = choose_s2r(spec, x, by.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
             raise _no_plain_loads(spec, x, s2r.decision, target)

@@ -34,7 +34,7 @@ class DescribedTiles:
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and is all that the multiplier is told."""
-        check_bulk(spec, x, asked="tile.cta")
+        check_bulk(spec, x)
         smem, described = choose_described(spec, x, by)
         m, n, _ = by.cluster
         g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)

@@ -28,8 +28,8 @@ SWIZZLE_SHIFT = 3
 SWIZZLE_BITS = (3, 2, 1)
 
 
-def check_bulk(spec: GemmSpec, x: OperandTile, *, asked: str) -> None:
-    """Raise SpecError where no bulk tensor copy can move the tile; `asked` is the key whose value is met."""
+def check_bulk(spec: GemmSpec, x: OperandTile) -> None:
+    """Raise SpecError where no bulk tensor copy can move the tile."""
     if x.align_bytes < STRIDE_MULTIPLE_BYTES:
         raise spec.error(
             f"problem.{x.name}.align",
@@ -39,7 +39,7 @@ def check_bulk(spec: GemmSpec, x: OperandTile, *, asked: str) -> None:
         )
     if x.extents[1 - x.major_mode] > MAX_BOX_ELEMS:
         raise spec.error(
-            asked,
+            "tile.cta",
             found=f"{extents(x.extents)} for {x.name.upper()}",
             expected=f"at most {MAX_BOX_ELEMS} rows, the longest box of a bulk tensor copy",
         )

@@ -39,7 +39,7 @@ def choose_epilogue(
     asked = spec.epilogue.smem is not None
     if x.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
         return _direct(x, fusion, f"C is aligned to {x.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}")
-    check_bulk(spec, x, asked="tile.cta")
+    check_bulk(spec, x)
     ranking = _rank(spec, x, tiled_mma)
     staged = lay_out(ranking.value, x.extents, None)
     stages = spec.tile.stages or (2 if asked else WORTHWHILE_STAGES)

@@ -55,7 +55,7 @@ def choose_parted_epilogue(
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
         why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
         return _direct(whole, fusion, of_parts, why)
-    check_bulk(spec, x, asked="tile.cta")
+    check_bulk(spec, x)
     stmatrix = stmatrix_of(x, parts.tile[1])
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
     buffers = BUFFERS * by.threads // by.tiled_mma.threads
