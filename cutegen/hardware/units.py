@@ -6,6 +6,8 @@ WARP = 32
 """Threads of a warp (CUDA C++ Programming Guide, "SIMT Architecture")."""
 WARPGROUP = 4 * WARP
 """Threads of a warpgroup: four warps in a row, the first of which has a rank that 4 divides (PTX ISA, "wgmma")."""
+WGMMA_ROWS = 64
+"""Rows of A that every wgmma multiplies (PTX ISA, "wgmma.mma_async": `.shape`)."""
 REGISTER_BITS = 32
 """Bits of a register of a thread."""
 BANKS = 32

@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
-from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
+from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
 from cutegen.plan.search.tile_model import SUM_BYTES, Estimate, larger, norm
 
-ROWS = 64
-"""Rows of A that every wgmma multiplies."""
-ISSUED = 128
+ISSUED = SCHEDULERS * WARP
 """Instructions on one element that a multiprocessor issues in a cycle: its schedulers one of a warp each."""
 CHAIN_TOGETHER, CHAIN_ALONE = 0.55, 1.7
 """Cycles that a chain takes over those of its instructions: behind stores in part where all warpgroups compute it, and
@@ -229,7 +227,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     k_tiles = -(-whole // work.slices)
     return Quantities(
         tensor=2 * m * n * k / work.mma_flops,
-        shared=(m + n * (m // ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
+        shared=(m + n * (m // WGMMA_ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
         arriving_bytes=(rows + columns) * row_bytes,
         asked_bytes=(rows / ctas_n + columns / ctas_m) * row_bytes,
         asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,

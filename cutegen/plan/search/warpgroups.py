@@ -14,7 +14,7 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Target, dtype
-from cutegen.hardware.units import LINE_BYTES
+from cutegen.hardware.units import LINE_BYTES, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.chain_cost import chain_instructions
@@ -26,7 +26,7 @@ from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
-from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room, promoted_sets
+from cutegen.plan.rules.wgmma_sums import lacks_room, promoted_sets
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
@@ -179,7 +179,7 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Ite
     """The spec's own tile, exchanged too where C has fewer rows than an instruction."""
     if spec.tile.cta is None:
         return
-    swaps = (False, True) if problem.m < ROWS else (False,)
+    swaps = (False, True) if problem.m < WGMMA_ROWS else (False,)
     for consumers in (spec.schedule.consumers,) if spec.schedule.consumers else (COOPERATIVE, PINGPONG):
         if consumers == PINGPONG and spec.mma.atom_layout not in (None, (1, 1, 1)):
             continue
@@ -233,7 +233,7 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 
 def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
     """As many as fit beside the parts of C: of each warpgroup two, 64 rows by a line of elements or fewer."""
-    parts_bytes = multiplying(row) * BUFFERS * ROWS * _part_row_bytes(spec, row)
+    parts_bytes = multiplying(row) * BUFFERS * WGMMA_ROWS * _part_row_bytes(spec, row)
     return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
 
 
