@@ -17,7 +17,7 @@ from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.rules.consumers import COOPERATIVE
 from cutegen.plan.rules.wgmma_sums import MOST_SUMS, sum_registers
 from cutegen.plan.search.sized_tiles import is_sized, of_size
-from cutegen.plan.search.warpgroup_model import PAIR, TOGETHER
+from cutegen.plan.search.warpgroup_model import PAIR, room_for
 from cutegen.plan.search.warpgroup_tiles import Row
 
 WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}
@@ -73,9 +73,8 @@ def _columns(
     """The least multiple of `step` whose tiles are `waves` of CTAs; None where so many rows are more already."""
     of_m, of_n = (problem.n, problem.m) if swap else (problem.m, problem.n)
     ctas_m, ctas_n, _ = cluster
-    room = gpu.sms if ctas_m * ctas_n <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
     along_m = -(-of_m // (m * ctas_m)) * ctas_m
-    along_n = room * waves // along_m // ctas_n * ctas_n
+    along_n = room_for(cluster, gpu) * waves // along_m // ctas_n * ctas_n
     return -(-of_n // (along_n * step)) * step if along_n else None
 
 
