@@ -9,10 +9,11 @@ from cutegen.hardware.units import BANK_ROW_BYTES
 from cutegen.plan.predict.occupancy import ctas_by_smem
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import MOST_STAGES
 from cutegen.support.words import plural, round_up
 
 STAGES = range(1, 9)
-DEEPEST = range(1, 17)
+DEEPEST = range(1, MOST_STAGES + 1)
 """Of warpgroups: what they multiply of a narrow tile is released late, two of its stages at a time."""
 DEFAULT_MAX_STAGES = 4
 DOUBLE_BUFFERED = 2

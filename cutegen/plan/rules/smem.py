@@ -38,9 +38,9 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import MOST_STAGES
 from cutegen.support.words import extents, plural, round_up
 
-_MOST_STAGES = 16
 TORN = "a thread's own accesses swizzle one another, or a stage's place swizzles them"
 UNEVEN = "the tile ends within a period of the swizzle"
 UNDIVIDED = "{}'s blocks and the layout's do not nest"
@@ -98,7 +98,7 @@ class Access:
         placed = offsets(inner_layout(layout))[self.coordinates]
         own = int(np.bitwise_or.reduce(placed[:, 0, 0] ^ placed[0, 0, 0]))
         threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
-        stages = int(np.bitwise_or.reduce(np.arange(_MOST_STAGES) * cosize(layout.inner))) if staged else 0
+        stages = int(np.bitwise_or.reduce(np.arange(MOST_STAGES) * cosize(layout.inner))) if staged else 0
         swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
         differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
         by_stages = bool(own & stages >> swizzle.shift & swizzled) and bool(threads & swizzled)

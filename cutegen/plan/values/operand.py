@@ -9,8 +9,8 @@ from cutegen.hardware import DType, dtype
 from cutegen.plan.geometry.access import contiguity
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape, requested_shapes
 from cutegen.spec import MODES, GemmSpec, Operand
+from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 
-DEFAULT_ALIGN_BYTES = 16
 LAST_MODE = 1
 """K of A's (M, K) and B's (N, K), N of C's (M, N)."""
 OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
