@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
@@ -29,9 +30,9 @@ from cutegen.spec import GemmSpec
 class Vectors:
     """The threads that multiply copy as well. C takes the stages' memory."""
 
-    holes: str = "vectors"
-    producer_threads: int = 0
-    reserved_bytes: int = 0
+    holes: ClassVar[str] = "vectors"
+    producer_threads: ClassVar[int] = 0
+    reserved_bytes: ClassVar[int] = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Every target has these copies."""
