@@ -18,6 +18,7 @@ from cutegen.hardware import (
     universal_atom,
     view_in_order,
 )
+from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads, PlainLoads
@@ -25,7 +26,7 @@ from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents, plural
 
-ROW_BITS = 128
+ROW_BITS = 8 * ROW_BYTES
 TRANSPOSED_BITS = 16
 TOO_FEW_VALS = "TiledCopy uses too few vals for selected CopyAtom"
 
