@@ -26,6 +26,7 @@ from cutegen.support.words import extents
 
 SWIZZLE_SHIFT = 3
 SWIZZLE_BITS = (3, 2, 1)
+"""Swizzle<B,4,3> on byte addresses, B for rows of 128, 64 and 32 bytes (`CU_TENSOR_MAP_SWIZZLE_128B` and its like)."""
 
 
 def check_bulk(spec: GemmSpec, x: OperandTile) -> None:

@@ -19,6 +19,7 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import plural
 
 WORTHWHILE_STAGES = 3
+"""Stages that C's tile must leave room for, where the spec names no number."""
 
 
 def choose_epilogue(

@@ -30,8 +30,11 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
 
 BUFFERS = 2
+"""Of a warpgroup: one part is stored while the next is written."""
 WORTHWHILE_STAGES = 2
+"""Stages that parts of C must leave room for, where the spec names no number."""
 ROW_BYTES = 16
+"""A box's row at least, and a matrix's row that `stmatrix` writes."""
 
 
 def choose_parted_epilogue(

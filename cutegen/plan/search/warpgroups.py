@@ -94,7 +94,10 @@ def _ranked(
     *,
     apart: bool = False,
 ) -> Iterator[Settled]:
-    """Candidates with k-tiles joined where that is faster, and beside those `apart` if asked; they count as fast."""
+    """Rank candidates, with two k-tiles in one where that is no slower; with `apart` those as they are stay, too.
+
+    Both are taken for as fast as the model says of the candidate as it is.
+    """
     exchanged, gpu = swapped.shape_multiplied(problem), GPUS[target.name]
     options = (
         Option(
