@@ -183,11 +183,6 @@ def report_table(made: Report, execution: Execution | None, timing: Timing, prof
     }
 
 
-def _result_tables(timing: Timing) -> list[dict[str, Any]]:
-    found, ceilings = timing.results, timing.ceilings
-    return [] if ceilings is None else [result_table(ceilings, result, found) for result in found]
-
-
 def _limit_table(limit: Limit) -> dict[str, Any]:
     return {**asdict(limit), "cycles": limit.cycles}
 

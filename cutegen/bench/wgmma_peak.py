@@ -15,17 +15,16 @@ from cutegen.bench.mma_types import WGMMA_N, MmaTypes
 from cutegen.bench.peak_kernel import PeakKernel
 from cutegen.bench.random_words import NEGATION, draw
 from cutegen.hardware import GMMA_LAYOUTS, OperandDescriptors, dtype, operand_descriptors
-from cutegen.hardware.units import WARPGROUP
+from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
 
 ENTRY = "wgmma_peak"
 WARPGROUPS = 2
-ROWS = 64
 ROW_BYTES = 128
 K_BLOCKS = 4
 WGMMA_PER_ITERATION = 2 * K_BLOCKS
 THREADS = WARPGROUPS * WARPGROUP
 _WORD_BYTES = 4
-_ROWS_BYTES = ROWS * ROW_BYTES
+_ROWS_BYTES = WGMMA_ROWS * ROW_BYTES
 _A_BYTES, _B_BYTES = WARPGROUPS * _ROWS_BYTES, WGMMA_N * ROW_BYTES
 SMEM_BYTES = _A_BYTES + 2 * _B_BYTES
 
@@ -112,7 +111,7 @@ def _fill(types: MmaTypes) -> Iterator[str]:
 
 def _descriptors(types: MmaTypes) -> Iterator[str]:
     """%one<2 i> and %one<2 i + 1>: A and B of the i-th instruction of an iteration; first all of B, then of -B."""
-    of_a, of_b = (_described(types, rows) for rows in (ROWS, WGMMA_N))
+    of_a, of_b = (_described(types, rows) for rows in (WGMMA_ROWS, WGMMA_N))
     yield "mov.u32 %at, tiles;"
     yield "shr.u32 %at, %at, 4;"
     yield "cvt.u64.u32 %address, %at;"

@@ -42,7 +42,7 @@ A kernel with one bias has it as "bias", along either mode.
 """
 
 SUMS, COUNTERS = "sums", "counters"
-"""What the kernel calls its workspace where K is split: the slices' sums, and how many slices of a tile are done."""
+"""What the kernel calls its workspace where K is split: the slices' sums, and how far the CTAs of each tile are."""
 
 INT32_MAX = 2**31 - 1
 
@@ -75,7 +75,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SplitContract:
-    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums for the tile's last one to add.
+    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums, which CTAs of the tile add.
 
     Where that is nothing, the CTAs of a cluster have all of a tile's slices and add them there. With `atomics` each
     adds its sums to C, whose elements are to be 0 before the launch.

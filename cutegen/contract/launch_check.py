@@ -25,12 +25,9 @@ from cutegen.contract.launch import (
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
 from cutegen.hardware import DTYPES
+from cutegen.hardware.units import MAX_CLUSTER_CTAS, MAX_THREADS_PER_CTA
 from cutegen.support.typed_json import shown
 
-MAX_THREADS = 1024
-"""Threads per CTA (CUDA C++ Programming Guide, "Compute Capabilities")."""
-MAX_CLUSTER_CTAS = 8
-"""CTAs per cluster that every GPU with clusters has (CUDA C++ Programming Guide, "Thread Block Clusters")."""
 MAX_SMEM_BYTES = 256 << 10
 """More than the shared memory of an SM of any target."""
 MAX_ALIGN_BYTES = 256
@@ -105,7 +102,7 @@ def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
     bounds: list[tuple[str, int | None, int, int]] = [
         ("cta_tile[0]", tile_m, 1, 2**13),
         ("cta_tile[1]", tile_n, 1, 2**13),
-        ("threads", contract.threads, 1, MAX_THREADS),
+        ("threads", contract.threads, 1, MAX_THREADS_PER_CTA),
         ("dynamic_smem_bytes", contract.dynamic_smem_bytes, 0, MAX_SMEM_BYTES),
         ("ctas_per_multiprocessor", contract.ctas_per_multiprocessor, 1, 32),
     ]

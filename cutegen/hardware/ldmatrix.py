@@ -17,6 +17,7 @@ from cutegen.algebra.tiled_mma import OperandName, TiledMma
 from cutegen.hardware.units import WARP
 
 ROW_BYTES = 16
+"""A row of a matrix, at one lane's address (PTX ISA, "ldmatrix": `.shape`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -110,11 +110,6 @@ class OperandDescriptors:
     first: MatrixDescriptor
     steps: Layout
 
-    @property
-    def alignment_bytes(self) -> int:
-        """Alignment of the tile's address in bytes."""
-        return self.first.mode.period_bytes
-
 
 def operand_descriptors(layout: LayoutExpr, major_mode: int, element_bytes: int, rows: int) -> OperandDescriptors:
     """The descriptors of a tile (M|N, K, stages) in shared memory, in blocks of `rows`: 64 of A, the atom's N of B.

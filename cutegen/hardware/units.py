@@ -6,6 +6,12 @@ WARP = 32
 """Threads of a warp (CUDA C++ Programming Guide, "SIMT Architecture")."""
 WARPGROUP = 4 * WARP
 """Threads of a warpgroup: four warps in a row, the first of which has a rank that 4 divides (PTX ISA, "wgmma")."""
+MAX_THREADS_PER_CTA = 1024
+"""Threads of a CTA at most (CUDA C++ Programming Guide, "Compute Capabilities")."""
+MAX_CLUSTER_CTAS = 8
+"""CTAs of a cluster on every GPU that has clusters (CUDA C++ Programming Guide, "Thread Block Clusters")."""
+WGMMA_ROWS = 64
+"""Rows of A that every wgmma multiplies (PTX ISA, "wgmma.mma_async": `.shape`)."""
 REGISTER_BITS = 32
 """Bits of a register of a thread."""
 BANKS = 32

@@ -15,9 +15,8 @@ from itertools import product
 from cutegen.algebra import Layout
 from cutegen.hardware.dtypes import dtype
 from cutegen.hardware.mma_atoms import MmaAtom, OperandSource
-from cutegen.hardware.units import WARPGROUP
+from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
 
-M = 64
 K_BYTES = 32
 """K extent of every form: 16 elements of 16 bits, 32 of 8."""
 
@@ -36,14 +35,14 @@ _INTEGER = tuple(product(("s32",), ("s8", "u8"), ("s8", "u8")))
 @cache
 def accumulator_layout(n: int) -> Layout:
     """(thread, value) -> column-major offset in the 64 x n accumulator: a warp has 16 rows, a lane pairs of columns."""
-    return Layout(((4, 8, 4), (2, 2, n // 8)), ((2 * M, 1, 16), (M, 8, 8 * M)))
+    return Layout(((4, 8, 4), (2, 2, n // 8)), ((2 * WGMMA_ROWS, 1, 16), (WGMMA_ROWS, 8, 8 * WGMMA_ROWS)))
 
 
 @cache
 def register_layout(bits: int) -> Layout:
     """(thread, value) -> column-major offset in the 64 x K tile of A in registers, 32 bits of a row in each."""
     packed = 32 // bits
-    return Layout(((4, 8, 4), (packed, 2, 2)), ((packed * M, 1, 16), (M, 8, 4 * packed * M)))
+    return Layout(((4, 8, 4), (packed, 2, 2)), ((packed * WGMMA_ROWS, 1, 16), (WGMMA_ROWS, 8, 4 * packed * WGMMA_ROWS)))
 
 
 @cache
@@ -59,14 +58,14 @@ def _atom(d: str, a: str, b: str, n: int, source: OperandSource) -> MmaAtom:
     majors = "" if bits == 16 else "_TN"
     name, opcode = ("_SATURATE", "satfinite.") if d == "s32" else ("", "")
     return MmaAtom(
-        name=f"SM90_{M}x{n}x{k}_{(d + a + b).upper()}_{sources}{majors}{name}",
-        ptx=f"wgmma.mma_async.sync.aligned.m{M}n{n}k{k}.{opcode}{d}.{a}.{b}",
-        shape_mnk=(M, n, k),
+        name=f"SM90_{WGMMA_ROWS}x{n}x{k}_{(d + a + b).upper()}_{sources}{majors}{name}",
+        ptx=f"wgmma.mma_async.sync.aligned.m{WGMMA_ROWS}n{n}k{k}.{opcode}{d}.{a}.{b}",
+        shape_mnk=(WGMMA_ROWS, n, k),
         a_dtype=dtype(a),
         b_dtype=dtype(b),
         c_dtype=dtype(d),
         thr_id=_THREADS,
-        a_layout=shared_layout(M, k) if source is OperandSource.SMEM else register_layout(bits),
+        a_layout=shared_layout(WGMMA_ROWS, k) if source is OperandSource.SMEM else register_layout(bits),
         b_layout=shared_layout(n, k),
         c_layout=accumulator_layout(n),
         a_source=source,

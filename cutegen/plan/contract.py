@@ -7,7 +7,6 @@ import re
 from cutegen.algebra import Extents
 from cutegen.contract.launch import (
     COUNTERS,
-    ONE_CTA,
     SUMS,
     LaunchContract,
     SplitContract,
@@ -40,13 +39,13 @@ def launch_contract(
     cta_tile: Extents,
     threads: int,
     smem_bytes: int,
-    split_k: SplitPlan | None = None,
+    split_k: SplitPlan | None,
     *,
-    ctas_per_multiprocessor: int | None = None,
-    maps: tuple[TensorMapContract, ...] = (),
-    cluster: Extents = (*ONE_CTA, 1),
-    spread: bool = False,
-    programmatic: bool = False,
+    ctas_per_multiprocessor: int | None,
+    maps: tuple[TensorMapContract, ...],
+    cluster: Extents,
+    spread: bool,
+    programmatic: bool,
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)

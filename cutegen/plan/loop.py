@@ -3,7 +3,7 @@
 Each role's threads run its parts in order. A part is a run of k-tiles `first` to `last`, and the steps on one of them.
 What is said of a main loop elsewhere is a fold over this value: instructions in the PTX text (`written`), instructions,
 wavefronts and hardware counters of a launch (`executed`), the limits of a k-tile, and the timeline
-(`cutegen/plan/timeline.py`). A template writes its loop down once more, in the CuTe DSL; the PTX that it yields is held
+(`cutegen/show/timeline.py`). A template writes its loop down once more, in the CuTe DSL; the PTX that it yields is held
 against these counts.
 """
 

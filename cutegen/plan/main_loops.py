@@ -104,7 +104,7 @@ def produced(stages: int, k_blocks: int) -> Loop:
     return _produced(stages, k_blocks, fetch, consume)
 
 
-def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool = False) -> Loop:
+def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -> Loop:
     """One warp sends for k-tiles as in `produced`; warpgroups multiply them where they lie, one group a k-tile.
 
     A group is waited for when the next one is under way, so that tensor cores always have work; only then is its stage
@@ -133,7 +133,7 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool = 
     return _produced(stages, k_blocks, fetch, (*alike, *in_turns))
 
 
-def promoted(stages: int, k_blocks: int, sets: int = 1) -> Loop:
+def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
     """As `multiplied_from_shared`, but each k-tile is waited for: its sums may be added to others in registers.
 
     The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two `sets` of registers for the

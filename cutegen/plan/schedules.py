@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.split_k import (
@@ -23,7 +24,7 @@ class CtaPerTile:
     """One CTA for each tile; with `splits`, several may share a tile's K."""
 
     splits: bool = True
-    ctas_per_multiprocessor: int | None = None
+    ctas_per_multiprocessor: ClassVar[int | None] = None
 
     def check(self, spec: GemmSpec, family: str) -> None:
         """Raise SpecError where K is split and may not be."""
@@ -60,7 +61,7 @@ class Persistent:
 
     why: str
     splits: bool = False
-    ctas_per_multiprocessor: int | None = 1
+    ctas_per_multiprocessor: ClassVar[int | None] = 1
     short_of_l2: bool = False
     spreads_alone: bool = False
 

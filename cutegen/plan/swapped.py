@@ -10,13 +10,12 @@ import re
 from dataclasses import replace
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware.units import WGMMA_ROWS
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import Epilogue, Extra, GemmSpec, Operand
 
 KEY = "schedule.swap"
-ROWS = 64
-"""Of a `wgmma`."""
 _OTHER = {"m": "n", "n": "m", "k": "k"}
 
 
@@ -76,9 +75,8 @@ def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] =
     chosen = "true: the kernel multiplies B by A, and what it calls C is transposed"
     if problem is None:
         return Decision(KEY, chosen, f"given; {why}", given=True)
-    if problem.m < ROWS:
-        return Decision(
-            KEY, chosen, why, rejected=rejected, for_problem=f"{problem} would fill {problem.m} of the {ROWS} rows"
-        )
+    if problem.m < WGMMA_ROWS:
+        filled = f"{problem} would fill {problem.m} of the {WGMMA_ROWS} rows"
+        return Decision(KEY, chosen, why, rejected=rejected, for_problem=filled)
     why = "of the least predicted time: the tile lies the other way round, and so does the order of the tiles"
     return Decision(KEY, chosen, why, rejected=rejected, for_problem=str(problem))

@@ -10,6 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.plan.rules.cluster import CLUSTER
+from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
+from cutegen.plan.rules.eviction import EVICT_FIRST
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import G2sCopy, GemmSpec, Raster, Tile
 from cutegen.spec.families import FAMILIES
@@ -71,7 +74,7 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
         "raster": Raster(plan.raster.along, plan.raster.group, plan.raster.zigzag),
         "split_k": split.slices if split else None if schedule.split_k == 1 else schedule.split_k,
         "reduction": known("schedule.reduction", _reduction(plan)),
-        "consumers": known("schedule.consumers", "pingpong" if plan.pingpong else "cooperative"),
+        "consumers": known("schedule.consumers", PINGPONG if plan.pingpong else COOPERATIVE),
         "cluster": known("schedule.cluster", (m, n, k) if k > 1 else (m, n)),
         "swap": True if plan.swapped else schedule.swap,
     }
@@ -90,7 +93,7 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
 
 
 def _evicted_first(copy: G2sCopy | None) -> G2sCopy:
-    return replace(copy or G2sCopy(), l2="evict_first")
+    return replace(copy or G2sCopy(), l2=EVICT_FIRST)
 
 
 def _reduction(plan: GemmPlan) -> str | None:
@@ -98,4 +101,4 @@ def _reduction(plan: GemmPlan) -> str | None:
         return plan.spec.schedule.reduction
     if plan.split_k.atomics:
         return "atomics"
-    return "cluster" if plan.cluster[2] > 1 else "workspace"
+    return CLUSTER if plan.cluster[2] > 1 else "workspace"

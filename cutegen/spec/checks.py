@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
-from cutegen.hardware.units import WARP
+from cutegen.hardware.units import MAX_CLUSTER_CTAS, MAX_THREADS_PER_CTA, WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
 from cutegen.support.literals import alternatives, literal, nearest, typed
 
-MAX_THREADS_PER_CTA = 1024
 MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // WARP
 MAX_SMEM_ELEMS = 1 << 18  # the power of two above 227 KB of 8-bit elements
 _LONGEST_LAYOUT_TEXT = 200
@@ -237,10 +236,6 @@ class Extents:
                 fix = f"{mode} = {literal(extent)}: the nearest is {min(max(extent, 1), self.high)}"
                 return Mismatch(found=literal(value), expected=self.expected, fix=fix)
         return None
-
-
-MAX_CLUSTER_CTAS = 8
-"""CTAs of a cluster on every GPU that has them (CUDA C++ Programming Guide, "Thread Block Clusters")."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from cutegen.hardware import (
     UNIVERSAL,
     dtype,
 )
+from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec.checks import (
-    MAX_THREADS_PER_CTA,
     MAX_WARPS_PER_CTA,
     Mismatch,
 )
@@ -54,6 +54,8 @@ from cutegen.support.literals import alternatives, literal
 
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
+DEFAULT_ALIGN_BYTES = 16
+"""Alignment of an operand of which nothing is said: the widest access of a thread."""
 
 
 @dataclass(frozen=True, slots=True)

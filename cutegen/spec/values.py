@@ -17,9 +17,9 @@ from cutegen.hardware import (
     WGMMA_ATOMS,
     MmaAtom,
 )
+from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
-    MAX_THREADS_PER_CTA,
     MAX_WARPS_PER_CTA,
     Boolean,
     ClusterExtents,
@@ -40,6 +40,8 @@ ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS}
 """What a spec can name: by warps, or by warpgroups."""
 MOST_SLICES = 64
 """CTAs that a spec may have share the K of one tile."""
+MOST_STAGES = 16
+"""K-tiles that shared memory may hold at once."""
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
@@ -55,7 +57,7 @@ AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
-StageCount: TypeAlias = Annotated[int, Integer(1, 16, "a k-tile lies in shared memory while it is multiplied")]
+StageCount: TypeAlias = Annotated[int, Integer(1, MOST_STAGES, "a k-tile lies in shared memory while it is multiplied")]
 PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
 Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[

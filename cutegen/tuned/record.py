@@ -21,6 +21,7 @@ from cutegen.errors import ArtifactError, CutegenError
 from cutegen.hardware import dtype
 from cutegen.spec import GemmSpec
 from cutegen.spec.parse import EVIDENCE, nesting, spec_of_table
+from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 from cutegen.spec.write import spec_table
 from cutegen.support.toml_text import toml_value
 from cutegen.support.typed_json import read, shown
@@ -28,7 +29,6 @@ from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.times import RegimeName, Times, Tried
 
 SCHEMA = 1
-DEFAULT_ALIGN_BYTES = 16
 SUFFIX = ".toml"
 _DEEPEST = 16
 

@@ -1,4 +1,4 @@
-"""Does every register hold what its MMA wants? Elements are numbered, loaded, and known again by their bits."""
+"""Checks that every register holds what its MMA wants: elements are numbered, loaded, and known again by their bits."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_it_reads_each_element_where_the_layout_has_it(
     order = (1, 0, 2) if k_first else (0, 1, 2)
     tile = tile_to_shape(layout.atom(8 * element_bytes), (2 * rows, depth, 2), order)
     found = operand_descriptors(tile, layout.major_mode, element_bytes, rows)
-    base = 5 * found.alignment_bytes
+    base = 5 * found.first.mode.period_bytes
     stored = base + offsets(tile).reshape(2, depth, 2 * rows) * element_bytes
     steps = offsets(found.steps).reshape(2, depth // k, 2)
     for stage, k_block, block in np.ndindex(steps.shape):
@@ -98,7 +98,7 @@ def test_a_tile_begins_where_the_pattern_does() -> None:
     """TMA's swizzles want 1024, 512 and 256 bytes: CUDA Driver API, CU_TENSOR_MAP_SWIZZLE_128B and its like."""
     for name, bytes_ in (("SW128", 1024), ("SW64", 512), ("SW32", 256), ("INTER", 16)):
         layout = GMMA_LAYOUTS[f"Layout_K_{name}_Atom"]
-        assert operand_descriptors(layout.tile((64, 64), 16), 1, 2, 64).alignment_bytes == bytes_
+        assert operand_descriptors(layout.tile((64, 64), 16), 1, 2, 64).first.mode.period_bytes == bytes_
 
 
 @pytest.mark.parametrize("mode", SWIZZLE_MODES, ids=lambda mode: mode.name)

@@ -16,6 +16,7 @@ QUESTIONS = frozenset(
 """Words that leave the reader without a subject: "What a launch needs" names neither a value nor an action."""
 
 PHRASES = ("In words", "In place", "In order")
+ASKED = re.compile(r"[^.:]*\?")
 TWICE = re.compile(r"\b([a-z]{2,}) \1\b")
 
 
@@ -27,9 +28,9 @@ def docstrings(text: str) -> Iterator[str]:
 
 
 def questions(text: str) -> list[str]:
-    """List the docstrings that open with a question word."""
+    """List the docstrings that open with a question word, or ask."""
     said = [one for one in docstrings(text) if one and not one.startswith(PHRASES)]
-    return [one.splitlines()[0] for one in said if re.split(r"\W", one)[0] in QUESTIONS]
+    return [one.splitlines()[0] for one in said if re.split(r"\W", one)[0] in QUESTIONS or ASKED.match(one)]
 
 
 def test_no_docstring_opens_with_a_question() -> None:
@@ -37,7 +38,7 @@ def test_no_docstring_opens_with_a_question() -> None:
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize("opening", ["What it does.", "Whether it holds.", "Of a tile."])
+@pytest.mark.parametrize("opening", ["What it does.", "Whether it holds.", "Of a tile.", "Does it hold? Every one."])
 def test_a_question_is_noticed(opening: str) -> None:
     assert questions(f'def f():\n    """{opening}"""\n') == [opening]
 

@@ -17,7 +17,7 @@ FOREIGN = ("cutlass", "torch", "cuda")
 # Spelled in pieces, so that this file does not find itself.
 LEFTOVERS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.~}$/-])/(?:work|root|home|opt|mnt|Users)/\w")
-NAMED_PATHS = re.compile(r"\b(?:docs|examples|layouts|templates|tests|benchmarks)/[\w./-]+\.\w+")
+NAMED_PATHS = re.compile(r"\b(?:cutegen|docs|examples|layouts|templates|tests|benchmarks)/[\w./-]+\.\w+")
 REGISTRIES = re.compile("py" + r"pi\.org|python" + r"hosted|index-" + r"url|find-" + "links", re.IGNORECASE)
 
 

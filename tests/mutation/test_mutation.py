@@ -103,7 +103,7 @@ def test_of_each_test_function_the_quickest_case_comes_first() -> None:
 
 
 def test_a_recording_that_time_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: dict[str, Any] = {"some/test_a.py::t": [1.0, {"cutegen/x.py": "4"}], "some/test_b.py::t": [2.0, {}]}
+    found: dict[str, Any] = {"some/test_a.py::t": [1.0, {"some/x.py": "4"}], "some/test_b.py::t": [2.0, {}]}
     turns = [(dict([*found.items()][:1]), False), (dict([*found.items()][1:]), True)]
     asked: list[tuple[list[str], set[str]]] = []
 
@@ -204,8 +204,8 @@ def test_only_files_of_tests_that_changed_are_recorded_again(tmp_path: Path, mon
     def run(tests: list[str], *_: object) -> tuple[dict[str, object], bool]:
         asked.append(tests)
         files = [name for name in now if name] if tests == recording.EVERYTHING else tests
-        found = {f"{name}::t": [1.0 + len(asked), {"cutegen/x.py": "4"}] for name in files}
-        return {**found, "cutegen/x.py::doctest": [1.0, {}], recording.AT_IMPORT: [0.0, {"cutegen/x.py": "8"}]}, True
+        found = {f"{name}::t": [1.0 + len(asked), {"some/x.py": "4"}] for name in files}
+        return {**found, "some/x.py::doctest": [1.0, {}], recording.AT_IMPORT: [0.0, {"some/x.py": "8"}]}, True
 
     def recorded() -> dict[str, float]:
         return recording.up_to_date(tmp_path / "recording.json.gz", 1, "", 0.0).seconds

@@ -75,6 +75,14 @@ def test_keys_decide(keys: dict[str, object], family: str, problem: tuple[int, i
     assert chosen(replace(OPEN, **keys), "sm_90", problem)[0] == family  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", ["s8", "e4m3"])
+@pytest.mark.parametrize("majors", ["mkn", "knn", "mnn", "mnm"])
+def test_bytes_that_wgmma_cannot_read_get_another_family(dtype: str, majors: str) -> None:
+    # Of these sm90 compares tiles of 8 columns, which would be rows of 8 bytes: no box is so narrow.
+    family, _ = chosen(replace(gemm(majors, dtype), family=None), "sm_90", (256, 256, 4096))
+    assert family == "sm80"
+
+
 def test_the_plan_is_the_familys_own() -> None:
     named, found = plan(replace(OPEN, family="sm90"), "sm_90"), plan(OPEN, "sm_90")
     assert isinstance(named, GemmPlan)

@@ -52,14 +52,6 @@ def _between(text: str, change: Callable[[str], str]) -> str:
     return text[:begin] + change(text[begin : end.start()]) + text[end.start() :]
 
 
-def _before_the_sums(text: str, change: Callable[[str], str]) -> str:
-    """Changes the statements before the sums' stores."""
-    first = LEFT.search(text)
-    assert first is not None
-    begin = text.rindex("mbarrier.arrive", 0, first.start())
-    return text[:begin] + change(text[begin : first.start()]) + text[first.start() :]
-
-
 def _without_the_last_waits(text: str) -> str:
     """Neither the warps that multiply nor the one that copies stay until all have read."""
     at = text.index(LAST_WAIT, list(ADDED.finditer(text))[-1].end())

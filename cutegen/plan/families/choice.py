@@ -62,7 +62,7 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
 
 
 def _beside_the_first(options: list[_Option]) -> list[_Option]:
-    """The first as it is, and where it has a prediction those of others made comparable with it."""
+    """The options with comparable predictions: where the first has one, those of others are multiplied by `DOUBTED`."""
     if options[0].predicted_us is None:
         return options
     return [

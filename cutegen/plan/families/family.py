@@ -15,7 +15,6 @@ from cutegen.plan import swapped
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.parts import CountedPlan, Feed, Multiplier, Schedule
-from cutegen.plan.predict.instructions import written_instructions
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
@@ -26,7 +25,7 @@ from cutegen.plan.rules.programmatic import choose_programmatic
 from cutegen.plan.rules.tile_order import tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.gemm_plan import Predictions
+from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 
@@ -99,7 +98,7 @@ class Family:
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, by.atom.instruction)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
-        written = written_instructions(loop, (a, b), by.atom, by.tiled_mma, by.cta_tile, target)
+        written = loop.written(lambda step: step_opcodes(step, (a, b), by.atom, by.tiled_mma, by.cta_tile, target))
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
         copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
         plan = GemmPlan(

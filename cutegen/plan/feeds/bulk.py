@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Instruction, Target, targets_with
@@ -78,8 +78,8 @@ class Bulk:
     """A warpgroup of its own copies, by one of its warps: registers are given out by warpgroups."""
 
     consumers: Consumers
-    producer_threads: int = WARPGROUP
-    reserved_bytes: int = MOST_BARRIERS_BYTES
+    producer_threads: ClassVar[int] = WARPGROUP
+    reserved_bytes: ClassVar[int] = MOST_BARRIERS_BYTES
 
     @property
     def holes(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.errors import SpecError
 from cutegen.hardware import Target
@@ -26,14 +27,14 @@ from cutegen.spec import GemmSpec
 class CopiedFragments:
     """A stage is read by warps, each of which leaves it when its last fragments are in registers."""
 
-    holes: str = "bulk"
-    to_copy: tuple[int, ...] = (LEAST_TO_COPY,)
-    least_stages: int = 1
-    most_stages: int = DEFAULT_MAX_STAGES
+    holes: ClassVar[str] = "bulk"
+    to_copy: ClassVar[tuple[int, ...]] = (LEAST_TO_COPY,)
+    least_stages: ClassVar[int] = 1
+    most_stages: ClassVar[int] = DEFAULT_MAX_STAGES
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
         """Fragments decide the shared layout, and the layout decides the boxes."""
-        check_bulk(spec, x, asked="tile.cta")
+        check_bulk(spec, x)
         s2r = choose_s2r(spec, x, by.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
             raise _no_plain_loads(spec, x, s2r.decision, target)

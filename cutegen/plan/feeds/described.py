@@ -6,6 +6,7 @@ A warpgroup leaves a stage when its multiplications of it are done, which it lea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
@@ -15,6 +16,7 @@ from cutegen.plan.rules.described_tiles import choose_described
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.parted_epilogue import choose_parted_epilogue
 from cutegen.plan.rules.pipeline import DEEPEST
+from cutegen.plan.rules.register_split import LEAST_TO_COPY
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -27,14 +29,14 @@ from cutegen.spec import GemmSpec
 class DescribedTiles:
     """Nothing but sums lies in registers, so that a few more can be left to the warps that copy."""
 
-    holes: str = "warpgroup"
-    to_copy: tuple[int, ...] = (40, 32, 24)
-    least_stages: int = 2
-    most_stages: int = DEEPEST[-1]
+    holes: ClassVar[str] = "warpgroup"
+    to_copy: ClassVar[tuple[int, ...]] = (40, 32, LEAST_TO_COPY)
+    least_stages: ClassVar[int] = 2
+    most_stages: ClassVar[int] = DEEPEST[-1]
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and is all that the multiplier is told."""
-        check_bulk(spec, x, asked="tile.cta")
+        check_bulk(spec, x)
         smem, described = choose_described(spec, x, by)
         m, n, _ = by.cluster
         g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)

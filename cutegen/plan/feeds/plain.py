@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
@@ -28,9 +29,9 @@ from cutegen.spec import GemmSpec
 class Plain:
     """Loads and stores that every target has: one stage, or a second one that is filled while the first is read."""
 
-    holes: str = "plain"
-    producer_threads: int = 0
-    reserved_bytes: int = 0
+    holes: ClassVar[str] = "plain"
+    producer_threads: ClassVar[int] = 0
+    reserved_bytes: ClassVar[int] = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Every target has these copies."""

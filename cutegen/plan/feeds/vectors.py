@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.hardware import UNIVERSAL, Target
+from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import pipelined
 from cutegen.plan.parts import Memory, Operands, Registers
@@ -22,17 +23,16 @@ from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.multiplied import Multiplied
 from cutegen.plan.values.operand import OperandTile
-from cutegen.spec import G2sCopy, GemmSpec
+from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The threads that multiply copy as well; with `plain`, through registers alone. C takes the stages' memory."""
+    """The threads that multiply copy as well. C takes the stages' memory."""
 
-    plain: bool = False
-    holes: str = "vectors"
-    producer_threads: int = 0
-    reserved_bytes: int = 0
+    holes: ClassVar[str] = "vectors"
+    producer_threads: ClassVar[int] = 0
+    reserved_bytes: ClassVar[int] = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Every target has these copies."""
@@ -43,9 +43,6 @@ class Vectors:
 
     def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[VectorCopy]:
         """The widest copy, the fragments' loads, and the shared layout that suits both best."""
-        if self.plain:
-            given = getattr(spec.g2s, x.name) or G2sCopy()
-            spec = replace(spec, g2s=replace(spec.g2s, **{x.name: replace(given, op=UNIVERSAL)}))
         g2s, s2r = choose_g2s(spec, x, by.tiled_mma.threads), choose_s2r(spec, x, by.tiled_mma, target)
         return choose_layout(spec, x, g2s, s2r, by.tiled_mma)
 

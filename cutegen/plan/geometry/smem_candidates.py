@@ -32,7 +32,7 @@ ANY_TILE = "a pad suits any tile"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LayoutOption:
     """One way to lay out a tile: `atom` is repeated over it; `turned` when neighbours in global memory lie apart."""
 
     atom: LayoutExpr
@@ -51,14 +51,14 @@ class Shape:
         return f"plain {format_layout(self.atom)}"
 
 
-def all_shapes(
+def all_options(
     tile: tuple[int, int],
     major_mode: int,
     element_bytes: int,
     vector_bytes: int = VECTOR_BYTES,
     *,
     turned: bool = False,
-) -> Iterator[Shape]:
+) -> Iterator[LayoutOption]:
     """The plain tile, every useful pad, and every Swizzle<B,M,S> that keeps whole vectors of 2^M elements together.
 
     All swizzles of the widest atom are listed, of the narrower ones only CuTe's own: S = 3 and M a vector. With
@@ -67,15 +67,15 @@ def all_shapes(
     vector_elems = vector_bytes // element_bytes
     vector_base = vector_elems.bit_length() - 1
     for mode in (major_mode, 1 - major_mode) if turned else (major_mode,):
-        yield Shape(_padded(tile, mode, 0), turned=mode != major_mode)
+        yield LayoutOption(_padded(tile, mode, 0), turned=mode != major_mode)
         for pad in (vectors * vector_elems for vectors in PADS_VECTORS):
-            yield Shape(_padded(tile, mode, pad), pad_elems=pad, turned=mode != major_mode)
+            yield LayoutOption(_padded(tile, mode, pad), pad_elems=pad, turned=mode != major_mode)
     for i, atom in enumerate(_atoms(tile, major_mode, VECTOR_BYTES // element_bytes)):
         atom_bits = size(atom).bit_length() - 1
         for base, shift, bits in _swizzles(vector_base, atom_bits):
             if i == 0 or (base, shift) == (vector_base, 3):
                 swizzle = Swizzle(bits, base, shift)
-                yield Shape(ComposedLayout(swizzle, atom), swizzle=swizzle)
+                yield LayoutOption(ComposedLayout(swizzle, atom), swizzle=swizzle)
 
 
 def _swizzles(vector_base: int, atom_bits: int) -> Iterator[tuple[int, int, int]]:
@@ -99,14 +99,14 @@ def _atoms(tile: tuple[int, int], major_mode: int, vector_elems: int) -> Iterato
             yield Layout((ATOM_ROWS, width), (width, 1)) if major_mode == 1 else Layout((width, ATOM_ROWS), (1, width))
 
 
-def requested_shapes(
+def requested_options(
     spec: GemmSpec,
     key: str,
     asked: SmemLayout | Literal[False] | None,
     tile: tuple[int, int],
     major_mode: int,
     element_bytes: int,
-) -> tuple[Shape, ...]:
+) -> tuple[LayoutOption, ...]:
     """The layouts that the spec allows, none when it leaves the choice open; a swizzle leaves its atom's width open.
 
     Raises SpecError for a layout that cannot hold the tile.
@@ -114,14 +114,14 @@ def requested_shapes(
     if not isinstance(asked, SmemLayout):
         return ()
     if asked.pad is not None:
-        return (Shape(_padded(tile, major_mode, asked.pad), pad_elems=asked.pad),)
+        return (LayoutOption(_padded(tile, major_mode, asked.pad), pad_elems=asked.pad),)
     if asked.layout is not None:
         return (_given_layout(spec, f"{key}.layout", asked.layout, tile),)
     if asked.swizzle is not None:
         swizzle, vector_elems = Swizzle(*asked.swizzle), VECTOR_BYTES // element_bytes
         atoms = tuple(_atoms(tile, major_mode, vector_elems))
         _check_swizzle(spec, f"{key}.swizzle", swizzle, tile, vector_elems, atoms)
-        return tuple(Shape(ComposedLayout(swizzle, atom), swizzle=swizzle) for atom in atoms)
+        return tuple(LayoutOption(ComposedLayout(swizzle, atom), swizzle=swizzle) for atom in atoms)
     return ()
 
 
@@ -155,7 +155,7 @@ def _check_swizzle(
         )
 
 
-def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> Shape:
+def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> LayoutOption:
     atom = parse_layout(text)
     if size(inner_layout(atom)) == 1:
         raise spec.error(key, found=f'"{text}", one element', expected="an atom that says how elements lie together")
@@ -181,4 +181,4 @@ def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) ->
             found=f'"{text}": the swizzle leads to offset {int(table.max())}, past the last of the tile, {last}',
             expected="a swizzle that permutes the tile's own offsets",
         )
-    return Shape(atom, swizzle=atom.outer if isinstance(atom, ComposedLayout) else None)
+    return LayoutOption(atom, swizzle=atom.outer if isinstance(atom, ComposedLayout) else None)

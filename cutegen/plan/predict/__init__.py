@@ -1,3 +1,1 @@
-"""Predicts what the hardware does with a plan: occupancy, memory traffic, instructions in the PTX text, tile orders
-in L2.
-"""
+"""Predicts what the hardware does with a plan: occupancy, memory traffic, tile orders in L2."""

@@ -9,8 +9,11 @@ from cutegen.plan.values.gemm_plan import Occupancy
 from cutegen.support.words import round_up
 
 ADDRESS_REGISTERS = 40
+"""What addresses and predicates took in practice."""
 FRAGMENT_BUFFERS = 2
+"""One k-block is multiplied while the next is loaded."""
 REGISTER_GRANULE = 8
+"""Registers of a thread are allocated, and named by `setmaxnreg`, in such units."""
 
 
 def estimate_registers(target: Target, cta_tile: Extents, tiled_mma: TiledMma, atom: MmaAtom, passing: int) -> int:

@@ -16,8 +16,8 @@ def predict_wavefronts(
     a: OperandPlan,
     b: OperandPlan,
     epilogue: EpiloguePlan,
-    split_k: SplitPlan | None = None,
-    cta_tile: Extents = (0, 0, 0),
+    split_k: SplitPlan | None,
+    cta_tile: Extents,
 ) -> dict[str, Wavefronts]:
     """Predict wavefronts of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none.
 

@@ -15,8 +15,8 @@ from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
-from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape
-from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_shapes, shares_of, uneven
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption
+from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_options, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
@@ -26,10 +26,11 @@ from cutegen.support.words import extents
 
 SWIZZLE_SHIFT = 3
 SWIZZLE_BITS = (3, 2, 1)
+"""Swizzle<B,4,3> on byte addresses, B for rows of 128, 64 and 32 bytes (`CU_TENSOR_MAP_SWIZZLE_128B` and its like)."""
 
 
-def check_bulk(spec: GemmSpec, x: OperandTile, *, asked: str) -> None:
-    """Raise SpecError where no bulk tensor copy can move the tile; `asked` is the key whose value is met."""
+def check_bulk(spec: GemmSpec, x: OperandTile) -> None:
+    """Raise SpecError where no bulk tensor copy can move the tile."""
     if x.align_bytes < STRIDE_MULTIPLE_BYTES:
         raise spec.error(
             f"problem.{x.name}.align",
@@ -39,7 +40,7 @@ def check_bulk(spec: GemmSpec, x: OperandTile, *, asked: str) -> None:
         )
     if x.extents[1 - x.major_mode] > MAX_BOX_ELEMS:
         raise spec.error(
-            asked,
+            "tile.cta",
             found=f"{extents(x.extents)} for {x.name.upper()}",
             expected=f"at most {MAX_BOX_ELEMS} rows, the longest box of a bulk tensor copy",
         )
@@ -57,28 +58,28 @@ def rank_boxes(
 
     Raises SpecError where there are none, or none of those that the spec asks for.
     """
-    shapes = tuple(box_shapes(x))
-    if not shapes:
+    options = tuple(box_options(x))
+    if not options:
         raise spec.error(
             "tile.cta",
             found=f"{extents(x.extents)} {x.dtype.name} for {x.name.upper()}",
             expected=f"whole boxes along {x.major}: rows of a multiple of {VECTOR_BYTES} bytes",
             fix="epilogue.smem = false" if x.name == "c" else "",
         )
-    requested = requested_boxes(spec, x, shapes)
+    requested = requested_boxes(spec, x, options)
     shares = shares_of(tiled_mma, x)
-    hinders = {shape: uneven(x, shape, shares) for shape in shapes}
-    possible = tuple(shape for shape in shapes if not hinders[shape])
+    hinders = {option: uneven(x, option, shares) for option in options}
+    possible = tuple(option for option in options if not hinders[option])
     if not possible:
         raise spec.error(
             "tile.cta",
-            found=f"{extents(x.extents)} for {x.name.upper()}: of all its boxes, {hinders[shapes[0]]}",
+            found=f"{extents(x.extents)} for {x.name.upper()}: of all its boxes, {hinders[options[0]]}",
             expected=f"at most {MAX_BOX_ELEMS} along {x.major}, or 1, 2, 4 or 8 warps along it",
         )
     if requested and hinders[requested[0]]:
         raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=_fix(possible))
-    choice = rank_shapes(x, possible, requested, write, read)
-    return also_rejected(choice, (Rejected(shape.name, why) for shape, why in hinders.items() if why))
+    choice = rank_options(x, possible, requested, write, read)
+    return also_rejected(choice, (Rejected(option.name, why) for option, why in hinders.items() if why))
 
 
 def full_lines(x: OperandTile) -> Wavefronts:
@@ -87,7 +88,7 @@ def full_lines(x: OperandTile) -> Wavefronts:
     return Wavefronts(lines, lines)
 
 
-def box_shapes(x: OperandTile) -> Iterator[Shape]:
+def box_options(x: OperandTile) -> Iterator[LayoutOption]:
     """The boxes that tile the operand, widest swizzle first, the plain one last."""
     vector_elems = VECTOR_BYTES // x.dtype.bytes
     along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
@@ -96,9 +97,9 @@ def box_shapes(x: OperandTile) -> Iterator[Shape]:
         width = vector_elems << bits
         if along % width == 0 and across * width % (1 << (bits + base + SWIZZLE_SHIFT)) == 0:
             swizzle = Swizzle(bits, base, SWIZZLE_SHIFT)
-            yield Shape(ComposedLayout(swizzle, _rows(x, width)), swizzle=swizzle)
+            yield LayoutOption(ComposedLayout(swizzle, _rows(x, width)), swizzle=swizzle)
     if along <= MAX_BOX_ELEMS and along % vector_elems == 0:
-        yield Shape(_rows(x, along))
+        yield LayoutOption(_rows(x, along))
 
 
 def _rows(x: OperandTile, width: int) -> Layout:
@@ -107,24 +108,24 @@ def _rows(x: OperandTile, width: int) -> Layout:
     return Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
 
 
-def requested_boxes(spec: GemmSpec, x: OperandTile, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    """Those of `shapes` that the spec asks for, none when it leaves the choice open. Raises SpecError for any other."""
+def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption, ...]) -> tuple[LayoutOption, ...]:
+    """Those that the spec asks for, none when it leaves the choice open. Raises SpecError for any but `options`."""
     if not x.requested:
         return ()
-    wanted = {shape.swizzle for shape in x.requested}
-    found = tuple(shape for shape in shapes if shape.swizzle in wanted)
-    if not found or any(shape.pad_elems for shape in x.requested):
+    wanted = {option.swizzle for option in x.requested}
+    found = tuple(option for option in options if option.swizzle in wanted)
+    if not found or any(option.pad_elems for option in x.requested):
         raise spec.error(
             x.smem_key,
             found=x.requested[0].name,
-            expected=f"what a tensor map can write: {', '.join(shape.name for shape in shapes)}",
-            fix=_fix(shapes),
+            expected=f"what a tensor map can write: {', '.join(option.name for option in options)}",
+            fix=_fix(options),
         )
     return found
 
 
-def _fix(shapes: tuple[Shape, ...]) -> str:
-    swizzle = shapes[0].swizzle
+def _fix(options: tuple[LayoutOption, ...]) -> str:
+    swizzle = options[0].swizzle
     return "leave it out" if swizzle is None else f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]"
 
 

@@ -19,6 +19,7 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import plural
 
 WORTHWHILE_STAGES = 3
+"""Stages that C's tile must leave room for, where the spec names no number."""
 
 
 def choose_epilogue(
@@ -39,7 +40,7 @@ def choose_epilogue(
     asked = spec.epilogue.smem is not None
     if x.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
         return _direct(x, fusion, f"C is aligned to {x.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}")
-    check_bulk(spec, x, asked="tile.cta")
+    check_bulk(spec, x)
     ranking = _rank(spec, x, tiled_mma)
     staged = lay_out(ranking.value, x.extents, None)
     stages = spec.tile.stages or (2 if asked else WORTHWHILE_STAGES)

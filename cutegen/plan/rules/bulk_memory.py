@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cutegen.hardware import Target
 from cutegen.plan.rules.pipeline import DEEPEST
+from cutegen.plan.values.gemm_plan import SUM_BYTES
 from cutegen.plan.values.multiplied import Multiplied
 
 SWIZZLE_PERIOD_BYTES = 1024
@@ -15,10 +16,6 @@ SWIZZLE_PERIOD_BYTES = 1024
 STAGE_BARRIERS_BYTES = 2 * 8
 MOST_BARRIERS_BYTES = STAGE_BARRIERS_BYTES * (DEEPEST[-1] + 1)
 """Those of the stages, and two by which warpgroups take turns, or the flag of a CTA that came last."""
-
-
-SUM_BYTES = 4
-"""Sums of slices are f32 or s32."""
 
 
 def stages_for_sums(by: Multiplied, stage_bytes: int) -> int:

@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from cutegen.algebra import Extents
 from cutegen.errors import SpecError
 from cutegen.hardware import DTYPES, MmaAtom
-from cutegen.hardware.units import SECTOR_BYTES
+from cutegen.hardware.units import MAX_CLUSTER_CTAS, SECTOR_BYTES
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
-from cutegen.spec.checks import MAX_CLUSTER_CTAS
 from cutegen.support.words import extents, plural
 
 ALONE = (1, 1, 1)

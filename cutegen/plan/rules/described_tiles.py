@@ -166,7 +166,7 @@ def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: M
 
 def _swizzles(x: OperandTile) -> Iterator[object]:
     """The swizzles that the spec allows; one of no bits is none."""
-    return (shape.swizzle if shape.swizzle and shape.swizzle.bits else None for shape in x.requested)
+    return (option.swizzle if option.swizzle and option.swizzle.bits else None for option in x.requested)
 
 
 def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> SpecError:

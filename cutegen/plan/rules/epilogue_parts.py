@@ -55,8 +55,8 @@ def choose_parts(
     fusion: Fusion,
     by: Multiplied,
     registers: int,
-    columns_held: int | None = None,
-    sharers: int = 1,
+    columns_held: int | None,
+    sharers: int,
 ) -> PartsChoice:
     """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow, and shared memory.
 

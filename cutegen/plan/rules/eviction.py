@@ -15,7 +15,7 @@ from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec
 
-EVICT_FIRST, EVICT_NORMAL = "evict_first", "evict_normal"
+EVICT_FIRST = "evict_first"
 LEAST_BYTES = 8 << 20
 """Of an operand: what is smaller takes nobody's place."""
 SQUARE_SLICES = 8

@@ -9,7 +9,6 @@ from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, parse
 from cutegen.hardware import UNIVERSAL_FMA, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import available_registers
-from cutegen.plan.rules.split_k import refuse_split_k
 from cutegen.plan.rules.vectors import thread_grid
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import MODES, GemmSpec
@@ -21,8 +20,7 @@ SHOWN_REJECTED = 4
 
 
 def check_possible(spec: GemmSpec) -> None:
-    """Raise SpecError for operands that are not f32 without loss, for other sums than f32, for a K that is split."""
-    refuse_split_k(spec, "a CTA of family simt multiplies all of a tile's K")
+    """Raise SpecError for operands that are not f32 without loss, and for other sums than f32."""
     for name in "ab":
         element = getattr(spec.problem, name).dtype
         if element not in ("f16", "bf16", "f32"):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from math import prod
 
 from cutegen.algebra import Extents
+from cutegen.hardware.units import WGMMA_ROWS
 from cutegen.plan.rules.consumers import pingpong
-from cutegen.plan.rules.wgmma_sums import ROWS
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
 NAME, IN_TURNS, SIDE_BY_SIDE = "schedule.last_k_tiles", "in turns", "side by side"
-LEAST_ALONE = ROWS * 192
+LEAST_ALONE = WGMMA_ROWS * 192
 """Values of C that a warpgroup has at least where it multiplies alone.
 
 On an H200 a launch in a graph takes up to 4 % less in turns with 64 x 256, 128 x 128 and 192 x 96 values (0.1 % more

@@ -317,7 +317,7 @@ def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) ->
 
 def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
     """Return the bits that each thread copies of a k-tile of the smaller operand."""
-    return min(cta_tile[:2]) * cta_tile[2] * atom.a_dtype.bits // (32 * option[0] * option[1])
+    return min(cta_tile[:2]) * cta_tile[2] * atom.a_dtype.bits // (WARP * option[0] * option[1])
 
 
 def _fragment_rows(option: Extents, cta_tile: Extents) -> int:

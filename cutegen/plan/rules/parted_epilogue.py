@@ -30,8 +30,11 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
 
 BUFFERS = 2
+"""Of a warpgroup: one part is stored while the next is written."""
 WORTHWHILE_STAGES = 2
+"""Stages that parts of C must leave room for, where the spec names no number."""
 ROW_BYTES = 16
+"""A box's row at least, and a matrix's row that `stmatrix` writes."""
 
 
 def choose_parted_epilogue(
@@ -55,7 +58,7 @@ def choose_parted_epilogue(
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
         why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
         return _direct(whole, fusion, of_parts, why)
-    check_bulk(spec, x, asked="tile.cta")
+    check_bulk(spec, x)
     stmatrix = stmatrix_of(x, parts.tile[1])
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
     buffers = BUFFERS * by.threads // by.tiled_mma.threads

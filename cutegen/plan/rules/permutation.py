@@ -12,6 +12,7 @@ from cutegen.support.words import extents
 Permutation = tuple[int, int | Layout, int]
 
 K_BLOCK_BYTES = 32
+"""Of a row of A or B: two rows of ldmatrix."""
 
 
 def choose_permutation(
@@ -57,7 +58,7 @@ def _choose_extents(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layou
     if spec.mma.permutation is not None:
         return _given_extents(spec, cta_tile, base)
     n = 2 * base[1] if cta_tile[1] % (2 * base[1]) == 0 else base[1]
-    k_block = K_BLOCK_BYTES // atom.a_dtype.bytes  # two rows of ldmatrix
+    k_block = K_BLOCK_BYTES // atom.a_dtype.bytes
     k = k_block if cta_tile[2] % k_block == 0 and cta_tile[2] >= 2 * k_block else base[2]
     chosen = (base[0], n, k)
     if chosen == base:

@@ -9,13 +9,17 @@ from cutegen.hardware.units import BANK_ROW_BYTES
 from cutegen.plan.predict.occupancy import ctas_by_smem
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import MOST_STAGES
 from cutegen.support.words import plural, round_up
 
 STAGES = range(1, 9)
-DEEPEST = range(1, 17)
-"""Of warpgroups: what they multiply of a narrow tile is released late, two of its stages at a time."""
+"""Stages that are compared for a problem where `mma.sync` multiplies."""
+DEEPEST = range(1, MOST_STAGES + 1)
+"""All that there can be, as many as warpgroups have: they release a stage late, when they multiply the next one."""
 DEFAULT_MAX_STAGES = 4
+"""The most that are chosen where `mma.sync` multiplies, but for tiles that a problem chooses."""
 DOUBLE_BUFFERED = 2
+"""One k-tile is multiplied while the other is filled."""
 
 
 def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size
 from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL, UNIVERSAL_BITS, universal_atom
 from cutegen.plan.geometry.access import by_warp, contiguity, fragment_loads
-from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, all_shapes
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, all_options
 from cutegen.plan.rules.fma_threads import as_threads, check_divides, grid_fix
 from cutegen.plan.rules.operand_choices import OperandChoices, vector_access, write_access
 from cutegen.plan.rules.smem import Access, SmemRanking, rank_addressable
@@ -88,13 +88,11 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
 
     # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
-    shapes = all_shapes(x.extents, x.major_mode, x.dtype.bytes, copy.bits // 8, turned=turned)
-    write, element = (
-        write_access(x, copy, tiled_mma),
-        by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0]),
-    )
+    options = all_options(x.extents, x.major_mode, x.dtype.bytes, copy.bits // 8, turned=turned)
+    element = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0])
     sliced = (vector_access(x, copy), Access(element, x.dtype.bytes))
-    smem = rank_addressable(spec, x, tiled_mma, tuple(shapes), write, read, sliced, copy.tiled_copy)
+    write = write_access(x, copy, tiled_mma)
+    smem = rank_addressable(spec, x, tiled_mma, tuple(options), write, read, sliced, copy.tiled_copy)
     together = _together(x, tile_to_shape(smem.value.chosen.atom, x.extents), tiled_mma)
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)
@@ -106,9 +104,9 @@ def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Toget
 
     A thread that is alone along M (or N) has neighbours there as well.
     """
-    modes = (K_MODE, 1 - K_MODE) if tiled_mma.tile_of(x.operand)[0] == 1 else (K_MODE,)
+    along = (K_MODE, 1 - K_MODE) if tiled_mma.tile_of(x.operand)[0] == 1 else (K_MODE,)
     most = VECTOR_BYTES // x.dtype.bytes
-    found = (_Together(min(contiguity(layout, x.extents, mode), most), mode) for mode in modes)
+    found = (_Together(min(contiguity(layout, x.extents, mode), most), mode) for mode in along)
     return max(found, key=lambda together: together.elems)
 
 

@@ -11,17 +11,20 @@ from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import RegisterSplit
 
 LEAST_TO_COPY = 24
+"""The fewest that `setmaxnreg` can leave a thread (PTX ISA, "setmaxnreg": multiples of 8 from 24 to 256)."""
 MAX_REALLOCATED = 240
+"""What threads of two warpgroups have beside one whose threads keep 24: no CTA has more to give."""
 
 
 def split_registers(
     target: Target, mma_threads: int, *, to_copy: Sequence[int] = (LEAST_TO_COPY,), wanted: int = MAX_REALLOCATED
 ) -> tuple[RegisterSplit, Decision]:
-    """Share out anew the registers that a CTA has at launch. `setmaxnreg` counts in 8s and up to 240 (PTX ISA).
+    """Share out anew the registers that a CTA has at launch.
 
-    It waits for registers that other warpgroups of the CTA gave back, so that more than those at launch would never
-    come; and all warps of a warpgroup must ask for the same, so that one that multiplies and copies cannot ask. Of the
-    numbers `to_copy` the largest is left to the warps that copy with which the others have as many as are `wanted`.
+    `setmaxnreg` waits for registers that other warpgroups of the CTA gave back, so that more than those at launch would
+    never come; and all warps of a warpgroup must ask for the same, so that one that multiplies and copies cannot ask.
+    Of the numbers `to_copy` the largest is left to the warps that copy with which the others have as many as are
+    `wanted`.
     """
     threads = mma_threads + WARPGROUP
     equal = available_registers(target, threads)

@@ -18,6 +18,7 @@ from cutegen.hardware import (
     universal_atom,
     view_in_order,
 )
+from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads, PlainLoads
@@ -25,13 +26,13 @@ from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents, plural
 
-ROW_BITS = 128
+ROW_BITS = 8 * ROW_BYTES
 TRANSPOSED_BITS = 16
 TOO_FEW_VALS = "TiledCopy uses too few vals for selected CopyAtom"
 
 
 @dataclass(frozen=True, slots=True)
-class Fragments:
+class FragmentDemands:
     """Demands of an operand's fragments on the copy that fills them, on one target."""
 
     x: OperandTile
@@ -100,7 +101,7 @@ def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Targ
     (CuTe: "TiledCopy uses too few vals for selected CopyAtom"). What is transposed are 16-bit elements, on some targets
     8-bit elements too, so that another operand which is not K-major is left to plain loads.
     """
-    fragments = Fragments(x, tiled_mma, target)
+    fragments = FragmentDemands(x, tiled_mma, target)
     given = getattr(spec.s2r, x.name)
     asked = None if given is None else given.atom
     hinders = _hinders(fragments)
@@ -117,14 +118,14 @@ def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Targ
     return Choice(copy, Decision(f"s2r.{x.name}", chosen, why, given=asked is not None, rejected=copy.rejected))
 
 
-def _plain_loads(fragments: Fragments) -> PlainLoads:
+def _plain_loads(fragments: FragmentDemands) -> PlainLoads:
     x, bits = fragments.x, fragments.plain_bits
     atom = universal_atom(bits)
     tiled_copy = TiledCopy.for_mma(atom, fragments.tiled_mma, x.operand, x.dtype.bits)
     return PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=_rejected(fragments, None))
 
 
-def _ldmatrix_loads(fragments: Fragments, atom: LdmatrixAtom) -> LdmatrixLoads:
+def _ldmatrix_loads(fragments: FragmentDemands, atom: LdmatrixAtom) -> LdmatrixLoads:
     x, tiled_mma, order = fragments.x, fragments.tiled_mma, fragments.order(atom)
     values = fragments.per_matrix(atom) * atom.matrices
     return LdmatrixLoads(
@@ -137,7 +138,7 @@ def _ldmatrix_loads(fragments: Fragments, atom: LdmatrixAtom) -> LdmatrixLoads:
     )
 
 
-def _hinders(fragments: Fragments) -> str:
+def _hinders(fragments: FragmentDemands) -> str:
     """Return why no `ldmatrix` can load this operand; empty when one can."""
     if not fragments.suited:
         return _torn(fragments)
@@ -150,7 +151,7 @@ def _hinders(fragments: Fragments) -> str:
     return ""
 
 
-def _split_rows(fragments: Fragments) -> str:
+def _split_rows(fragments: FragmentDemands) -> str:
     """Return why rows of 16 bytes along M or N are not one warp's; empty when they are, as 8 elements always are."""
     smallest = fragments.suited[-1]
     if smallest.element_bits != 8:
@@ -166,7 +167,7 @@ def _split_rows(fragments: Fragments) -> str:
     )
 
 
-def _torn(fragments: Fragments) -> str:
+def _torn(fragments: FragmentDemands) -> str:
     """Return what transposing 16-bit elements does to others."""
     bits = fragments.bits
     harm = "keeps pairs of them together" if bits < TRANSPOSED_BITS else "tears them in halves"
@@ -185,7 +186,7 @@ def targets_transposing(bits: int) -> str:
     return either([target.name for target in TARGETS.values() if transposing(bits, target)])
 
 
-def _orientation(fragments: Fragments) -> str:
+def _orientation(fragments: FragmentDemands) -> str:
     if fragments.transposes:
         across = f"T, since rows of shared memory run along {fragments.x.major} and fragments along k"
         if fragments.bits == TRANSPOSED_BITS:
@@ -197,7 +198,7 @@ def _orientation(fragments: Fragments) -> str:
     return f"{straight}, 16 bytes being {fragments.row_elems} elements of {fragments.bits} bits"
 
 
-def _rejected(fragments: Fragments, chosen: LdmatrixAtom | None) -> tuple[Rejected, ...]:
+def _rejected(fragments: FragmentDemands, chosen: LdmatrixAtom | None) -> tuple[Rejected, ...]:
     """Every other way to load this operand than `chosen`, None for plain loads, and why it was not taken."""
     x, transposes = fragments.x, fragments.transposes
     tearing = () if fragments.suited else (_largest_of(fragments, ldmatrix_atoms(transpose=True)),)
@@ -220,12 +221,12 @@ def _rejected(fragments: Fragments, chosen: LdmatrixAtom | None) -> tuple[Reject
     return tuple(found)
 
 
-def _largest_of(fragments: Fragments, atoms: tuple[LdmatrixAtom, ...]) -> LdmatrixAtom:
+def _largest_of(fragments: FragmentDemands, atoms: tuple[LdmatrixAtom, ...]) -> LdmatrixAtom:
     """The largest that would fit if it had the right orientation; at worst the smallest."""
     return next((atom for atom in atoms if fragments.fits(atom)), atoms[-1])
 
 
-def _why_not(fragments: Fragments, atom: LdmatrixAtom, chosen: LdmatrixAtom | None) -> str:
+def _why_not(fragments: FragmentDemands, atom: LdmatrixAtom, chosen: LdmatrixAtom | None) -> str:
     if not fragments.fits(atom):
         multiple = f"{fragments.per_matrix(atom)} x {atom.matrices}"
         return f"{TOO_FEW_VALS}: V = {fragments.values} is no multiple of {multiple}"
@@ -236,7 +237,7 @@ def _why_not(fragments: Fragments, atom: LdmatrixAtom, chosen: LdmatrixAtom | No
     return "not what the spec asks for, though it takes fewer instructions"
 
 
-def _ldmatrix(spec: GemmSpec, fragments: Fragments, asked: str | None) -> LdmatrixAtom:
+def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> LdmatrixAtom:
     """The one asked for, else the largest. Raises SpecError for one that cannot serve."""
     best = fragments.largest
     if asked is None:
@@ -278,7 +279,7 @@ def _q(name: str) -> str:
     return f'"{name}"'
 
 
-def _unsuited(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecError:
+def _unsuited(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) -> SpecError:
     """An `ldmatrix` of the wrong orientation, or one that does not transpose such elements, here or anywhere."""
     if fragments.bits == atom.element_bits == TRANSPOSED_BITS:
         return _wrong_orientation(spec, fragments, atom)
@@ -299,13 +300,13 @@ def _unsuited(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecE
     )
 
 
-def _like(fragments: Fragments, atom: LdmatrixAtom) -> LdmatrixAtom:
+def _like(fragments: FragmentDemands, atom: LdmatrixAtom) -> LdmatrixAtom:
     """The suited `ldmatrix` that is nearest to one that is not: as many matrices, or the most that there are."""
     fitting = [row for row in fragments.suited if fragments.fits(row)] or [fragments.suited[-1]]
     return next((row for row in fitting if row.matrices <= atom.matrices), fitting[-1])
 
 
-def _wrong_orientation(spec: GemmSpec, fragments: Fragments, atom: LdmatrixAtom) -> SpecError:
+def _wrong_orientation(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) -> SpecError:
     """Names the rows that would not be contiguous, in a tile without swizzle or padding."""
     x = fragments.x
     plain = Layout(x.extents, (x.extents[1], 1)) if x.major_mode == 1 else Layout(x.extents)

@@ -33,14 +33,14 @@ from cutegen.errors import SpecError
 from cutegen.hardware import alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape, all_shapes
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, all_options
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import MOST_STAGES
 from cutegen.support.words import extents, plural, round_up
 
-_MOST_STAGES = 16
 TORN = "a thread's own accesses swizzle one another, or a stage's place swizzles them"
 UNEVEN = "the tile ends within a period of the swizzle"
 UNDIVIDED = "{}'s blocks and the layout's do not nest"
@@ -98,7 +98,7 @@ class Access:
         placed = offsets(inner_layout(layout))[self.coordinates]
         own = int(np.bitwise_or.reduce(placed[:, 0, 0] ^ placed[0, 0, 0]))
         threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
-        stages = int(np.bitwise_or.reduce(np.arange(_MOST_STAGES) * cosize(layout.inner))) if staged else 0
+        stages = int(np.bitwise_or.reduce(np.arange(MOST_STAGES) * cosize(layout.inner))) if staged else 0
         swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
         differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
         by_stages = bool(own & stages >> swizzle.shift & swizzled) and bool(threads & swizzled)
@@ -128,15 +128,15 @@ def choose_smem(
     copy: TiledCopy,
 ) -> Choice[SmemRanking]:
     """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
-    shapes = tuple(all_shapes(x.extents, x.major_mode, x.dtype.bytes))
-    return rank_addressable(spec, x, tiled_mma, shapes, write, read, sliced, copy)
+    options = tuple(all_options(x.extents, x.major_mode, x.dtype.bytes))
+    return rank_addressable(spec, x, tiled_mma, options, write, read, sliced, copy)
 
 
 def rank_addressable(
     spec: GemmSpec,
     x: OperandTile,
     tiled_mma: TiledMma,
-    shapes: tuple[Shape, ...],
+    options: tuple[LayoutOption, ...],
     write: Access | AccessOf,
     read: Access | AccessOf,
     sliced: tuple[Access, ...],
@@ -147,23 +147,23 @@ def rank_addressable(
     `copy` moves vectors between global memory and the tile. Raises SpecError where the spec asks for none of those.
     """
 
-    def hindered(shape: Shape) -> str:
-        layout = tile_to_shape(shape.atom, x.extents)
+    def hindered(option: LayoutOption) -> str:
+        layout = tile_to_shape(option.atom, x.extents)
         torn = any(access.tears(layout, staged=staged) for access in sliced)
         if torn:
             return TORN
-        return JOINED if alone and has_gaps(layout, x.dtype.bytes) else uneven(x, shape, shares)
+        return JOINED if alone and has_gaps(layout, x.dtype.bytes) else uneven(x, option, shares)
 
     shares = {**shares_of(tiled_mma, x), "the copy": copy.shared_out}
     staged = x.name != "c" and spec.tile.stages != 1
     alone = x.name != "c" and by_one_thread(tiled_mma, x)
-    hinders = {shape: hindered(shape) for shape in (*shapes, *x.requested)}
-    requested = tuple(shape for shape in x.requested if not hinders[shape])
+    hinders = {option: hindered(option) for option in (*options, *x.requested)}
+    requested = tuple(option for option in x.requested if not hinders[option])
     if x.requested and not requested:
         why = hinders[x.requested[0]]
         raise not_addressable(spec, x, x.requested[0], why, fix=NO_GAPS if why == JOINED else WAY_OUT)
-    choice = rank_shapes(x, tuple(shape for shape in shapes if not hinders[shape]), requested, write, read)
-    return also_rejected(choice, (Rejected(shape.name, hinders[shape]) for shape in shapes if hinders[shape]))
+    choice = rank_options(x, tuple(option for option in options if not hinders[option]), requested, write, read)
+    return also_rejected(choice, (Rejected(option.name, hinders[option]) for option in options if hinders[option]))
 
 
 def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
@@ -185,9 +185,9 @@ def shares_of(tiled_mma: TiledMma, x: OperandTile) -> Shares:
     return {"the tiled MMA": partial(tiled_mma.shared_out, x.operand)}
 
 
-def uneven(x: OperandTile, shape: Shape, shares: Shares) -> str:
+def uneven(x: OperandTile, option: LayoutOption, shares: Shares) -> str:
     """Return why the DSL cannot share out such a tile between the threads; nothing where it can."""
-    layout = tile_to_shape(shape.atom, x.extents)
+    layout = tile_to_shape(option.atom, x.extents)
     swizzle = layout.outer if isinstance(layout, ComposedLayout) else Swizzle(0, 0, 0)
     if not _is_even(swizzle, inner_layout(layout)):
         return UNEVEN
@@ -199,9 +199,9 @@ def uneven(x: OperandTile, shape: Shape, shares: Shares) -> str:
     return ""
 
 
-def not_addressable(spec: GemmSpec, x: OperandTile, shape: Shape, why: str, *, fix: str) -> SpecError:
+def not_addressable(spec: GemmSpec, x: OperandTile, option: LayoutOption, why: str, *, fix: str) -> SpecError:
     """The refusal of a layout that the spec asks for."""
-    found = f"{shape.name} for a tile of {extents(x.extents)}: {why}"
+    found = f"{option.name} for a tile of {extents(x.extents)}: {why}"
     return spec.error(x.smem_key, found=found, expected="a layout that the DSL can address", fix=fix)
 
 
@@ -217,22 +217,22 @@ def _is_even(swizzle: Swizzle, layout: Layout) -> bool:
     return swizzle.bits == 0 or all(span % period == 0 or period % span == 0 for span in spans if span)
 
 
-def rank_shapes(
+def rank_options(
     x: OperandTile,
-    shapes: tuple[Shape, ...],
-    requested: tuple[Shape, ...],
+    options: tuple[LayoutOption, ...],
+    requested: tuple[LayoutOption, ...],
     write: Access | AccessOf | Wavefronts,
     read: Access | AccessOf | Wavefronts,
 ) -> Choice[SmemRanking]:
-    """The best of `requested`, or of all `shapes` when the spec leaves them open.
+    """The best of `requested`, or of all `options` when the spec leaves them open.
 
     Known wavefronts hold for any; how a tile is read may depend on its layout.
     """
 
-    def ranked(shapes: tuple[Shape, ...]) -> tuple[SmemCandidate, ...]:
-        return tuple(sorted((_measure(x, shape, write, read) for shape in shapes), key=_order))
+    def ranked(options: tuple[LayoutOption, ...]) -> tuple[SmemCandidate, ...]:
+        return tuple(sorted((_measure(x, option, write, read) for option in options), key=_order))
 
-    rows = ranked(shapes)
+    rows = ranked(options)
     given = bool(requested)
     chosen = ranked(requested)[0] if given else rows[0]
     why = (
@@ -276,19 +276,19 @@ def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> 
 
 
 def _measure(
-    x: OperandTile, shape: Shape, write: Access | AccessOf | Wavefronts, read: Access | AccessOf | Wavefronts
+    x: OperandTile, option: LayoutOption, write: Access | AccessOf | Wavefronts, read: Access | AccessOf | Wavefronts
 ) -> SmemCandidate:
-    layout = tile_to_shape(shape.atom, x.extents)
+    layout = tile_to_shape(option.atom, x.extents)
     written, fetched = (access(layout) if callable(access) else access for access in (write, read))
 
     def count(access: Access | Wavefronts) -> Wavefronts:
         return access.count(layout, x.dtype.bytes) if isinstance(access, Access) else access
 
     return SmemCandidate(
-        name=shape.name,
-        atom=shape.atom,
-        swizzle=shape.swizzle,
-        pad_elems=shape.pad_elems,
+        name=option.name,
+        atom=option.atom,
+        swizzle=option.swizzle,
+        pad_elems=option.pad_elems,
         tile_bytes=span_elems(layout) * x.dtype.bytes,
         write=count(written),
         read=count(fetched),

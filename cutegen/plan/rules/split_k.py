@@ -14,6 +14,7 @@ from __future__ import annotations
 from cutegen.algebra import Extents
 from cutegen.hardware import DTYPES, MmaAtom
 from cutegen.plan.rules.cluster import CLUSTER
+from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG, pingpong
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.spec import GemmSpec
@@ -103,11 +104,11 @@ def check_together(spec: GemmSpec) -> None:
     """Raise SpecError where warpgroups would take turns at a slice, or add to C without a workspace."""
     if (spec.schedule.split_k or 1) == 1:
         return
-    if spec.schedule.consumers == "pingpong":
+    if pingpong(spec):
         raise spec.error(
             "schedule.consumers",
-            found=f'"pingpong" with K in {spec.schedule.split_k} slices',
-            expected='"cooperative": all threads that multiply a tile count its slices together',
+            found=f'"{PINGPONG}" with K in {spec.schedule.split_k} slices',
+            expected=f'"{COOPERATIVE}": all threads that multiply a tile count its slices together',
             fix="leave one of the two keys out",
         )
     if spec.schedule.reduction == "atomics":

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from cutegen.algebra import Extents
 from cutegen.hardware import Target, dtype
-from cutegen.hardware.units import LINE_BYTES
+from cutegen.hardware.units import LINE_BYTES, WGMMA_ROWS
 from cutegen.plan.rules.consumers import pingpong
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.wgmma_atom import OTHER
-from cutegen.plan.rules.wgmma_sums import ROWS, check_room, lacks_room, sums_of
+from cutegen.plan.rules.wgmma_sums import check_room, lacks_room, sums_of
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents, plural
@@ -37,7 +37,7 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
 def _default_rows(spec: GemmSpec) -> tuple[int, int]:
     """Rows and columns: as many as leave each thread registers for its sums."""
     if pingpong(spec):
-        return (ROWS, 128) if promotes(spec) else (128, 128)
+        return (WGMMA_ROWS, 128) if promotes(spec) else (128, 128)
     return (128, 128) if promotes(spec) else (128, 256)
 
 
@@ -56,13 +56,13 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         return Choice(given, Decision("mma.atom_layout", extents(given), "given", given=True))
     m = cta_tile[0]
     numbers = (1,) if pingpong(spec) else WARPGROUPS
-    options = [(groups, 1, 1) for groups in numbers if m % (ROWS * groups) == 0]
+    options = [(groups, 1, 1) for groups in numbers if m % (WGMMA_ROWS * groups) == 0]
     if not options:
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
-            expected=f"M a multiple of {ROWS}, the rows of a wgmma",
-            fix=f"M = {max(1, round(m / ROWS)) * ROWS} is the nearest; {OTHER} on 16 rows",
+            expected=f"M a multiple of {WGMMA_ROWS}, the rows of a wgmma",
+            fix=f"M = {max(1, round(m / WGMMA_ROWS)) * WGMMA_ROWS} is the nearest; {OTHER} on 16 rows",
         )
     chosen = min(options, key=lambda option: _rank(spec, option, cta_tile, target))
     check_room(spec, chosen, cta_tile, target)
@@ -114,7 +114,7 @@ def _given_warpgroups(spec: GemmSpec, cta_tile: Extents) -> Extents:
             "layout counts warpgroups of 128 threads, not warps",
             fix="use 2x1x1",
         )
-    for mode, unit, found in ((0, ROWS * m, m), (1, n, n)):
+    for mode, unit, found in ((0, WGMMA_ROWS * m, m), (1, n, n)):
         if cta_tile[mode] % unit:
             letter = "MN"[mode]
             raise spec.error(

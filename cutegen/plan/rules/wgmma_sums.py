@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Extents
 from cutegen.hardware import DType, Target
-from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
+from cutegen.hardware.units import REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.consumers import pingpong
 from cutegen.plan.rules.promotion import promotes
@@ -15,8 +15,6 @@ from cutegen.plan.rules.wgmma_atom import accumulator
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
-ROWS = 64
-"""Rows of A that every wgmma multiplies (PTX ISA, "wgmma.mma_async": `.shape`)."""
 REGISTERS_BESIDE_SUMS = 32
 """What addresses, barriers and the epilogue took in practice."""
 MOST_SUMS = 200
@@ -58,7 +56,7 @@ def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
             fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta",
         )
     columns = cta_tile[1] // warpgroups[1]
-    one = sum_registers((ROWS, columns), accumulator(spec), WARPGROUP)
+    one = sum_registers((WGMMA_ROWS, columns), accumulator(spec), WARPGROUP)
     most = _most_sums_of_one(spec, warpgroups, target)
     if one > most:
         found, of_launch = f"{one} registers for one wgmma's sums", "of those that a thread has at launch"

@@ -1,4 +1,4 @@
-"""Candidates of this family for a problem: its tiles, as the model of time sees them, where the spec names none."""
+"""Candidates for a problem where bulk tensor copies feed `mma.sync`: tiles, as the model of time sees them."""
 
 from __future__ import annotations
 

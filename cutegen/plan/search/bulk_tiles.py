@@ -1,4 +1,4 @@
-"""The tiles that this family compares for a problem, and the constants of the model of time for them.
+"""The tiles that are compared where bulk tensor copies feed `mma.sync`, and the constants of the model of time.
 
 A CTA has its multiprocessor to itself, so that every row has as many stages as fit beside C's tile, up to the most
 there can be.

@@ -1,4 +1,4 @@
-"""Candidates of this family for a problem: its tiles with every number of slices, as the model of time sees them."""
+"""Candidates for a problem where cp.async feeds `mma.sync`: tiles in every number of slices, as the model sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiles that this family compares for a problem, and the constants of the model of time for them.
+"""The tiles that are compared where cp.async feeds `mma.sync`, and the constants of the model of time for them.
 
 A list made by hand: every row was the fastest on some problem of `docs/tile_model.md`, or stands in for a row that does
 not fit a target's shared memory.

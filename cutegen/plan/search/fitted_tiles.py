@@ -14,10 +14,11 @@ from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu, dtype
 from cutegen.hardware.units import WARPGROUP
+from cutegen.plan import swapped
 from cutegen.plan.rules.consumers import COOPERATIVE
 from cutegen.plan.rules.wgmma_sums import MOST_SUMS, sum_registers
 from cutegen.plan.search.sized_tiles import is_sized, of_size
-from cutegen.plan.search.warpgroup_model import PAIR, TOGETHER
+from cutegen.plan.search.warpgroup_model import PAIR, room_for
 from cutegen.plan.search.warpgroup_tiles import Row
 
 WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}
@@ -71,12 +72,11 @@ def _columns(
     problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents, waves: int, step: int
 ) -> int | None:
     """The least multiple of `step` whose tiles are `waves` of CTAs; None where so many rows are more already."""
-    of_m, of_n = (problem.n, problem.m) if swap else (problem.m, problem.n)
+    multiplied = swapped.shape_multiplied(problem) if swap else problem
     ctas_m, ctas_n, _ = cluster
-    room = gpu.sms if ctas_m * ctas_n <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
-    along_m = -(-of_m // (m * ctas_m)) * ctas_m
-    along_n = room * waves // along_m // ctas_n * ctas_n
-    return -(-of_n // (along_n * step)) * step if along_n else None
+    along_m = -(-multiplied.m // (m * ctas_m)) * ctas_m
+    along_n = room_for(cluster, gpu) * waves // along_m // ctas_n * ctas_n
+    return -(-multiplied.n // (along_n * step)) * step if along_n else None
 
 
 def _has_room(tile: tuple[int, int]) -> bool:

@@ -62,8 +62,8 @@ def _tile(
 def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
     candidate = option.candidate
     (m, n, k), gpu = candidate.cta, GPUS[target.name]
-    of_m, of_n = (problem.n, problem.m) if candidate.swap else (problem.m, problem.n)
-    tiles = -(-of_m // m) * -(-of_n // n) * problem.batch
+    multiplied = swapped.shape_multiplied(problem) if candidate.swap else problem
+    tiles = -(-multiplied.m // m) * -(-multiplied.n // n) * problem.batch
     for_problem = (
         f"{plural(tiles, 'tile')} of {plural(-(-problem.k // k), 'k-tile')} on {gpu}: "
         f"{microseconds(option.estimate)} predicted"

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, SCHEDULERS, WARP
+from cutegen.plan.values.gemm_plan import SUM_BYTES
 
 COPY_BYTES = 16
-SUM_BYTES = 4
+"""Of a thread at once: the widest `cp.async`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

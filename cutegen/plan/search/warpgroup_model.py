@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
-from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
-from cutegen.plan.search.tile_model import SUM_BYTES, Estimate, larger, norm
+from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
+from cutegen.plan.search.tile_model import Estimate, larger, norm
+from cutegen.plan.values.gemm_plan import SUM_BYTES
 
-ROWS = 64
-"""Rows of A that every wgmma multiplies."""
-ISSUED = 128
+ISSUED = SCHEDULERS * WARP
 """Instructions on one element that a multiprocessor issues in a cycle: its schedulers one of a warp each."""
 CHAIN_TOGETHER, CHAIN_ALONE = 0.55, 1.7
 """Cycles that a chain takes over those of its instructions: behind stores in part where all warpgroups compute it, and
@@ -79,9 +78,9 @@ class WarpgroupConstants:
     `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at
     multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work.
     `memory_share` is of the device memory's peak for reading, which `torn_lines` take a share more of, and
-    `write_share` for writing, with `torn_writes`; `clock_share` is of the
-    boost clock; `power` is the share that a product takes longer when it is long, and `power_us` is long.
-    `sharpness` and `joined` are the norms that join what a k-tile waits for, and the two times.
+    `write_share` for writing, with `torn_writes`; `clock_share` is of the boost clock; `power` is the share that a
+    product takes longer when it is long, and `power_us` is long. `sharpness` and `joined` are the norms that join what
+    a k-tile waits for, and the two times.
     """
 
     latency: float
@@ -120,7 +119,7 @@ class WarpgroupConstants:
 class WarpgroupWork:
     """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
-    `cluster` are its CTAs along M and N, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
+    `cluster` are its CTAs along M, N and K, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
     `mma_flops` are of a multiprocessor in a cycle, `chain` are instructions on the way to C, of an element. Where a
     tile `ends_in_turns` its warpgroups multiply the last k-tiles one after the other, each by instructions of so many
     `columns`. Rows of a `thin` result leave 16 bytes at a time. A launch without clusters that leaves half of the GPU
@@ -213,8 +212,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     (m, n, k), (ctas_m, ctas_n, ctas_k) = work.cta, work.cluster
     along_m, along_n = -(-problem.m // (m * ctas_m)) * ctas_m, -(-problem.n // (n * ctas_n)) * ctas_n
     ctas = along_m * along_n * problem.batch * work.slices
-    room = gpu.sms if ctas_m * ctas_n * ctas_k <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
-    at_once = max(1, min(ctas, room))
+    at_once = max(1, min(ctas, room_for(work.cluster, gpu)))
     rounds = -(-ctas // at_once)
     # Rows and columns beyond the problem's are not fetched.
     rows, columns, row_bytes = min(m, problem.m), min(n, problem.n), min(k, problem.k) * work.element_bytes
@@ -229,7 +227,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     k_tiles = -(-whole // work.slices)
     return Quantities(
         tensor=2 * m * n * k / work.mma_flops,
-        shared=(m + n * (m // ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
+        shared=(m + n * (m // WGMMA_ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
         arriving_bytes=(rows + columns) * row_bytes,
         asked_bytes=(rows / ctas_n + columns / ctas_m) * row_bytes,
         asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,
@@ -266,6 +264,11 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         correction=work.correction,
         overall=work.overall,
     )
+
+
+def room_for(cluster: Extents, gpu: Gpu) -> int:
+    """Return how many CTAs of such clusters a GPU holds at once, about."""
+    return gpu.sms if math.prod(cluster) <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
 
 
 def _overflows_l2(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> bool:

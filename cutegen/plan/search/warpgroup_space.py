@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 from cutegen.algebra import Extents
 from cutegen.hardware import dtype
+from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
-from cutegen.plan.rules.wgmma_sums import MOST_SUMS, ROWS, sum_registers
+from cutegen.plan.rules.wgmma_sums import MOST_SUMS, sum_registers
+from cutegen.plan.search.fitted_tiles import WARPGROUPS
 from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
 from cutegen.spec.values import Consumers
 
@@ -62,8 +64,8 @@ def _depths(m: int, n: int) -> tuple[int, ...]:
 
 
 def _of_tile(cta: Extents, consumers: Consumers) -> Iterator[Row]:
-    warpgroups = (1, 1) if consumers == PINGPONG else (min(cta[0] // ROWS, 2 if cta[0] == 256 else 3), 1)
-    threads = 128 * warpgroups[0] * warpgroups[1]
+    warpgroups = (1, 1) if consumers == PINGPONG else (WARPGROUPS[cta[0]], 1)
+    threads = WARPGROUP * warpgroups[0] * warpgroups[1]
     if sum_registers(cta[:2], dtype("f32"), threads) > MOST_SUMS or (consumers == PINGPONG and cta[0] * cta[1] < 4096):
         return
     for swap in (False, True):

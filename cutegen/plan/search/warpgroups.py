@@ -14,7 +14,7 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Target, dtype
-from cutegen.hardware.units import LINE_BYTES
+from cutegen.hardware.units import LINE_BYTES, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.chain_cost import chain_instructions
@@ -26,7 +26,7 @@ from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.warpgroups import choose_warpgroups
-from cutegen.plan.rules.wgmma_sums import ROWS, lacks_room, promoted_sets
+from cutegen.plan.rules.wgmma_sums import lacks_room, promoted_sets
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
@@ -59,7 +59,8 @@ THIN_BYTES = 16
 NARROW_PARTS = 1.06
 """Correction of the whole where CTAs share a tile out to add its slices, and its rows are C's: parts are a sector wide.
 As measured on an H100, 505 times of kernels with slices beside those of exchanged operands, whose parts are lines."""
-SPANS = {128: 1.0, 64: 1.04, 32: 1.65, 16: 3.0}
+NARROWEST_SPAN = 16
+SPANS = {128: 1.0, 64: 1.04, 32: 1.65, NARROWEST_SPAN: 3.0}
 """Corrections of a k-tile by the widest span of bytes that shared memory can be swizzled in, where N is contiguous.
 
 As measured on an H200 at 4096^3 and 8192^3 (f16, tiles of 128 columns, 160, and 112 and 144); none had a span of 16.
@@ -93,7 +94,10 @@ def _ranked(
     *,
     apart: bool = False,
 ) -> Iterator[Settled]:
-    """Candidates with k-tiles joined where that is faster, and beside those `apart` if asked; they count as fast."""
+    """Rank candidates, with two k-tiles in one where that is no slower; with `apart` those as they are stay, too.
+
+    Both are taken for as fast as the model says of the candidate as it is.
+    """
     exchanged, gpu = swapped.shape_multiplied(problem), GPUS[target.name]
     options = (
         Option(
@@ -170,14 +174,15 @@ def _of_span(spec: GemmSpec, row: Row) -> float:
     if operand.major == "k":
         return 1.0
     column_bytes = row.cta[1] * dtype(operand.dtype).bytes
-    return next(correction for span, correction in SPANS.items() if column_bytes % span == 0)
+    # A box has 16 bytes at least: of narrower tiles the rules refuse each.
+    return next((correction for span, correction in SPANS.items() if column_bytes % span == 0), SPANS[NARROWEST_SPAN])
 
 
 def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
     """The spec's own tile, exchanged too where C has fewer rows than an instruction."""
     if spec.tile.cta is None:
         return
-    swaps = (False, True) if problem.m < ROWS else (False,)
+    swaps = (False, True) if problem.m < WGMMA_ROWS else (False,)
     for consumers in (spec.schedule.consumers,) if spec.schedule.consumers else (COOPERATIVE, PINGPONG):
         if consumers == PINGPONG and spec.mma.atom_layout not in (None, (1, 1, 1)):
             continue
@@ -231,7 +236,7 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 
 def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
     """As many as fit beside the parts of C: of each warpgroup two, 64 rows by a line of elements or fewer."""
-    parts_bytes = multiplying(row) * BUFFERS * ROWS * _part_row_bytes(spec, row)
+    parts_bytes = multiplying(row) * BUFFERS * WGMMA_ROWS * _part_row_bytes(spec, row)
     return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
 
 

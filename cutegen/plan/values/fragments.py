@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose
 from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
 from cutegen.hardware.gmma_layouts import GmmaLayout
+from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.geometry.access import Coordinates, by_warp, fragment_loads
@@ -23,7 +24,6 @@ from cutegen.plan.values.decision import Rejected
 from cutegen.plan.values.opcodes import load_shared
 
 T = TypeVar("T")
-LDMATRIX_ROW_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +95,7 @@ class LdmatrixLoads(_Loads):
         """Every load of a tile: a lane addresses a row of 16 bytes."""
         trace = ldmatrix_trace(mma, x, Layout(tile), self.atom, element.bits, self.order)
         addressed = trace.source_coords[:, :, : self.atom.rows, 0]
-        return LoadTable(addressed, by_warp(trace.destination_coords), LDMATRIX_ROW_BYTES)
+        return LoadTable(addressed, by_warp(trace.destination_coords), ROW_BYTES)
 
     def retile(self, fragment: Layout) -> Layout:
         """A fragment (MMA, MMA_X, MMA_K) as this copy fills it: (CPY, CPY_X, CPY_K)."""

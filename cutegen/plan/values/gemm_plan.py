@@ -81,6 +81,8 @@ class RasterPlan:
     zigzag: bool
 
 
+SUM_BYTES = 4
+"""A sum of a slice of K: f32, or s32 of integers."""
 SUM_VECTOR_ELEMS = 4
 """Sums that a thread stores to the workspace, and loads from there, at once."""
 

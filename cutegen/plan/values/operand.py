@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents, OperandName, tile_to_shape
 from cutegen.hardware import DType, dtype
 from cutegen.plan.geometry.access import contiguity
-from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, Shape, requested_shapes
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, requested_options
 from cutegen.spec import MODES, GemmSpec, Operand
+from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 
-DEFAULT_ALIGN_BYTES = 16
 LAST_MODE = 1
 """K of A's (M, K) and B's (N, K), N of C's (M, N)."""
 OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
@@ -31,7 +31,7 @@ class OperandTile:
     major_mode: int
     align_bytes: int
     smem_key: str
-    requested: tuple[Shape, ...]
+    requested: tuple[LayoutOption, ...]
     vector_elems: int
     last_elems: int
 
@@ -49,7 +49,7 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
     major_mode = MODES[name].index(operand.major)
     asked = spec.epilogue.smem if name == "c" else getattr(spec.smem, name)
     smem_key = "epilogue.smem" if name == "c" else f"smem.{name}"
-    requested = requested_shapes(spec, smem_key, asked, (x, y), major_mode, element.bytes)
+    requested = requested_options(spec, smem_key, asked, (x, y), major_mode, element.bytes)
     vector_elems = VECTOR_BYTES // element.bytes
     last_elems = vector_elems if major_mode == LAST_MODE else 1
     if requested:

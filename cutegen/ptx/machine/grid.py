@@ -7,7 +7,6 @@ Source: PTX ISA, "Cluster of Cooperative Thread Arrays", special registers `%clu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 from cutegen.ptx.text.types import Dim3
 
@@ -72,9 +71,3 @@ class Grid:
         """The rank in its cluster of the CTA at `place`."""
         x, y, z = (at % each for at, each in zip(place, self.cluster, strict=True))
         return linear((x, y, z), self.cluster)
-
-
-def all_places(extents: Dim3) -> list[Dim3]:
-    """Every place, x fastest."""
-    x, y, z = extents
-    return [(i, j, k) for k, j, i in product(range(z), range(y), range(x))]

@@ -1,4 +1,4 @@
-"""Do these operands fit this kernel? Every "no" is an OperandError with what was found, what was expected, and a fix.
+"""Checks operands against a kernel: what does not fit is an OperandError with what was found and expected, and a fix.
 
 The forms (shape, strides, dtype, device) are checked once and remembered; a call then only looks at the addresses.
 """

@@ -10,10 +10,9 @@ from cutegen.algebra import offsets_2d
 from cutegen.algebra.layout import upcast
 from cutegen.hardware import LdmatrixAtom
 from cutegen.hardware.copy_atoms import ldmatrix_atoms
+from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
-
-ROW_BITS = 128
 
 
 def page(plan: GemmPlan) -> dict[str, Any] | None:
@@ -44,4 +43,4 @@ def _received(atom: LdmatrixAtom, bits: int) -> dict[str, Any]:
     holder = np.empty(placed.size, np.int64)
     holder[placed.ravel()] = np.arange(placed.size)
     rows = sources[: atom.rows]
-    return {"rows": atom.rows, "columns": ROW_BITS // bits, "values": values, "holder": holder[rows].tolist()}
+    return {"rows": atom.rows, "columns": 8 * ROW_BYTES // bits, "values": values, "holder": holder[rows].tolist()}

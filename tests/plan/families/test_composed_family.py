@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +11,22 @@ import pytest
 
 from cutegen.api import build_request
 from cutegen.build import Cache, build
-from cutegen.hardware import Instruction
+from cutegen.hardware import UNIVERSAL, Instruction, Target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
 from cutegen.plan.feeds.vectors import Vectors
 from cutegen.plan.multipliers.mma_sync import MmaSync
 from cutegen.plan.rules.mma import choose_cta_tile
+from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.schedules import Persistent
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.operand import OperandTile
 from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import Family as SpecFamily
-from cutegen.spec import GemmSpec, Operand, Problem, Tile
+from cutegen.spec import G2sCopy, GemmSpec, Operand, Problem, Tile
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import count_launch
 
@@ -29,12 +34,20 @@ NAME = "persistent_plain"
 TEMPLATE = (Path(__file__).parent / "persistent_plain.py.j2").read_text()
 
 
+class PlainVectors(Vectors):
+    """Vector copies through registers alone."""
+
+    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[VectorCopy]:
+        plain = replace(spec.g2s, **{x.name: G2sCopy(op=UNIVERSAL)})
+        return super().operand(replace(spec, g2s=plain), x, by, target)
+
+
 @pytest.fixture
 def family() -> Iterator[Family]:
     composed = Family(
         name=NAME,
         multiplier=MmaSync(),
-        feed=Vectors(plain=True),
+        feed=PlainVectors(),
         schedule=Persistent("a test asks for it"),
         cta_tile=lambda spec, target: choose_cta_tile(spec),
         template=TEMPLATE,
