@@ -35,6 +35,8 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     out = call.out
     if out is None or resolved.out_copied:
         out = _empty(resolved, device)
+    elif out.is_neg():  # its memory holds the other sign: torch writes it, from memory that lies alike
+        out = out.resolve_neg()
     aux = _empty(resolved, device) if call.aux else None
     if not resolved.empty:
         _launch(call, resolved, out, aux)
@@ -89,7 +91,7 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
     ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
-    if not resolved.copies:
+    if not (resolved.copies or remembered.is_negative(call)):  # a copy without the bit may lie otherwise
         remembered.remember(call, resolved, ready, out)
 
 

@@ -206,10 +206,15 @@ def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
 
 def known_here(call: Call) -> Known | None:
     """Return what is known of a call that the thread can repeat where it is: its GPU is the current one."""
-    known = table.known.get(_key(call)) if _has_guards else None
+    known = None if is_negative(call) or not _has_guards else table.known.get(_key(call))
     if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_at_home(known.launch)):
         return known
     return None
+
+
+def is_negative(call: Call) -> bool:
+    """Return whether a tensor has the negative bit: its memory is not what the kernel is to read or write."""
+    return any(tensor.is_neg() for tensor in call.tensors.values())
 
 
 def _is_at_home(launch: object) -> bool:
@@ -243,9 +248,9 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     known = table.known.get(_key(call))
     if known is None or table.changes != providers.changes + settings.changes:
         return None
-    tensors = call.tensors
-    if any(tensor.is_neg() for tensor in tensors.values()):
+    if is_negative(call):
         return None
+    tensors = call.tensors
     out = tensors["out"] if call.out is not None else known.allocate()
     aux = known.allocate() if call.aux else None
     addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}

@@ -206,6 +206,21 @@ def test_gradients_autocast_and_the_negative_bit_are_noticed_the_second_time() -
     assert torch.equal(cutegen.matmul(flipped, w), -plain)
 
 
+def test_the_negative_bit_is_noticed_each_time() -> None:
+    a, w, bias, c = half(16, 64), half(32, 64).T, half(32), half(16, 32)
+    plain = cutegen.matmul(a, w)
+    given = torch._neg_view(torch.full((16, 32), torch.nan, dtype=HALF))
+    for _ in range(3):
+        assert torch.equal(cutegen.matmul(torch._neg_view(a), w), -plain)
+        assert torch.equal(cutegen.matmul(a, w, bias=torch._neg_view(bias)), cutegen.matmul(a, w, bias=-bias))
+        assert torch.equal(cutegen.matmul(a, w, c=torch._neg_view(c)), cutegen.matmul(a, w, c=-c))
+        assert cutegen.matmul(a, w, out=given) is given
+        assert torch.equal(given, plain)
+    wide = half(16, 128)
+    cutegen.matmul(torch._neg_view(wide[:, :64]), w)
+    close(cutegen.matmul(wide[:, :64], w), wide[:, :64].double() @ w.double(), HALF, "strides of a copy")
+
+
 def test_a_provider_that_comes_later_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     class Asked:
         name = "asked"
