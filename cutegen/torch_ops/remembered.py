@@ -169,12 +169,12 @@ def launch(
     """
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
-    if (at_a | at_b | at_out) & known.low:
+    if (at_a | at_b | at_out) & known.low or not (at_a and at_b and at_out):  # 0: its memory was freed
         return None
     addresses: tuple[int, ...] = (at_a, at_b, at_out)
     if bias is not None:
         at_bias = bias.data_ptr()
-        if at_bias & known.low_bias:
+        if at_bias & known.low_bias or not at_bias:
             return None
         addresses = (at_a, at_b, at_out, at_bias)
     if aux is not None:
@@ -258,7 +258,7 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     if aux is not None:
         addresses["aux"] = aux.data_ptr()
     pointers = tuple([addresses[name] for name in known.names])
-    if any(pointer & low for pointer, low in zip(pointers, known.low, strict=True)):
+    if 0 in pointers or any(pointer & low for pointer, low in zip(pointers, known.low, strict=True)):
         return None
     if call.out is not None:
         known.check_addresses(pointers)

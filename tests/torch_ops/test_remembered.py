@@ -188,6 +188,17 @@ def test_a_worse_aligned_tensor_goes_the_thorough_way(monkeypatch: pytest.Monkey
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}, {"bias": half(32).requires_grad_()}])
+def test_memory_that_was_freed_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
+    for freed in range(2):
+        operands = [half(16, 64), half(32, 64).T]
+        for _ in range(2):
+            cutegen.matmul(*operands, **terms)
+        operands[freed].untyped_storage().resize_(0)
+        with pytest.raises(OperandError, match="its memory was freed"):
+            cutegen.matmul(*operands, **terms)
+
+
 def test_memory_shared_with_an_operand_is_noticed_the_second_time() -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
     a, apart = memory[: 16 * 64].view(16, 64), memory[16 * 64 :].view(16, 64)
