@@ -172,7 +172,8 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
     if prod(form.shape) == 1:
         return Placement(form._replace(shape=(1,), strides=(1,)), matrix)
     kept = len(form.shape) - (1 if of_a else 2)
-    dropped = len(form.shape) > 1 and form.shape[kept] == 1
+    whole_batch = tuple(form.shape) == (*problem.batch, extent)  # its 1 is the extent, and not kept beside it
+    dropped = len(form.shape) > 1 and form.shape[kept] == 1 and not whole_batch
     shape, strides = (
         tuple(x for at, x in enumerate(each) if not (dropped and at == kept)) for each in (form.shape, form.strides)
     )

@@ -77,9 +77,9 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         grad = through(ctx.activation, grad, before)
     scaled = grad
     if scale_a is not None:
-        scaled = per_row(scale_a, grad.shape, a) * scaled
+        scaled = per_row(scale_a, a, b) * scaled
     if scale_b is not None:
-        scaled = per_column(scale_b, b) * scaled
+        scaled = per_column(scale_b, a, b) * scaled
     found = (
         *of_product(scaled, a, b, ctx.alpha, need_a, need_b),
         of_bias(grad, b, like_bias[1]) if need_bias else None,

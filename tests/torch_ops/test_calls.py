@@ -85,6 +85,35 @@ def test_scales_types_and_rounding() -> None:
     assert torch.equal(one, 0.25 * exact.float())
 
 
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "scale", "seen"),
+    [
+        ((2, 2, 8), (8, 4), {"scale_a": (2, 1)}, (2, 1)),
+        ((2, 1, 3, 8), (8, 4), {"scale_a": (3, 1)}, (3, 1)),
+        ((3, 1, 8), (8, 4), {"scale_a": (3, 1)}, (3, 1, 1)),
+        ((2, 1, 1, 8), (8, 4), {"scale_a": (2, 1, 1)}, (2, 1, 1, 1)),
+        ((2, 3, 8), (8,), {"scale_a": (3, 1)}, (3,)),
+        ((2, 3, 8), (8,), {"scale_a": (2, 3, 1)}, (2, 3)),
+        ((8,), (3, 8, 4), {"scale_b": (3, 1, 4)}, (3, 4)),
+        ((8,), (3, 8, 4), {"scale_b": (1, 4)}, (4,)),
+        ((2, 8), (3, 1, 8, 4), {"scale_b": (3, 1, 4)}, (3, 1, 1, 4)),
+    ],
+)
+def test_scales_multiply_their_rows_and_columns_also_of_gradients(of_a: Any, of_b: Any, scale: Any, seen: Any) -> None:
+    a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
+    ((name, shape),) = scale.items()
+    scale = torch.rand(shape) + 0.5
+    exact_a, exact_b = (x.detach().double().requires_grad_() for x in (a, b))
+    wanted = scale.reshape(seen) * (exact_a @ exact_b)
+    out = cutegen.matmul(a, b, **{name: scale})
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    close(out, wanted, HALF, "result")
+    close(a.grad, exact_a.grad, HALF, "a", times=2)
+    close(b.grad, exact_b.grad, HALF, "b", times=2)
+
+
 @pytest.mark.slow
 def test_torch_checks_every_op() -> None:
     w, bias, batch = half(12, 16).T.requires_grad_(), half(12).requires_grad_(), half(2, 3, 16)
