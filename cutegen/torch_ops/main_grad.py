@@ -32,9 +32,9 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
         x, weight, before = ctx.saved_tensors
         if before is not None:
             grad = gradients.through(ctx.activation, grad, before)
-        rows = grad.reshape(-1, grad.shape[-1]).to(weight.dtype)
+        rows = gradients.as_rows(grad).to(weight.dtype)
         main = ctx.main_grad
-        ops.OPS.matmul_out(rows.t(), x.reshape(-1, x.shape[-1]), None, None, None, None, 1.0, main, out=main)
+        ops.OPS.matmul_out(rows.t(), gradients.as_rows(x), None, None, None, None, 1.0, main, out=main)
         need_x, _, need_bias, _ = ctx.needs_input_grad
         of_x = ops.OPS.matmul(rows, weight).reshape(x.shape) if need_x else None
         return of_x, None, rows.sum(0, dtype=ctx.bias_dtype) if need_bias else None, None

@@ -64,10 +64,20 @@ def test_vectors_and_broadcast_batches_are_torchs_with_their_gradients(of_a: Any
     close(b.grad, exact_b.grad, HALF, "b", times=2)
 
 
-def test_empty_products_are_torchs() -> None:
-    for of_a, of_b in (((0, 8), (8, 4)), ((4, 0), (0, 5)), ((0, 4, 8), (8, 5)), ((0,), (0,))):
-        a, b = half(*of_a), half(*of_b)
-        assert torch.equal(cutegen.matmul(a, b), torch.matmul(a, b))
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [
+        *[((0, 8), (8, 4)), ((4, 0), (0, 5)), ((0, 4, 8), (8, 5)), ((0,), (0,))],
+        *[((2, 3, 0), (0, 5)), ((2, 3, 8), (8, 0)), ((2, 0, 8), (8, 5)), ((2, 3, 0), (0,))],
+    ],
+)
+def test_empty_products_are_torchs_with_their_gradients(of_a: Any, of_b: Any) -> None:
+    a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
+    bias = half(of_b[-1] if len(of_b) > 1 else 1).requires_grad_()
+    assert torch.equal(cutegen.matmul(a, b), torch.matmul(a, b))
+    found = torch.autograd.grad(cutegen.matmul(a, b, bias=bias).sum(), (a, b, bias))
+    for one, other in zip(found, torch.autograd.grad((torch.matmul(a, b) + bias).sum(), (a, b, bias)), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_scales_types_and_rounding() -> None:
