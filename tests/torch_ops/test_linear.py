@@ -73,3 +73,11 @@ def test_main_grad_sums_in_f32_and_leaves_grad_alone(activation: str | None) -> 
     close(layer.weight.main_grad, wanted, torch.float16, "main_grad")
     close(xs[0].grad, of_x.double(), torch.float16, "x")
     close(layer.bias.grad, of_bias.double(), torch.float16, "bias", times=2)
+
+
+def test_main_grad_of_a_frozen_weight_stays_as_it_is() -> None:
+    layer = cutegen.Linear(16, 8)
+    layer.weight.requires_grad_(False).main_grad = torch.zeros(8, 16)
+    layer(torch.randn(4, 16, requires_grad=True)).sum().backward()
+    assert not layer.weight.main_grad.any()
+    assert layer.bias.grad is not None
