@@ -17,11 +17,15 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
-        """Keeps x, the weight, and the value before an activation."""
+        """Keeps x, the weight, and the value before an activation; x and the weight as autocast has them multiplied."""
+        ctx.main_grad = weight.main_grad
+        if torch.is_autocast_enabled(x.device.type):
+            wanted = torch.get_autocast_dtype(x.device.type)
+            x, weight = x.to(wanted), weight.to(wanted)
         arguments = (x, weight.t(), bias, activation)
         out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
         ctx.save_for_backward(x, weight, before)
-        ctx.activation, ctx.main_grad = activation, weight.main_grad
+        ctx.activation = activation
         ctx.bias_dtype = None if bias is None else bias.dtype
         return out
 
