@@ -152,6 +152,19 @@ def test_fakes_say_what_comes() -> None:
         assert (fake.shape, fake.dtype, fake.stride()) == (found.shape, found.dtype, found.stride())
 
 
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_a_batch_whose_extent_only_values_say_is_compiled() -> None:
+    x, w, kept = half(5, 4, 8).requires_grad_(), half(8, 6), torch.tensor([True, False, True, True, False])
+
+    def of_some(x: Any, kept: Any) -> Any:
+        return cutegen.matmul(x[kept], w, activation="gelu")
+
+    out = torch.compile(of_some, fullgraph=True, backend="aot_eager")(x, kept)
+    wanted = of_some(x, kept)
+    assert torch.equal(out, wanted)
+    assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (out, wanted)))
+
+
 def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
     x, w, bias = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True), torch.randn(6)
     with torch.autocast("cpu", torch.bfloat16):
