@@ -186,6 +186,12 @@ def test_vmap_is_a_batch_or_a_loop() -> None:
         assert torch.equal(one, cutegen.matmul(x, y, bias=z, activation="gelu"))
 
 
+def test_vmap_takes_scales_of_a_batch() -> None:
+    a, b, scale = half(3, 2, 4, 8), half(8, 6), torch.rand(2, 4) + 0.5
+    found = torch.vmap(lambda x: cutegen.matmul(x, b, scale_a=scale))(a)
+    assert torch.equal(found, torch.stack([cutegen.matmul(x, b, scale_a=scale) for x in a]))
+
+
 def test_out_is_written_counted_and_may_be_c() -> None:
     a, b = half(4, 8), half(8, 6)
     for out in (torch.full((4, 6), torch.nan, dtype=HALF), torch.full((6, 4), torch.nan, dtype=HALF).T):
