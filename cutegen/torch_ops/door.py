@@ -35,7 +35,8 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
         return known
     kind = call.a.device.type
     tensors = (call.a, call.b, call.bias, call.residual, call.c, call.scale_a, call.scale_b, call.out)
-    alone = not torch.compiler.is_compiling() and is_undisturbed() and kind in ("cuda", "cpu")
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    alone = not traced and is_undisturbed() and kind in ("cuda", "cpu")
     if not (alone and all(type(x) in _PLAIN for x in tensors if x is not None)):
         return dispatched(call)
     if torch.is_autocast_enabled(kind):

@@ -165,6 +165,15 @@ def test_a_batch_whose_extent_only_values_say_is_compiled() -> None:
     assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (out, wanted)))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+def test_a_traced_call_is_an_op_of_its_program() -> None:
+    w = half(8, 6)
+    traced = torch.jit.trace(lambda x: cutegen.matmul(x, w, activation="silu"), (half(4, 8),))
+    assert "cutegen::matmul" in str(traced.graph)
+    x = half(7, 8)
+    assert torch.equal(traced(x), cutegen.matmul(x, w, activation="silu"))
+
+
 def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
     x, w, bias = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True), torch.randn(6)
     with torch.autocast("cpu", torch.bfloat16):
