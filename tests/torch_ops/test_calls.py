@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cutegen  # noqa: E402
+import cutegen.torch_ops.ops  # noqa: E402 - defines the ops, without a call before
 from cutegen.build import Cache  # noqa: E402
 from cutegen.errors import CutegenError, OperandError, RequestError  # noqa: E402
 from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, close  # noqa: E402
