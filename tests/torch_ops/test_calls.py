@@ -12,7 +12,10 @@ torch = pytest.importorskip("torch")
 import cutegen  # noqa: E402
 import cutegen.torch_ops.ops  # noqa: E402 - defines the ops, without a call before
 from cutegen.build import Cache  # noqa: E402
+from cutegen.dispatch.provider import Served  # noqa: E402
+from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.errors import CutegenError, OperandError, RequestError  # noqa: E402
+from cutegen.torch_ops import eager  # noqa: E402
 from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, close  # noqa: E402
 
 HALF = torch.float16
@@ -278,6 +281,20 @@ def test_a_row_does_not_depend_on_how_many_there_are(kernels: Cache, monkeypatch
         assert torch.equal(cutegen.matmul(a[:3], w.T), whole[:3])
         assert torch.equal(cutegen.matmul(a[7], w.T), whole[7])
         assert cutegen.explain(a, w.T).splitlines()[-1] == cutegen.explain(a[:1], w.T).splitlines()[-1]
+
+
+def test_prepare_asks_for_other_rows_where_the_tensors_are_and_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    devices: list[str] = []
+    real = eager.where
+    monkeypatch.setattr(providers, "kernel_for", lambda request: asked.append(request) or Served(None, "", ""))
+    monkeypatch.setattr(eager, "where", lambda device, **how: devices.append(device.type) or real(device, **how))
+    a, w, out = half(4, 60), half(32, 72)[:, :60], torch.empty(1, 32)
+    cutegen.prepare(a, w.T, out=out, rows=(4, 16))
+    for rows in (4, 16):
+        cutegen.prepare(half(rows, 60), w.T, out=torch.empty(rows, 32))
+    assert asked[:2] == asked[2:]
+    assert set(devices) == {"cpu"}
 
 
 def test_tf32_is_for_those_who_allow_it() -> None:
