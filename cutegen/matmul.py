@@ -91,7 +91,8 @@ def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) 
     said = explained(call.resolved(call.tensors(), arch))
     if arch is None and settings.cpu_tensors == "torch" and getattr(getattr(a, "device", None), "type", None) == "cpu":
         result, *rest = said.splitlines()
-        said = "\n".join([f"{result}; computed by torch, in host memory: on a GPU there would be", *rest])
+        if rest:
+            said = "\n".join([f"{result}; computed by torch, in host memory: on a GPU there would be", *rest])
     return said
 
 

@@ -283,6 +283,11 @@ def test_a_row_does_not_depend_on_how_many_there_are(kernels: Cache, monkeypatch
         assert cutegen.explain(a, w.T).splitlines()[-1] == cutegen.explain(a[:1], w.T).splitlines()[-1]
 
 
+def test_explain_says_who_computes_and_what_a_gpu_would() -> None:
+    assert cutegen.explain(half(4, 8), half(8, 6)).splitlines()[0].endswith("on a GPU there would be")
+    assert cutegen.explain(half(0, 8), half(8, 6)).endswith("no element to compute, and no kernel is asked for")
+
+
 def test_prepare_asks_for_other_rows_where_the_tensors_are_and_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     devices: list[str] = []
