@@ -142,7 +142,8 @@ def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool,
     if name == "b":
         shape, strides = (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2])
     steps = tuple(outer * stride * x for x in compact_strides(batch))
-    copy = Copy(tuple(form.shape), (*batch, rows, columns), (*steps, *strides[-2:]), prod(batch) * outer * stride, why)
+    seen = (rows, columns) if single else tuple(form.shape)
+    copy = Copy(seen, (*batch, rows, columns), (*steps, *strides[-2:]), prod(batch) * outer * stride, why)
     return Placement(form._replace(shape=shape, strides=strides), Matrix(dtype, "k", VECTOR_BYTES), copy)
 
 

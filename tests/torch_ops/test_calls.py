@@ -273,6 +273,14 @@ def test_a_result_that_shares_memory_with_an_operand_is_refused(
 
 
 @pytest.mark.dsl
+def test_a_batch_of_one_that_must_be_copied_is_multiplied(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    a, b = half(1, 64, 128)[:, :, ::2], half(1, 1, 128, 64)[:, :, ::2]  # contiguous in neither mode
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        close(cutegen.matmul(a, b), a.double() @ b.double(), HALF, "result")
+
+
+@pytest.mark.dsl
 def test_a_row_does_not_depend_on_how_many_there_are(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
     a, w = half(40, 128), half(32, 128)
