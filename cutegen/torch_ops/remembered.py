@@ -248,7 +248,7 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     known = table.known.get(_key(call))
     if known is None or table.changes != providers.changes + settings.changes:
         return None
-    if is_negative(call):
+    if is_negative(call) or _forward_ad._current_level >= 0:  # a tangent is refused where it is looked for
         return None
     tensors = call.tensors
     out = tensors["out"] if call.out is not None else known.allocate()

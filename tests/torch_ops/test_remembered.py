@@ -232,6 +232,18 @@ def test_the_negative_bit_is_noticed_each_time() -> None:
     close(cutegen.matmul(wide[:, :64], w), wide[:, :64].double() @ w.double(), HALF, "strides of a copy")
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, of the first dual tensor
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}])
+def test_a_tangent_is_refused_the_second_time(terms: dict[str, Any]) -> None:
+    a, w = half(16, 64), half(32, 64).T
+    cutegen.matmul(a, w, **terms)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(a, torch.ones_like(a))
+        with pytest.raises(OperandError, match="a tangent of forward-mode AD"):
+            cutegen.matmul(dual, w, **terms)
+        cutegen.matmul(a, w, **terms)
+
+
 def test_a_provider_that_comes_later_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     class Asked:
         name = "asked"
