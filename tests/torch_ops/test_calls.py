@@ -237,6 +237,8 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
     ("call", "match"),
     [
         (lambda a, b: cutegen.matmul(a, [1.0]), "operand b: found a list; expected a torch tensor"),
+        (lambda a, b: cutegen.Linear(8, 6)(a.numpy()), "operand a: found a ndarray; expected a torch tensor"),
+        (lambda a, b: cutegen.matmul(a, b, activation=["relu"]), "activation: found .*; expected None or one of relu"),
         (lambda a, b: cutegen.matmul(a.double(), b), "dtype float64; expected one that kernels multiply"),
         (lambda a, b: cutegen.matmul(a, b.bfloat16()), "operand b: found dtype bf16; expected f16, as a has"),
         (lambda a, b: cutegen.matmul(a, b.T), r"K = 6; expected K = 8.*`b.T` if it is stored"),
